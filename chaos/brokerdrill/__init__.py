@@ -1,0 +1,1 @@
+"""Brokerdrill: break message brokers on purpose and prove what they keep."""
