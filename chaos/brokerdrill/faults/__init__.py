@@ -1,0 +1,1 @@
+"""Faults: what can be broken on purpose. `FAULTS` names each; `executor` applies, verifies and heals them."""

@@ -1,0 +1,54 @@
+"""Partitions: nftables on the dialling host drops (a black hole) or rejects (a reset) what goes over a link."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from brokerdrill.faults.base import FaultType, HostChange
+from brokerdrill.targets import Link, Target
+
+_VERDICTS = {"drop": "drop", "reject": "reject with tcp reset"}
+
+
+def _partition(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+    # One table a fault: healing is the deletion of the table, whatever is in it.
+    table = f"brokerdrill_{fault_id.replace('-', '_')}"
+    verdict = _VERDICTS[params["how"]]
+    by_host: dict[str, list[Link]] = defaultdict(list)
+    for link in target.links:
+        by_host[link.dialler].append(link)
+    changes = []
+    for host, links in sorted(by_host.items()):
+        rules = [f"  ip daddr {link.address} tcp dport {link.port} {verdict}" for link in links]
+        # A reject in the input chain resets the peer's side too.
+        back = [f"  ip saddr {link.address} tcp sport {link.port} {verdict}" for link in links]
+        ruleset = "\n".join(
+            [
+                f"table inet {table} {{",
+                " chain out { type filter hook output priority -10;",
+                *rules,
+                " }",
+                " chain in { type filter hook input priority -10;",
+                *back,
+                " }",
+                "}",
+            ]
+        )
+        changes.append(
+            HostChange(
+                host=host,
+                effect=f"nft -f - <<'NFT'\n{ruleset}\nNFT",
+                verify=f"nft list table inet {table} >/dev/null",
+                heal=f"nft delete table inet {table} 2>/dev/null || :",
+                verify_heal=f"! nft list table inet {table} >/dev/null 2>&1",
+                target=", ".join(link.name for link in links),
+            )
+        )
+    return changes
+
+
+FAULTS = (
+    FaultType("partition", "link", "the link carries nothing: how is drop or reject", _partition, {"how": "drop"}),
+)

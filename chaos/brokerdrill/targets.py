@@ -1,0 +1,134 @@
+"""Targets: what a scenario's words (`active`, `one of zookeeper`, `link load→active`) mean at this moment.
+
+Pure: a Scene holds the descriptors and the live roles; the answer names instances and links, and is recorded.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import InfrastructureError, UsageError, unknown_name
+
+_BROKER_PROTOCOLS = {"core", "amqp", "openwire", "stomp", "mqtt", "amqp091", "openmq"}
+_LINK = re.compile(r"^link\s+(.+?)\s*(?:→|->)\s*(.+)$")
+_SOME = re.compile(r"^(one|majority|all) of (\S+)$")
+_WORDS = ("active", "passive", "primary", "backup")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed connection: host `dialler` dials `address`:`port`, where `instance` listens."""
+
+    name: str
+    dialler: str
+    address: str
+    port: int
+    instance: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a target's words came to mean: instances for a process, links for a connection; never both empty."""
+
+    spec: str
+    instances: tuple[Descriptor, ...] = ()
+    links: tuple[Link, ...] = ()
+
+    def describe(self) -> str:
+        """The names of what is hit, for the journal and the report."""
+        return ", ".join([item.instance for item in self.instances] + [link.name for link in self.links])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All descriptors, the live role of each instance, and the run's random choice."""
+
+    descriptors: Sequence[Descriptor]
+    roles: Mapping[str, str]
+    rng: random.Random
+
+    def products(self) -> set[str]:
+        return {item.product for item in self.descriptors}
+
+    def instance(self, name: str) -> Descriptor | None:
+        return next((item for item in self.descriptors if item.instance == name), None)
+
+
+def validate_spec(spec: str) -> None:
+    """Raise UsageError unless `spec` is a well-formed target; what it names is checked when it is resolved."""
+    link = _LINK.match(spec)
+    if spec.startswith("link") and not link:
+        raise UsageError(f"target {spec!r}: a link is written `link FROM→TO`")
+    for part in link.groups() if link else (spec,):
+        if " " in part.strip() and not _SOME.match(part.strip()):
+            raise UsageError(
+                f"target {spec!r}: {part!r} is no target; write active, passive, an instance, or `one of GROUP`"
+            )
+
+
+def _instances(scene: Scene, words: str) -> list[Descriptor]:
+    if some := _SOME.match(words):
+        members = sorted(
+            (item for item in scene.descriptors if words.split()[-1] in (item.product, item.store)),
+            key=lambda item: item.instance,
+        )
+        count: Callable[[int], int] = {"one": lambda _: 1, "majority": lambda n: n // 2 + 1, "all": lambda n: n}[
+            some[1]
+        ]
+        if not members:
+            raise unknown_name("product or store", some[2], scene.products())
+        return sorted(scene.rng.sample(members, count(len(members))), key=lambda item: item.instance)
+    if words in ("active", "passive"):
+        found = [item for item in scene.descriptors if item.store and scene.roles.get(item.instance) == words]
+        if len(found) != 1:
+            roles = ", ".join(f"{name} is {role}" for name, role in sorted(scene.roles.items()))
+            raise InfrastructureError(f"target {words!r} fits {len(found)} instances, not one ({roles})")
+        return found
+    if words in ("primary", "backup"):
+        return [item for item in scene.descriptors if item.role == words]
+    if exact := scene.instance(words):
+        return [exact]
+    return [item for item in scene.descriptors if item.product == words or item.host == words]
+
+
+def resolve(scene: Scene, spec: str) -> Target:
+    """Resolve `spec` against the scene.
+
+    Raises InfrastructureError when no instance fits at this moment, UsageError when the words name nothing there is.
+    """
+    validate_spec(spec)
+    if link := _LINK.match(spec):
+        ends = link[1].strip(), link[2].strip()
+        diallers, servers = (_instances(scene, end) for end in ends)
+        if not diallers or not servers:
+            missing = ends[0] if not diallers else ends[1]
+            raise unknown_name("target", missing, {item.instance for item in scene.descriptors} | scene.products())
+        links = tuple(found for dialler in diallers for server in servers for found in _links(dialler, server))
+        if not links:
+            raise InfrastructureError(f"target {spec!r}: {ends[0]} does not dial {ends[1]}")
+        return Target(spec, links=links)
+    instances = tuple(_instances(scene, spec.strip()))
+    if not instances:
+        known = {item.instance for item in scene.descriptors} | scene.products() | set(_WORDS)
+        raise unknown_name("target", spec, known)
+    return Target(spec, instances=instances)
+
+
+def _links(dialler: Descriptor, server: Descriptor) -> list[Link]:
+    """The connections from one instance to another: a load host dials clients' listeners, others what they say."""
+    name = f"{dialler.instance}→{server.instance}"
+    if dialler.instance == server.instance:
+        return []
+    if dialler.product == "load":
+        ends = {(item.address, item.port) for item in server.listeners if item.protocol in _BROKER_PROTOCOLS}
+    else:
+        ends = {(dial.address, dial.port) for dial in dialler.dials if dial.to == server.instance}
+    several = len(ends) > 1
+    return [
+        Link(f"{name}:{port}" if several else name, dialler.host, address, port, server.instance)
+        for address, port in sorted(ends)
+    ]
