@@ -22,7 +22,17 @@ from ansible.vars.manager import VariableManager
 
 TEMPLATED = ("ansible_", "bench_", "drill_", "topology_")
 # What VariableManager adds for plays: no part of the inventory.
-MAGIC = ("ansible_version", "ansible_playbook_python", "ansible_config_file", "groups", "omit", "environment")
+MAGIC = (
+    "ansible_config_file",
+    "ansible_facts",
+    "ansible_playbook_python",
+    "ansible_version",
+    "environment",
+    "group_names",
+    "groups",
+    "omit",
+    "playbook_dir",
+)
 
 
 def _plain(value: Any) -> Any:
