@@ -33,7 +33,7 @@ def _run(request):
         )
         rc, out, err = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
-        rc, out, err = 124, "", "no end within %s s" % request.get("timeout", 30)
+        rc, out, err = 124, "", f"no end within {request.get('timeout', 30)} s"
     _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})
 
 

@@ -1,6 +1,7 @@
 """Descriptors: what really runs on each host, as the roles left it in /etc/brokerdrill/INSTANCE.json.
 
-Brokers that something else deployed can be drilled too, once such a file is written for them. Shape: docs/adding-a-product.md.
+Brokers that something else deployed can be drilled too, once such a file is written for them; its shape is told in
+docs/adding-a-product.md.
 """
 
 from __future__ import annotations

@@ -167,25 +167,32 @@ class HostConnection:
             return _LocalChannel(process)
         return _SshChannel(await self._ssh.create_process(_as_root(self.host, words), encoding="utf-8"))
 
+    async def _stream(self, words: str, source: Path | None, sink: Path | None) -> None:
+        """Run `words` as root with its input from `source` and its output to `sink`, byte by byte."""
+        with contextlib.ExitStack() as files:
+            stdin = files.enter_context(source.open("rb")) if source else asyncio.subprocess.DEVNULL
+            stdout = files.enter_context(sink.open("wb")) if sink else asyncio.subprocess.DEVNULL
+            try:
+                if self._ssh is None:
+                    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", words, stdin=stdin, stdout=stdout)
+                    status: int | None = await process.wait()
+                else:
+                    done = await self._ssh.run(
+                        _as_root(self.host, words), stdin=stdin, stdout=stdout, encoding=None, timeout=600
+                    )
+                    status = done.exit_status
+            except (OSError, asyncssh.Error) as error:
+                raise InfrastructureError(f"host {self.name}: copying fails: {error}") from None
+        if status != 0:
+            raise InfrastructureError(f"host {self.name}: copying fails: {words!r} ends with status {status}")
+
     async def fetch(self, remote: str, local: Path) -> None:
         """Copy the file `remote` of the host to `local`. Raises InfrastructureError when it cannot."""
-        try:
-            if self._ssh is None:
-                local.write_bytes(Path(remote).read_bytes())
-                return
-            await asyncssh.scp((self._ssh, remote), str(local))
-        except (OSError, asyncssh.Error) as error:
-            raise InfrastructureError(f"host {self.name}: cannot fetch {remote}: {error}") from None
+        await self._stream(f"exec cat -- {shlex.quote(remote)}", None, local)
 
     async def put(self, local: Path, remote: str) -> None:
         """Copy the local file to `remote` on the host. Raises InfrastructureError when it cannot."""
-        try:
-            if self._ssh is None:
-                Path(remote).write_bytes(local.read_bytes())
-                return
-            await asyncssh.scp(str(local), (self._ssh, remote))
-        except (OSError, asyncssh.Error) as error:
-            raise InfrastructureError(f"host {self.name}: cannot put {remote}: {error}") from None
+        await self._stream(f"exec cat > {shlex.quote(remote)}", local, None)
 
     async def forward(self, address: str, port: int) -> int:
         """Return a loopback port of the controller that leads to (`address`, `port`) as the host sees it."""

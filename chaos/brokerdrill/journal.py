@@ -6,11 +6,14 @@ script), so that `brokerdrill heal` can finish what a killed runner left.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from brokerdrill.errors import InfrastructureError
 
 JOURNAL = "journal.jsonl"
 
@@ -23,13 +26,20 @@ class Journal:
         self._file = self.path.open("a", encoding="utf-8")
 
     def write(self, phase: str, fault_id: str, **fields: Any) -> None:
-        """Append one entry. `phase` is intent, injected, verified, failed, heal_intent, healed or heal_failed."""
-        self._file.write(json.dumps({"phase": phase, "fault_id": fault_id, **fields}, ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Append one entry and have it on the disk. Raises InfrastructureError when the disk does not take it.
+
+        `phase` is run, worker (fault_id empty), intent, injected, verified, heal_intent, healed or heal_failed.
+        """
+        try:
+            self._file.write(json.dumps({"phase": phase, "fault_id": fault_id, **fields}, ensure_ascii=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InfrastructureError(f"the journal cannot be written: {error.strerror}: {self.path}") from None
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written was said when it was written
+            self._file.close()
 
 
 def read(path: Path) -> list[dict[str, Any]]:

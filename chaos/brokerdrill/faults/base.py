@@ -1,7 +1,8 @@
 """The protocol of a fault: plain data about what to do on which host, so that one executor serves them all.
 
-A fault plans `HostChange`s. Each carries the scripts to make it, to see that it took effect, and to undo it. The undo is
-always a script on the host itself: the runner, `brokerdrill heal` and the host's own time-to-live timer run the same one.
+A fault plans `HostChange`s. Each carries the scripts to make it, to see that it took effect, and to undo it. The undo
+is always a script on the host itself: the runner, `brokerdrill heal` and the host's own time-to-live timer run the same
+one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -201,22 +201,35 @@ class Executor:
         injection.healed = True
 
     async def _heal_one(self, injection: Injection, fault_id: str, change: HostChange) -> None:
-        self._journal.write("heal_intent", fault_id, at_ns=now_ns() - self._events.base_ns)
+        """Undo one change. What cannot be written down is healed all the same, and said afterwards."""
+        unwritten: list[InfrastructureError] = []
+
+        def note(write: Callable[[], None]) -> None:
+            try:
+                write()
+            except InfrastructureError as error:
+                unwritten.append(error)
+
+        begun = now_ns() - self._events.base_ns
+        note(lambda: self._journal.write("heal_intent", fault_id, at_ns=begun))
         at, uncertainty, ours = await heal_change(self._host(change), fault_id, change.verify_heal)
-        self._events.write(
-            "heal",
-            at_ns=at,
-            uncertainty_ns=uncertainty,
-            target=change.target,
-            instance=change.instance,
-            store=change.store,
-            name=injection.fault.name,
-            value=injection.name,
-            detail={"fault_id": fault_id, "by": "runner" if ours else "time-to-live"},
+        by = "runner" if ours else "time-to-live"
+        note(
+            lambda: self._events.write(
+                "heal",
+                at_ns=at,
+                uncertainty_ns=uncertainty,
+                target=change.target,
+                instance=change.instance,
+                store=change.store,
+                name=injection.fault.name,
+                value=injection.name,
+                detail={"fault_id": fault_id, "by": by},
+            )
         )
-        self._journal.write(
-            "healed", fault_id, at_ns=at - self._events.base_ns, by="runner" if ours else "time-to-live"
-        )
+        note(lambda: self._journal.write("healed", fault_id, at_ns=at - self._events.base_ns, by=by))
+        if unwritten:
+            raise unwritten[0]
 
     async def heal_all(self) -> list[str]:
         """Heal whatever is not healed, newest first; return one sentence for each that could not be."""
@@ -226,9 +239,9 @@ class Executor:
                 continue
             try:
                 await self.heal(injection)
-            except (InfrastructureError, OSError) as error:
+            except InfrastructureError as error:
                 problems.append(str(error))
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(InfrastructureError):
                     self._journal.write("heal_failed", ",".join(injection.changes), error=str(error))
         return problems
 

@@ -1,0 +1,321 @@
+"""The command line. Each command is a few lines: words in, one function called, exit status out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from brokerdrill.errors import (
+    EXIT_INFRASTRUCTURE,
+    EXIT_KEPT,
+    EXIT_USAGE,
+    BrokerdrillError,
+    InfrastructureError,
+    UsageError,
+)
+from brokerdrill.progress import Progress
+
+EPILOG = (
+    "Exit status: 0 every promise kept (or every expected violation caught), 1 a promise broken, 2 unknown, "
+    "3 the run could not be made, 64 usage."
+)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Deploy message brokers, break them under load, prove what they keep.",
+    epilog=EPILOG,
+)
+bench_app = typer.Typer(no_args_is_help=True, help="The hosts of a topology as containers on this machine.")
+app.add_typer(bench_app, name="bench")
+console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+RUNS = Path("runs")
+RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
+PromiseOption = Annotated[
+    list[str] | None,
+    typer.Option("--promise", help="NAME or NAME=BOUND_MS; repeatable; replaces the promises of the run."),
+]
+MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the verdict as JSON.")]
+RunDirs = Annotated[list[Path], typer.Argument(help="Run directories.")]
+
+
+class Interrupted(BrokerdrillError):
+    """The user or the system asked for the end; the faults were healed on the way out."""
+
+    exit_status = EXIT_INFRASTRUCTURE
+
+
+def run_async(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run `work`; the first SIGINT or SIGTERM cancels it, later ones wait until it has healed and ended."""
+
+    async def main() -> Any:
+        task = asyncio.ensure_future(work)
+        asked: list[str] = []
+
+        def stop(name: str) -> None:
+            if asked:
+                console.print("still healing; please wait")
+                return
+            asked.append(name)
+            console.print(f"{name}: healing every fault, then ending")
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number.name)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not asked:
+                raise
+            raise Interrupted(f"interrupted by {asked[0]}; every fault is healed") from None
+
+    return asyncio.run(main())
+
+
+@app.command("topologies")
+def list_topologies() -> None:
+    """List the topologies: inventories that can be brought up, deployed and drilled."""
+    from brokerdrill.topology import topologies
+
+    _table(("topology", "what it is"), topologies())
+
+
+@app.command("scenarios")
+def list_scenarios() -> None:
+    """List the scenarios."""
+    from brokerdrill.scenario import scenarios
+
+    rows = [(item.name, item.scenario.topology, item.scenario.title) for item in scenarios()]
+    _table(("scenario", "topology", "what it does"), rows)
+
+
+@app.command("faults")
+def list_faults() -> None:
+    """List the faults that a scenario can inject, with their parameters."""
+    from brokerdrill.faults.registry import FAULTS
+
+    rows = [
+        (item.name, item.acts_on, item.description, ", ".join(f"{k}={v!r}" for k, v in item.params.items()))
+        for item in FAULTS.values()
+    ]
+    _table(("fault", "acts on", "what it does", "parameters and defaults"), rows)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario."""
+    from brokerdrill.scenario import Scenario
+
+    print(json.dumps(Scenario.model_json_schema(), indent=2))
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+@bench_app.command("up")
+def bench_up(topology: str, fresh: Annotated[bool, typer.Option(help="Make all hosts anew.")] = False) -> None:
+    """Make the hosts of TOPOLOGY as containers, reached by SSH; starts a Docker engine where none answers."""
+    from brokerdrill import bench, engine
+    from brokerdrill.topology import find_topology
+
+    found = find_topology(topology)
+    with Progress(console) as progress:
+        engine.ensure(progress.step)
+        bench.up(found, fresh=fresh, progress=progress.step)
+
+
+@bench_app.command("down")
+def bench_down(topology: str) -> None:
+    """Remove the hosts of TOPOLOGY."""
+    from brokerdrill import bench
+    from brokerdrill.topology import find_topology
+
+    bench.down(find_topology(topology))
+
+
+@bench_app.command("status")
+def bench_status(topology: str) -> None:
+    """Show the hosts of TOPOLOGY."""
+    from brokerdrill import bench
+    from brokerdrill.topology import find_topology
+
+    rows = bench.status(find_topology(topology))
+    _table(tuple(rows[0]) if rows else ("host",), [tuple(str(value) for value in row.values()) for row in rows])
+
+
+@app.command()
+def deploy(
+    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+    playbook: Annotated[str, typer.Option(help="A playbook of playbooks/, without its ending.")] = "site",
+) -> None:
+    """Deploy a topology with ansible-playbook."""
+    from brokerdrill.deploying import run_playbook
+    from brokerdrill.topology import find_topology
+
+    found = find_topology(topology)
+    with Progress(console) as progress:
+        progress.step(f"{playbook}.yml on {found.name} ({len(found.hosts)} hosts)")
+        run_playbook(found, playbook, progress)
+        progress.step(f"{playbook}.yml is done")
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name, or the path of its YAML file.")],
+    inventory: Annotated[str | None, typer.Option("-i", "--inventory", help="Instead of the scenario's own.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="How many runs; without it the scenario's own.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the run's random choices; without it a new one.")] = None,
+    runs: RunsOption = RUNS,
+    run_dir: Annotated[Path | None, typer.Option(help="The run's directory, which must not exist yet.")] = None,
+    json_file: JsonOption = None,
+    master: MasterOption = None,
+) -> None:
+    """Run SCENARIO on its deployed topology, analyse what was recorded, and write the report."""
+    from brokerdrill.judging import exit_status, judge
+    from brokerdrill.scenario import load_scenario
+    from brokerdrill.topology import find_topology
+
+    loaded = load_scenario(scenario)
+    found = find_topology(inventory or loaded.scenario.topology)
+    count = repeat or loaded.scenario.repeat
+    if run_dir and count > 1:
+        raise UsageError("--run-dir names one run; it does not go with --repeat")
+    first = seed if seed is not None else random.SystemRandom().randrange(1_000_000)
+    done = record(loaded, found, runs, [first + number for number in range(count)], run_dir)
+    result, reports = judge(done, console, json_file=json_file, master=master)
+    console.print(f"report: {reports[-1]}")
+    raise typer.Exit(exit_status(result))
+
+
+def record(loaded: Any, found: Any, runs: Path, seeds: list[int], run_dir: Path | None = None) -> list[Path]:
+    """Run `loaded` on `found` once for each seed; return the run directories."""
+    from brokerdrill import runner
+
+    done = []
+    for seed in seeds:
+        request = runner.RunRequest(loaded, found, run_dir or runner.new_run_dir(runs, loaded.name, seed), seed)
+        runner.check_request(request)
+        with Progress(console) as progress:
+            progress.step(f"{loaded.name} on {found.name}, seed {seed} → {request.run_dir}")
+            done.append(run_async(runner.run(request, progress)))
+    return done
+
+
+@app.command()
+def analyze(
+    run_dirs: RunDirs, json_file: JsonOption = None, promise: PromiseOption = None, master: MasterOption = None
+) -> None:
+    """Judge finished runs from their ledgers alone."""
+    from brokerdrill.analysis.analyze import analyze as judge_only
+    from brokerdrill.judging import exit_status
+    from brokerdrill.report import print_verdict
+
+    result = judge_only(list(run_dirs), parse_promises(promise or []) or None, master)
+    for one in result.get("runs", [result]):
+        print_verdict(one, console)
+    if json_file:
+        json_file.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    raise typer.Exit(exit_status(result))
+
+
+def parse_promises(words: list[str]) -> list[Any]:
+    """Return the PromiseSpecs of `NAME` or `NAME=BOUND_MS` words. Raises UsageError for others."""
+    from brokerdrill.errors import unknown_name
+    from brokerdrill.ledger import PROMISES, PromiseSpec, check_promise
+
+    specs = []
+    for word in words:
+        name, _, bound = word.partition("=")
+        if name not in PROMISES:
+            raise unknown_name("promise", name, PROMISES)
+        try:
+            specs.append(check_promise(PromiseSpec(name, float(bound) if bound else None), "--promise"))
+        except ValueError:
+            raise UsageError(f"--promise {word}: {bound!r} is no number of milliseconds") from None
+    return specs
+
+
+@app.command()
+def report(
+    run_dirs: RunDirs,
+    out: Annotated[Path | None, typer.Option(help="Directory for the reports; without it beside each run.")] = None,
+    master: MasterOption = None,
+) -> None:
+    """Analyse finished runs and write their HTML, JUnit and JSON reports."""
+    from brokerdrill.judging import exit_status, judge
+
+    result, reports = judge(run_dirs, console, report_dir=out, master=master)
+    for path in reports:
+        console.print(f"report: {path}")
+    raise typer.Exit(exit_status(result))
+
+
+@app.command()
+def heal(runs: Annotated[Path, typer.Argument(help="Directory that holds the run directories.")] = RUNS) -> None:
+    """Heal every fault that an ended runner left behind, from the journals, and bring its ledgers home."""
+    from brokerdrill.healing import heal_run, unfinished
+
+    left = unfinished(runs)
+    problems = []
+    with Progress(console) as progress:
+        for item in left:
+            try:
+                run_async(heal_run(item, progress))
+            except InfrastructureError as error:
+                problems.append(str(error))
+    if problems:
+        raise InfrastructureError("; ".join(problems))
+    console.print("nothing is left to heal" if not left else f"{len(left)} runs are healed")
+
+
+@app.command()
+def demo(runs: RunsOption = RUNS) -> None:
+    """Bring up a bench, deploy it, kill its active broker under load, and show that the checks can fail."""
+    from brokerdrill.demo import run_demo
+
+    raise typer.Exit(run_demo(runs, console))
+
+
+def main() -> None:
+    """Entry point: runs the app and turns every failure into one sentence and its exit status."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    error_console = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        status = app(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else EXIT_KEPT)
+    except BrokerdrillError as error:
+        error_console.print(f"brokerdrill: {error}", markup=False)
+        sys.exit(error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except click.ClickException as error:
+        error_console.print(f"brokerdrill: {error.format_message()}", markup=False)
+        sys.exit(EXIT_USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        error_console.print("brokerdrill: interrupted")
+        sys.exit(EXIT_INFRASTRUCTURE)
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):
+            sys.stdout.close()
+        sys.exit(EXIT_INFRASTRUCTURE)

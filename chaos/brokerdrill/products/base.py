@@ -1,0 +1,78 @@
+"""The protocol of a product: all that the runner has to know of it. docs/adding-a-product.md shows how to write one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import InfrastructureError
+
+
+@dataclass(frozen=True)
+class QueueCounts:
+    """What a broker says of one address: messages in its queues, handed out and unacknowledged, scheduled, prepared."""
+
+    messages: int
+    delivering: int
+    scheduled: int
+    added: int
+
+    @property
+    def empty(self) -> bool:
+        return self.messages == self.delivering == self.scheduled == 0
+
+
+@dataclass(frozen=True)
+class LogRole:
+    """A role change that the product's log proves: time in ns on the host's monotonic clock, role, the log's words."""
+
+    t_ns: int
+    role: str
+    why: str
+
+
+class Management(Protocol):
+    """An open line to one instance's management; every call raises ManagementError when no answer comes."""
+
+    async def role(self) -> str:
+        """Return the live role, one of ledger.ROLES."""
+        ...
+
+    async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
+        """Return the counts of each of `addresses` that exists there."""
+        ...
+
+    async def prepared(self) -> int:
+        """Return how many prepared transactions wait for their second phase."""
+        ...
+
+    async def purge(self, addresses: Sequence[str]) -> int:
+        """Remove all messages from `addresses`; return how many."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ManagementError(InfrastructureError):
+    """The instance gave no usable answer. `refused` when its port refused the connection: no process listens."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class Product(Protocol):
+    """A kind of system. `client` names the workload's client protocol, None where nothing is sent to it."""
+
+    name: str
+    client: str | None
+
+    def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
+        """Open the management of one instance, at the address its descriptor says."""
+        ...
+
+    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
+        """Return the role changes in (monotonic ns, text) lines of the instance's log, in order."""
+        ...

@@ -1,0 +1,90 @@
+"""Live roles: each instance is asked over and over; what changed is written down with its uncertainty."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from brokerdrill.clock import now_ns
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.events import EventWriter
+from brokerdrill.products.base import Management, ManagementError
+
+POLL_PERIOD_S = 0.15
+
+
+@dataclass
+class Seen:
+    """The last answer of one instance: its role, and when it was asked (controller's clock, ns)."""
+
+    role: str = "starting"
+    asked_ns: int = 0
+    answering: bool = True
+
+
+class RoleWatch:
+    """Polls the roles of all instances until it is stopped; `roles` holds the newest, `on_change` hears of changes."""
+
+    def __init__(
+        self,
+        instances: Mapping[str, tuple[Descriptor, Management]],
+        events: EventWriter,
+        on_change: Callable[[str, str], None],
+    ) -> None:
+        self._instances = instances
+        self._events = events
+        self._on_change = on_change
+        self._seen = {name: Seen(role="") for name in instances}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The newest known role of each instance."""
+        return {name: seen.role for name, seen in self._seen.items()}
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._watch(name)) for name in self._instances]
+
+    async def stop(self) -> None:
+        """Stop asking. Raises what ended a poll before its time."""
+        for task in self._tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _watch(self, name: str) -> None:
+        while True:
+            asked = now_ns()
+            await self._ask(name, asked)
+            await asyncio.sleep(max(0.0, POLL_PERIOD_S - (now_ns() - asked) / 1e9))
+
+    async def _ask(self, name: str, asked: int) -> None:
+        descriptor, management = self._instances[name]
+        seen = self._seen[name]
+        try:
+            role = await management.role()
+            answering = True
+        except ManagementError as error:
+            # No listener means no process; silence alone says nothing about the role (a paused broker is still active).
+            role, answering = ("down" if error.refused else seen.role), error.refused
+        answered = now_ns()
+        if answering != seen.answering:
+            value = "answers" if answering else "silent"
+            self._events.write("health", at_ns=answered, instance=name, target=descriptor.host, value=value)
+        if role != seen.role:
+            # The change lies between the last question that found the old role and this answer.
+            since = seen.asked_ns or asked
+            self._events.write(
+                "role",
+                at_ns=answered,
+                uncertainty_ns=answered - since,
+                target=descriptor.host,
+                instance=name,
+                store=descriptor.store,
+                name="poll",
+                value=role,
+            )
+            self._on_change(name, role)
+        self._seen[name] = Seen(role, asked, answering)
