@@ -1,0 +1,29 @@
+# `make demo` does everything from nothing to a proven failover; `make test` passes every test.
+SHELL := /bin/sh
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: setup demo test test-all lint clean
+
+setup:
+	@chaos/setup.sh
+
+demo: setup
+	@$(BIN)/brokerdrill demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/ansible-lint --offline
+
+test: lint
+	$(BIN)/python -m pytest -m "not long"
+
+test-all: lint
+	$(BIN)/python -m pytest
+
+# Takes down the bench of this checkout; the cache and the engine stay (`brokerdrill engine stop` ends the latter).
+clean: setup
+	@$(BIN)/brokerdrill bench down --all
