@@ -1,7 +1,8 @@
 """The ledger's contract in one place: what a run leaves behind, and the only thing that the analysis reads.
 
-Standard library only and Python >= 3.10: the file is shipped to load hosts as it is. Names, types and words are those of
-the ledger's specification, as data: writers fill rows by `OP_COLUMNS` and `EVENT_COLUMNS`, readers build schemas from them.
+Standard library only and Python >= 3.10: the file is shipped to load hosts as it is. Names, types and words are
+those of the ledger's specification, as data: writers fill rows by `OP_COLUMNS` and `EVENT_COLUMNS`, readers build
+schemas from them.
 
     RUN_DIR/
       run.json        `RunInfo`, replaced atomically by `write_run`; every other file is append-only
@@ -9,8 +10,8 @@ the ledger's specification, as data: writers fill rows by `OP_COLUMNS` and `EVEN
       ops/            operations, Parquet (`*.parquet`) or JSON Lines (`*.jsonl`) with the same fields
       events/         events, same forms
 
-Times are nanoseconds since the run's start on the monotonic clock of the recording process; adding that clock's `offset_ns`
-gives run time, give or take its `uncertainty_ns`.
+Times are nanoseconds since the run's start on the monotonic clock of the recording process; adding that clock's
+`offset_ns` gives run time, give or take its `uncertainty_ns`.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ AVAILABLE_SIDES = ("send", "receive")
 
 
 class Column(NamedTuple):
-    """One column: its name, its type (`string`, `long`, `int`, `boolean`, `map`), whether every row must fill it, its enum."""
+    """One column: name, type (`string`, `long`, `int`, `boolean`, `map`), whether every row must fill it, its enum."""
 
     name: str
     type: str
@@ -154,7 +155,8 @@ EVENT_COLUMNS = (
 def json_line(row: Mapping[str, Any], columns: Iterable[Column] = OP_COLUMNS) -> bytes:
     """Return `row` as one JSON line (UTF-8, newline at its end), null keys left out.
 
-    Raises ValueError for a key that is no column and for a required column that is null: a writer's own mistake, not a user's.
+    Raises ValueError for a key that is no column and for a required column that is null: a writer's own mistake, not a
+    user's.
     """
     known = {column.name: column for column in columns}
     strange = [name for name in row if name not in known]
@@ -207,9 +209,9 @@ class Scenario:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """All fields of run.json. `started_at` is RFC 3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one of
-    `EXPECTATIONS`; `stores` maps a store to the instances that may serve it; `dead_letters` an address to its dead-letter
-    address; `drained` an address to whether it was drained; `clocks` a clock's name to its `Clock`."""
+    """All fields of run.json. `started_at` is RFC 3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one
+    of `EXPECTATIONS`; `stores` maps a store to the instances that may serve it; `dead_letters` an address to its
+    dead-letter address; `drained` an address to whether it was drained; `clocks` a clock's name to its `Clock`."""
 
     run_id: str
     scenario: Scenario = field(default_factory=lambda: Scenario(""))
@@ -369,7 +371,7 @@ def promise_from_json(value: object, where: str) -> PromiseSpec:
 
 
 def check_promise(spec: PromiseSpec, where: str) -> PromiseSpec:
-    """Return `spec` if its values make sense together, else raise UsageError: a bound where one is needed, known words."""
+    """Return `spec` if its values make sense together (bounds, known words), else raise UsageError."""
     _one_of(spec.name, PROMISES, "name", where)
     if spec.name in BOUNDED_PROMISES and spec.bound_ms is None:
         raise UsageError(f"{where}: {spec.name} needs a bound in milliseconds")
@@ -399,8 +401,8 @@ def _clock_from_json(name: str, value: Mapping[str, Any], where: str) -> Clock:
 def run_from_json(value: object, where: str) -> RunInfo:
     """Return the `RunInfo` of run.json's parsed `value`.
 
-    Only `run_id` and `schema_version` must be there; what else is absent takes `RunInfo`'s default (an absent `drained` is
-    not drained), unknown keys are ignored. Raises UsageError that names `where` (the file) and the field.
+    Only `run_id` and `schema_version` must be there; what else is absent takes `RunInfo`'s default (an absent `drained`
+    is not drained), unknown keys are ignored. Raises UsageError that names `where` (the file) and the field.
     """
     if not isinstance(value, dict):
         raise UsageError(f"{where}: must be an object, not {json.dumps(value)[:60]}")
