@@ -14,13 +14,13 @@ import time
 _write_lock = threading.Lock()
 
 
-def _reply(message):
+def _reply(message: dict) -> None:
     with _write_lock:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
 
-def _run(request):
+def _run(request: dict) -> None:
     t0 = time.monotonic_ns()
     try:
         done = subprocess.run(
@@ -37,7 +37,7 @@ def _run(request):
     _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})
 
 
-def _serve():
+def _serve() -> None:
     _reply({"id": -1, "rc": 0, "out": "ready", "err": "", "t0": time.monotonic_ns(), "t1": time.monotonic_ns()})
     for line in sys.stdin:
         request = json.loads(line)

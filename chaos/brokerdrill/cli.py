@@ -9,11 +9,10 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -125,7 +124,7 @@ def schema() -> None:
     print(json.dumps(Scenario.model_json_schema(), indent=2))
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     table = Table(*heads, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
@@ -306,13 +305,12 @@ def main() -> None:
     except BrokerdrillError as error:
         error_console.print(f"brokerdrill: {error}", markup=False)
         sys.exit(error.exit_status)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+    except typer.TyperException as error:
+        # No command at all prints the help as its message; anything else is one sentence.
+        words = getattr(error, "format_message", lambda: str(error))()
+        error_console.print(words if "\n" in words else f"brokerdrill: {words}", markup=False)
         sys.exit(EXIT_USAGE)
-    except click.ClickException as error:
-        error_console.print(f"brokerdrill: {error.format_message()}", markup=False)
-        sys.exit(EXIT_USAGE)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         error_console.print("brokerdrill: interrupted")
         sys.exit(EXIT_INFRASTRUCTURE)
     except BrokenPipeError:

@@ -174,7 +174,7 @@ class Scenario(_Strict):
         for item in value:
             if not item.startswith("link "):
                 raise ValueError(f"{item!r}: a link is written `link FROM→TO`")
-            _usage(lambda item=item: validate_spec(item))  # type: ignore[misc]
+            _usage(lambda item=item: validate_spec(item))
         return value
 
     @model_validator(mode="after")

@@ -1,0 +1,32 @@
+import pytest
+
+from brokerdrill.products.artemis import Artemis, role_of
+
+
+@pytest.mark.parametrize(
+    ("active", "backup", "in_sync", "role"),
+    [
+        (True, False, True, "active"),
+        (True, False, False, "active"),
+        (False, True, True, "passive"),
+        (False, True, False, "syncing"),
+        (False, False, False, "starting"),
+    ],
+)
+def test_attributes_become_a_role(active: bool, backup: bool, in_sync: bool, role: str) -> None:
+    assert role_of(active, backup, in_sync) == role
+
+
+def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
+    lines = [
+        (1, "INFO  [org.apache.activemq.artemis.core.server] AMQ221000: backup Message Broker is starting"),
+        (2, "INFO  [..] AMQ221031: backup announced"),
+        (3, "INFO  [..] AMQ221024: Backup server ... is synchronized with primary server"),
+        (4, "INFO  [..] AMQ221037: ... to become 'active'"),
+        (5, "INFO  [..] AMQ221007: Server is now active"),
+        (6, "INFO  [..] AMQ221007: Server is now active"),
+        (7, "artemis.service: Main process exited, code=killed, status=9/KILL"),
+        (8, "artemis.service: Failed with result 'signal'."),
+    ]
+    changes = [(change.t_ns, change.role) for change in Artemis().log_roles(lines)]
+    assert changes == [(1, "starting"), (2, "syncing"), (3, "passive"), (5, "active"), (7, "down")]

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.journal import Journal, read, unhealed
+
+
+def test_unhealed_faults_come_newest_first_and_only_those(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for fault in ("a", "b", "c"):
+        journal.write("intent", fault, host="h")
+        journal.write("injected", fault)
+    journal.write("healed", "b")
+    journal.close()
+    assert [entry["fault_id"] for entry in unhealed(read(tmp_path / "journal.jsonl"))] == ["c", "a"]
+
+
+def test_an_intent_is_on_the_disk_before_the_effect(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("intent", "a", host="h")
+    assert [entry["fault_id"] for entry in unhealed(read(tmp_path / "journal.jsonl"))] == ["a"]
+
+
+def test_a_line_torn_by_a_crash_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"phase":"intent","fault_id":"a"}\n{"phase":"hea')
+    assert len(unhealed(read(path))) == 1
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    journal = Journal.__new__(Journal)
+    journal.path = Path("/dev/full")
+    journal._file = journal.path.open("a")
+    with pytest.raises(InfrastructureError, match="No space left on device: /dev/full"):
+        journal.write("intent", "a")
+    journal.close()

@@ -1,0 +1,99 @@
+import random
+
+import pytest
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.targets import Scene, resolve, validate_spec
+
+
+def descriptor(instance: str, product: str, **fields: object) -> Descriptor:
+    return Descriptor.model_validate(
+        {"schema": 1, "instance": instance, "product": product, "host": instance, **fields}
+    )
+
+
+def broker(name: str, role: str, peer: str) -> Descriptor:
+    return descriptor(
+        name,
+        "artemis",
+        role=role,
+        store="pair1",
+        listeners=[
+            {"name": "core", "address": f"{name}.test", "port": 61616, "protocol": "core"},
+            {"name": "console", "address": f"{name}.test", "port": 8161, "protocol": "https"},
+        ],
+        dials=[{"link": "backup", "to": peer, "address": f"{peer}.test", "port": 61616}]
+        + [{"link": "zookeeper", "to": f"zk{n}", "address": f"zk{n}.test", "port": 2281} for n in (1, 2, 3)],
+    )
+
+
+ALL = [
+    broker("artemis1", "primary", "artemis2"),
+    broker("artemis2", "backup", "artemis1"),
+    *(descriptor(f"zk{n}", "zookeeper") for n in (1, 2, 3)),
+    descriptor("load1", "load"),
+]
+
+
+def scene(one: str = "active", two: str = "passive", seed: int = 1) -> Scene:
+    return Scene(ALL, {"artemis1": one, "artemis2": two}, random.Random(seed))
+
+
+def names(spec: str, at: Scene | None = None) -> list[str]:
+    return [item.instance for item in resolve(at or scene(), spec).instances]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("active", ["artemis1"]),
+        ("passive", ["artemis2"]),
+        ("backup", ["artemis2"]),
+        ("artemis1", ["artemis1"]),
+        ("all of zookeeper", ["zk1", "zk2", "zk3"]),
+        ("zookeeper", ["zk1", "zk2", "zk3"]),
+    ],
+)
+def test_words_become_instances(spec: str, expected: list[str]) -> None:
+    assert names(spec) == expected
+
+
+def test_active_is_who_is_active_now_whatever_the_inventory_calls_it() -> None:
+    assert names("active", scene("passive", "active")) == ["artemis2"]
+
+
+def test_one_and_majority_count_and_repeat_with_the_seed() -> None:
+    assert len(names("one of zookeeper")) == 1
+    assert len(names("majority of zookeeper")) == 2
+    assert {tuple(names("one of zookeeper", scene(seed=s))) for s in range(30)} == {("zk1",), ("zk2",), ("zk3",)}
+    assert names("one of zookeeper", scene(seed=5)) == names("one of zookeeper", scene(seed=5))
+
+
+def test_links_lead_from_who_dials_to_where_it_dials() -> None:
+    load = resolve(scene(), "link load→active").links
+    assert [(link.dialler, link.address, link.port) for link in load] == [("load1", "artemis1.test", 61616)]
+    lock = resolve(scene("passive", "active"), "link active->zookeeper").links
+    assert {(link.dialler, link.address) for link in lock} == {("artemis2", f"zk{n}.test") for n in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "at", "error", "words"),
+    [
+        ("active", scene("active", "active"), InfrastructureError, "fits 2 instances"),
+        ("active", scene("down", "syncing"), InfrastructureError, "fits 0 instances"),
+        ("artemis3", scene(), UsageError, "did you mean"),
+        ("one of rabbit", scene(), UsageError, "no product or store"),
+        ("link load", scene(), UsageError, "FROM→TO"),
+        ("link zk1→active", scene(), InfrastructureError, "does not dial"),
+        ("some of us", scene(), UsageError, "is no target"),
+    ],
+)
+def test_what_fits_nothing_is_one_sentence(spec: str, at: Scene, error: type[BrokerdrillError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        resolve(at, spec)
+
+
+def test_a_spec_is_checked_before_there_is_a_scene() -> None:
+    with pytest.raises(UsageError):
+        validate_spec("link a b")
