@@ -1,0 +1,45 @@
+"""The deployed bench that drills run on: brought up and deployed once a session, left as it was found at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokerdrill import bench, engine
+from brokerdrill.faults.executor import left_over
+from brokerdrill.hosts import connected
+from brokerdrill.topology import Topology, find_topology
+
+ROOT = Path(__file__).resolve().parents[2]
+BROKERDRILL = [sys.executable, "-m", "brokerdrill"]
+
+
+@pytest.fixture(scope="session")
+def topology() -> Topology:
+    """artemis_quorum, up and deployed."""
+    engine.ensure(print)
+    found = find_topology("artemis_quorum")
+    bench.up(found, fresh=False, progress=print)
+    subprocess.run([*BROKERDRILL, "deploy", found.name], check=True, cwd=ROOT)
+    return found
+
+
+@pytest.fixture
+def on_hosts(topology: Topology) -> Iterator[Callable[..., Any]]:
+    """Run a coroutine function with the connections of all hosts; afterwards no fault may be left on any."""
+
+    def call(work: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
+        async def main() -> Any:
+            async with connected(topology.hosts) as connections:
+                return await work(connections)
+
+        return asyncio.run(main())
+
+    yield call
+    assert call(lambda connections: left_over(connections.values())) == {}

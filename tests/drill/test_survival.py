@@ -1,0 +1,136 @@
+"""A runner that dies in the middle of a fault leaves a system that becomes whole, and a ledger that can be judged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokerdrill import journal
+from brokerdrill.faults.executor import left_over
+from brokerdrill.topology import Topology
+
+from .conftest import BROKERDRILL, ROOT
+
+SCENARIO = """\
+title: Hold the active broker down
+description: The runner is ended while the fault lasts.
+topology: artemis_quorum
+load: {producers: 2, consumers: 2, workers: 2, addresses: [drill.q0], rate: 100, transaction: 5}
+steady_state: {acknowledged: 20}
+method:
+  - {type: action, name: hold, fault: kill, target: active, ttl: TTL}
+  - {type: probe, name: never, until: acknowledged, count: 100000000, timeout: 300}
+promises: [no_loss, no_duplicates, single_active]
+"""
+
+
+@pytest.fixture
+def held(topology: Topology, tmp_path: Path) -> Iterator[Callable[[int], tuple[subprocess.Popen[str], Path]]]:
+    """Start a runner that holds a fault with the given time-to-live; returns it when the fault is verified."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(ttl: int) -> tuple[subprocess.Popen[str], Path]:
+        scenario = tmp_path / "hold.yml"
+        scenario.write_text(SCENARIO.replace("TTL", str(ttl)))
+        runs = tmp_path / "runs"
+        command = [*BROKERDRILL, "run", str(scenario), "--runs", str(runs), "--seed", "1"]
+        runner = subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        started.append(runner)
+        deadline = time.monotonic() + 180
+        while True:
+            entries = [e for path in runs.glob("*/journal.jsonl") for e in journal.read(path)]
+            if any(entry["phase"] == "verified" for entry in entries):
+                return runner, runs
+            assert runner.poll() is None, runner.communicate()[0]
+            assert time.monotonic() < deadline, "the fault was never verified"
+            time.sleep(0.1)
+
+    yield start
+    for runner in started:
+        if runner.poll() is None:
+            runner.kill()
+        runner.communicate()
+
+
+def until_whole(on_hosts: Callable[..., Any], limit_s: float) -> None:
+    """Wait until no host holds a fault."""
+
+    async def work(connections: Any) -> None:
+        deadline = time.monotonic() + limit_s
+        while await left_over(connections.values()):
+            assert time.monotonic() < deadline, "a fault is still there"
+            await asyncio.sleep(0.2)
+
+    on_hosts(work)
+
+
+def analyse(runs: Path, tmp_path: Path) -> dict[str, Any]:
+    (run_dir,) = runs.iterdir()
+    subprocess.run([*BROKERDRILL, "analyze", str(run_dir), "--json", str(tmp_path / "v.json")], cwd=ROOT)
+    return dict(json.loads((tmp_path / "v.json").read_text()))
+
+
+def assert_serves_again(tmp_path: Path) -> None:
+    """The system is whole when a whole drill passes on it."""
+    scenario = tmp_path / "again.yml"
+    text = SCENARIO.replace("TTL", "60").replace("count: 100000000", "count: 50")
+    lines = [line for line in text.splitlines() if "name: hold" not in line]
+    scenario.write_text("\n".join(lines))
+    done = subprocess.run(
+        [*BROKERDRILL, "run", str(scenario), "--runs", str(tmp_path / "again")],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_sigkill_and_then_heal(held: Callable[..., Any], on_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    runner, runs = held(300)
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    refused = subprocess.run(
+        [*BROKERDRILL, "run", str(tmp_path / "hold.yml"), "--runs", str(tmp_path / "other")],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+    )
+    assert refused.returncode == 3
+    assert "not healed" in refused.stderr
+    healed = subprocess.run([*BROKERDRILL, "heal", str(runs)], cwd=ROOT, text=True, capture_output=True)
+    assert healed.returncode == 0, healed.stdout + healed.stderr
+    until_whole(on_hosts, 1)
+    verdict = analyse(runs, tmp_path)
+    assert sum(verdict["messages"].values()) > 0
+    assert {item["name"]: item["verdict"] for item in verdict["promises"]}["no_duplicates"] == "pass"
+    assert_serves_again(tmp_path)
+
+
+def test_sigkill_and_nothing_but_the_hosts_timer(
+    held: Callable[..., Any], on_hosts: Callable[..., Any], tmp_path: Path
+) -> None:
+    runner, _ = held(10)
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    until_whole(on_hosts, 40)
+    assert_serves_again(tmp_path)
+
+
+def test_ctrl_c_heals_before_it_ends(held: Callable[..., Any], on_hosts: Callable[..., Any]) -> None:
+    runner, runs = held(300)
+    runner.send_signal(signal.SIGINT)
+    output, _ = runner.communicate(timeout=90)
+    assert runner.returncode == 3
+    assert "every fault is healed" in output
+    until_whole(on_hosts, 1)
+    (run_file,) = runs.glob("*/run.json")
+    assert json.loads(run_file.read_text())["outcome"] == "aborted"
