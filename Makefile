@@ -24,6 +24,6 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest
 
-# Takes down the bench of this checkout; the cache and the engine stay (`brokerdrill engine stop` ends the latter).
+# Takes down every bench host of this checkout; the cache and the engine stay.
 clean: setup
-	@$(BIN)/brokerdrill bench down --all
+	@$(BIN)/python -c 'from brokerdrill import bench; bench.down_all(print)'

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,18 +149,39 @@ def _authorized(topology: Topology) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write_known_hosts(addresses: Mapping[str, str], keys: Mapping[str, str]) -> None:
-    """Make the cache's known_hosts say `keys` (host → public key) for `addresses`; forget those without a key."""
+def _known_host(address: str, public_key: Path) -> str:
+    return f"{address} {' '.join(public_key.read_text().split()[:2])}"
+
+
+def _rewrite_known_hosts(keep: Callable[[str], bool], lines: Iterable[str]) -> None:
+    """Make the cache's known_hosts hold its own lines that pass `keep`, and then `lines`."""
     path = _directory() / "known_hosts"
     with (_directory() / "known_hosts.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         old = path.read_text().splitlines() if path.exists() else []
-        ours = set(addresses.values())
-        kept = [line for line in old if line.split(" ", 1)[0] not in ours]
-        fresh = [f"{addresses[name]} {' '.join(key.split()[:2])}" for name, key in sorted(keys.items())]
         partial = path.with_suffix(".partial")
-        partial.write_text("".join(f"{line}\n" for line in [*kept, *fresh]))
+        partial.write_text("".join(f"{line}\n" for line in [*filter(keep, old), *lines]))
         partial.rename(path)
+
+
+def _learn_hosts(wanted: Plan) -> None:
+    """Write the hosts' present keys into the cache's known_hosts, in place of what it says of their addresses."""
+    addresses = set(wanted.addresses.values())
+    keys = {name: _host_key(wanted.topology, name).with_name(f"{name}.pub") for name in wanted.addresses}
+    lines = [_known_host(wanted.addresses[name], key) for name, key in keys.items()]
+    _rewrite_known_hosts(lambda line: line.split(" ", 1)[0] not in addresses, lines)
+
+
+def _forget_hosts(topology: str) -> None:
+    """Drop the keys of the topology's hosts, and their lines in the cache's known_hosts."""
+    directory = _directory() / "host_keys" / topology
+    keys = {" ".join(path.read_text().split()[:2]) for path in directory.glob("*.pub")}
+    _rewrite_known_hosts(lambda line: line.split(" ", 1)[-1] not in keys, [])
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _host_key(topology: str, host: str) -> Path:
+    return paths.private_dir(_directory() / "host_keys" / topology) / host
 
 
 def _tar(files: Mapping[str, tuple[str, int]]) -> bytes:
@@ -287,10 +308,6 @@ class _Maker:
         content = json.dumps([self.image_id, self.authorized, host.address, config, HALT_SIGNAL], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    def key(self, host: Host) -> Path:
-        directory = paths.private_dir(_directory() / "host_keys" / self.plan.topology)
-        return directory / host.name
-
     def ensure(self, host: Host) -> bool:
         """Make `host`'s container run; return whether it was made or started now."""
         name, spec = self.plan.container(host.name), self.spec(host)
@@ -298,9 +315,7 @@ class _Maker:
             container = self.client.containers.get(name)
         except NotFound:
             container = None
-        if container is not None and (
-            self.fresh or container.labels.get(LABEL_SPEC) != spec or not self.key(host).exists()
-        ):
+        if container is not None and not self._right(container, host, spec):
             container.remove(force=True, v=True)
             container = None
         if container is None:
@@ -311,8 +326,12 @@ class _Maker:
             return True
         return False
 
+    def _right(self, container: Any, host: Host, spec: str) -> bool:
+        known = _host_key(self.plan.topology, host.name).exists()
+        return known and not self.fresh and container.labels.get(LABEL_SPEC) == spec
+
     def _create(self, host: Host, name: str, spec: str) -> None:
-        key = self.key(host)
+        key = _host_key(self.plan.topology, host.name)
         key.unlink(missing_ok=True)
         _make_key(key, host.name)
         api = self.client.api
@@ -468,15 +487,14 @@ def up(topology: Topology, fresh: bool = False, progress: Progress = _quiet) -> 
         maker = _Maker(client, found, wanted, image_id, _authorized(topology), limits, fresh)
         with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
             made = dict(zip(wanted.addresses, pool.map(maker.ensure, topology.hosts), strict=True))
-            keys = {host.name: maker.key(host).with_name(host.name + ".pub").read_text() for host in topology.hosts}
-            _write_known_hosts(wanted.addresses, keys)
+            _learn_hosts(wanted)
             new = [name for name, was_made in made.items() if was_made]
             progress(f"booting {', '.join(new)}" if new else f"all {len(made)} hosts of {topology.name} are up already")
             states = list(pool.map(lambda host: _wait(client, wanted, host), topology.hosts))
         for host, state in zip(topology.hosts, states, strict=True):
             if state == "degraded":
                 progress(f"{host.name}: failed units: {', '.join(_failed_units(client, wanted.container(host.name)))}")
-        return _status(client, topology, wanted, measure=False)
+        return _status(client, topology, wanted)
 
 
 def down(topology: Topology, progress: Progress = _quiet) -> int:
@@ -487,8 +505,7 @@ def down(topology: Topology, progress: Progress = _quiet) -> int:
     found = engine.find()
     with _locked(topology.name):
         count = _remove(found, topology.name, progress) if found is not None else 0
-        _write_known_hosts({host.name: host.address for host in topology.hosts}, {})
-        shutil.rmtree(_directory() / "host_keys" / topology.name, ignore_errors=True)
+        _forget_hosts(topology.name)
         return count
 
 
@@ -519,7 +536,7 @@ def down_all(progress: Progress = _quiet) -> int:
     for name in sorted(names):
         with _locked(name):
             count += _remove(found, name, progress)
-            shutil.rmtree(_directory() / "host_keys" / name, ignore_errors=True)
+            _forget_hosts(name)
     return count
 
 
@@ -534,7 +551,7 @@ def status(topology: Topology) -> list[dict[str, Any]]:
     if found is None:
         return [_row(wanted, host, "absent") for host in topology.hosts]
     with _talking(found) as client:
-        return _status(client, topology, wanted, measure=True)
+        return _status(client, topology, wanted)
 
 
 def _row(wanted: Plan, host: Host, state: str, **more: Any) -> dict[str, Any]:
@@ -542,14 +559,28 @@ def _row(wanted: Plan, host: Host, state: str, **more: Any) -> dict[str, Any]:
     return {**row, "system": None, "memory_mib": None, "limit_mib": None, **more}
 
 
-def _memory_mib(client: docker.DockerClient, container: Any) -> int:
-    """Return the memory in MiB that the container uses, without file pages the kernel would drop first."""
-    memory = client.api.stats(container.id, stream=False).get("memory_stats", {})
-    pages = memory.get("stats", {})
-    return round((memory.get("usage", 0) - pages.get("total_inactive_file", pages.get("inactive_file", 0))) / 2**20)
+def _memory_mib(pid: int) -> int | None:
+    """Return the MiB that the host with init process `pid` uses, without file pages the kernel would drop first.
+
+    Read from the control group itself: an engine reports nothing at all where a single controller is missing.
+    """
+    base = Path("/sys/fs/cgroup")
+    try:
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                group, usage, idle = base / "memory" / path.lstrip("/"), "memory.usage_in_bytes", "total_inactive_file"
+                break
+            if not controllers:
+                inner = path.removesuffix("/init.scope").lstrip("/")
+                group, usage, idle = base / inner, "memory.current", "inactive_file"
+        pages = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return round((int((group / usage).read_text()) - int(pages[idle])) / 2**20)
+    except (OSError, ValueError, KeyError, UnboundLocalError):
+        return None
 
 
-def _status(client: docker.DockerClient, topology: Topology, wanted: Plan, measure: bool) -> list[dict[str, Any]]:
+def _status(client: docker.DockerClient, topology: Topology, wanted: Plan) -> list[dict[str, Any]]:
     def one(host: Host) -> dict[str, Any]:
         name = wanted.container(host.name)
         try:
@@ -561,7 +592,7 @@ def _status(client: docker.DockerClient, topology: Topology, wanted: Plan, measu
                 host,
                 container.status,
                 system=_booted(client, name),
-                memory_mib=_memory_mib(client, container) if measure else None,
+                memory_mib=_memory_mib(container.attrs["State"]["Pid"]),
                 limit_mib=round((container.attrs["HostConfig"].get("Memory") or 0) / 2**20) or None,
             )
         except NotFound:

@@ -136,7 +136,7 @@ def _pid() -> int | None:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (OSError, ValueError):
         return None
-    return pid if OWN_URL.encode() in command else None
+    return pid if f"--host={OWN_URL}".encode() in command else None
 
 
 def _mount_systemd_cgroup() -> None:
@@ -236,8 +236,8 @@ def ensure(progress: Progress = _quiet) -> Engine:
         return engine
     if os.geteuid() != 0:
         raise InfrastructureError(
-            f"no Docker engine answers for this user; start one (as root: `brokerdrill engine start`), "
-            f"join group docker for {SYSTEM_URL.removeprefix('unix://')}, or set DOCKER_HOST"
+            "no Docker engine answers for this user: start one, join the group that may use its socket "
+            f"({SYSTEM_URL.removeprefix('unix://')}), or set DOCKER_HOST"
         )
     with _locked():
         engine = find()

@@ -12,7 +12,7 @@ from pathlib import Path
 from brokerdrill.errors import InfrastructureError
 
 OLDEST = 17
-# Spark 4 is tested by its makers with these (its documentation, "Downloading"); newer ones only where these are not there.
+# What the makers of Spark 4 test it with ("Downloading", in its documentation); others only where there is neither.
 PREFERRED = (17, 21)
 INSTALLED = Path("/usr/lib/jvm")
 ASK_TIMEOUT_S = 20

@@ -1,0 +1,65 @@
+"""What an inventory must say to become a bench, and what else may hold its subnet."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+
+from brokerdrill import image
+from brokerdrill.bench import conflict, plan
+from brokerdrill.errors import UsageError
+from brokerdrill.topology import Host, Topology
+
+
+def topology(*addresses: str, subnet: str | None = "10.77.0.0/24") -> Topology:
+    hosts = tuple(Host(f"h{n}", address, 22, "root", None, (), {}) for n, address in enumerate(addresses, 1))
+    shared = {"bench_subnet": subnet} if subnet else {}
+    return Topology("shelf", Path("/nowhere/shelf"), hosts, True, "0" * 64, shared)
+
+
+def test_plan_names_everything_after_the_topology() -> None:
+    made = plan(topology("10.77.0.11", "10.77.0.12"))
+    assert made.container("h1") == "shelf-h1"
+    assert made.network == "brokerdrill-shelf"
+    assert made.gateway == "10.77.0.1"
+    assert dict(made.addresses) == {"h1": "10.77.0.11", "h2": "10.77.0.12"}
+    assert len(made.bridge) <= 15, "Linux cuts interface names at 15 characters"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "subnet", "said"),
+    [
+        (("10.77.0.11",), None, "has no bench_subnet"),
+        (("10.77.0.11",), "10.77.0.0/33", "bench_subnet is no IPv4 network"),
+        (("10.77.1.11",), "10.77.0.0/24", "host h1 has the address '10.77.1.11', not one in bench_subnet"),
+        (("broker.example",), "10.77.0.0/24", "host h1 has the address 'broker.example'"),
+        (("10.77.0.1",), "10.77.0.0/24", "host h1 has the address 10.77.0.1 of the bridge"),
+        (("10.77.0.11", "10.77.0.11"), "10.77.0.0/24", "host h2 has the address 10.77.0.11 of h1"),
+    ],
+)
+def test_an_inventory_that_is_no_bench_is_refused(addresses: tuple[str, ...], subnet: str | None, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan(topology(*addresses, subnet=subnet))
+
+
+@pytest.mark.parametrize(
+    ("routes", "found"),
+    [
+        ([("10.77.0.0/16", "eth0")], "10.77.0.0/16 on eth0"),
+        ([("10.77.0.128/25", "tun0")], "10.77.0.128/25 on tun0"),
+        ([("10.77.0.9", "wg0")], "10.77.0.9 on wg0"),
+        ([("10.77.0.0/24", "bd-own")], None),
+        ([("10.78.0.0/16", "eth0"), ("unreachable", "")], None),
+    ],
+)
+def test_conflict(routes: list[tuple[str, str]], found: str | None) -> None:
+    assert conflict(ipaddress.IPv4Network("10.77.0.0/24"), "bd-own", routes) == found
+
+
+def test_the_image_follows_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = image.tag()
+    assert image.tag() == before
+    monkeypatch.setattr(image, "PACKAGES", (*image.PACKAGES, "one-more"))
+    assert image.tag() != before
