@@ -1,0 +1,215 @@
+"""Keep an archive once in the controller's cache, made from pinned sources. Runs on the controller only."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from xml.sax.saxutils import escape
+
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.urls import open_url
+from ansible.plugins.action import ActionBase
+
+CHUNK = 1 << 20
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hex SHA-256 of the file at `path`."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def recipe_key(source: Mapping[str, Any]) -> str:
+    """Return a hash of all that the archive is made from, so that a changed pin makes a new archive."""
+    return hashlib.sha256(json.dumps(source, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def pom_for(coordinates: list[str]) -> str:
+    """Return a Maven project that depends on exactly `coordinates` (group:artifact:version[:type[:classifier]])."""
+    rows = []
+    for coordinate in coordinates:
+        group, artifact, version, *rest = coordinate.split(":")
+        kind, classifier = (rest + ["jar", ""][len(rest) :])[:2]
+        rows.append(
+            f"<dependency><groupId>{escape(group)}</groupId><artifactId>{escape(artifact)}</artifactId>"
+            f"<version>{escape(version)}</version><type>{escape(kind)}</type>"
+            + (f"<classifier>{escape(classifier)}</classifier>" if classifier else "")
+            + "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>brokerdrill</groupId><artifactId>fetch</artifactId><version>1</version><packaging>pom</packaging>"
+        f"<dependencies>{''.join(rows)}</dependencies></project>"
+    )
+
+
+def maven_file_name(coordinate: str) -> str:
+    """Return the file name that Maven gives to `coordinate` (group:artifact:version[:type[:classifier]])."""
+    _group, artifact, version, *rest = coordinate.split(":")
+    kind, classifier = (rest + ["jar", ""][len(rest) :])[:2]
+    return f"{artifact}-{version}{'-' + classifier if classifier else ''}.{kind}"
+
+
+def pack(directory: Path, target: Path) -> None:
+    """Write all files of `directory` to the tar file `target`, the same bytes for the same files."""
+    with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as archive:
+        for path in sorted(directory.rglob("*")):
+            if path.is_file():
+                info = tarfile.TarInfo(str(path.relative_to(directory)))
+                info.size = path.stat().st_size
+                info.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+                with path.open("rb") as stream:
+                    archive.addfile(info, io.BufferedReader(stream))  # type: ignore[arg-type]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `path`: the tasks of several hosts may ask for one archive at the same time."""
+    with path.open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _run(what: str, argv: list[str], environment: Mapping[str, str] | None = None) -> str:
+    if shutil.which(argv[0]) is None:
+        raise AnsibleActionFail(f"{what}: the controller has no program {argv[0]!r}")
+    done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **(environment or {})}, check=False)
+    if done.returncode != 0:
+        words = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise AnsibleActionFail(f"{what}: {argv[0]} ended with status {done.returncode}: {' | '.join(words[-4:])}")
+    return done.stdout
+
+
+def _check(path: Path, expected: str) -> None:
+    found = sha256_of(path)
+    if found != expected:
+        raise AnsibleActionFail(f"{path.name} has the SHA-256 {found}, but {expected} is pinned")
+
+
+def _from_maven(name: str, items: list[dict[str, str]], work: Path) -> Path:
+    out = work / "out"
+    pom = work / "pom.xml"
+    pom.write_text(pom_for([item["coordinate"] for item in items]))
+    _run(name, ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={out}"])
+    for item in items:
+        _check(out / maven_file_name(item["coordinate"]), item["sha256"])
+    if len(items) == 1:
+        return out / maven_file_name(items[0]["coordinate"])
+    pack(out, work / "packed.tar")
+    return work / "packed.tar"
+
+
+def _from_url(name: str, source: Mapping[str, str], work: Path) -> Path:
+    target = work / "download"
+    try:
+        with open_url(source["url"], timeout=60) as reply, target.open("wb") as stream:
+            shutil.copyfileobj(reply, stream, CHUNK)
+    except (URLError, OSError, ValueError) as error:
+        raise AnsibleActionFail(f"{name}: {source['url']} cannot be read: {error}") from None
+    _check(target, source["sha256"])
+    return target
+
+
+def _from_go(name: str, source: Mapping[str, Any], work: Path) -> Path:
+    module = f"{source['module']}@{source['version']}"
+    found = json.loads(_run(name, ["go", "mod", "download", "-json", module])).get("Sum")
+    if found != source["sum"]:
+        raise AnsibleActionFail(f"{name}: Go module {module} has the checksum {found}, but {source['sum']} is pinned")
+    environment = {
+        "GOOS": "linux",
+        "GOARCH": source["arch"],
+        "CGO_ENABLED": "0",
+        "GOMODCACHE": _run(name, ["go", "env", "GOMODCACHE"]).strip(),
+        "GOPATH": str(work / "go"),
+        "GOBIN": "",
+    }
+    ldflags = "-ldflags=-s -w " + source.get("ldflags", "")
+    out = work / "out"
+    out.mkdir()
+    for program, package in source["programs"].items():
+        _run(name, ["go", "install", "-trimpath", ldflags, f"{source['module']}{package}@{source['version']}"], environment)
+        (built,) = [path for path in (work / "go" / "bin").rglob("*") if path.is_file()]
+        built.rename(out / program)
+    pack(out, work / "packed.tar")
+    return work / "packed.tar"
+
+
+def _from_pip(name: str, source: Mapping[str, Any], work: Path) -> Path:
+    lock = work / "requirements.txt"
+    lock.write_text(source["requirements"])
+    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(work / "out"), "--no-deps", "--no-compile"]
+    argv += ["--only-binary=:all:", "--require-hashes", "--python-version", source["python_version"], "-r", str(lock)]
+    for platform in source["platforms"]:
+        argv += ["--platform", platform]
+    _run(name, argv)
+    pack(work / "out", work / "packed.tar")
+    return work / "packed.tar"
+
+
+MAKERS = {"maven": _from_maven, "url": _from_url, "go": _from_go, "pip": _from_pip}
+
+
+class ActionModule(ActionBase):
+    """See plugins/modules/cached.py for the documentation of the arguments."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(
+            argument_spec={
+                "name": {"type": "str", "required": True},
+                "directory": {"type": "path", "required": True},
+                "maven": {"type": "list", "elements": "dict"},
+                "url": {"type": "dict"},
+                "go": {"type": "dict"},
+                "pip": {"type": "dict"},
+            },
+            mutually_exclusive=[tuple(MAKERS)],
+            required_one_of=[tuple(MAKERS)],
+        )
+        (kind,) = [kind for kind in MAKERS if args[kind] is not None]
+        # Plain values: what templating tagged must not end up in the recipe's JSON or in argv.
+        source = json.loads(json.dumps(args[kind]))
+        return keep(Path(str(args["directory"])).resolve(), str(args["name"]), kind, source)
+
+
+def keep(directory: Path, name: str, kind: str, source: Any) -> dict[str, Any]:
+    """Return {changed, path, sha256} of the archive `name` in `directory`, made first where it is missing or stale."""
+    directory.mkdir(parents=True, exist_ok=True)
+    target, note = directory / name, directory / f"{name}.json"
+    key = recipe_key({kind: source})
+    with locked(directory / f"{name}.lock"):
+        try:
+            known = json.loads(note.read_text())
+            state = target.stat()
+            if (known["recipe"], known["size"], known["mtime_ns"]) == (key, state.st_size, state.st_mtime_ns):
+                return {"changed": False, "path": str(target), "sha256": known["sha256"]}
+        except (OSError, ValueError, KeyError):
+            pass  # not there, or cut off while it was written: make it
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".making-") as work:
+            made = MAKERS[kind](name, source, Path(work))  # type: ignore[operator]
+            digest = sha256_of(made)
+            made.replace(target)
+        state = target.stat()
+        record = {"recipe": key, "sha256": digest, "size": state.st_size, "mtime_ns": state.st_mtime_ns}
+        note.write_text(json.dumps(record) + "\n")
+    # The cache is the controller's: filling it changes nothing on any host.
+    return {"changed": False, "fetched": True, "path": str(target), "sha256": digest}

@@ -1,0 +1,211 @@
+#!/usr/bin/python
+"""What state an instance is in, asked on its own host, as its descriptor says."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: health
+short_description: Read an instance's health, and wait for it
+description:
+  - Reads the descriptor of an instance on its host and asks the instance itself. "Started" is not "active" - a passive broker that waits for a
+    lock is healthy.
+  - Artemis is asked by Jolokia, ZooKeeper by the four-letter word C(srvr) with the host's certificate, toxiproxy by its API; a load host must be
+    able to start its worker's Python. All with the standard library only, and with the inventory's CA.
+options:
+  descriptor: {description: The descriptor's path on the host., type: path, required: true}
+  accept:
+    description: The states that end the wait.
+    type: list
+    elements: str
+    choices: [active, passive, syncing, starting, failed]
+    default: [active, passive]
+  in_sync: {description: Wait also until a replicated broker's copy is in sync., type: bool, default: false}
+  timeout: {description: Seconds to wait; 0 looks once., type: int, default: 0}
+  interval: {description: Seconds between looks., type: float, default: 0.5}
+author: ["Brokerdrill developers"]
+"""
+
+EXAMPLES = r"""
+- name: Wait until the broker serves or is a synchronous copy
+  brokerdrill.ha.health:
+    descriptor: /etc/brokerdrill/artemis1.json
+    in_sync: true
+    timeout: 120
+"""
+
+RETURN = r"""
+instance: {description: The instance's name., type: str, returned: always}
+state: {description: "active, passive, syncing, starting or failed", type: str, returned: always}
+in_sync: {description: Whether a replicated broker's copy is in sync., type: bool, returned: always}
+detail: {description: What the instance answered., type: str, returned: always}
+"""
+
+import base64
+import json
+import os
+import socket
+import ssl
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, Request, build_opener, HTTPSHandler
+
+from ansible.module_utils.basic import AnsibleModule
+
+CALL_TIMEOUT_S = 5
+
+
+@dataclass(frozen=True)
+class Health:
+    """A state, whether a copy is in sync, and the words it was read from."""
+
+    state: str
+    in_sync: bool
+    detail: str
+
+
+def artemis_state(active: bool, backup: bool, in_sync: bool) -> str:
+    """Return the health that a broker's attributes Active, Backup and ReplicaSync amount to."""
+    if active:
+        return "active"
+    if backup:
+        return "passive" if in_sync else "syncing"
+    return "starting"
+
+
+def zookeeper_health(answer: str) -> Health:
+    """Return the health that the answer to `srvr` amounts to: a member serves once the ensemble has a leader."""
+    for line in answer.splitlines():
+        if line.startswith("Mode: "):
+            return Health("active", True, line.removeprefix("Mode: ").strip())
+    return Health("starting", False, (answer.strip() or "no answer").splitlines()[0])
+
+
+def artemis(descriptor: dict[str, Any]) -> Health:
+    """Ask a broker by Jolokia."""
+    management = descriptor["management"]
+    with open(descriptor["credentials"]["file"]) as stream:
+        credentials = json.load(stream)
+    name = management["broker_name"]
+    body = {
+        "type": "read",
+        "mbean": f'org.apache.activemq.artemis:broker="{name}"',
+        "attribute": ["Active", "Backup", "ReplicaSync", "HAPolicy"],
+    }
+    token = base64.b64encode(f"{credentials['username']}:{credentials['password']}".encode()).decode()
+    url = management["url"]
+    headers = {"Content-Type": "application/json", "Origin": url.split("/console")[0], "Authorization": f"Basic {token}"}
+    context = ssl.create_default_context(cafile=descriptor["tls"]["ca"])
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+    request = Request(url, data=json.dumps(body).encode(), headers=headers)
+    with opener.open(request, timeout=CALL_TIMEOUT_S) as reply:
+        answer = json.load(reply)
+    value = answer.get("value")
+    if answer.get("status") != 200 or not isinstance(value, dict):
+        return Health("starting", False, str(answer.get("error", "no broker bean yet")))
+    state = artemis_state(value["Active"], value["Backup"], value["ReplicaSync"])
+    return Health(state, bool(value["ReplicaSync"]), str(value["HAPolicy"]))
+
+
+def zookeeper(descriptor: dict[str, Any]) -> Health:
+    """Ask a member by `srvr`, with the host's own certificate."""
+    (client,) = [item for item in descriptor["listeners"] if item["name"] == "client"]
+    context = ssl.create_default_context(cafile=descriptor["tls"]["ca"])
+    context.load_cert_chain(descriptor["tls"]["bundle"])
+    with (
+        socket.create_connection((client["address"], client["port"]), timeout=CALL_TIMEOUT_S) as plain,
+        context.wrap_socket(plain, server_hostname=client["address"]) as stream,
+    ):
+        stream.sendall(b"srvr")
+        answer = b""
+        while chunk := stream.recv(4096):
+            answer += chunk
+    return zookeeper_health(answer.decode(errors="replace"))
+
+
+def toxiproxy(descriptor: dict[str, Any]) -> Health:
+    """Ask the server for its version."""
+    api = descriptor["api"]
+    request = Request(f"http://{api['address']}:{api['port']}/version", headers={"User-Agent": "brokerdrill"})
+    with build_opener(ProxyHandler({})).open(request, timeout=CALL_TIMEOUT_S) as reply:
+        return Health("active", True, reply.read(200).decode(errors="replace").strip())
+
+
+def load(descriptor: dict[str, Any]) -> Health:
+    """Start the worker's Python with what the role put there."""
+    environment = {**os.environ, "PYTHONPATH": descriptor["pythonpath"], "JAVA_HOME": descriptor["java_home"]}
+    script = "import jpype; print(jpype.getDefaultJVMPath())"
+    done = subprocess.run([descriptor["python"], "-c", script], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return Health("failed", False, (done.stderr.strip() or "no output").splitlines()[-1])
+    return Health("active", True, done.stdout.strip())
+
+
+PRODUCTS = {"artemis": artemis, "zookeeper": zookeeper, "toxiproxy": toxiproxy, "load": load}
+
+
+def unit_state(unit: str | None) -> str:
+    """Return systemd's word for the unit, `active` for an instance without one."""
+    if not unit:
+        return "active"
+    done = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def look(descriptor: dict[str, Any]) -> Health:
+    """Return the instance's health now."""
+    unit = unit_state(descriptor.get("unit"))
+    if unit not in ("active", "activating", "reloading"):
+        return Health("failed", False, f"{descriptor.get('unit')} is {unit}")
+    try:
+        return PRODUCTS[descriptor["product"]](descriptor)
+    except HTTPError as error:
+        return Health("starting", False, f"HTTP {error.code}")
+    except (OSError, URLError, ValueError, KeyError) as error:
+        return Health("starting", False, f"{type(error).__name__}: {error}")
+
+
+def main() -> None:
+    states = ["active", "passive", "syncing", "starting", "failed"]
+    module = AnsibleModule(
+        argument_spec={
+            "descriptor": {"type": "path", "required": True},
+            "accept": {"type": "list", "elements": "str", "choices": states, "default": ["active", "passive"]},
+            "in_sync": {"type": "bool", "default": False},
+            "timeout": {"type": "int", "default": 0},
+            "interval": {"type": "float", "default": 0.5},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    try:
+        with open(params["descriptor"]) as stream:
+            descriptor = json.load(stream)
+    except FileNotFoundError:
+        if module.check_mode:
+            module.exit_json(changed=False, instance="", state="starting", in_sync=False, detail="would be deployed")
+        module.fail_json(msg=f"{params['descriptor']} is not there: nothing was deployed")
+    except ValueError as error:
+        module.fail_json(msg=f"{params['descriptor']} is no JSON: {error}")
+
+    begin = time.monotonic()
+    while True:
+        found = look(descriptor)
+        good = found.state in params["accept"] and (found.in_sync or not params["in_sync"])
+        waited = time.monotonic() - begin
+        if good or waited >= params["timeout"]:
+            break
+        time.sleep(params["interval"])
+    result = {"instance": descriptor["instance"], "state": found.state, "in_sync": found.in_sync, "detail": found.detail}
+    if not good:
+        wanted = " or ".join(params["accept"]) + (" and in sync" if params["in_sync"] else "")
+        module.fail_json(
+            msg=f"{descriptor['instance']} is {found.state} after {waited:.0f} s, not {wanted}; it answered: {found.detail}", **result
+        )
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

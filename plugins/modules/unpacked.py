@@ -1,0 +1,96 @@
+#!/usr/bin/python
+"""Unpack an archive into a directory of its own, whole or not at all."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: unpacked
+short_description: Push an archive from the controller and unpack it, once
+description:
+  - Unpacks a tar archive of the controller into a directory that holds nothing else. A marker with the archive's checksum is written last and
+    the directory is renamed into place, so that an interrupted run never leaves half of it.
+  - The host needs C(tar) (and C(gzip) for compressed archives).
+options:
+  src: {description: The archive on the controller., type: path}
+  sha256: {description: Its checksum; another one there means unpack again., type: str, required: true}
+  dest: {description: The directory to make., type: path, required: true}
+  strip: {description: Leading path components to drop., type: int, default: 0}
+  include: {description: Wildcards of the members to unpack; all when empty., type: list, elements: str, default: []}
+  archive: {description: Where the action plugin put the archive on the host; not for playbooks., type: path}
+author: ["Brokerdrill developers"]
+"""
+
+EXAMPLES = r"""
+- name: Unpack the broker
+  brokerdrill.ha.unpacked:
+    src: /var/cache/brokerdrill/apache-artemis-2.56.0-bin.tar.gz
+    sha256: df469079b6388c8c6276197388a0f5ee0d64d0ca42d7f0e2ca5e392e21b955de
+    dest: /opt/artemis/2.56.0
+    strip: 1
+"""
+
+RETURN = r"""
+dest: {description: The directory., type: str, returned: always}
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+MARKER = ".brokerdrill-archive"
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "src": {"type": "path"},
+            "sha256": {"type": "str", "required": True},
+            "dest": {"type": "path", "required": True},
+            "strip": {"type": "int", "default": 0},
+            "include": {"type": "list", "elements": "str", "default": []},
+            "archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    dest = Path(params["dest"])
+    wanted = json.dumps([params["sha256"], params["strip"], params["include"]])
+    try:
+        there = (dest / MARKER).read_text() == wanted
+    except OSError:
+        there = False
+    if there or module.check_mode or not params["archive"]:
+        module.exit_json(changed=not there, dest=str(dest))
+
+    dest.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    work = Path(tempfile.mkdtemp(dir=dest.parent, prefix=f".{dest.name}-"))
+    try:
+        command = ["tar", "-xf", params["archive"], "-C", str(work), f"--strip-components={params['strip']}", "--no-same-owner"]
+        with open(params["archive"], "rb") as stream:
+            if stream.read(2) == b"\x1f\x8b":
+                command.append("-z")
+        if params["include"]:
+            command += ["--wildcards", *params["include"]]
+        status, _out, err = module.run_command(command)
+        if status != 0:
+            module.fail_json(msg=f"{params['archive']} cannot be unpacked into {dest}: {err.strip() or status}")
+        (work / MARKER).write_text(wanted)
+        work.chmod(0o755)
+        if dest.exists():
+            old = Path(tempfile.mkdtemp(dir=dest.parent, prefix=f".{dest.name}-old-"))
+            os.rename(dest, old / "old")
+            os.rename(work, dest)
+            shutil.rmtree(old)
+        else:
+            os.rename(work, dest)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    module.exit_json(changed=True, dest=str(dest))
+
+
+if __name__ == "__main__":
+    main()
