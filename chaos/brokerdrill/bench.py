@@ -328,7 +328,9 @@ class _Maker:
 
     def _right(self, container: Any, host: Host, spec: str) -> bool:
         known = _host_key(self.plan.topology, host.name).exists()
-        return known and not self.fresh and container.labels.get(LABEL_SPEC) == spec
+        # One that was created and never started may lack its keys: `up` was interrupted between the two.
+        begun = container.status != "created"
+        return known and begun and not self.fresh and container.labels.get(LABEL_SPEC) == spec
 
     def _create(self, host: Host, name: str, spec: str) -> None:
         key = _host_key(self.plan.topology, host.name)
