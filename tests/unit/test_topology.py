@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from brokerdrill.errors import UsageError
 from brokerdrill.topology import find_topology, fingerprint, load, topologies
 
