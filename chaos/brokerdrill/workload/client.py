@@ -1,0 +1,155 @@
+"""The small protocol that a client of each messaging protocol implements, and the registry of those that do.
+
+One `Client` object is one logical client's connection and session, used by one thread. It says what became of each
+operation as an `Outcome`; `fail` only with proof (the writers' rules of the ledger's contract). The loops of `load.py`
+decide what to do then, and write the ledger.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from brokerdrill.errors import unknown_name
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+
+OK = "ok"
+FAIL = "fail"
+UNKNOWN = "unknown"
+DUPLICATE = "duplicate"
+
+
+class Outcome(NamedTuple):
+    """What became of an operation: `result` ok, fail (proven) or unknown; `error` class and first line, None where ok
+    (`duplicate`: ok, because the broker refused it as one it has already). `usable`: the connection can be used on."""
+
+    result: str
+    error: str | None = None
+    usable: bool = True
+
+
+DONE = Outcome(OK)
+REFUSED_AS_DUPLICATE = Outcome(OK, DUPLICATE)
+
+
+class ClientError(Exception):
+    """An operation that gave no result; its text is the ledger's `error`. The connection is not to be used on."""
+
+
+class Message(NamedTuple):
+    """A message to send: the application's id, its place in its producer's order on the address, group, body, sha."""
+
+    message_id: str
+    seq: int
+    key: str | None
+    payload: bytes
+    sha: str
+
+
+class Delivery(NamedTuple):
+    """A message received or browsed. `attempt`, `seq` and `key` are its sender's; `handle` is the client's own."""
+
+    address: str
+    message_id: str
+    attempt: int | None
+    seq: int | None
+    key: str | None
+    redelivered: bool
+    sha: str
+    handle: Any
+
+
+class Reconnect(NamedTuple):
+    """When the client library noticed that its connection was lost and when it had the new one (monotonic ns)."""
+
+    lost_ns: int
+    back_ns: int
+
+
+class Client(Protocol):
+    """See the module. `protocol` is the ledger's word. Only `open` and `receive` raise, and only ClientError."""
+
+    protocol: ClassVar[str]
+
+    @classmethod
+    def start_process(cls, config: WorkerConfig) -> None:
+        """Called once in the main thread before any client is made (a JVM, a library's set-up).
+
+        Raises InfrastructureError where the process cannot have such clients.
+        """
+        ...
+
+    def __init__(self, config: WorkerConfig, name: str) -> None: ...
+
+    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
+        """Connect, once, to whichever endpoint serves. Raises ClientError."""
+        ...
+
+    def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        """Send one message. In a transaction the commit decides, and ok means only that it was handed over."""
+        ...
+
+    def commit(self, *, resent: bool) -> Outcome:
+        """Commit what was sent or received. `resent`: the batch is the identical retry of an earlier attempt, so that
+        a refusal as duplicate is ok with error `duplicate`; of a first attempt it is fail."""
+        ...
+
+    def rollback(self) -> Outcome:
+        """Roll back what was sent or received."""
+        ...
+
+    def receive(self, timeout_s: float) -> Delivery | None:
+        """Return the next message, or None after `timeout_s`. Raises ClientError."""
+        ...
+
+    def ack(self, delivery: Delivery) -> Outcome:
+        """Acknowledge one delivery, outside transactions."""
+        ...
+
+    def browse(self, address: str) -> Iterable[Delivery]:
+        """Look at the messages on a queue without taking them. Raises ClientError."""
+        ...
+
+    def connection_id(self) -> int:
+        """Name the connection under the session now: another number after a transparent failover."""
+        ...
+
+    def reconnect(self) -> Reconnect | None:
+        """When the newest transparent failover took place, None where the library does not tell."""
+        ...
+
+    def served_by(self) -> Endpoint | None:
+        """Which endpoint the connection reaches, by its remote address; None where it is none of the endpoints."""
+        ...
+
+    def close(self) -> Outcome:
+        """Close connection and session; may be called at any time, twice, and from another thread to end a call."""
+        ...
+
+
+# Protocol name → where its class is; a name with a colon is such a place itself.
+CLIENTS: dict[str, str] = {"core": "brokerdrill.workload.core_jms:CoreJms"}
+
+
+def client_type(name: str) -> type[Client]:
+    """Return the class of the client called `name`. Raises UsageError where there is none."""
+    place = name if ":" in name else CLIENTS.get(name)
+    if place is None:
+        raise unknown_name("client", name, CLIENTS)
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError):
+        raise unknown_name("client", name, CLIENTS) from None
+
+
+def endpoint_at(remote: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
+    """Return the endpoint with the remote address `ADDRESS:PORT` (a scheme or slash before it is ignored), else the
+    only one with that address, else None."""
+    address, _, port = remote.rpartition("/")[2].rpartition(":")
+    same = [item for item in endpoints if item.address == address.strip("[]")]
+    exact = [item for item in same if str(item.port) == port]
+    if exact:
+        return exact[0]
+    return same[0] if len(same) == 1 else None

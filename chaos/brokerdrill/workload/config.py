@@ -1,0 +1,203 @@
+"""What a worker process is told in its first line of input: who it is, what it sends where, with which client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
+
+from brokerdrill.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a broker instance listens, and which one it is: the ledger's `broker` is `host`."""
+
+    address: str
+    port: int
+    instance: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The account of the load's clients; its text form keeps the password to itself."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    """A logical client: its name in the ledger, and the addresses it uses in turn."""
+
+    name: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """All a worker needs.
+
+    `client` is a name of `client.CLIENTS` or `module:attribute`. `rate` is messages a second over all of *this
+    worker's* producers; None: closed loop. `transaction` is messages a transaction, 0: none, each send stands alone.
+    `payload_bytes` are the sizes to draw from, evenly. `keys` is how many message groups each producer uses in turn, 0:
+    none. `jars` is the directory of the broker's client jars. `spool` is the ledger file to create; None: no ledger
+    (for benchmarks). `url_params` and `jvm_options` go to clients that have them, after their own defaults.
+    `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how
+    long closing may take.
+    """
+
+    run_id: str
+    worker: str
+    clock: str
+    client: str
+    endpoints: tuple[Endpoint, ...]
+    credentials: Credentials
+    addresses: tuple[str, ...]
+    producers: tuple[ClientSpec, ...] = ()
+    consumers: tuple[ClientSpec, ...] = ()
+    seed: int = 0
+    tls_ca: str | None = None
+    rate: float | None = None
+    transaction: int = 10
+    payload_bytes: tuple[int, ...] = (256,)
+    keys: int = 0
+    durable: bool = True
+    duplicate_detection: bool = True
+    call_timeout_ms: int = 10_000
+    jars: str | None = None
+    spool: str | None = None
+    url_params: Mapping[str, str] = field(default_factory=dict)
+    jvm_options: tuple[str, ...] = ()
+    retry_after_stop_s: float = 20.0
+    close_s: float = 30.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object that `from_json` reads, the password included: for a pipe, never a file or argv."""
+        return asdict(self)
+
+
+def _is(value: object, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _each(value: Any, name: str, kind: type) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)) or not all(_is(item, kind) for item in value):
+        raise UsageError(f"worker configuration: {name} must be a list of {kind.__name__}")
+    return tuple(value)
+
+
+def _object(kind: type, value: Any, name: str) -> Any:
+    """Build dataclass `kind`, whose fields are str or int, from a JSON object."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"worker configuration: {name} must be an object")
+    values = {}
+    for item in fields(kind):
+        wanted: type = int if item.type == "int" else str
+        if not _is(value.get(item.name), wanted):
+            raise UsageError(f"worker configuration: {name}: {item.name} must be a {wanted.__name__}")
+        values[item.name] = value[item.name]
+    return kind(**values)
+
+
+# Names become parts of message ids and are written into rows as they are.
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def _client(value: Any, addresses: tuple[str, ...], name: str) -> ClientSpec:
+    """A client is a name alone, which uses all addresses, or {"name", "addresses"}."""
+    value = {"name": value} if isinstance(value, str) else value
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        raise UsageError(f"worker configuration: {name}: a client is a name or an object with one")
+    if not _NAME.fullmatch(value["name"]):
+        raise UsageError(f"worker configuration: {name}: a name has only letters, digits and _ . -")
+    own = _each(value.get("addresses", addresses), f"{name}: addresses", str)
+    if not own:
+        raise UsageError(f"worker configuration: {name}: {value['name']} has no address")
+    return ClientSpec(value["name"], own)
+
+
+_PLAIN: dict[str, type] = {
+    "run_id": str,
+    "worker": str,
+    "clock": str,
+    "client": str,
+    "seed": int,
+    "tls_ca": str,
+    "rate": float,
+    "transaction": int,
+    "keys": int,
+    "durable": bool,
+    "duplicate_detection": bool,
+    "call_timeout_ms": int,
+    "jars": str,
+    "spool": str,
+    "retry_after_stop_s": float,
+    "close_s": float,
+}
+_NULLABLE = ("tls_ca", "rate", "jars", "spool")
+_LEAST: dict[str, float] = {"transaction": 0, "keys": 0, "call_timeout_ms": 1, "retry_after_stop_s": 0, "close_s": 0}
+
+
+def from_json(text: str) -> WorkerConfig:
+    """Return the WorkerConfig in the JSON object `text`; absent keys take the defaults, unknown keys are an error.
+
+    Raises UsageError: one sentence that names the field, and never repeats a value (there are secrets among them).
+    """
+    try:
+        data = json.loads(text)
+    except ValueError:
+        raise UsageError("worker configuration: not one line of JSON") from None
+    if not isinstance(data, dict):
+        raise UsageError("worker configuration: must be an object")
+    known = {item.name: item for item in fields(WorkerConfig)}
+    if strange := sorted(set(data) - set(known)):
+        raise UsageError(f"worker configuration: unknown field {', '.join(strange)}")
+    for name, item in known.items():
+        if name not in data and item.default is MISSING and item.default_factory is MISSING:
+            raise UsageError(f"worker configuration: {name} is missing")
+    values: dict[str, Any] = {}
+    for name, kind in _PLAIN.items():
+        if name not in data:
+            continue
+        if not (_is(data[name], kind) or (data[name] is None and name in _NULLABLE)):
+            raise UsageError(f"worker configuration: {name} must be a {kind.__name__}")
+        if data[name] is not None and name in _LEAST and data[name] < _LEAST[name]:
+            raise UsageError(f"worker configuration: {name} is below {_LEAST[name]}")
+        values[name] = data[name]
+    if values.get("rate") is not None and values["rate"] <= 0:
+        raise UsageError("worker configuration: rate must be above 0")
+    addresses = _each(data["addresses"], "addresses", str)
+    if not addresses:
+        raise UsageError("worker configuration: addresses is empty")
+    endpoints = tuple(_object(Endpoint, item, "endpoints") for item in _each(data["endpoints"], "endpoints", dict))
+    if not endpoints:
+        raise UsageError("worker configuration: endpoints is empty")
+    values.update(addresses=addresses, endpoints=endpoints)
+    values["credentials"] = _object(Credentials, data["credentials"], "credentials")
+    for name in ("producers", "consumers"):
+        if not isinstance(data.get(name, []), (list, tuple)):
+            raise UsageError(f"worker configuration: {name} must be a list")
+        values[name] = tuple(_client(item, addresses, name) for item in data.get(name, []))
+    names = [spec.name for spec in (*values["producers"], *values["consumers"])]
+    if len(names) != len(set(names)):
+        raise UsageError("worker configuration: two clients have one name")
+    if "payload_bytes" in data:
+        values["payload_bytes"] = _each(data["payload_bytes"], "payload_bytes", int)
+        if not values["payload_bytes"] or min(values["payload_bytes"]) < 0:
+            raise UsageError("worker configuration: payload_bytes must be sizes from 0")
+    if "jvm_options" in data:
+        values["jvm_options"] = _each(data["jvm_options"], "jvm_options", str)
+    if "url_params" in data:
+        params = data["url_params"]
+        if not isinstance(params, dict) or not all(isinstance(value, str) for value in params.values()):
+            raise UsageError("worker configuration: url_params must map names to text")
+        values["url_params"] = params
+    return WorkerConfig(**values)

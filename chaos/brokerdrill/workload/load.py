@@ -1,0 +1,435 @@
+"""Producers and consumers: plain loops over the client protocol that write the ledger as its rules for writers say.
+
+Each runs in a thread of its own with its own connection and session. A producer sends its next batch only when the one
+before it is proven: after a rollback or an unknown outcome it sends the identical batch again, same ids, next attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brokerdrill.workload.client import (
+    DONE,
+    DUPLICATE,
+    FAIL,
+    OK,
+    UNKNOWN,
+    Client,
+    ClientError,
+    Delivery,
+    Message,
+    Outcome,
+)
+from brokerdrill.workload.config import ClientSpec, Endpoint, WorkerConfig
+from brokerdrill.workload.ledger_writer import ClientLedger, Op
+
+POLL_S = 0.2
+RETRY_S = 0.1
+PARTIAL_COMMIT_S = 0.2
+_UNIQUE = 64 * 1024
+
+
+@dataclass
+class Counts:
+    """One client's progress. In messages: `sent_ok` acknowledged, `received` processed; `sent_unknown` and `sent_fail`
+    count every attempt with that outcome. `last_ack_ns` is on the worker's ledger clock."""
+
+    sent_ok: int = 0
+    sent_unknown: int = 0
+    sent_fail: int = 0
+    received: int = 0
+    last_ack_ns: int | None = None
+
+
+class Schedule:
+    """When the batches of one of `share` producers are due, so that all of them keep `rate` messages a second.
+
+    An open loop: due times depend on nothing but the start. `phase` (0 to 1) spreads the producers over an interval.
+    """
+
+    def __init__(self, rate: float, share: int, batch: int, phase: float) -> None:
+        self._interval_s = batch * share / rate
+        self._phase = phase
+
+    def due_s(self, number: int) -> float:
+        """Seconds from the start at which batch `number` (from 0) is due."""
+        return (number + self._phase) * self._interval_s
+
+
+class Payloads:
+    """Bodies of random sizes that differ from each other: the message's id, then a piece of one random block."""
+
+    def __init__(self, seed: str, sizes: Sequence[int]) -> None:
+        self._random = random.Random(seed)
+        self._sizes = sizes
+        self._block = self._random.randbytes(max(sizes) + _UNIQUE)
+
+    def make(self, message_id: str) -> tuple[bytes, str]:
+        """Return (body, the first 16 hexadecimal digits of its SHA-256)."""
+        sizes = self._sizes
+        size = sizes[0] if len(sizes) == 1 else self._random.choice(sizes)
+        start = self._random.randrange(_UNIQUE)
+        name = message_id.encode()
+        body = (name + self._block[start : start + size - len(name)]) if size > len(name) else name[:size]
+        return body, sha(body)
+
+
+def sha(body: bytes) -> str:
+    """The ledger's `payload_sha`: the first 16 hexadecimal digits of the body's SHA-256."""
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+class Stopped(Exception):
+    """The client was told to stop before it could do what it was at."""
+
+
+class _Runner:
+    """What producers and consumers share: the connection with its session number, and its rows."""
+
+    def __init__(
+        self, config: WorkerConfig, spec: ClientSpec, client: Client, ledger: ClientLedger, stop: threading.Event
+    ) -> None:
+        self.name = spec.name
+        self.counts = Counts()
+        self._config = config
+        self._addresses = spec.addresses
+        self._client = client
+        self._ledger = ledger
+        self._stop = stop
+        self._session = -1
+        self._connection: int | None = None
+        self._endpoint: Endpoint | None = None
+        self._abandon = threading.Event()
+
+    def abandon(self) -> None:
+        """Make the client end as soon as it can, what it is at unproven; from another thread."""
+        self._abandon.set()
+        self._stop.set()
+
+    def sever(self) -> None:
+        """Close the connection from another thread, so that a call that hangs ends."""
+        self._client.close()
+
+    def _over(self) -> bool:
+        """Whether it is time to give up connecting."""
+        return self._stop.is_set()
+
+    def _pause(self) -> None:
+        """Wait before another try. Raises Stopped."""
+        self._ledger.flush()
+        (self._abandon if self._stop.is_set() else self._stop).wait(RETRY_S)
+        if self._over():
+            raise Stopped
+
+    def _connect(self, sends_to: Sequence[str], receives_from: Sequence[str]) -> None:
+        """Open the connection, however often it takes. Raises Stopped."""
+        if self._connection is not None:
+            return
+        self._session += 1
+        while True:
+            begun = self._ledger.begin("connect", self._session)
+            try:
+                self._client.open(sends_to, receives_from, transacted=self._config.transaction > 0)
+            except ClientError as error:
+                self._ledger.end(begun, Outcome(FAIL, str(error)))
+                self._pause()
+            else:
+                self._connection = self._client.connection_id()
+                self._endpoint = self._client.served_by()
+                self._ledger.end(begun, DONE, self._endpoint)
+                return
+
+    def _moved(self) -> bool:
+        """Whether the client library has replaced the connection by itself; the new session is then recorded."""
+        now = self._client.connection_id()
+        if now == self._connection:
+            return False
+        self._connection = now
+        self._session += 1
+        self._endpoint = self._client.served_by()
+        times = self._client.reconnect()
+        clock = self._ledger.clock
+        begun = self._ledger.begin("connect", self._session, start_ns=clock.at(times.lost_ns) if times else None)
+        self._ledger.end(begun, DONE, self._endpoint, end_ns=clock.at(times.back_ns) if times else None)
+        return True
+
+    def _disconnect(self) -> None:
+        """Close the connection, if there is one, with its row."""
+        if self._connection is None:
+            return
+        self._connection = None
+        begun = self._ledger.begin("close", self._session)
+        self._ledger.end(begun, self._client.close())
+        self._ledger.flush()
+
+    def _ack(self, messages: int, at_ns: int) -> None:
+        self.counts.sent_ok += messages
+        self.counts.last_ack_ns = at_ns
+
+
+class Producer(_Runner):
+    """Sends batches to its addresses in turn until told to stop, then proves the last one within a bound."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        spec: ClientSpec,
+        client: Client,
+        ledger: ClientLedger,
+        stop: threading.Event,
+        schedule: Schedule | None = None,
+    ) -> None:
+        super().__init__(config, spec, client, ledger, stop)
+        self._schedule = schedule
+        self._size = max(1, config.transaction)
+        self._payloads = Payloads(f"{config.seed}/{spec.name}", config.payload_bytes)
+        self._sent = 0
+        self._seqs = dict.fromkeys(spec.addresses, 0)
+        self._give_up_s: float | None = None
+
+    def run(self) -> None:
+        """Send until stopped, then close. Raises LedgerError."""
+        start_s = time.monotonic()
+        number = 0
+        try:
+            while self._wait_due(start_s, number):
+                address = self._addresses[number % len(self._addresses)]
+                self._deliver(address, self._batch(address))
+                number += 1
+        except Stopped:
+            pass
+        finally:
+            self._disconnect()
+
+    def _wait_due(self, start_s: float, number: int) -> bool:
+        """Wait until batch `number` is due, at once when it is late; False when told to stop."""
+        if self._schedule:
+            wait_s = start_s + self._schedule.due_s(number) - time.monotonic()
+            if wait_s > 0:
+                self._ledger.flush()
+                return not self._stop.wait(wait_s)
+        return not self._stop.is_set()
+
+    def _batch(self, address: str) -> list[Message]:
+        seq = self._seqs[address]
+        self._seqs[address] = seq + self._size
+        keys = self._config.keys
+        batch = []
+        for place in range(seq, seq + self._size):
+            message_id = f"{self.name}-{self._sent}"
+            self._sent += 1
+            body, digest = self._payloads.make(message_id)
+            batch.append(Message(message_id, place, f"{self.name}-k{place % keys}" if keys else None, body, digest))
+        return batch
+
+    def _over(self) -> bool:
+        """Told to stop, and for so long that an unproven batch is left unproven."""
+        if not self._stop.is_set():
+            return False
+        if self._give_up_s is None:
+            self._give_up_s = time.monotonic() + self._config.retry_after_stop_s
+        return self._abandon.is_set() or time.monotonic() > self._give_up_s
+
+    def _deliver(self, address: str, batch: list[Message]) -> None:
+        """Send the identical batch until it is proven. Raises Stopped."""
+        attempt = 0
+        in_doubt = False
+        while True:
+            self._connect(self._addresses, ())
+            outcome = self._attempt(address, batch, attempt)
+            if outcome.result == OK:
+                self._ack(len(batch), self._ledger.clock.now())
+                return
+            if outcome.result == UNKNOWN:
+                self.counts.sent_unknown += len(batch)
+                in_doubt = True
+            else:
+                self.counts.sent_fail += len(batch)
+            if not outcome.usable:
+                self._disconnect()
+            if not in_doubt and self._stop.is_set():
+                raise Stopped
+            # The first retry at once: it is what ends most failovers.
+            if attempt > 0 or self._over():
+                self._pause()
+            attempt += 1
+
+    def _attempt(self, address: str, batch: list[Message], attempt: int) -> Outcome:
+        """Send the batch once, in a transaction where there is one."""
+        self._moved()
+        ledger = self._ledger
+        session = self._session
+        transacted = self._config.transaction > 0
+        txn = ledger.name("t") if transacted else None
+        first = ledger.begin_sends(session, address, batch, attempt, txn, self._config.durable)
+        now = ledger.clock.now
+        send = self._client.send
+        times = [now()]
+        outcome = DONE
+        for message in batch:
+            outcome = send(address, message, attempt)
+            times.append(now())
+            if outcome.result != OK:
+                break
+        if outcome.result != OK:
+            self._end_broken(session, first, len(batch), times, outcome)
+            return self._roll_back(txn, outcome) if txn else outcome
+        if not txn:
+            self._moved()
+            ledger.end_sends(session, first, times, outcome, self._endpoint)
+            return outcome
+        begun = ledger.begin("commit", session, txn=txn)
+        outcome = self._client.commit(resent=attempt > 0)
+        # A success across a failover was the new instance's: the library rolls back whatever the old one had begun.
+        moved = self._client.connection_id() != self._connection
+        endpoint = self._client.served_by() if moved and outcome.result == OK else self._endpoint
+        sent = Outcome(OK, DUPLICATE) if outcome.error == DUPLICATE else DONE
+        ledger.end_sends(session, first, times, sent, endpoint)
+        ledger.end(begun, outcome, endpoint, txn=txn)
+        return outcome
+
+    def _end_broken(self, session: int, first: int, size: int, times: list[int], outcome: Outcome) -> None:
+        """Complete the sends of a batch whose last call made was refused or broke."""
+        done = len(times) - 2
+        self._ledger.end_sends(session, first, times[:-1], DONE, self._endpoint)
+        self._ledger.end_sends(session, first + done, times[-2:], outcome, self._endpoint)
+        never = [times[-1]] * (size - done)
+        self._ledger.end_sends(session, first + done + 1, never, Outcome(FAIL, "not sent"), None)
+
+    def _roll_back(self, txn: str, cause: Outcome) -> Outcome:
+        """Roll back a transaction whose sends broke. Without a commit it certainly takes no effect: fail."""
+        begun = self._ledger.begin("rollback", self._session, txn=txn)
+        outcome = self._client.rollback()
+        self._ledger.end(begun, outcome, self._endpoint, txn=txn)
+        return Outcome(FAIL, cause.error, cause.usable and outcome.usable and outcome.result == OK)
+
+
+class Consumer(_Runner):
+    """Receives and commits, or acknowledges one by one, until told to stop."""
+
+    def run(self) -> None:
+        """Receive until stopped, then close. Raises LedgerError."""
+        try:
+            while not self._stop.is_set():
+                self._connect((), self._addresses)
+                try:
+                    if self._config.transaction > 0:
+                        self._transaction(self._config.transaction)
+                    else:
+                        self._single()
+                except ClientError:
+                    self._disconnect()
+                    self._pause()
+        except Stopped:
+            pass
+        finally:
+            self._disconnect()
+
+    def _transaction(self, size: int) -> None:
+        """Receive up to `size` messages and commit; commit fewer when no more come. Raises ClientError."""
+        self._moved()
+        session = self._session
+        txn = self._ledger.name("t")
+        taken = 0
+        while taken < size:
+            delivery, _ = self._receive(txn, PARTIAL_COMMIT_S if taken else None)
+            if delivery is None:
+                break
+            if taken == 0:
+                session = self._session
+            taken += 1
+        if taken == 0:
+            return
+        if self._session != session:
+            # The old connection's transaction is gone, and the messages come again: nothing here may be committed.
+            begun = self._ledger.begin("rollback", self._session, txn=txn)
+            outcome = self._client.rollback()
+            self._ledger.end(begun, outcome, self._endpoint, txn=txn)
+        else:
+            begun = self._ledger.begin("commit", session, txn=txn)
+            outcome = self._client.commit(resent=False)
+            self._ledger.end(begun, outcome, self._endpoint, txn=txn)
+            if outcome.result == OK:
+                self.counts.received += taken
+        if not outcome.usable:
+            raise ClientError(outcome.error or "the connection cannot be used on")
+
+    def _single(self) -> None:
+        self._moved()
+        delivery, name = self._receive(None, None)
+        if delivery is None:
+            return
+        begun = self._ledger.begin("ack", self._session, address=delivery.address, delivery=name)
+        outcome = self._client.ack(delivery)
+        self._ledger.end(begun, outcome, self._endpoint)
+        if outcome.result == OK:
+            self.counts.received += 1
+        if not outcome.usable:
+            raise ClientError(outcome.error or "the connection cannot be used on")
+
+    def _receive(self, txn: str | None, idle_s: float | None) -> tuple[Delivery | None, str]:
+        """Wait for a message at most `idle_s` (None: until told to stop). Raises ClientError.
+
+        One operation however often it polls. One that finds its connection replaced ends as `fail`, and what it
+        brought counts for the new session.
+        """
+        address = self._addresses[0] if len(self._addresses) == 1 else None
+        begun = self._ledger.begin("receive", self._session, address=address, txn=txn)
+        limit_s = None if idle_s is None else time.monotonic() + idle_s
+        try:
+            while True:
+                delivery = self._client.receive(POLL_S)
+                if self._moved():
+                    self._ledger.end(begun, Outcome(FAIL, "the connection was replaced"))
+                    begun = self._ledger.begin("receive", self._session, address=address, txn=txn)
+                if delivery is not None:
+                    return delivery, self._ledger.end_receive(begun, delivery, self._endpoint)
+                if self._stop.is_set() or (limit_s is not None and time.monotonic() >= limit_s):
+                    self._ledger.end(begun, Outcome(FAIL, "no message"))
+                    return None, ""
+        except ClientError as error:
+            # In a transaction a message is taken by the commit only; without one a lost reply may have taken it.
+            self._ledger.end(begun, Outcome(FAIL if txn else UNKNOWN, str(error)))
+            raise
+
+
+class Browser(_Runner):
+    """Looks at queues once, a row a message: what is on the dead-letter addresses when the run ends."""
+
+    def run(self) -> None:
+        """Browse all addresses, then close. Raises LedgerError."""
+        try:
+            self._connect(self._addresses, ())
+            for address in self._addresses:
+                self._browse(address)
+        except Stopped:
+            pass
+        finally:
+            self._disconnect()
+
+    def _browse(self, address: str) -> None:
+        begun = self._ledger.begin("browse", self._session, address=address)
+        try:
+            found = list(self._client.browse(address))
+        except ClientError as error:
+            self._ledger.end(begun, Outcome(FAIL, str(error)))
+            return
+        self._ledger.end(begun, DONE, self._endpoint)
+        for item in found:
+            one: Op = self._ledger.begin("browse", self._session, address=address)
+            self._ledger.end(
+                one,
+                DONE,
+                self._endpoint,
+                message_id=item.message_id,
+                attempt=item.attempt,
+                producer_seq=item.seq,
+                key=item.key,
+                redelivered=item.redelivered,
+                payload_sha=item.sha,
+            )

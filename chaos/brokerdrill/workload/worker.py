@@ -1,0 +1,322 @@
+"""A worker process: `python3 -m brokerdrill.workload.worker`.
+
+Its first line of input is its configuration (config.py; secrets come this way, never in argv), each further line a
+command: `{"cmd": "ping", "n": k}`, `start`, `stop_producers`, `stop` (with `browse`: addresses to look at before the
+end). It answers in JSON lines: `ready`, `pong`, `started`, `status` every 250 ms, `producers_stopped`, `closed`,
+`fatal`.
+The end of its input, or SIGTERM, means that its runner is gone: it closes quickly and exits.
+
+Exit status: 0 closed as told (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from brokerdrill.errors import BrokerdrillError, InfrastructureError
+from brokerdrill.workload import config as configuration
+from brokerdrill.workload.client import Client, client_type
+from brokerdrill.workload.config import ClientSpec, WorkerConfig
+from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
+from brokerdrill.workload.load import Browser, Consumer, Counts, Producer, Schedule
+
+STATUS_S = 0.25
+QUICK_CLOSE_S = 3.0
+# Messages that may wait for a runner that does not read; more statuses are left out, other events never.
+OUTBOX_LIMIT = 100
+
+
+class Out:
+    """Says things on a pipe from a thread of its own: a runner that does not read holds up nobody else."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="out", daemon=True)
+        self._thread.start()
+
+    def say(self, event: str, **values: Any) -> None:
+        self._queue.put(json.dumps({"event": event, **values}).encode() + b"\n")
+
+    def crowded(self) -> bool:
+        return self._queue.qsize() > OUTBOX_LIMIT
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until all is said, at most `timeout_s`."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (data := self._queue.get()) is not None:
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError:
+                return  # nobody reads: the end of the input says so, too
+
+
+class Lines:
+    """Lines of a pipe, which a signal can end. Iterating blocks in the main thread."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = b""
+        self._wake_r, self._wake_w = os.pipe()
+
+    def end(self) -> None:
+        """End the iteration; safe in a signal handler and from any thread."""
+        with contextlib.suppress(OSError):
+            os.write(self._wake_w, b"!")
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._fd, self._wake_r], [], [])
+            if self._wake_r in ready:
+                raise StopIteration
+            data = os.read(self._fd, 65536)
+            if not data:
+                raise StopIteration
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+
+class Load:
+    """All clients of this worker and their threads."""
+
+    def __init__(self, config: WorkerConfig, kind: type[Client], clock: Clock, spool: Spool | None, out: Out) -> None:
+        self._config = config
+        self._kind = kind
+        self._clock = clock
+        self._spool = spool
+        self._out = out
+        self._stop_producers = threading.Event()
+        self._stop_consumers = threading.Event()
+        self._threads: dict[Any, threading.Thread] = {}
+        self._left = len(config.producers)
+        self._left_lock = threading.Lock()
+        self._started = False
+        self.failed = threading.Event()
+        self.on_failure: Callable[[], None] = lambda: None
+        self._producers = [self._producer(number, spec) for number, spec in enumerate(config.producers)]
+        self._consumers = [
+            Consumer(config, spec, kind(config, spec.name), self._ledger(spec.name), self._stop_consumers)
+            for spec in config.consumers
+        ]
+
+    def _ledger(self, name: str) -> ClientLedger:
+        return ClientLedger(
+            self._spool.write if self._spool else None,
+            self._clock,
+            run_id=self._config.run_id,
+            clock_name=self._config.clock,
+            client=name,
+            protocol=self._kind.protocol,
+        )
+
+    def _producer(self, number: int, spec: ClientSpec) -> Producer:
+        config = self._config
+        share = len(config.producers)
+        schedule = Schedule(config.rate, share, max(1, config.transaction), number / share) if config.rate else None
+        client = self._kind(config, spec.name)
+        return Producer(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
+
+    def start(self) -> None:
+        """Start all clients, the consumers first. Once."""
+        if self._started:
+            return
+        self._started = True
+        for client in [*self._consumers, *self._producers]:
+            thread = threading.Thread(target=self._run, args=(client,), name=client.name, daemon=True)
+            self._threads[client] = thread
+            thread.start()
+
+    def _run(self, client: Producer | Consumer) -> None:
+        try:
+            client.run()
+        except LedgerError as error:
+            self._fail(str(error))
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            self._fail(f"client {client.name}: {type(error).__name__}: {error}")
+        if isinstance(client, Producer):
+            with self._left_lock:
+                self._left -= 1
+            self._say_stopped()
+
+    def _fail(self, error: str) -> None:
+        """Stop every client at once and say why; only the first reason counts."""
+        with self._left_lock:
+            if self.failed.is_set():
+                return
+            self.failed.set()
+        self._out.say("fatal", error=error)
+        self.abandon()
+        self.on_failure()
+
+    def _say_stopped(self) -> None:
+        if self._left == 0 and self._stop_producers.is_set() and not self.failed.is_set():
+            self._out.say("status", **self.status())
+            self._out.say("producers_stopped")
+
+    def stop_producers(self) -> None:
+        """Tell the producers to stop; `producers_stopped` follows when the last has proven or given up its batch."""
+        if self._stop_producers.is_set():
+            return
+        with self._left_lock:
+            none_left = self._left == 0 or not self._started
+            self._stop_producers.set()
+            if none_left:
+                self._left = 0
+        if none_left:
+            self._say_stopped()
+
+    def abandon(self) -> None:
+        """Make every client end as soon as it can."""
+        for client in [*self._producers, *self._consumers]:
+            client.abandon()
+
+    def stop(self, browse: Sequence[str], limit_s: float) -> None:
+        """Stop and close every client, then browse. Raises InfrastructureError when that takes too long."""
+        end = time.monotonic() + limit_s
+        self.stop_producers()
+        self._stop_consumers.set()
+        self._join(end)
+        if browse and not self.failed.is_set():
+            name = f"{self._config.worker}-browser"
+            spec = ClientSpec(name, tuple(browse))
+            stop = threading.Event()
+            browser = Browser(self._config, spec, self._kind(self._config, name), self._ledger(name), stop)
+            thread = threading.Thread(target=self._run, args=(browser,), name=name, daemon=True)
+            self._threads = {browser: thread}
+            thread.start()
+            thread.join(max(0.0, (end - time.monotonic()) / 2))
+            browser.abandon()
+            self._join(end)
+
+    def _join(self, end: float) -> None:
+        """Wait for all threads until `end`; those that hang have their connections closed for the last part."""
+        spare_s = max(0.0, end - time.monotonic()) / 5
+        for thread in self._threads.values():
+            thread.join(max(0.0, end - spare_s - time.monotonic()))
+        hanging = [client for client, thread in self._threads.items() if thread.is_alive()]
+        for client in hanging:
+            client.abandon()
+            threading.Thread(target=client.sever, daemon=True).start()
+        for client in hanging:
+            self._threads[client].join(max(0.0, end - time.monotonic()))
+        names = [client.name for client in hanging if self._threads[client].is_alive()]
+        if names:
+            raise InfrastructureError(f"{', '.join(names)} did not close in time")
+
+    def status(self) -> dict[str, Any]:
+        """The worker's progress so far, summed over its clients."""
+        counts: list[Counts] = [client.counts for client in [*self._producers, *self._consumers]]
+        acks = [item.last_ack_ns for item in counts if item.last_ack_ns is not None]
+        return {
+            "sent_ok": sum(item.sent_ok for item in counts),
+            "sent_unknown": sum(item.sent_unknown for item in counts),
+            "sent_fail": sum(item.sent_fail for item in counts),
+            "received": sum(item.received for item in counts),
+            "last_ack_ns": max(acks, default=None),
+            "producers_running": self._left if self._started else 0,
+            "clock_ns": self._clock.now(),
+        }
+
+
+def _report(load: Load, out: Out, ended: threading.Event) -> None:
+    while not ended.wait(STATUS_S):
+        if not out.crowded():
+            out.say("status", **load.status())
+
+
+def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
+    """Do what the commands in `lines` say until stopped; return the exit status.
+
+    Raises BrokerdrillError, LedgerError.
+    """
+    kind = client_type(config.client)
+    spool = Spool(config.spool) if config.spool else None
+    kind.start_process(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: lines.end())
+    load = Load(config, kind, clock, spool, out)
+    load.on_failure = lines.end
+    ended = threading.Event()
+    threading.Thread(target=_report, args=(load, out, ended), name="status", daemon=True).start()
+    out.say("ready", clock_ns=clock.now(), pid=os.getpid())
+    for line in lines:
+        try:
+            command = json.loads(line)
+            name = command.get("cmd")
+        except (ValueError, AttributeError):
+            raise InfrastructureError("a command is no line of JSON") from None
+        if name == "ping":
+            out.say("pong", n=command.get("n"), clock_ns=clock.now())
+        elif name == "start":
+            load.start()
+            out.say("started", clock_ns=clock.now())
+        elif name == "stop_producers":
+            load.stop_producers()
+        elif name == "stop":
+            load.stop(command.get("browse") or (), config.close_s)
+            break
+        else:
+            raise InfrastructureError(f"there is no command {name!r}")
+    else:
+        load.abandon()
+        with contextlib.suppress(InfrastructureError):
+            load.stop((), QUICK_CLOSE_S)
+    ended.set()
+    if load.failed.is_set():
+        return InfrastructureError.exit_status
+    if spool:
+        spool.close()
+    out.say("status", **load.status())
+    out.say("closed")
+    return 0
+
+
+def main() -> int:
+    """Run the worker on standard input and output; return its exit status."""
+    # Libraries that print to standard output must not get between our lines.
+    out = Out(os.dup(1))
+    os.dup2(2, 1)
+    clock = Clock()
+    lines = Lines(0)
+    status = InfrastructureError.exit_status
+    try:
+        first = next(lines, None)
+        if first is None:
+            return 0
+        status = serve(configuration.from_json(first), clock, lines, out)
+    except (BrokerdrillError, LedgerError) as error:
+        out.say("fatal", error=str(error))
+        status = error.exit_status if isinstance(error, BrokerdrillError) else status
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        out.say("fatal", error=f"{type(error).__name__}: {error}")
+    finally:
+        out.finish(2.0)
+    return status
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # Without waiting for clients that hang, nor for the JVM's shutdown.
+    os._exit(code)
