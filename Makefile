@@ -26,4 +26,4 @@ test-all: lint
 
 # Takes down every bench host of this checkout; the cache and the engine stay.
 clean: setup
-	@$(BIN)/python -c 'from brokerdrill import bench; bench.down_all(print)'
+	@$(BIN)/brokerdrill bench down --all

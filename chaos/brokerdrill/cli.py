@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from brokerdrill import java
 from brokerdrill.errors import (
     EXIT_INFRASTRUCTURE,
     EXIT_KEPT,
@@ -40,6 +41,8 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(no_args_is_help=True, help="The hosts of a topology as containers on this machine.")
 app.add_typer(bench_app, name="bench")
+engine_app = typer.Typer(no_args_is_help=True, help="The Docker engine that the bench runs on.")
+app.add_typer(engine_app, name="engine")
 console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 RUNS = Path("runs")
@@ -134,22 +137,30 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 @bench_app.command("up")
 def bench_up(topology: str, fresh: Annotated[bool, typer.Option(help="Make all hosts anew.")] = False) -> None:
     """Make the hosts of TOPOLOGY as containers, reached by SSH; starts a Docker engine where none answers."""
-    from brokerdrill import bench, engine
+    from brokerdrill import bench
     from brokerdrill.topology import find_topology
 
     found = find_topology(topology)
     with Progress(console) as progress:
-        engine.ensure(progress.step)
         bench.up(found, fresh=fresh, progress=progress.step)
 
 
 @bench_app.command("down")
-def bench_down(topology: str) -> None:
+def bench_down(
+    topology: Annotated[str | None, typer.Argument()] = None,
+    everything: Annotated[bool, typer.Option("--all", help="The hosts of every topology of this checkout.")] = False,
+) -> None:
     """Remove the hosts of TOPOLOGY."""
     from brokerdrill import bench
     from brokerdrill.topology import find_topology
 
-    bench.down(find_topology(topology))
+    if everything == (topology is not None):
+        raise UsageError("name a topology, or say --all")
+    with Progress(console) as progress:
+        if topology is None:
+            bench.down_all(progress.step)
+        else:
+            bench.down(find_topology(topology), progress.step)
 
 
 @bench_app.command("status")
@@ -160,6 +171,15 @@ def bench_status(topology: str) -> None:
 
     rows = bench.status(find_topology(topology))
     _table(tuple(rows[0]) if rows else ("host",), [tuple(str(value) for value in row.values()) for row in rows])
+
+
+@engine_app.command("stop")
+def engine_stop() -> None:
+    """Stop the Docker engine that `bench up` started; one that was there before is left alone."""
+    from brokerdrill import engine
+
+    with Progress(console) as progress:
+        engine.stop(progress.step)
 
 
 @app.command()
@@ -297,6 +317,8 @@ def demo(runs: RunsOption = RUNS) -> None:
 
 def main() -> None:
     """Entry point: runs the app and turns every failure into one sentence and its exit status."""
+    with contextlib.suppress(InfrastructureError):  # only the analysis and the clients need one, and say so
+        java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     error_console = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -307,7 +329,7 @@ def main() -> None:
         sys.exit(error.exit_status)
     except typer.TyperException as error:
         # No command at all prints the help as its message; anything else is one sentence.
-        words = getattr(error, "format_message", lambda: str(error))()
+        words = error.format_message() if hasattr(error, "format_message") else str(error)
         error_console.print(words if "\n" in words else f"brokerdrill: {words}", markup=False)
         sys.exit(EXIT_USAGE)
     except (KeyboardInterrupt, typer.Abort):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from brokerdrill import bench, engine
+from brokerdrill import bench
 from brokerdrill.deploying import run_playbook
 from brokerdrill.errors import EXIT_KEPT
 from brokerdrill.judging import exit_status, judge
@@ -28,7 +28,6 @@ def run_demo(runs: Path, console: Console) -> int:
     started = time.monotonic()
     topology = find_topology(TOPOLOGY)
     with Progress(console) as progress:
-        engine.ensure(progress.step)
         bench.up(topology, fresh=False, progress=progress.step)
         progress.step(f"deploy {TOPOLOGY}: site.yml on {len(topology.hosts)} hosts")
         run_playbook(topology, "site", progress)

@@ -28,6 +28,7 @@ from brokerdrill.faults.registry import complete_params, fault_type
 from brokerdrill.hosts import HostConnection, connected
 from brokerdrill.journal import Journal
 from brokerdrill.load_control import LoadControl
+from brokerdrill.load_plan import worker_configs
 from brokerdrill.locks import inventory_lock
 from brokerdrill.products.base import Management, ManagementError, Product
 from brokerdrill.products.registry import managed
@@ -36,7 +37,6 @@ from brokerdrill.roles import RoleWatch
 from brokerdrill.scenario import Action, Heal, LoadedScenario, Probe
 from brokerdrill.targets import Scene, resolve
 from brokerdrill.topology import Topology
-from brokerdrill.workload.plan import worker_configs
 
 POLL_S = 0.1
 CONNECT_STEADY_S = 120

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill import bench, engine
+from brokerdrill import bench
 from brokerdrill.faults.executor import left_over
 from brokerdrill.hosts import connected
 from brokerdrill.topology import Topology, find_topology
@@ -23,7 +23,6 @@ BROKERDRILL = [sys.executable, "-m", "brokerdrill"]
 @pytest.fixture(scope="session")
 def topology() -> Topology:
     """artemis_quorum, up and deployed."""
-    engine.ensure(print)
     found = find_topology("artemis_quorum")
     bench.up(found, fresh=False, progress=print)
     subprocess.run([*BROKERDRILL, "deploy", found.name], check=True, cwd=ROOT)

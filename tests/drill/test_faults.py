@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +27,18 @@ DIAL = """python3 - {address} {port} <<'PY'
 import socket, sys, time
 t = time.monotonic()
 try:
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=2)
-    {talk}
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)
+    if "{tls}":
+        import ssl
+        ssl.create_default_context(cafile="{tls}").wrap_socket(s, server_hostname=sys.argv[1])
     print(round((time.monotonic() - t) * 1000))
 except OSError as error:
     print(type(error).__name__)
 PY"""
 
 
-async def dial(connection: HostConnection, address: str, port: int, talk: str = "pass") -> str:
-    script = DIAL.replace("{address}", address).replace("{port}", str(port)).replace("{talk}", talk)
+async def dial(connection: HostConnection, address: str, port: int, tls: str = "") -> str:
+    script = DIAL.replace("{address}", address).replace("{port}", str(port)).replace("{tls}", tls)
     return (await connection.sh(script, check=True)).out.strip()
 
 
@@ -63,12 +67,15 @@ class Lab:
         )
 
 
-async def lab(connections: Connections, run_dir: Path) -> Lab:
-    import random
-
+@contextlib.asynccontextmanager
+async def lab(connections: Connections, run_dir: Path) -> AsyncIterator[Lab]:
     found = await read_all(connections.values())
     roles = {"artemis1": "active", "artemis2": "passive"}
-    return Lab(connections, Scene(found, roles, random.Random(1)), run_dir)
+    made = Lab(connections, Scene(found, roles, random.Random(1)), run_dir)
+    try:
+        yield made
+    finally:
+        assert await made.executor.heal_all() == []
 
 
 async def unit_state(connection: HostConnection, unit: str) -> str:
@@ -79,14 +86,14 @@ async def unit_state(connection: HostConnection, unit: str) -> str:
 @pytest.mark.parametrize(("fault", "state"), [("kill", "gone"), ("stop", "gone"), ("pause", "T")])
 def test_process_faults(on_hosts: Callable[..., Any], tmp_path: Path, fault: str, state: str) -> None:
     async def work(connections: Connections) -> None:
-        here = await lab(connections, tmp_path)
-        unit = here.scene.instance("zk3").unit  # type: ignore[union-attr]
-        injection = await here.inject(fault, "zk3")
-        assert await unit_state(connections["zk3"], unit) == state
-        assert await left_over(connections.values()) == {"zk3": list(injection.changes)}
-        await here.executor.heal(injection)
-        assert await unit_state(connections["zk3"], unit) in ("S", "R", "D")
-        assert unhealed(read(here.journal.path)) == []
+        async with lab(connections, tmp_path) as here:
+            unit = here.scene.instance("zk3").unit  # type: ignore[union-attr]
+            injection = await here.inject(fault, "zk3")
+            assert await unit_state(connections["zk3"], unit) == state
+            assert await left_over(connections.values()) == {"zk3": list(injection.changes)}
+            await here.executor.heal(injection)
+            assert await unit_state(connections["zk3"], unit) in ("S", "R", "D")
+            assert unhealed(read(here.journal.path)) == []
 
     on_hosts(work)
 
@@ -96,17 +103,17 @@ def test_a_partition_stops_one_link_and_no_other(
     on_hosts: Callable[..., Any], tmp_path: Path, how: str, seen: str
 ) -> None:
     async def work(connections: Connections) -> None:
-        here = await lab(connections, tmp_path)
-        cut, kept = (
-            next(x for x in here.scene.instance(zk).listeners if x.name == "client")  # type: ignore[union-attr]
-            for zk in ("zk1", "zk2")
-        )
-        injection = await here.inject("partition", "link artemis2→zk1", how=how)
-        assert await dial(connections["artemis2"], cut.address, cut.port) == seen
-        assert (await dial(connections["artemis2"], kept.address, kept.port)).isdecimal()
-        assert (await dial(connections["artemis1"], cut.address, cut.port)).isdecimal()
-        await here.executor.heal(injection)
-        assert (await dial(connections["artemis2"], cut.address, cut.port)).isdecimal()
+        async with lab(connections, tmp_path) as here:
+            cut, kept = (
+                next(x for x in here.scene.instance(zk).listeners if x.name == "client")  # type: ignore[union-attr]
+                for zk in ("zk1", "zk2")
+            )
+            injection = await here.inject("partition", "link artemis2→zk1", how=how)
+            assert await dial(connections["artemis2"], cut.address, cut.port) == seen
+            assert (await dial(connections["artemis2"], kept.address, kept.port)).isdecimal()
+            assert (await dial(connections["artemis1"], cut.address, cut.port)).isdecimal()
+            await here.executor.heal(injection)
+            assert (await dial(connections["artemis2"], cut.address, cut.port)).isdecimal()
 
     on_hosts(work)
 
@@ -115,39 +122,39 @@ def test_an_armed_link_can_be_slowed_and_cut_and_costs_nothing_after(
     on_hosts: Callable[..., Any], tmp_path: Path
 ) -> None:
     async def work(connections: Connections) -> None:
-        here = await lab(connections, tmp_path)
-        core = next(x for x in here.scene.instance("artemis1").listeners if x.protocol == "core")  # type: ignore[union-attr]
-        load1 = connections["load1"]
-        # The broker's HTTP-like answer to nonsense or its close: any byte that comes back crosses the link twice.
-        talk = 's.sendall(b"\\x16\\x03\\x01\\x00\\x02xx"); s.recv(1)'
-        await here.inject("arm", "link load→active")
-        plain = await dial(load1, core.address, core.port, talk)
-        slow = await here.inject("toxic", "link load→active", type="latency", attributes={"latency": 700})
-        assert int(await dial(load1, core.address, core.port, talk)) >= 700
-        await here.executor.heal(slow)
-        assert int(await dial(load1, core.address, core.port, talk)) < int(plain) + 600
-        cut = await here.inject("cut", "link load→active")
-        assert await dial(load1, core.address, core.port) == "ConnectionRefusedError"
-        await here.executor.heal(cut)
-        assert await here.executor.heal_all() == []
-        assert "redirect" not in (await load1.sh("nft list ruleset")).out
+        async with lab(connections, tmp_path) as here:
+            core = next(x for x in here.scene.instance("artemis1").listeners if x.protocol == "core")  # type: ignore[union-attr]
+            load1 = connections["load1"]
+            # A TLS handshake needs the broker's answer: the latency of the way back shows in it.
+            talk = here.scene.instance("load1").tls["ca"]  # type: ignore[union-attr,index]
+            await here.inject("arm", "link load→active")
+            plain = await dial(load1, core.address, core.port, talk)
+            slow = await here.inject("toxic", "link load→active", type="latency", attributes={"latency": 700})
+            assert int(await dial(load1, core.address, core.port, talk)) >= 700
+            await here.executor.heal(slow)
+            assert int(await dial(load1, core.address, core.port, talk)) < int(plain) + 600
+            cut = await here.inject("cut", "link load→active")
+            assert await dial(load1, core.address, core.port) == "ConnectionRefusedError"
+            await here.executor.heal(cut)
+            assert await here.executor.heal_all() == []
+            assert "redirect" not in (await load1.sh("nft list ruleset")).out
 
     on_hosts(work)
 
 
 def test_the_hosts_own_timer_heals_when_nobody_else_does(on_hosts: Callable[..., Any], tmp_path: Path) -> None:
     async def work(connections: Connections) -> None:
-        here = await lab(connections, tmp_path)
-        injection = await here.inject("pause", "zk3", ttl=3)
-        deadline = time.monotonic() + 15
-        while await left_over(connections.values()):
-            assert time.monotonic() < deadline, "the timer did not fire"
-        unit = here.scene.instance("zk3").unit  # type: ignore[union-attr]
-        assert await unit_state(connections["zk3"], unit) != "T"
-        after = (now_ns() - injection.at_ns) / 1e9
-        assert 2 < after < 10
-        # Healing again is harmless, and says who was first.
-        await here.executor.heal(injection)
-        assert read(here.journal.path)[-1]["by"] == "time-to-live"
+        async with lab(connections, tmp_path) as here:
+            injection = await here.inject("pause", "zk3", ttl=3)
+            deadline = time.monotonic() + 15
+            while await left_over(connections.values()):
+                assert time.monotonic() < deadline, "the timer did not fire"
+            unit = here.scene.instance("zk3").unit  # type: ignore[union-attr]
+            assert await unit_state(connections["zk3"], unit) != "T"
+            after = (now_ns() - injection.at_ns) / 1e9
+            assert 2 < after < 10
+            # Healing again is harmless, and says who was first.
+            await here.executor.heal(injection)
+            assert read(here.journal.path)[-1]["by"] == "time-to-live"
 
     on_hosts(work)

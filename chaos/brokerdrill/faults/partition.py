@@ -22,8 +22,8 @@ def _partition(target: Target, params: Mapping[str, Any], fault_id: str) -> list
     changes = []
     for host, links in sorted(by_host.items()):
         rules = [f"  ip daddr {link.address} tcp dport {link.port} {verdict}" for link in links]
-        # A reject in the input chain resets the peer's side too.
-        back = [f"  ip saddr {link.address} tcp sport {link.port} {verdict}" for link in links]
+        # The way back too, so that the peer's side is reset as well; but not the resets that the way out just made.
+        back = [f"  ip saddr {link.address} tcp sport {link.port} tcp flags & rst == 0 {verdict}" for link in links]
         ruleset = "\n".join(
             [
                 f"table inet {table} {{",
