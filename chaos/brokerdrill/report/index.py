@@ -1,0 +1,207 @@
+"""What the page of several runs says: a row a run, and for each scenario what its repeats prove and how fast it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from brokerdrill import ledger
+from brokerdrill.errors import UsageError
+from brokerdrill.report import format as fmt
+from brokerdrill.report import view, words
+from brokerdrill.report.statistics import percentile, upper_bound
+
+
+@dataclass(frozen=True)
+class PromiseBound:
+    """What repeats say of one promise: in `violations` of `trials` failovers it was broken; `upper` is the 95 % upper
+    bound of that rate (None without a trial), `unjudged` the failovers of runs that leave it unknown."""
+
+    name: str
+    trials: int
+    violations: int
+    unjudged: int
+    upper: float | None
+
+
+def repeat_bounds(results: Sequence[Mapping[str, Any]]) -> list[PromiseBound]:
+    """Return the bounds for each promise over the failovers of `results`, the promise `all` first.
+
+    A run's verdict does not say which of its failovers broke a promise, so all of them count as violations: the bound
+    errs on the safe side. Runs that leave a promise unknown prove nothing about it and are left out of its trials.
+    """
+    names = dict.fromkeys(str(row.get("name")) for result in results for row in result.get("promises") or ())
+    bounds = []
+    for name in ["all", *names]:
+        trials = violations = unjudged = 0
+        for result in results:
+            failovers = len(view.failovers(result))
+            verdicts = [row.get("verdict") for row in result.get("promises") or () if name in ("all", row.get("name"))]
+            if "fail" in verdicts:
+                trials += failovers
+                violations += failovers
+            elif verdicts and all(verdict == "pass" for verdict in verdicts):
+                trials += failovers
+            else:
+                unjudged += failovers
+        bounds.append(PromiseBound(name, trials, violations, unjudged, upper_bound(violations, trials)))
+    return bounds
+
+
+def _run_of(run_dir: Path) -> ledger.RunInfo | None:
+    try:
+        return ledger.read_run(run_dir)
+    except UsageError:
+        return None
+
+
+def _link(run_dir: Path, out: Path) -> str | None:
+    """The relative URL of the run's report as seen from `out`; None where there is none."""
+    folder = out.parent.absolute()
+    for candidate in (folder / run_dir.name / "report.html", run_dir.absolute() / "report.html"):
+        if candidate.is_file():
+            return quote(os.path.relpath(candidate, folder))
+    return None
+
+
+def _row(run_dir: Path, result: Mapping[str, Any], run: ledger.RunInfo | None, out: Path) -> dict[str, Any]:
+    verdict = str(result.get("verdict"))
+    expected = bool(result.get("as_expected"))
+    promises = result.get("promises") or ()
+    times = view.failovers(result)
+    slowest = (
+        None if None in times.values() else max((value for value in times.values() if value is not None), default=None)
+    )
+    messages = result.get("messages") or {}
+    broken = [
+        f"{row.get('name')} ({fmt.number(row.get('count') or 0)})" for row in promises if row.get("verdict") == "fail"
+    ]
+    doubtful = [str(row.get("name")) for row in promises if row.get("verdict") not in ("pass", "fail")]
+    return {
+        "id": fmt.clean(result.get("run_id") or run_dir.name),
+        "link": _link(run_dir, out),
+        "scenario": run.scenario.name if run else "",
+        "seed": "" if run is None or run.seed is None else str(run.seed),
+        "started": run.started_at if run else "",
+        "word": words.verdict_word(verdict),
+        "sign": words.VERDICT_WORDS.get(verdict, words.VERDICT_WORDS["unknown"])[1],
+        "expected": words.AS_EXPECTED[expected],
+        "tone": "good" if expected else "bad" if verdict == "fail" else "doubt",
+        "broken": ", ".join(broken),
+        "unknown": ", ".join(doubtful),
+        "error": fmt.clean(result["error"]) if result.get("error") else "",
+        "messages": fmt.number(sum(int(messages.get(name) or 0) for name in ledger.CLASSES)),
+        "lost": int(messages.get("lost") or 0),
+        "duplicated": int(messages.get("duplicated") or 0),
+        "failovers": len(times),
+        "slowest": fmt.milliseconds(slowest) if slowest is not None else "never" if times else fmt.NOTHING,
+    }
+
+
+def strip(times: Sequence[float], bound_ms: float | None) -> dict[str, Any] | None:
+    """Return the dots of the strip of failover times (x in 0..1000 of its width, y stacked where dots meet), its ticks,
+    p50 and p95 and bound; None without a time."""
+    if not times:
+        return None
+    middle, slow = percentile(times, 0.5), percentile(times, 0.95)
+    assert middle is not None and slow is not None
+    end = max(max(times) * 1.08, (bound_ms or 0) * 1.04, 1.0)
+    step = next(size * 10**power for power in range(12) for size in (1, 2, 5) if end / (size * 10**power) <= 6)
+    stacked: dict[int, int] = {}
+    dots = []
+    for value in sorted(times):
+        x = value / end * 1000
+        column = round(x / 9)
+        dots.append({"x": round(x, 1), "level": stacked.get(column, 0), "text": fmt.milliseconds(value)})
+        stacked[column] = stacked.get(column, 0) + 1
+    high = max(stacked.values())
+    return {
+        "dots": dots,
+        "high": high,
+        "ticks": [{"x": round(at / end * 1000, 1), "text": fmt.number(at)} for at in range(0, int(end) + 1, step)],
+        "p50": round(middle / end * 1000, 1),
+        "p95": round(slow / end * 1000, 1),
+        "bound": None if bound_ms is None else round(bound_ms / end * 1000, 1),
+    }
+
+
+def _group(name: str, members: Sequence[tuple[Mapping[str, Any], ledger.RunInfo | None]]) -> dict[str, Any]:
+    results = [result for result, _ in members]
+    found = [value for result in results for value in view.failovers(result).values()]
+    times = [value for value in found if value is not None]
+    never = len(found) - len(times)
+    bounds = [
+        row.get("bound")
+        for result in results
+        for row in result.get("promises") or ()
+        if row.get("name") == "failover_within" and row.get("bound") is not None
+    ]
+    bound_ms = float(bounds[0]) if bounds and len(set(bounds)) == 1 else None
+    expected_broken = {
+        promise for _, run in members if run for promise, word in run.expect.items() if word == "violated"
+    }
+    rows = repeat_bounds(results) if found else []
+    whole = rows[0] if rows else None
+    if whole is None:
+        sentence = "No failover happened in these runs, so there is nothing to bound."
+    elif whole.upper is None:
+        sentence = f"No promise could be judged over these {len(found)} failovers, so there is nothing to bound."
+    elif whole.violations == 0:
+        sentence = (
+            f"{whole.trials} failover{'' if whole.trials == 1 else 's'} without a violation: with 95 % confidence at "
+            f"most {fmt.percent(whole.upper)} of failovers break a promise."
+        )
+    else:
+        sentence = (
+            f"{whole.violations} of {whole.trials} failovers are in runs that broke a promise: with 95 % confidence at "
+            f"most {fmt.percent(whole.upper)} of failovers do."
+        )
+    return {
+        "name": fmt.clean(name or "runs without a scenario"),
+        "runs": len(results),
+        "sentence": sentence,
+        "expected_broken": ", ".join(sorted(expected_broken)),
+        "bounds": [
+            {
+                "name": "all promises together" if row.name == "all" else row.name,
+                "trials": fmt.number(row.trials),
+                "violations": fmt.number(row.violations),
+                "unjudged": fmt.number(row.unjudged),
+                "upper": fmt.percent(row.upper),
+                "broken": row.violations > 0,
+                "expected": row.name in expected_broken,
+            }
+            for row in rows
+        ],
+        "count": len(times),
+        "never": never,
+        "p50": fmt.milliseconds(percentile(times, 0.5)),
+        "p95": fmt.milliseconds(percentile(times, 0.95)),
+        "max": fmt.milliseconds(max(times, default=None)),
+        "bound": fmt.milliseconds(bound_ms),
+        "strip": strip(times, bound_ms),
+    }
+
+
+def index_view(runs: Sequence[tuple[Path, Mapping[str, Any]]], out: Path) -> dict[str, Any]:
+    """Return what the template of the index needs, for pairs of run directory and verdict; `out` is the page's path."""
+    known = [(run_dir, result, _run_of(run_dir)) for run_dir, result in runs]
+    groups: dict[str, list[tuple[Mapping[str, Any], ledger.RunInfo | None]]] = {}
+    for _, result, run in known:
+        if not result.get("error"):
+            groups.setdefault(run.scenario.name if run else "", []).append((result, run))
+    as_expected = sum(bool(result.get("as_expected")) for _, result, _ in known)
+    everything = as_expected == len(known) and bool(known)
+    wrong = any(not result.get("as_expected") and result.get("verdict") == "fail" for _, result, _ in known)
+    return {
+        "rows": [_row(run_dir, result, run, out) for run_dir, result, run in known],
+        "groups": [_group(name, members) for name, members in groups.items()],
+        "total": len(known),
+        "as_expected": as_expected,
+        "tone": "good" if everything else "bad" if wrong else "doubt",
+        "sign": "✓" if everything else "✗" if wrong else "?",
+    }

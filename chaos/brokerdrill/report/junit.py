@@ -1,0 +1,107 @@
+"""JUnit XML of verdicts, for CI servers: one test case a promise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.report import format as fmt
+from brokerdrill.report import words
+
+WITNESSES = 50
+
+
+def _witnesses(promise: Mapping[str, Any]) -> str:
+    lines = []
+    witnesses = promise.get("witnesses") or []
+    for witness in witnesses[:WITNESSES]:
+        pairs = witness.items() if isinstance(witness, Mapping) else [("witness", witness)]
+        lines.append(", ".join(f"{key}={fmt.value(str(key), item)}" for key, item in pairs if item is not None))
+    if len(witnesses) > WITNESSES:
+        lines.append(f"and {len(witnesses) - WITNESSES} more")
+    return "\n".join(lines)
+
+
+def _case(suite: ET.Element, class_name: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", {"classname": fmt.clean(class_name), "name": fmt.clean(name), "time": "0"})
+
+
+def _problem(case: ET.Element, kind: str, message: str, text: str) -> None:
+    problem = ET.SubElement(case, kind, {"message": fmt.clean(message), "type": "promise"})
+    problem.text = fmt.clean(text) or None
+
+
+def _add_promise(case: ET.Element, promise: Mapping[str, Any], expectation: str | None, as_expected: bool) -> None:
+    verdict = str(promise.get("verdict"))
+    meaning = words.meaning(promise)
+    measures = "".join(
+        f"; {name} {fmt.milliseconds(promise[name])}" for name in ("bound", "measured") if promise.get(name) is not None
+    )
+    text = "\n".join(
+        part for part in (f"count {fmt.number(promise.get('count') or 0)}{measures}", _witnesses(promise)) if part
+    )
+    # Without a word on this promise, the verdict as a whole says whether a broken one was meant to break.
+    met = words.expectation_met(verdict, expectation) if expectation else verdict == "pass" or as_expected
+    if met:
+        state = {"fail": "broken, as expected: ", "unknown": "unknown, and allowed to be: "}.get(verdict, "")
+        ET.SubElement(case, "system-out").text = fmt.clean(f"{state}{meaning}\n{text}")
+    elif verdict == "fail":
+        _problem(case, "failure", meaning, text)
+    elif verdict == "pass":
+        _problem(case, "failure", f"should be broken, and is kept: {meaning}", text)
+    else:
+        _problem(case, "error", meaning, text)
+
+
+def _suite(root: ET.Element, result: Mapping[str, Any], expect: Mapping[str, str]) -> None:
+    run_id = fmt.clean(result.get("run_id") or "run")
+    as_expected = bool(result.get("as_expected"))
+    suite = ET.SubElement(root, "testsuite", {"name": run_id})
+    if result.get("error"):
+        _problem(_case(suite, run_id, "readable"), "error", str(result["error"]), "")
+    for promise in result.get("promises") or ():
+        name = str(promise.get("name", ""))
+        _add_promise(_case(suite, run_id, name), promise, expect.get(name), as_expected)
+    counts = {kind: len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
+    if not as_expected and not any(counts.values()):
+        # A violation that should have been caught was not: the run fails though each of its promises passes.
+        _problem(_case(suite, run_id, "as_expected"), "failure", f"the verdict is {words.headline(result)}", "")
+        counts["failure"] = 1
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    suite.set("failures", str(counts["failure"]))
+    suite.set("errors", str(counts["error"]))
+    suite.set("skipped", "0")
+
+
+def junit(result: Mapping[str, Any], expect: Mapping[str, str] | None = None) -> bytes:
+    """Return the XML document; see `write_junit`."""
+    root = ET.Element("testsuites", {"name": "brokerdrill"})
+    for run in result.get("runs", [result]):
+        _suite(root, run, expect or {})
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    ET.indent(root)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def write_junit(result: Mapping[str, Any], path: Path, expect: Mapping[str, str] | None = None) -> Path:
+    """Write `result` (one verdict, or one with `runs`) as JUnit XML to `path`, and return that.
+
+    One test suite a run, one test case a promise. A promise that is broken is a failure with its witnesses, one that is
+    unknown an error; where the scenario expects just that (`expect`, run.json's map; without it the verdict's
+    `as_expected`), it passes and says so. A suite fails whenever its run is not as expected. Raises InfrastructureError
+    when the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(junit(result, expect))
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+    return path

@@ -1,0 +1,308 @@
+"""The HTML pages: one for a run, one for several. Each is a single file that loads nothing from anywhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bokeh.resources import INLINE
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from brokerdrill import journal, ledger
+from brokerdrill.errors import InfrastructureError, UsageError
+from brokerdrill.report import format as fmt
+from brokerdrill.report import view, words
+from brokerdrill.report.index import index_view
+from brokerdrill.report.palette import variables
+from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, draw, merged_bands
+from brokerdrill.report.series import Series, from_json
+
+TEMPLATES = Path(__file__).parent / "templates"
+REPORT_FILE = "report.html"
+SWATCHES = {"/": "low striped", ".": "low dotted", "x": "crossed"}
+
+
+@functools.cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _own(name: str) -> Markup:
+    """One of our own style sheets or scripts, which is not escaped."""
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    return Markup(text.replace("@LIGHT@", variables(dark=False)).replace("@DARK@", variables(dark=True)))
+
+
+def script(text: str) -> Markup:
+    """Return JavaScript that may stand in a page: no string in it can end the script element or begin a comment."""
+    return Markup(text.replace("</", "<\\/").replace("<!--", "<\\!--"))
+
+
+def _version() -> str:
+    try:
+        return version("brokerdrill")
+    except PackageNotFoundError:
+        return ""
+
+
+def _render(template: str, **values: Any) -> str:
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=_own("style.css"),
+            theme_script=_own("theme.js"),
+            page_script=_own("page.js"),
+            terms=words.TERMS,
+            nothing=fmt.NOTHING,
+            brokerdrill_version=_version(),
+            **values,
+        )
+    )
+
+
+def _write(out: Path, text: str) -> Path:
+    """Write `text` so that nobody reads half a page. Raises InfrastructureError when the disk does not take it."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # A lone surrogate of a strange file name must not end the report.
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InfrastructureError(f"the report {out} cannot be written: {error.strerror}") from None
+    return out
+
+
+def tone(result: Mapping[str, Any]) -> str:
+    """Return the tone of a verdict: good when as expected, else bad, or doubt when unknown."""
+    if result.get("as_expected"):
+        return "good"
+    return "bad" if result.get("verdict") == "fail" else "doubt"
+
+
+def _summary(result: Mapping[str, Any], run: ledger.RunInfo | None) -> str:
+    """What the headline adds to the verdict: which promises it rests on."""
+    if result.get("error"):
+        return fmt.clean(result["error"])
+    promises = result.get("promises") or []
+    by_verdict = {
+        verdict: [fmt.clean(row.get("name")) for row in promises if row.get("verdict") == verdict]
+        for verdict in words.VERDICT_WORDS
+    }
+    if not promises:
+        return "no promise was checked"
+    if by_verdict["fail"]:
+        return f"{', '.join(by_verdict['fail'])} {'does' if len(by_verdict['fail']) == 1 else 'do'} not hold"
+    if by_verdict["unknown"]:
+        return f"nothing proves {', '.join(by_verdict['unknown'])}"
+    missed = [name for name, word in (run.expect if run else {}).items() if word == "violated"]
+    if missed and not result.get("as_expected"):
+        return f"{', '.join(map(fmt.clean, missed))} should have been broken"
+    return f"all {len(promises)} promises hold" if len(promises) > 1 else f"{by_verdict['pass'][0]} holds"
+
+
+def _facts(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | None) -> list[tuple[str, str, str]]:
+    failovers = view.failovers(result)
+    times = [value for value in failovers.values() if value is not None]
+    sends = sum(bucket.sends for bucket in series.buckets)
+    facts = [
+        ("acknowledged sends", fmt.number(sends), words.TERMS["acknowledged"]),
+        ("deliveries", fmt.number(sum(bucket.deliveries for bucket in series.buckets)), ""),
+    ]
+    if failovers:
+        facts.append(("failovers", fmt.number(len(failovers)), words.TERMS["failover"]))
+        slowest = fmt.milliseconds(max(times)) if len(times) == len(failovers) else "never"
+        facts.append(
+            ("slowest client's next send", slowest, "From the fault to the first send that the successor acknowledged.")
+        )
+    facts.append(("length", fmt.span(series.end_ns), ""))
+    if run is not None:
+        facts.append(("topology", run.topology or fmt.NOTHING, ""))
+        facts.append(("seed", fmt.NOTHING if run.seed is None else str(run.seed), words.TERMS["seed"]))
+    return facts
+
+
+def _zooms(series: Series) -> list[dict[str, Any]]:
+    """The parts of the run that the page offers to look at closely: each fault with what follows it, and the phases."""
+    zooms = []
+    for band in merged_bands(series.bands):
+        after = [
+            float(item["first_send_ms"]) * 1e6
+            for item in series.failover
+            if item.get("first_send_ms") is not None and abs(int(item.get("t_ns") or 0) - band.start_ns) < 1_000_000_000
+        ]
+        length = max([min(band.end_ns - band.start_ns, 20e9), *after, 1e9])
+        start, end = band.start_ns - 0.35 * length, band.start_ns + 1.6 * length
+        zooms.append(
+            {
+                "label": f"{band.mark} {fmt.clean(band.name)} at {fmt.seconds(band.start_ns)}",
+                "start": f"{max(0.0, start) / 1e9:.6f}",
+                "end": f"{min(end, series.end_ns) / 1e9:.6f}",
+            }
+        )
+    for phase in series.phases:
+        zooms.append(
+            {
+                "label": f"phase {fmt.clean(phase.name)}",
+                "start": f"{phase.start_ns / 1e9:.6f}",
+                "end": f"{phase.end_ns / 1e9:.6f}",
+            }
+        )
+    return zooms
+
+
+def _marks(series: Series) -> list[dict[str, str]]:
+    return [
+        {
+            "mark": band.mark,
+            "text": f"{fmt.clean(band.name)} {fmt.clean(band.target)}, {fmt.seconds(band.start_ns)} to "
+            + (fmt.seconds(band.end_ns) if band.healed else "the end, not healed"),
+        }
+        for band in merged_bands(series.bands)
+    ]
+
+
+def _roles(series: Series) -> list[dict[str, str]]:
+    seen = {role.value for role in series.roles}
+    kinds = {"passive": "low", "down": "thin"}
+    return [
+        {
+            "name": value,
+            "meaning": f"{words.ROLE_WORDS[value].capitalize()}.",
+            "kind": SWATCHES.get(hatch, kinds.get(value, "")),
+        }
+        for value, (_, hatch) in ROLE_SHAPES.items()
+        if value in seen
+    ]
+
+
+def _failover_words(result: Mapping[str, Any]) -> str:
+    found = view.failovers(result)
+    times = [value for value in found.values() if value is not None]
+    count = f"{len(found)} failover{'' if len(found) == 1 else 's'}"
+    if len(times) < len(found):
+        return f"{count}; {len(found) - len(times)} without an acknowledged send for some client."
+    if not times:
+        return count
+    return f"{count}; the slowest client's next acknowledged send came {fmt.milliseconds(max(times))} after the fault."
+
+
+def _failover_parts(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    rows = result.get("failover") or ()
+    return [
+        {"name": name, "meaning": meaning, "colour": key.removesuffix("_ms").replace("_", "-")}
+        for key, name, meaning in words.FAILOVER_PARTS
+        if any(row.get(key) is not None for row in rows)
+    ]
+
+
+def _read(run_dir: Path) -> tuple[ledger.RunInfo | None, list[dict[str, Any]], list[str]]:
+    """Read what the run says of itself; a page is written even where that cannot be read, and says so."""
+    problems = []
+    try:
+        run = ledger.read_run(run_dir)
+    except UsageError as error:
+        run = None
+        problems.append(str(error))
+    try:
+        entries = journal.read(run_dir / ledger.JOURNAL_FILE)
+    except OSError as error:
+        entries = []
+        problems.append(f"{ledger.JOURNAL_FILE} cannot be read: {error.strerror}")
+    return run, [entry for entry in entries if isinstance(entry, dict)], problems
+
+
+def bokeh_scripts() -> list[Markup]:
+    """Return BokehJS itself, only the part that draws: no widgets, tables, WebGL or mathematics."""
+    return [script(text) for text in INLINE.clone(components=["bokeh"]).js_raw]
+
+
+def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str, Any]) -> str:
+    """Return the HTML of one run's report; see `write_report`."""
+    run, entries, problems = _read(run_dir)
+    shown = from_json(series, result)
+    bounds = [row.get("bound") for row in result.get("promises") or () if row.get("name") == "failover_within"]
+    bound = next((float(value) for value in bounds if value is not None), None)
+    pictures: Pictures = draw(shown, result.get("messages") or {}, bound)
+    scenario = view.scenario_words(run.scenario.text) if run else {}
+    name = fmt.clean((run.scenario.name if run else "") or result.get("run_id") or run_dir.name)
+    classes = view.class_rows(result)
+    started = f", {run.started_at}" if run and run.started_at else ""
+    return _render(
+        "report.html.j2",
+        headline=words.headline(result),
+        scenario_name=name,
+        tone=tone(result),
+        sign={"good": "✓", "bad": "✗", "doubt": "?"}[tone(result)],
+        word=words.verdict_word(str(result.get("verdict"))),
+        expected=words.AS_EXPECTED[bool(result.get("as_expected"))],
+        summary=_summary(result, run),
+        title=f"{scenario.get('title') or name}{f' ({name})' if scenario.get('title') else ''}{started}",
+        facts=_facts(result, shown, run),
+        notes=[*problems, *view.notes(result, run)],
+        promises=view.promise_rows(result, run),
+        has_time=any(pictures.divs.get(key) for key in ("timeline", "throughput")),
+        zooms=_zooms(shown),
+        plots={
+            key: Markup(pictures.divs.get(key, ""))
+            for key in ("timeline", "throughput", "latency", "failover", "classes")
+        },
+        roles=_roles(shown),
+        marks=_marks(shown),
+        timeline_words=f"Roles of {len({role.instance for role in shown.roles})} brokers and "
+        f"{len({band.mark for band in shown.bands})} faults over {fmt.span(shown.end_ns)}",
+        outage_count=len(shown.outages),
+        parts=_failover_parts(result),
+        failover_bound=fmt.milliseconds(bound) if bound is not None else "",
+        failover_words=_failover_words(result),
+        bars_left_out=pictures.bars_left_out,
+        classes=classes,
+        empty_classes=[row for row in classes if not row["count"]],
+        class_total=sum(row["count"] for row in classes),
+        faults=view.fault_rows(entries, shown.bands),
+        environment=view.environment(run),
+        clocks=view.clock_rows(run),
+        scenario_text=fmt.clean(run.scenario.text) if run else "",
+        commands=view.run_again(run, run_dir, scenario),
+        seed=run.seed if run else None,
+        counts=view.count_rows(result, shown, run),
+        bokeh_scripts=bokeh_scripts() if pictures.script else [],
+        plot_script=script(pictures.script),
+        plots_script=_own("plots.js"),
+    )
+
+
+def write_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str, Any], out: Path) -> Path:
+    """Write the page of one run and return its path.
+
+    `run_dir` gives run.json and journal.jsonl; `result` is the run's verdict as `brokerdrill analyze` writes it (the
+    ledger's specification), `series` the analysis' aggregates over time (`series.py`), `out` the file, or a directory
+    that gets `report.html`. A run whose own files cannot be read gets a page that says so. Raises InfrastructureError
+    when the page cannot be written.
+    """
+    target = out / REPORT_FILE if out.is_dir() else out
+    return _write(target, render_report(run_dir, result, series))
+
+
+def write_index(runs: Sequence[tuple[Path, Mapping[str, Any]]], out: Path) -> Path:
+    """Write the page of several runs: a row and a link each, and what their repeats allow to say; return its path.
+
+    `runs` are pairs of a run directory and its verdict, in the order of their rows; `out` is the file, or a directory
+    that gets `index.html`. Links go to the reports that are there: `<out's folder>/<run>/report.html`, else the one in
+    the run directory. Raises InfrastructureError when the page cannot be written.
+    """
+    target = out / "index.html" if out.is_dir() else out
+    return _write(target, _render("index.html.j2", **index_view(runs, target)))

@@ -1,0 +1,643 @@
+"""The pictures of a report: Bokeh figures over the aggregates of one run, sharing one zoomable time axis.
+
+Figures carry no background, legend or toolbar of their own: the page draws those, and recolours the models that a
+`themed` tag names when it changes between light and dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bokeh.core.properties import value as constant
+from bokeh.embed import components
+from bokeh.models import (
+    BasicTicker,
+    BoxAnnotation,
+    BoxZoomTool,
+    ColumnDataSource,
+    FactorRange,
+    FixedTicker,
+    HoverTool,
+    Label,
+    LogTickFormatter,
+    Model,
+    NumeralTickFormatter,
+    Range1d,
+    Span,
+)
+from bokeh.plotting import figure
+
+from brokerdrill.report import format as fmt
+from brokerdrill.report.palette import PALETTE
+from brokerdrill.report.series import Band, Bucket, RoleSpan, Series
+from brokerdrill.report.words import CLASS_WORDS, FAILOVER_PARTS, ROLE_WORDS
+
+TIME_RANGE = "run_time"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+TEXT_FONT = constant(FONT)  # a glyph would take the bare string for a column's name
+NAME_LIMIT = 15
+LANE_PX = 30
+MAX_BARS = 24
+MARK_GAP = 0.08
+MARK_ROWS = 3
+RIGHT_BORDER_PX = 18
+
+# role -> (height of its bar in a lane, hatch): a role can be told without its colour.
+ROLE_SHAPES: Mapping[str, tuple[float, str]] = {
+    "active": (0.68, " "),
+    "passive": (0.44, " "),
+    "syncing": (0.44, "/"),
+    "starting": (0.44, "."),
+    "failed": (0.68, "x"),
+    "down": (0.14, " "),
+}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What the page embeds: one script for all figures, and a div for each figure that has something to show."""
+
+    script: str
+    divs: Mapping[str, str]
+    bars_left_out: int = 0
+
+
+def themed(model: Model, **properties: str) -> Model:
+    """Set colour `properties` of `model` to names of the palette; the page sets them again when its theme changes."""
+    for name, colour in properties.items():
+        setattr(model, name, PALETTE[colour].light)
+    model.tags = [*model.tags, *(f"{name}={colour}" for name, colour in properties.items())]
+    return model
+
+
+def plain(text: object, limit: int | None = None) -> str:
+    """Return text for a canvas: no control characters, nothing that Bokeh reads as mathematics, at most `limit` long
+    (cut in its middle, since names differ at both ends)."""
+    cleaned = fmt.clean(text).replace("$$", "$\u200b$").replace("\\[", "\\\u200b[").replace("\\(", "\\\u200b(")
+    if limit is None or len(cleaned) <= limit:
+        return cleaned
+    head = (limit - 1) // 2
+    return f"{cleaned[:head]}…{cleaned[len(cleaned) - (limit - 1 - head) :]}"
+
+
+def _s(ns: float) -> float:
+    return ns / 1e9
+
+
+def _style(plot: Any, left_px: int) -> Any:
+    """Give `plot` the quiet look all pictures share."""
+    plot.toolbar_location = None
+    plot.sizing_mode = "stretch_width"
+    plot.background_fill_color = None
+    plot.border_fill_color = None
+    plot.outline_line_color = None
+    plot.min_border_left = left_px
+    plot.min_border_right = RIGHT_BORDER_PX
+    plot.min_border_top = 6
+    for axis in plot.axis:
+        themed(
+            axis,
+            axis_label_text_color="muted",
+            major_label_text_color="muted",
+            axis_line_color="line",
+            major_tick_line_color="line",
+        )
+        axis.minor_tick_line_color = None
+        axis.axis_label_text_font_style = "normal"
+        axis.axis_label_text_font_size = "12px"
+        axis.major_label_text_font_size = "12px"
+        axis.axis_label_text_font = axis.major_label_text_font = FONT
+        axis.axis_label_standoff = 6
+    for grid in plot.grid:
+        themed(grid, grid_line_color="line")
+    return plot
+
+
+def _time_figure(height: int, x_range: Range1d, left_px: int, **options: Any) -> Any:
+    plot = figure(frame_height=height, x_range=x_range, tools=[], **options)
+    _style(plot, left_px)
+    # A drag zooms in; the page's own buttons, and a double click, zoom out.
+    zoom = BoxZoomTool(dimensions="width")
+    themed(zoom.overlay, fill_color="fault", line_color="fault")
+    plot.add_tools(zoom)
+    plot.toolbar.active_drag = zoom
+    plot.xaxis.axis_label = "seconds since the run's start"
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
+    plot.xaxis.ticker = BasicTicker(desired_num_ticks=7)
+    return plot
+
+
+def mark_rows(starts: Sequence[float], width: float) -> list[int]:
+    """Return for each mark at `starts` (ascending) the row, from 0, in which it does not cover one before it."""
+    gap = width * MARK_GAP
+    free = [-math.inf] * MARK_ROWS
+    rows = []
+    for start in starts:
+        row = next(
+            (index for index, until in enumerate(free) if start >= until), min(range(MARK_ROWS), key=free.__getitem__)
+        )
+        free[row] = start + gap
+        rows.append(row)
+    return rows
+
+
+def merged_bands(bands: Iterable[Band]) -> list[Band]:
+    """Return one band a mark: the changes of one fault on several targets, from the first start to the last end."""
+    merged: dict[str, Band] = {}
+    for band in bands:
+        first = merged.get(band.mark)
+        if first is None:
+            merged[band.mark] = band
+            continue
+        targets = ", ".join(filter(None, (first.target, band.target)))
+        merged[band.mark] = replace(
+            first, target=targets, end_ns=max(first.end_ns, band.end_ns), healed=first.healed and band.healed
+        )
+    return list(merged.values())
+
+
+def _add_bands(plot: Any, series: Series, height: int) -> None:
+    bands = merged_bands(series.bands)
+    rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
+    for band, row in zip(bands, rows, strict=True):
+        start, end = _s(band.start_ns), _s(band.end_ns)
+        box = BoxAnnotation(left=start, right=end, fill_alpha=0.13, line_alpha=0, level="underlay")
+        plot.add_layout(themed(box, fill_color="fault"))
+        edge = Span(location=start, dimension="height", line_width=1.5, line_dash="dashed", level="underlay")
+        plot.add_layout(themed(edge, line_color="fault"))
+        mark = Label(
+            x=start,
+            y=height - 1 - 15 * row,
+            y_units="screen",
+            x_offset=3,
+            text=band.mark,
+            text_baseline="top",
+            text_font_size="12px",
+            text_font_style="bold",
+            text_font=FONT,
+        )
+        plot.add_layout(themed(mark, text_color="fault"))
+
+
+def lane_names(roles: Sequence[RoleSpan]) -> list[str]:
+    """Return the instances in the order of their lanes: those of one store together, by name."""
+    first_store: dict[str, str] = {}
+    for role in roles:
+        first_store.setdefault(role.instance, role.store)
+    return sorted(first_store, key=lambda name: (first_store[name], name))
+
+
+def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
+    lanes = lane_names(series.roles)
+    has_phases = bool(series.phases)
+    bands = merged_bands(series.bands)
+    fault_rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
+    faults_high = max(fault_rows, default=-1) + 1
+    total = faults_high + has_phases + len(lanes)
+    height = LANE_PX * total
+    plot = _time_figure(height, x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
+    plot.ygrid.grid_line_color = None
+    plot.yaxis.major_tick_line_color = None
+    plot.yaxis.axis_line_color = None
+
+    names: dict[float, str] = {}
+    for band in bands:
+        box = BoxAnnotation(
+            left=_s(band.start_ns), right=_s(band.end_ns), fill_alpha=0.1, line_alpha=0, level="underlay"
+        )
+        plot.add_layout(themed(box, fill_color="fault"))
+        edge = Span(
+            location=_s(band.start_ns), dimension="height", line_width=1.5, line_dash="dashed", level="underlay"
+        )
+        plot.add_layout(themed(edge, line_color="fault"))
+    if bands:
+        names[-(faults_high - 1) / 2] = "faults"
+        source = ColumnDataSource(
+            {
+                "left": [_s(band.start_ns) for band in bands],
+                "right": [_s(band.end_ns) for band in bands],
+                "top": [-row + 0.3 for row in fault_rows],
+                "bottom": [-row - 0.3 for row in fault_rows],
+                "y": [-row for row in fault_rows],
+                "mark": [band.mark for band in bands],
+                "name": [plain(band.name) for band in bands],
+                "target": [plain(band.target) for band in bands],
+                "healed": [f"{_s(band.end_ns):,.3f} s" if band.healed else "not during the run" for band in bands],
+                "start": [f"{_s(band.start_ns):,.3f} s" for band in bands],
+            }
+        )
+        quad = plot.quad(
+            left="left", right="right", top="top", bottom="bottom", source=source, fill_alpha=0.3, line_width=1.5
+        )
+        themed(quad.glyph, fill_color="fault", line_color="fault")
+        text = plot.text(
+            x="left", y="y", text="mark", source=source, x_offset=4, text_baseline="middle", text_font=TEXT_FONT,
+            text_font_size="12px", text_font_style="bold",
+        )  # fmt: skip
+        themed(text.glyph, text_color="ink")
+        plot.add_tools(
+            HoverTool(
+                renderers=[quad],
+                tooltips=[
+                    ("fault", "@mark @name"),
+                    ("hits", "@target"),
+                    ("injected", "@start"),
+                    ("healed", "@healed"),
+                ],
+            )
+        )
+    if has_phases:
+        y = -faults_high
+        names[y] = "phase"
+        source = ColumnDataSource(
+            {
+                "left": [_s(phase.start_ns) for phase in series.phases],
+                "right": [_s(phase.end_ns) for phase in series.phases],
+                "middle": [_s(phase.start_ns + phase.end_ns) / 2 for phase in series.phases],
+                "name": [plain(phase.name, NAME_LIMIT) for phase in series.phases],
+                "length": [fmt.span(phase.end_ns - phase.start_ns) for phase in series.phases],
+            }
+        )
+        quad = plot.quad(left="left", right="right", top=y + 0.3, bottom=y - 0.3, source=source, line_width=1)
+        themed(quad.glyph, fill_color="raised", line_color="line")
+        wide = [phase.end_ns - phase.start_ns > 0.1 * series.end_ns for phase in series.phases]
+        source.add([name if show else "" for name, show in zip(source.data["name"], wide, strict=True)], "label")
+        text = plot.text(
+            x="middle", y=y, text="label", source=source, text_align="center", text_baseline="middle",
+            text_font=TEXT_FONT, text_font_size="12px",
+        )  # fmt: skip
+        themed(text.glyph, text_color="muted")
+        plot.add_tools(HoverTool(renderers=[quad], tooltips=[("phase", "@name"), ("for", "@length")]))
+
+    tops = {name: -(faults_high + has_phases + index) for index, name in enumerate(lanes)}
+    names.update({y: plain(name, NAME_LIMIT) for name, y in tops.items()})
+    bars = []
+    for value, (bar, hatch) in ROLE_SHAPES.items():
+        spans = [role for role in series.roles if role.value == value]
+        if not spans:
+            continue
+        source = ColumnDataSource(
+            {
+                "left": [_s(role.start_ns) for role in spans],
+                "right": [_s(role.end_ns) for role in spans],
+                "top": [tops[role.instance] + bar / 2 for role in spans],
+                "bottom": [tops[role.instance] - bar / 2 for role in spans],
+                "y": [tops[role.instance] for role in spans],
+                "middle": [_s(role.start_ns + role.end_ns) / 2 for role in spans],
+                "instance": [plain(role.instance) for role in spans],
+                "store": [plain(role.store) for role in spans],
+                "role": [f"{value}: {ROLE_WORDS[value]}" for _ in spans],
+                "since": [
+                    f"{_s(role.start_ns):,.3f} s ± {fmt.milliseconds(role.uncertainty_ns / 1e6)}" for role in spans
+                ],
+                "length": [fmt.span(role.end_ns - role.start_ns) for role in spans],
+                "label": [value if role.end_ns - role.start_ns > 0.14 * series.end_ns else "" for role in spans],
+            }
+        )
+        quad = plot.quad(left="left", right="right", top="top", bottom="bottom", source=source, line_width=0.5)
+        themed(quad.glyph, fill_color=value, line_color="surface")
+        if hatch != " ":
+            quad.glyph.hatch_pattern = hatch
+            quad.glyph.hatch_alpha = 0.7
+            quad.glyph.hatch_scale = 8
+            themed(quad.glyph, hatch_color="on-pale")
+        if value in ("active", "passive", "syncing"):
+            text = plot.text(
+                x="middle", y="y", text="label", source=source, text_align="center", text_baseline="middle",
+                text_font=TEXT_FONT, text_font_size="12px",
+            )  # fmt: skip
+            themed(text.glyph, text_color="on-active" if value == "active" else "on-pale")
+        bars.append(quad)
+    if bars:
+        plot.add_tools(
+            HoverTool(
+                renderers=bars,
+                tooltips=[
+                    ("instance", "@instance"),
+                    ("store", "@store"),
+                    ("role", "@role"),
+                    ("since", "@since"),
+                    ("for", "@length"),
+                ],
+            )
+        )
+    plot.yaxis.ticker = FixedTicker(ticks=sorted(names))
+    plot.yaxis.major_label_overrides = dict(names)
+    for axis in plot.yaxis:
+        themed(axis, major_label_text_color="ink")
+    return plot
+
+
+def _bucket_source(series: Series) -> ColumnDataSource:
+    width = _s(series.bucket_ns)
+    buckets = series.buckets
+
+    def column(name: str) -> list[float]:
+        return [math.nan if (value := getattr(bucket, name)) is None else float(value) for bucket in buckets]
+
+    def shown(name: str) -> list[str]:
+        return [fmt.milliseconds(getattr(bucket, name)) for bucket in buckets]
+
+    latencies = [f"{side}_{part}_ms" for side in ("send", "delivery") for part in ("p50", "p99", "max")]
+    return ColumnDataSource(
+        {
+            "x": [_s(bucket.start_ns) + width / 2 for bucket in buckets],
+            "from": [f"{_s(bucket.start_ns):,.2f} s" for bucket in buckets],
+            "zero": [0.0 for _ in buckets],
+            "sends": [bucket.sends / width for bucket in buckets],
+            "deliveries": [bucket.deliveries / width for bucket in buckets],
+            **{name: column(name) for name in latencies},
+            **{f"{name}_text": shown(name) for name in latencies},
+        }
+    )
+
+
+def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left_px: int) -> Any:
+    height = 170
+    top = max([*source.data["sends"], *source.data["deliveries"], 1.0])
+    plot = _time_figure(height, x_range, left_px, y_range=Range1d(0, top * 1.22))
+    plot.yaxis.axis_label = "messages / s"
+    plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[0]a")
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
+    plot.xgrid.grid_line_color = None
+    _add_bands(plot, series, height)
+    area = plot.varea(x="x", y1="zero", y2="sends", source=source, fill_alpha=0.12)
+    themed(area.glyph, fill_color="sends")
+    sends = plot.line("x", "sends", source=source, line_width=2)
+    themed(sends.glyph, line_color="sends")
+    deliveries = plot.line("x", "deliveries", source=source, line_width=2, line_dash=[5, 3])
+    themed(deliveries.glyph, line_color="deliveries")
+    if series.outages:
+        outages = ColumnDataSource(
+            {
+                "left": [_s(item.get("start_ns") or 0) for item in series.outages],
+                "right": [_s(item.get("end_ns") or series.end_ns) for item in series.outages],
+                "length": [
+                    fmt.span((item.get("end_ns") or series.end_ns) - (item.get("start_ns") or 0))
+                    for item in series.outages
+                ],
+                "fault": [plain(item.get("fault") or "no fault") for item in series.outages],
+            }
+        )
+        bar = plot.quad(left="left", right="right", bottom=0, top=top * 0.035, source=outages, line_width=1)
+        themed(bar.glyph, fill_color="outage", line_color="outage")
+        plot.add_tools(
+            HoverTool(
+                renderers=[bar],
+                tooltips=[("no acknowledged send for", "@length"), ("under", "@fault")],
+                attachment="above",
+            )
+        )
+    plot.add_tools(
+        HoverTool(
+            renderers=[sends],
+            mode="vline",
+            tooltips=[
+                ("from", "@from"),
+                ("acknowledged sends", "@sends{0,0.[0]} / s"),
+                ("deliveries", "@deliveries{0,0.[0]} / s"),
+            ],
+        )
+    )
+    return plot
+
+
+def _latency(series: Series, source: ColumnDataSource, x_range: Range1d, left_px: int) -> Any | None:
+    sides = (("send", "sends"), ("delivery", "deliveries"))
+    values = [
+        value
+        for side, _ in sides
+        for part in ("p50", "p99")
+        for value in source.data[f"{side}_{part}_ms"]
+        if not math.isnan(value) and value > 0
+    ]
+    if not values:
+        return None
+    height = 220
+    low, high = 10 ** math.floor(math.log10(min(values))), max(values)
+    plot = _time_figure(
+        height, x_range, left_px, y_axis_type="log", y_range=Range1d(max(low, min(values) / 3), high * 4)
+    )
+    plot.yaxis.axis_label = "ms (log scale)"
+    plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
+    plot.xgrid.grid_line_color = None
+    _add_bands(plot, series, height)
+    lines = []
+    for side, colour in sides:
+        for part, dash, width in (("p50", "solid", 2.0), ("p99", [3, 3], 1.5)):
+            name = f"{side}_{part}_ms"
+            line = plot.line("x", name, source=source, line_width=width, line_dash=dash)
+            themed(line.glyph, line_color=colour)
+            # A line shows nothing of a bucket without neighbours.
+            points = plot.scatter("x", name, source=source, size=3, line_alpha=0)
+            themed(points.glyph, fill_color=colour)
+            lines.append(line)
+    tooltips = [("from", "@from")]
+    for side, label in (("send", "send"), ("delivery", "end to end")):
+        parts = " · ".join(f"{part} @{side}_{part}_ms_text" for part in ("p50", "p99", "max"))
+        tooltips.append((label, parts))
+    # The throughput's column is a number in every bucket, so that an invisible line over it answers everywhere.
+    probe = plot.line("x", "probe", source=source, alpha=0)
+    source.data["probe"] = [low * 2 for _ in source.data["x"]]
+    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=tooltips, line_policy="nearest"))
+    return plot
+
+
+@dataclass(frozen=True)
+class FailoverBar:
+    """One bar of the failover picture: milestones (part, milliseconds since the fault) in the order of their times."""
+
+    label: str
+    client: str
+    milestones: tuple[tuple[str, float], ...]
+    first_send_ms: float | None
+
+
+def failover_bars(failover: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> tuple[list[FailoverBar], int]:
+    """Return the bars, worst client of each fault first, and how many were left out beyond `MAX_BARS`.
+
+    With too many for a picture each fault keeps its worst client's alone.
+    """
+
+    def cost(item: Mapping[str, Any]) -> float:
+        value = item.get("first_send_ms")
+        return math.inf if value is None else float(value)
+
+    faults: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for item in sorted(failover, key=lambda row: int(row.get("t_ns") or 0)):
+        faults.setdefault((str(item.get("fault") or ""), int(item.get("t_ns") or 0)), []).append(item)
+    chosen: list[Mapping[str, Any]] = []
+    for items in faults.values():
+        ordered = sorted(items, key=lambda row: (-cost(row), str(row.get("client") or "")))
+        chosen += ordered if len(failover) <= MAX_BARS else ordered[:1]
+    left_out = len(failover) - min(len(chosen), MAX_BARS)
+    bars = []
+    for item in chosen[:MAX_BARS]:
+        at = int(item.get("t_ns") or 0)
+        near = min(bands, key=lambda band: abs(band.start_ns - at), default=None)
+        mark = near.mark if near and abs(near.start_ns - at) < 1_000_000_000 else f"{at / 1e9:.1f} s"
+        client = plain(item.get("client") or "all clients", NAME_LIMIT)
+        reached = [
+            (key.removesuffix("_ms"), float(item[key])) for key, _, _ in FAILOVER_PARTS if item.get(key) is not None
+        ]
+        first = item.get("first_send_ms")
+        bars.append(
+            FailoverBar(
+                f"{mark} {client}",
+                plain(item.get("client") or "all clients"),
+                tuple(sorted(reached, key=lambda part: part[1])),
+                None if first is None else float(first),
+            )
+        )
+    return bars, left_out
+
+
+def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None:
+    if not bars:
+        return None
+    # Labels are factors of the axis and must differ.
+    labels: list[str] = []
+    for bar in bars:
+        again = sum(label.rstrip("\u200b") == bar.label for label in labels)
+        labels.append(bar.label + "\u200b" * again)
+    longest = max([part for bar in bars for _, part in bar.milestones] + [1.0])
+    end = max(longest * 1.25, (bound_ms or 0) * 1.06)
+    plot = figure(
+        frame_height=18 + 26 * len(bars), y_range=FactorRange(*reversed(labels)), x_range=Range1d(0, end), tools=[]
+    )
+    _style(plot, 70)
+    plot.ygrid.grid_line_color = None
+    plot.yaxis.major_tick_line_color = None
+    for axis in plot.yaxis:
+        themed(axis, major_label_text_color="ink")
+    plot.xaxis.axis_label = "milliseconds since the fault"
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    plot.xaxis.ticker = BasicTicker(desired_num_ticks=6)
+    renderers = []
+    columns: dict[str, dict[str, list[Any]]] = {}
+    for label, bar in zip(labels, bars, strict=True):
+        before = 0.0
+        for part, at in bar.milestones:
+            column = columns.setdefault(
+                part, {key: [] for key in ("y", "left", "right", "client", "part", "took", "at")}
+            )
+            words = next(text for key, text, _ in FAILOVER_PARTS if key == f"{part}_ms")
+            for key, item in (
+                ("y", label), ("left", before), ("right", at), ("client", bar.client), ("part", words),
+                ("took", fmt.milliseconds(at - before)), ("at", fmt.milliseconds(at)),
+            ):  # fmt: skip
+                column[key].append(item)
+            before = at
+    for key, _, _ in FAILOVER_PARTS:
+        part = key.removesuffix("_ms")
+        if part in columns:
+            bars_of = plot.hbar(
+                y="y", left="left", right="right", height=0.62, source=ColumnDataSource(columns[part]), line_width=1
+            )
+            themed(bars_of.glyph, fill_color=part.replace("_", "-"), line_color="surface")
+            renderers.append(bars_of)
+    plot.add_tools(
+        HoverTool(
+            renderers=renderers,
+            tooltips=[("client", "@client"), ("part", "@part"), ("took", "@took"), ("reached after", "@at")],
+        )
+    )
+    ends = ColumnDataSource(
+        {
+            "y": labels,
+            "x": [bar.milestones[-1][1] if bar.milestones else 0.0 for bar in bars],
+            "text": [
+                fmt.milliseconds(bar.first_send_ms) if bar.first_send_ms is not None else "no send acknowledged"
+                for bar in bars
+            ],
+        }
+    )
+    text = plot.text(
+        x="x", y="y", text="text", source=ends, x_offset=6, text_baseline="middle", text_font=TEXT_FONT,
+        text_font_size="12px",
+    )  # fmt: skip
+    themed(text.glyph, text_color="ink")
+    if bound_ms is not None:
+        line = Span(location=bound_ms, dimension="height", line_width=2, line_dash=[6, 4])
+        plot.add_layout(themed(line, line_color="outage"))
+    return plot
+
+
+def _classes(messages: Mapping[str, Any]) -> Any | None:
+    rows = [(name, int(messages.get(name) or 0)) for name in CLASS_WORDS if messages.get(name)]
+    if not rows:
+        return None
+    names = [name for name, _ in rows]
+    most = max(count for _, count in rows)
+    decades = math.log10(most / 0.5)
+    plot = figure(
+        frame_height=18 + 26 * len(rows),
+        y_range=FactorRange(*reversed(names)),
+        x_range=Range1d(0.5, most * 10 ** (0.2 * decades)),
+        x_axis_type="log",
+        tools=[],
+    )
+    _style(plot, 70)
+    plot.ygrid.grid_line_color = None
+    plot.yaxis.major_tick_line_color = None
+    for axis in plot.yaxis:
+        themed(axis, major_label_text_color="ink")
+    plot.xaxis.axis_label = "messages (log scale)"
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0a") if most < 10**12 else LogTickFormatter()
+    bars = []
+    for tone in ("good", "neutral", "doubt", "bad"):
+        chosen = [(name, count) for name, count in rows if CLASS_WORDS[name].tone == tone]
+        if not chosen:
+            continue
+        source = ColumnDataSource(
+            {
+                "y": [name for name, _ in chosen],
+                "right": [count for _, count in chosen],
+                "text": [fmt.number(count) for _, count in chosen],
+                "meaning": [CLASS_WORDS[name].meaning for name, _ in chosen],
+            }
+        )
+        bar = plot.hbar(y="y", left=0.5, right="right", height=0.62, source=source, line_alpha=0)
+        themed(bar.glyph, fill_color=f"class-{tone}")
+        text = plot.text(
+            x="right", y="y", text="text", source=source, x_offset=6, text_baseline="middle", text_font=TEXT_FONT,
+            text_font_size="12px",
+        )  # fmt: skip
+        themed(text.glyph, text_color="ink")
+        bars.append(bar)
+    plot.add_tools(HoverTool(renderers=bars, tooltips=[("@y", "@text"), ("meaning", "@meaning")]))
+    return plot
+
+
+def _left_px(series: Series) -> int:
+    longest = max((len(plain(name, NAME_LIMIT)) for name in lane_names(series.roles)), default=0)
+    return min(112, max(70, 14 + 7 * longest))
+
+
+def _has_operations(bucket: Bucket) -> bool:
+    return bool(bucket.sends or bucket.deliveries)
+
+
+def draw(series: Series, messages: Mapping[str, Any], failover_bound_ms: float | None) -> Pictures:
+    """Return all pictures that have something to show: timeline, throughput, latency, failover, classes."""
+    end = max(_s(series.end_ns), 0.001)
+    x_range = Range1d(0, end, bounds=(0, end), min_interval=end / 5000, name=TIME_RANGE)
+    left = _left_px(series)
+    plots: dict[str, Any | None] = {}
+    if series.roles or series.bands or series.phases:
+        plots["timeline"] = _timeline(series, x_range, left)
+    if any(map(_has_operations, series.buckets)):
+        source = _bucket_source(series)
+        plots["throughput"] = _throughput(series, source, x_range, left)
+        plots["latency"] = _latency(series, source, x_range, left)
+    bars, left_out = failover_bars(series.failover, series.bands)
+    plots["failover"] = _failover(bars, failover_bound_ms)
+    plots["classes"] = _classes(messages)
+    present = {name: plot for name, plot in plots.items() if plot is not None}
+    if not present:
+        return Pictures("", {})
+    script, divs = components(present, wrap_script=False)
+    return Pictures(script, dict(divs), left_out)

@@ -1,0 +1,161 @@
+"""The aggregates behind the pictures, as the analysis hands them over, in one typed shape.
+
+Everything here is optional: a run without a send, or one that another tool recorded, has empty parts, and a picture
+without data is left out. Times are run time in nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+NUMBERS = (
+    "sends",
+    "deliveries",
+    "send_p50_ms",
+    "send_p99_ms",
+    "send_max_ms",
+    "delivery_p50_ms",
+    "delivery_p99_ms",
+    "delivery_max_ms",
+)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What was acknowledged and delivered from `start_ns` on for one bucket; latencies null where nothing ended."""
+
+    start_ns: int
+    sends: int = 0
+    deliveries: int = 0
+    send_p50_ms: float | None = None
+    send_p99_ms: float | None = None
+    send_max_ms: float | None = None
+    delivery_p50_ms: float | None = None
+    delivery_p99_ms: float | None = None
+    delivery_max_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class RoleSpan:
+    """One instance's role from `start_ns` to `end_ns`."""
+
+    instance: str
+    store: str
+    value: str
+    start_ns: int
+    end_ns: int
+    uncertainty_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Band:
+    """One fault's time in effect; several changes of one step (say two of three hosts) share their `mark`."""
+
+    mark: str
+    name: str
+    target: str
+    instance: str
+    start_ns: int
+    end_ns: int
+    healed: bool = True
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of the run: load or drain."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """All that the pictures show."""
+
+    bucket_ns: int = 1_000_000_000
+    buckets: tuple[Bucket, ...] = ()
+    roles: tuple[RoleSpan, ...] = ()
+    bands: tuple[Band, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    outages: tuple[Mapping[str, Any], ...] = ()
+    failover: tuple[Mapping[str, Any], ...] = ()
+    end_ns: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Changes of one fault take effect on several hosts within this time of each other.
+SAME_FAULT_NS = 2_000_000_000
+
+
+def _int(value: Any, default: int = 0) -> int:
+    return default if value is None else int(value)
+
+
+def _end_of_run(series: Mapping[str, Any], starts: Iterable[int]) -> int:
+    if series.get("end_ns") is not None:
+        return int(series["end_ns"])
+    ends = [_int(item.get("end_ns")) for key in ("roles", "faults", "phases") for item in series.get(key) or ()]
+    return max([*ends, *starts, 0])
+
+
+def mark_faults(faults: Sequence[Mapping[str, Any]], end_ns: int) -> tuple[Band, ...]:
+    """Return the faults in order of time, numbered F1, F2, …; one fault on several targets at once has one number."""
+    bands: list[Band] = []
+    number = 0
+    for fault in sorted(faults, key=lambda item: _int(item.get("start_ns"))):
+        start = _int(fault.get("start_ns"))
+        name = str(fault.get("name") or "fault")
+        if not (bands and bands[-1].name == name and start - bands[-1].start_ns < SAME_FAULT_NS):
+            number += 1
+        end = fault.get("end_ns")
+        bands.append(
+            Band(
+                mark=f"F{number}",
+                name=name,
+                target=str(fault.get("target") or fault.get("instance") or ""),
+                instance=str(fault.get("instance") or ""),
+                start_ns=start,
+                end_ns=max(start, _int(end, end_ns)),
+                healed=bool(fault.get("healed", end is not None)),
+            )
+        )
+    return tuple(bands)
+
+
+def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
+    """Return the `Series` of the analysis' dictionary; what it leaves out of outages and failovers `result` has."""
+    buckets = tuple(
+        Bucket(
+            start_ns=_int(row.get("start_ns")),
+            **{name: row[name] for name in NUMBERS if row.get(name) is not None},
+        )
+        for row in series.get("buckets") or ()
+    )
+    bucket_ns = max(1, _int(series.get("bucket_ns"), 1_000_000_000))
+    end_ns = _end_of_run(series, (bucket.start_ns + bucket_ns for bucket in buckets))
+    return Series(
+        bucket_ns=bucket_ns,
+        buckets=buckets,
+        roles=tuple(
+            RoleSpan(
+                instance=str(row.get("instance") or ""),
+                store=str(row.get("store") or ""),
+                value=str(row.get("value") or ""),
+                start_ns=_int(row.get("start_ns")),
+                end_ns=_int(row.get("end_ns"), end_ns),
+                uncertainty_ns=_int(row.get("uncertainty_ns")),
+            )
+            for row in series.get("roles") or ()
+        ),
+        bands=mark_faults(series.get("faults") or (), end_ns),
+        phases=tuple(
+            Phase(str(row.get("name") or ""), _int(row.get("start_ns")), _int(row.get("end_ns"), end_ns))
+            for row in series.get("phases") or ()
+        ),
+        outages=tuple(series.get("outages") or result.get("outages") or ()),
+        failover=tuple(series.get("failover") or result.get("failover") or ()),
+        end_ns=end_ns,
+    )

@@ -1,0 +1,52 @@
+// The figures take their colours from the page's, and share one zoom that the buttons drive.
+(function () {
+  function ready(act) {
+    var until = Date.now() + 20000;
+    (function look() {
+      if (Bokeh.documents.length && document.querySelector(".plot > div > *")) act(Bokeh.documents[0]);
+      else if (Date.now() < until) setTimeout(look, 20);
+    })();
+  }
+  function recolour(doc) {
+    var style = getComputedStyle(document.documentElement);
+    doc._all_models.forEach(function (model) {
+      model.tags.forEach(function (tag) {
+        var parts = String(tag).split("=");
+        if (parts.length === 2) model[parts[0]] = style.getPropertyValue("--" + parts[1]).trim();
+      });
+    });
+  }
+  ready(function (doc) {
+    recolour(doc);
+    document.addEventListener("themechange", function () { recolour(doc); });
+    document.documentElement.dataset.plots = "ready";
+    var range = doc.get_model_by_name("run_time"), bar = document.querySelector(".zoom");
+    if (!range || !bar) return;
+    var whole = [range.start, range.end], shortest = (whole[1] - whole[0]) / 2000;
+    // A finger scrolls the page; only a mouse drags out a zoom.
+    if (matchMedia("(pointer: coarse)").matches) doc._all_models.forEach(function (model) {
+      if (model.type === "BoxZoomTool") model.active = false;
+    });
+    function set(start, end) {
+      var width = Math.min(Math.max(end - start, shortest), whole[1] - whole[0]);
+      start = Math.min(Math.max(start, whole[0]), whole[1] - width);
+      range.setv({ start: start, end: start + width });
+    }
+    function zoom(factor) {
+      var middle = (range.start + range.end) / 2, half = (range.end - range.start) * factor / 2;
+      set(middle - half, middle + half);
+    }
+    function pan(share) { var by = (range.end - range.start) * share; set(range.start + by, range.end + by); }
+    var select = bar.querySelector("select");
+    var acts = { "in": function () { zoom(0.5); }, out: function () { zoom(2); }, left: function () { pan(-0.4); },
+      right: function () { pan(0.4); }, whole: function () { set(whole[0], whole[1]); select.value = ""; } };
+    bar.querySelectorAll("button").forEach(function (button) { button.addEventListener("click", acts[button.dataset.act]); });
+    select.addEventListener("change", function () {
+      if (!select.value) return acts.whole();
+      var span = select.value.split(" ").map(Number);
+      set(span[0], span[1]);
+    });
+    document.querySelectorAll(".timed").forEach(function (plot) { plot.addEventListener("dblclick", acts.whole); });
+    bar.hidden = false;
+  });
+})();

@@ -1,0 +1,246 @@
+"""A made-up run as the parts hand it to the report: run.json, journal, verdict and series that fit each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+from brokerdrill import ledger
+from brokerdrill.journal import Journal
+
+S = 1_000_000_000
+MS = 1_000_000
+
+SCENARIO = """\
+title: Kill the active broker under load
+description: kill -9 of the active Artemis broker, failover, restart, failback, drain.
+topology: artemis_quorum
+"""
+END = 56 * S
+KILL, ACTIVE_AGAIN, HEAL, BACK = 15_204 * MS, 18_871 * MS, 30_012 * MS, 36_540 * MS
+PARTITION, PARTITION_HEALED = 42_100 * MS, 44_600 * MS
+
+PROMISES = (
+    ledger.PromiseSpec("no_loss"),
+    ledger.PromiseSpec("no_duplicates"),
+    ledger.PromiseSpec("ordered", scope="key"),
+    ledger.PromiseSpec("single_active"),
+    ledger.PromiseSpec("failover_within", bound_ms=6000),
+    ledger.PromiseSpec("failback_within", bound_ms=15000),
+    ledger.PromiseSpec("available", bound_ms=6000, side="send"),
+)
+
+
+def run_info(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **changes: Any) -> ledger.RunInfo:
+    """The run's description; `changes` replace fields."""
+    fields: dict[str, Any] = {
+        "scenario": ledger.Scenario(
+            "artemis_quorum_kill_active", SCENARIO, hashlib.sha256(SCENARIO.encode()).hexdigest()
+        ),
+        "topology": "artemis_quorum",
+        "inventory_sha256": "5c" * 32,
+        "versions": {"artemis": "2.56.0", "zookeeper": "3.9.4", "toxiproxy": "2.12.0"},
+        "seed": 4711,
+        "started_at": "2025-11-21T10:00:00Z",
+        "outcome": "completed",
+        "expect": {spec.name: "kept" for spec in PROMISES} | {"no_phantoms": "kept"},
+        "promises": PROMISES,
+        "stores": {"orders_pair1": ("artemis1", "artemis2")},
+        "drained": {"drill.q0": True, "drill.q1": True},
+        "clocks": {
+            "controller": ledger.Clock("controller"),
+            "load1/worker-0": ledger.Clock("load1", -1_204_331, 84_000),
+            "load1/worker-1": ledger.Clock("load1", -1_204_331, 91_000),
+        },
+    }
+    return ledger.new_run(run_id, **(fields | changes))
+
+
+def write_run(run_dir: Path, **changes: Any) -> Path:
+    """Make `run_dir` with run.json and a journal of two faults (a kill, and a partition of two links)."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    ledger.write_run(run_dir, run_info(**changes))
+    journal = Journal(run_dir)
+    faults = (
+        ("4711-1", "kill active", "kill", {"signal": "KILL"}, "active", "artemis1", "artemis1", KILL, HEAL),
+        ("4711-2", "cut the pair", "partition", {"how": "drop"}, "link active→passive", "link artemis1→artemis2",
+         None, PARTITION, PARTITION_HEALED),
+        ("4711-2-1", "cut the pair", "partition", {"how": "drop"}, "link active→passive", "link artemis2→artemis1",
+         None, PARTITION + 3 * MS, PARTITION_HEALED + 2 * MS),
+    )  # fmt: skip
+    for fault_id, step, fault, params, asked, resolved, instance, at, healed in faults:
+        journal.write(
+            "intent", fault_id, at_ns=at - 40 * MS, name=step, fault=fault, params=params, asked=asked,
+            resolved=resolved, instance=instance, host=resolved.split()[-1].split("→")[0], ttl_s=120.0,
+            verify_heal="true",
+        )  # fmt: skip
+        journal.write("injected", fault_id, at_ns=at, uncertainty_ns=1_400_000)
+        journal.write("verified", fault_id, at_ns=at + 61 * MS)
+        journal.write("heal_intent", fault_id, at_ns=healed - 20 * MS)
+        journal.write("healed", fault_id, at_ns=healed, by="runner")
+    journal.close()
+    return run_dir
+
+
+def result(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **changes: Any) -> dict[str, Any]:
+    """A verdict: everything kept. `changes` replace keys."""
+
+    def promise(name: str, **values: Any) -> dict[str, Any]:
+        base = {"verdict": "pass", "count": 0, "excused": 0, "bound": None, "measured": None, "witnesses": []}
+        return {"name": name} | base | values
+
+    slowest = 4127.31
+    verdict: dict[str, Any] = {
+        "run_id": run_id,
+        "verdict": "pass",
+        "as_expected": True,
+        "messages": dict.fromkeys(ledger.CLASSES_SHOWN, 0)
+        | {"ok": 20_412, "redelivered": 38, "recovered": 4, "rejected": 11},
+        "promises": [
+            promise("no_phantoms"),
+            promise("no_loss"),
+            promise("no_duplicates"),
+            promise("ordered", excused=38),
+            promise("single_active"),
+            promise("failover_within", bound=6000, measured=slowest),
+            promise("failback_within", bound=15000, measured=6528.0),
+            promise("available", bound=6000, measured=4188.2),
+        ],
+        "failover": [
+            {
+                "fault": "kill active",
+                "t_ns": KILL,
+                "client": f"producer-{index}",
+                "detection_ms": 212.4,
+                "activation_ms": 3667.0,
+                "first_send_ms": round(slowest - 61.7 * index, 2),
+                "first_delivery_ms": round(slowest + 48.8 - 31.0 * index, 2),
+            }
+            for index in range(4)
+        ],
+        "outages": [{"start_ns": KILL - 20 * MS, "end_ns": ACTIVE_AGAIN + 290 * MS, "fault": "kill active"},
+                    {"start_ns": 35_900 * MS, "end_ns": BACK + 150 * MS, "fault": ""}],
+    }  # fmt: skip
+    return verdict | changes
+
+
+def broken(run_id: str = "20251121T101500Z-artemis_lost_reply_undetected-4711", **changes: Any) -> dict[str, Any]:
+    """A verdict: duplicates, an unknown promise, and witnesses."""
+    verdict = result(run_id)
+    verdict |= {"verdict": "fail", "as_expected": False}
+    verdict["messages"] |= {"duplicated": 3, "lost": 1, "unseen": 2}
+    for promise in verdict["promises"]:
+        if promise["name"] == "no_duplicates":
+            promise |= {
+                "verdict": "fail",
+                "count": 3,
+                "witnesses": [
+                    {
+                        "class": "duplicated",
+                        "message_id": f"4711-producer-{index}-000{index}42",
+                        "address": "drill.q0",
+                        "subscription": None,
+                        "client": f"producer-{index}",
+                        "attempts": 2,
+                        "deliveries": 2,
+                        "first_ns": KILL + index * 311 * MS,
+                    }
+                    for index in range(3)
+                ],
+            }
+        if promise["name"] == "no_loss":
+            promise |= {
+                "verdict": "fail",
+                "count": 1,
+                "witnesses": [{"class": "lost", "message_id": "4711-producer-2-00187", "address": "drill.q1"}],
+            }
+        if promise["name"] == "failback_within":
+            promise |= {"verdict": "unknown", "measured": None}
+    return verdict | changes
+
+
+def series(seed: int = 1) -> dict[str, Any]:
+    """The aggregates of that run in buckets of 100 ms."""
+    rng = random.Random(seed)
+    bucket = 100 * MS
+    buckets = []
+    for index in range(END // bucket):
+        at = index * bucket
+        down = KILL <= at < ACTIVE_AGAIN + 200 * MS or 35_900 * MS <= at < BACK
+        loaded = 2 * S <= at < 48 * S
+        sends = rng.randint(36, 48) if loaded and not down else 0
+        catching_up = ACTIVE_AGAIN <= at < ACTIVE_AGAIN + 2 * S or BACK <= at < BACK + S
+        deliveries = 0 if down else sends + (rng.randint(20, 40) if catching_up else rng.randint(-4, 4) if sends else 0)
+        slow = 6 if catching_up else 1
+        median = rng.uniform(3.1, 4.4) * slow
+        delivery = median * rng.uniform(1.5, 2.1) + (900 * math.exp(-(at - ACTIVE_AGAIN) / S) if catching_up else 0)
+        row: dict[str, Any] = {"start_ns": at, "sends": sends, "deliveries": deliveries}
+        if sends:
+            tail = rng.uniform(2.2, 5)
+            row |= {"send_p50_ms": median, "send_p99_ms": median * tail, "send_max_ms": median * tail * 1.4}
+        if deliveries:
+            tail = rng.uniform(1.8, 4)
+            row |= {
+                "delivery_p50_ms": delivery,
+                "delivery_p99_ms": delivery * tail,
+                "delivery_max_ms": delivery * tail * 1.3,
+            }
+        buckets.append(row)
+
+    def role(instance: str, value: str, start: int, end: int) -> dict[str, Any]:
+        return {
+            "instance": instance, "store": "orders_pair1", "value": value, "start_ns": start, "end_ns": end,
+            "uncertainty_ns": 12 * MS,
+        }  # fmt: skip
+
+    return {
+        "end_ns": END,
+        "bucket_ns": bucket,
+        "buckets": buckets,
+        "roles": [
+            role("artemis1", "active", 0, KILL),
+            role("artemis1", "down", KILL, HEAL),
+            role("artemis1", "starting", HEAL, HEAL + 2 * S),
+            role("artemis1", "syncing", HEAL + 2 * S, 34_800 * MS),
+            role("artemis1", "passive", 34_800 * MS, BACK),
+            role("artemis1", "active", BACK, END),
+            role("artemis2", "passive", 0, ACTIVE_AGAIN),
+            role("artemis2", "active", ACTIVE_AGAIN, 35_900 * MS),
+            role("artemis2", "failed", 35_900 * MS, 37_000 * MS),
+            role("artemis2", "syncing", 37_000 * MS, 41 * S),
+            role("artemis2", "passive", 41 * S, END),
+        ],
+        "faults": [
+            {"name": "kill", "target": "artemis1", "instance": "artemis1", "start_ns": KILL, "end_ns": HEAL},
+            {
+                "name": "partition", "target": "link artemis1→artemis2", "instance": None, "start_ns": PARTITION,
+                "end_ns": PARTITION_HEALED,
+            },
+            {
+                "name": "partition", "target": "link artemis2→artemis1", "instance": None,
+                "start_ns": PARTITION + 3 * MS, "end_ns": PARTITION_HEALED + 2 * MS,
+            },
+        ],
+        "phases": [
+            {"name": "load", "start_ns": S, "end_ns": 48 * S},
+            {"name": "drain", "start_ns": 48 * S + 300 * MS, "end_ns": 54 * S},
+        ],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    import sys
+
+    from brokerdrill.report import write_index, write_junit, write_report
+
+    folder = Path(sys.argv[1])
+    good, bad = write_run(folder / "good"), write_run(folder / "bad", run_id="bad", outcome="aborted")
+    write_report(good, result(), series(), folder / "good/report.html")
+    write_report(bad, broken(), series(2), folder / "bad/report.html")
+    write_junit(broken(), folder / "bad/junit.xml")
+    write_index([(good, result()), (bad, broken())], folder / "index.html")
+    print(json.dumps({"good": (folder / "good/report.html").stat().st_size}))
