@@ -20,8 +20,9 @@ def test_attributes_become_a_role(active: bool, backup: bool, in_sync: bool, rol
 def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
     lines = [
         (1, "INFO  [org.apache.activemq.artemis.core.server] AMQ221000: backup Message Broker is starting"),
-        (2, "INFO  [..] AMQ221031: backup announced"),
+        (2, "INFO  [..] AMQ221109: Apache Artemis Backup Server version 2.56.0 started, waiting primary to fail"),
         (3, "INFO  [..] AMQ221024: Backup server ... is synchronized with primary server"),
+        (3, "INFO  [..] AMQ221031: backup announced"),
         (4, "INFO  [..] AMQ221037: ... to become 'active'"),
         (5, "INFO  [..] AMQ221007: Server is now active"),
         (6, "INFO  [..] AMQ221007: Server is now active"),

@@ -16,13 +16,13 @@ CALL_TIMEOUT_S = 2.0
 
 # What each code of the broker's log says about its role. From the product's own message bundle
 # (org.apache.activemq.artemis.core.server.ActiveMQServerLogger); seen in failovers and failbacks.
+# AMQ221031 (backup announced) is not among them: it comes before or after the synchronisation, as it happens.
 _CODES: Mapping[str, str] = {
     "AMQ221000": "starting",  # a server starts with a configuration
     "AMQ221002": "down",  # stopped
     "AMQ221007": "active",  # server is now active
     "AMQ221010": "active",  # the backup of a shared store is now active
     "AMQ221024": "passive",  # backup is synchronised with the primary
-    "AMQ221031": "syncing",  # backup announced
     "AMQ221109": "syncing",  # backup started, waiting for a primary
 }
 _CODE = re.compile(r"\bAMQ\d{6}\b")
@@ -37,6 +37,15 @@ def role_of(active: bool, backup: bool, in_sync: bool) -> str:
     if backup:
         return "passive" if in_sync else "syncing"
     return "starting"
+
+
+def _refused(error: BaseException | None) -> bool:
+    """Whether a refused connection is at the bottom of `error`: the libraries wrap it several times."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class Jolokia:
@@ -59,7 +68,7 @@ class Jolokia:
         try:
             response = await self._http.post(self._url, json=list(requests))
         except httpx.ConnectError as error:
-            raise ManagementError(str(error), refused="refused" in str(error).lower()) from None
+            raise ManagementError(str(error), refused=_refused(error)) from None
         except httpx.HTTPError as error:
             raise ManagementError(f"{type(error).__name__}: {error}") from None
         if response.status_code != 200:
