@@ -50,8 +50,15 @@ def span(ns: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share of 1 as a percentage with three significant digits: `13.9 %`."""
-    return NOTHING if share is None else f"{share * 100:.3g} %"
+    """Return a share of 1 as a percentage: `13.9 %`, `0.042 %`, and `0 %` or `100 %` only where it is just that."""
+    if share is None:
+        return NOTHING
+    if share in (0, 1):
+        return f"{share * 100:.0f} %"
+    if share >= 0.01:
+        # 99.98 % of messages are not all of them.
+        return f"{min(share * 100, 99.9):.1f} %"
+    return f"{share * 100:.2g} %"
 
 
 def value(name: str, item: Any) -> str:

@@ -68,6 +68,11 @@ def _link(run_dir: Path, out: Path) -> str | None:
     return None
 
 
+def _count(messages: Mapping[str, Any], *classes: str) -> str:
+    """The messages of these classes; a dash for a run that was not judged, which has none, not zero."""
+    return fmt.number(sum(int(messages.get(name) or 0) for name in classes)) if messages else fmt.NOTHING
+
+
 def _row(run_dir: Path, result: Mapping[str, Any], run: ledger.RunInfo | None, out: Path) -> dict[str, Any]:
     verdict = str(result.get("verdict"))
     expected = bool(result.get("as_expected"))
@@ -82,7 +87,7 @@ def _row(run_dir: Path, result: Mapping[str, Any], run: ledger.RunInfo | None, o
     ]
     doubtful = [str(row.get("name")) for row in promises if row.get("verdict") not in ("pass", "fail")]
     return {
-        "id": fmt.clean(result.get("run_id") or run_dir.name),
+        "id": words.run_name({"run_dir": str(run_dir)} | dict(result)),
         "link": _link(run_dir, out),
         "scenario": run.scenario.name if run else "",
         "seed": "" if run is None or run.seed is None else str(run.seed),
@@ -94,17 +99,17 @@ def _row(run_dir: Path, result: Mapping[str, Any], run: ledger.RunInfo | None, o
         "broken": ", ".join(broken),
         "unknown": ", ".join(doubtful),
         "error": fmt.clean(result["error"]) if result.get("error") else "",
-        "messages": fmt.number(sum(int(messages.get(name) or 0) for name in ledger.CLASSES)),
-        "lost": int(messages.get("lost") or 0),
-        "duplicated": int(messages.get("duplicated") or 0),
+        "messages": _count(messages, *ledger.CLASSES),
+        "lost": _count(messages, "lost"),
+        "duplicated": _count(messages, "duplicated"),
         "failovers": len(times),
         "slowest": fmt.milliseconds(slowest) if slowest is not None else "never" if times else fmt.NOTHING,
     }
 
 
 def strip(times: Sequence[float], bound_ms: float | None) -> dict[str, Any] | None:
-    """Return the dots of the strip of failover times (x in 0..1000 of its width, y stacked where dots meet), its ticks,
-    p50 and p95 and bound; None without a time."""
+    """Return the strip of failover times: dots (x in percent of its width, a level where dots would meet), ticks, p50,
+    p95 and bound; None without a time."""
     if not times:
         return None
     middle, slow = percentile(times, 0.5), percentile(times, 0.95)
@@ -114,18 +119,18 @@ def strip(times: Sequence[float], bound_ms: float | None) -> dict[str, Any] | No
     stacked: dict[int, int] = {}
     dots = []
     for value in sorted(times):
-        x = value / end * 1000
-        column = round(x / 9)
-        dots.append({"x": round(x, 1), "level": stacked.get(column, 0), "text": fmt.milliseconds(value)})
+        x = value / end * 100
+        column = round(x / 1.1)
+        dots.append({"x": round(x, 2), "level": stacked.get(column, 0), "text": fmt.milliseconds(value)})
         stacked[column] = stacked.get(column, 0) + 1
     high = max(stacked.values())
     return {
         "dots": dots,
         "high": high,
-        "ticks": [{"x": round(at / end * 1000, 1), "text": fmt.number(at)} for at in range(0, int(end) + 1, step)],
-        "p50": round(middle / end * 1000, 1),
-        "p95": round(slow / end * 1000, 1),
-        "bound": None if bound_ms is None else round(bound_ms / end * 1000, 1),
+        "ticks": [{"x": round(at / end * 100, 2), "text": fmt.number(at)} for at in range(0, int(end) + 1, step)],
+        "p50": round(middle / end * 100, 2),
+        "p95": round(slow / end * 100, 2),
+        "bound": None if bound_ms is None else round(bound_ms / end * 100, 2),
     }
 
 

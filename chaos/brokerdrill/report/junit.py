@@ -58,14 +58,15 @@ def _add_promise(case: ET.Element, promise: Mapping[str, Any], expectation: str 
 
 
 def _suite(root: ET.Element, result: Mapping[str, Any], expect: Mapping[str, str]) -> None:
-    run_id = fmt.clean(result.get("run_id") or "run")
+    run_id = words.run_name(result)
     as_expected = bool(result.get("as_expected"))
     suite = ET.SubElement(root, "testsuite", {"name": run_id})
     if result.get("error"):
         _problem(_case(suite, run_id, "readable"), "error", str(result["error"]), "")
     for promise in result.get("promises") or ():
         name = str(promise.get("name", ""))
-        _add_promise(_case(suite, run_id, name), promise, expect.get(name), as_expected)
+        expectation = expect.get(name) or promise.get("expected")
+        _add_promise(_case(suite, run_id, name), promise, expectation, as_expected)
     counts = {kind: len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
     if not as_expected and not any(counts.values()):
         # A violation that should have been caught was not: the run fails though each of its promises passes.
@@ -92,9 +93,9 @@ def write_junit(result: Mapping[str, Any], path: Path, expect: Mapping[str, str]
     """Write `result` (one verdict, or one with `runs`) as JUnit XML to `path`, and return that.
 
     One test suite a run, one test case a promise. A promise that is broken is a failure with its witnesses, one that is
-    unknown an error; where the scenario expects just that (`expect`, run.json's map; without it the verdict's
-    `as_expected`), it passes and says so. A suite fails whenever its run is not as expected. Raises InfrastructureError
-    when the file cannot be written.
+    unknown an error; where the scenario expects just that (`expect`, run.json's map, else the promise's own `expected`,
+    else the verdict's `as_expected`), it passes and says so. A suite fails whenever its run is not as expected. Raises
+    InfrastructureError when the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

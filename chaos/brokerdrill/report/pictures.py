@@ -45,6 +45,8 @@ MARK_GAP = 0.08
 MARK_ROWS = 3
 RIGHT_BORDER_PX = 18
 
+OUTAGE_SIDES = {"send": "no acknowledged send", "receive": "no delivery"}
+
 # role -> (height of its bar in a lane, hatch): a role can be told without its colour.
 ROLE_SHAPES: Mapping[str, tuple[float, str]] = {
     "active": (0.68, " "),
@@ -114,6 +116,14 @@ def _style(plot: Any, left_px: int) -> Any:
     for grid in plot.grid:
         themed(grid, grid_line_color="line")
     return plot
+
+
+def _hide(models: Iterable[Model], *properties: str) -> None:
+    """Make colour `properties` invisible, for the page's themes too."""
+    for model in models:
+        for name in properties:
+            setattr(model, name, None)
+        model.tags = [tag for tag in model.tags if tag.split("=")[0] not in properties]
 
 
 def _time_figure(height: int, x_range: Range1d, left_px: int, **options: Any) -> Any:
@@ -199,9 +209,8 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
     total = faults_high + has_phases + len(lanes)
     height = LANE_PX * total
     plot = _time_figure(height, x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
-    plot.ygrid.grid_line_color = None
-    plot.yaxis.major_tick_line_color = None
-    plot.yaxis.axis_line_color = None
+    _hide(plot.ygrid, "grid_line_color")
+    _hide(plot.yaxis, "major_tick_line_color", "axis_line_color")
 
     names: dict[float, str] = {}
     for band in bands:
@@ -362,7 +371,7 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
     plot.yaxis.axis_label = "messages / s"
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[0]a")
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
-    plot.xgrid.grid_line_color = None
+    _hide(plot.xgrid, "grid_line_color")
     _add_bands(plot, series, height)
     area = plot.varea(x="x", y1="zero", y2="sends", source=source, fill_alpha=0.12)
     themed(area.glyph, fill_color="sends")
@@ -380,6 +389,8 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
                     for item in series.outages
                 ],
                 "fault": [plain(item.get("fault") or "no fault") for item in series.outages],
+                "address": [plain(item.get("address") or "all addresses") for item in series.outages],
+                "side": [OUTAGE_SIDES.get(str(item.get("side")), OUTAGE_SIDES["send"]) for item in series.outages],
             }
         )
         bar = plot.quad(left="left", right="right", bottom=0, top=top * 0.035, source=outages, line_width=1)
@@ -387,7 +398,7 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
         plot.add_tools(
             HoverTool(
                 renderers=[bar],
-                tooltips=[("no acknowledged send for", "@length"), ("under", "@fault")],
+                tooltips=[("@side for", "@length"), ("on", "@address"), ("under", "@fault")],
                 attachment="above",
             )
         )
@@ -423,7 +434,7 @@ def _latency(series: Series, source: ColumnDataSource, x_range: Range1d, left_px
     )
     plot.yaxis.axis_label = "ms (log scale)"
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
-    plot.xgrid.grid_line_color = None
+    _hide(plot.xgrid, "grid_line_color")
     _add_bands(plot, series, height)
     lines = []
     for side, colour in sides:
@@ -468,7 +479,7 @@ def failover_bars(failover: Sequence[Mapping[str, Any]], bands: Sequence[Band]) 
 
     faults: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for item in sorted(failover, key=lambda row: int(row.get("t_ns") or 0)):
-        faults.setdefault((str(item.get("fault") or ""), int(item.get("t_ns") or 0)), []).append(item)
+        faults.setdefault((f"{item.get('fault')} {item.get('instance')}", int(item.get("t_ns") or 0)), []).append(item)
     chosen: list[Mapping[str, Any]] = []
     for items in faults.values():
         ordered = sorted(items, key=lambda row: (-cost(row), str(row.get("client") or "")))
@@ -509,13 +520,13 @@ def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None
         frame_height=18 + 26 * len(bars), y_range=FactorRange(*reversed(labels)), x_range=Range1d(0, end), tools=[]
     )
     _style(plot, 70)
-    plot.ygrid.grid_line_color = None
-    plot.yaxis.major_tick_line_color = None
+    _hide(plot.ygrid, "grid_line_color")
+    _hide(plot.yaxis, "major_tick_line_color")
     for axis in plot.yaxis:
         themed(axis, major_label_text_color="ink")
     plot.xaxis.axis_label = "milliseconds since the fault"
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
-    plot.xaxis.ticker = BasicTicker(desired_num_ticks=6)
+    plot.xaxis.ticker = BasicTicker(desired_num_ticks=4)
     renderers = []
     columns: dict[str, dict[str, list[Any]]] = {}
     for label, bar in zip(labels, bars, strict=True):
@@ -576,13 +587,13 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
     plot = figure(
         frame_height=18 + 26 * len(rows),
         y_range=FactorRange(*reversed(names)),
-        x_range=Range1d(0.5, most * 10 ** (0.2 * decades)),
+        x_range=Range1d(0.5, most * 10 ** (0.34 * decades)),
         x_axis_type="log",
         tools=[],
     )
     _style(plot, 70)
-    plot.ygrid.grid_line_color = None
-    plot.yaxis.major_tick_line_color = None
+    _hide(plot.ygrid, "grid_line_color")
+    _hide(plot.yaxis, "major_tick_line_color")
     for axis in plot.yaxis:
         themed(axis, major_label_text_color="ink")
     plot.xaxis.axis_label = "messages (log scale)"

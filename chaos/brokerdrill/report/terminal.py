@@ -42,7 +42,7 @@ def print_verdict(result: Mapping[str, Any], console: Console) -> None:
         for run in result["runs"]:
             print_verdict(run, console)
         return
-    run_id = fmt.clean(result.get("run_id") or "run")
+    run_id = words.run_name(result)
     headline = words.headline(result)
     if not console.is_terminal:
         # soft_wrap: a line of a log is one line, however long.

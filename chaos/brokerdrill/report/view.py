@@ -15,6 +15,7 @@ from brokerdrill.report import words
 from brokerdrill.report.series import Band, Series
 
 WITNESS_ROWS = 50
+SIDES = {"send": "of sends", "receive": "of deliveries"}
 # The columns of a witness that say most come first; others follow by name.
 WITNESS_ORDER = ("class", "message_id", "address", "subscription", "client", "key", "store", "instance", "fault")
 
@@ -45,16 +46,15 @@ def witness_table(witnesses: Sequence[Any]) -> dict[str, Any]:
 def promise_rows(result: Mapping[str, Any], run: ledger.RunInfo | None) -> list[dict[str, Any]]:
     """Return the rows of the table of promises, in the verdict's order."""
     expect = run.expect if run else {}
-    specs = {spec.name: spec for spec in run.promises} if run else {}
     rows = []
     for promise in result.get("promises") or ():
         name = str(promise.get("name", ""))
         verdict = promise.get("verdict")
         verdict = verdict if verdict in words.VERDICT_WORDS else "unknown"
-        expectation = expect.get(name)
+        expectation = promise.get("expected") or expect.get(name)
         known = words.PROMISE_WORDS.get(name)
-        spec = specs.get(name)
-        details = [text for text in (spec and spec.scope and f"per {spec.scope}", spec and spec.side) if text]
+        scope, side = promise.get("scope"), promise.get("side")
+        details = [f"per {scope}"] * bool(scope) + [SIDES.get(str(side), str(side))] * bool(side)
         rows.append(
             {
                 "name": name,
@@ -78,6 +78,14 @@ def promise_rows(result: Mapping[str, Any], run: ledger.RunInfo | None) -> list[
     return rows
 
 
+def _split(redelivered: Any) -> str:
+    """How the analysis splits the redelivered messages, as the end of their meaning."""
+    if not isinstance(redelivered, Mapping) or not any(redelivered.values()):
+        return ""
+    flagged, in_doubt = redelivered.get("flagged", 0), redelivered.get("in_doubt", 0)
+    return f"; {fmt.number(flagged)} flagged so by the broker, {fmt.number(in_doubt)} after an acknowledgement in doubt"
+
+
 def class_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every class of messages with its count and meaning; those without a message last."""
     messages = result.get("messages") or {}
@@ -88,7 +96,7 @@ def class_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "count": int(messages.get(name) or 0),
             "text": fmt.number(messages.get(name) or 0),
             "share": fmt.percent(int(messages.get(name) or 0) / total),
-            "meaning": known.meaning,
+            "meaning": known.meaning + (_split(result.get("redelivered")) if name == "redelivered" else ""),
             "breaks": known.breaks,
             "tone": known.tone,
         }
@@ -234,7 +242,19 @@ def count_rows(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | 
     if run is not None and run.drained:
         drained = sum(run.drained.values())
         rows.append(("addresses drained", f"{fmt.number(drained)} of {fmt.number(len(run.drained))}"))
-    known = {"run_id", "verdict", "as_expected", "messages", "promises", "failover", "outages", "error", "runs"}
+    known = {
+        "run_id",
+        "run_dir",
+        "redelivered",
+        "verdict",
+        "as_expected",
+        "messages",
+        "promises",
+        "failover",
+        "outages",
+        "error",
+        "runs",
+    }
     for key, item in result.items():
         if key in known:
             continue
@@ -250,7 +270,7 @@ def failovers(result: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
     none."""
     found: dict[tuple[str, int], float | None] = {}
     for item in result.get("failover") or ():
-        key = (str(item.get("fault") or ""), int(item.get("t_ns") or 0))
+        key = (f"{item.get('fault')} {item.get('instance')}", int(item.get("t_ns") or 0))
         value = item.get("first_send_ms")
         if key not in found:
             found[key] = value

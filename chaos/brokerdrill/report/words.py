@@ -6,6 +6,7 @@ The meanings are those of the ledger's contract (classes of a unit, promises); h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from brokerdrill import ledger
@@ -145,6 +146,11 @@ def meaning(promise: Mapping[str, Any]) -> str:
     return sentence
 
 
+def run_name(result: Mapping[str, Any]) -> str:
+    """Return what to call the run of a verdict: its id, else (it could not be read) its directory's name."""
+    return fmt.clean(result.get("run_id") or Path(str(result.get("run_dir") or "run")).name)
+
+
 def headline(result: Mapping[str, Any]) -> str:
     """Return the verdict of one run in one line."""
     word = verdict_word(str(result.get("verdict")))
@@ -228,7 +234,7 @@ TERMS: Mapping[str, str] = {
     "store": "The messages that a pair of brokers shares: one broker of the pair serves it at a time.",
     "failover": "The passive broker takes over after the active one failed.",
     "failback": "The original broker becomes active again after it was repaired.",
-    "outage": "A time without an acknowledged send.",
+    "outage": "A time, longer than the bound of `available`, without an acknowledged send (or delivery).",
     "seed": "The number all random choices of the run come from: the same seed makes the same choices again.",
     "session": "One connection of a client; a reconnect begins a new one.",
     "95 % upper bound": "If the true rate of violations were higher than this, so few would have been seen in fewer "
