@@ -24,6 +24,7 @@ from ansible.module_utils.urls import open_url
 from ansible.plugins.action import ActionBase
 
 CHUNK = 1 << 20
+NO_DEPENDENCIES = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
 def sha256_of(path: Path) -> str:
@@ -50,7 +51,7 @@ def pom_for(coordinates: list[str]) -> str:
             f"<dependency><groupId>{escape(group)}</groupId><artifactId>{escape(artifact)}</artifactId>"
             f"<version>{escape(version)}</version><type>{escape(kind)}</type>"
             + (f"<classifier>{escape(classifier)}</classifier>" if classifier else "")
-            + "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"
+            + f"{NO_DEPENDENCIES}</dependency>"
         )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -75,7 +76,7 @@ def pack(directory: Path, target: Path) -> None:
                 info.size = path.stat().st_size
                 info.mode = 0o755 if os.access(path, os.X_OK) else 0o644
                 with path.open("rb") as stream:
-                    archive.addfile(info, io.BufferedReader(stream))  # type: ignore[arg-type]
+                    archive.addfile(info, io.BufferedReader(stream))
 
 
 @contextmanager
@@ -143,7 +144,11 @@ def _from_go(name: str, source: Mapping[str, Any], work: Path) -> Path:
     out = work / "out"
     out.mkdir()
     for program, package in source["programs"].items():
-        _run(name, ["go", "install", "-trimpath", ldflags, f"{source['module']}{package}@{source['version']}"], environment)
+        _run(
+            name,
+            ["go", "install", "-trimpath", ldflags, f"{source['module']}{package}@{source['version']}"],
+            environment,
+        )
         (built,) = [path for path in (work / "go" / "bin").rglob("*") if path.is_file()]
         built.rename(out / program)
     pack(out, work / "packed.tar")
@@ -153,7 +158,17 @@ def _from_go(name: str, source: Mapping[str, Any], work: Path) -> Path:
 def _from_pip(name: str, source: Mapping[str, Any], work: Path) -> Path:
     lock = work / "requirements.txt"
     lock.write_text(source["requirements"])
-    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(work / "out"), "--no-deps", "--no-compile"]
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--target",
+        str(work / "out"),
+        "--no-deps",
+        "--no-compile",
+    ]
     argv += ["--only-binary=:all:", "--require-hashes", "--python-version", source["python_version"], "-r", str(lock)]
     for platform in source["platforms"]:
         argv += ["--platform", platform]

@@ -24,7 +24,7 @@ def schema_problem(text: str, archive: str, member: str, element: str | None) ->
     try:
         from lxml import etree
     except ImportError:
-        raise AnsibleActionFail("the controller's Python needs lxml to check a file against the product's schema") from None
+        raise AnsibleActionFail("the controller's Python has no lxml to check a file against its schema") from None
 
     class FromArchive(etree.Resolver):
         def resolve(self, url: str, _id: Any, context: Any) -> Any:
@@ -80,7 +80,9 @@ class ActionModule(ActionBase):
         entry["content"] = str(entry["content"]).rstrip("\n") + "\n"
         schema = entry.pop("schema", None)
         if schema:
-            problem = schema_problem(entry["content"], str(schema["archive"]), str(schema["member"]), schema.get("element"))
+            problem = schema_problem(
+                entry["content"], str(schema["archive"]), str(schema["member"]), schema.get("element")
+            )
             if problem:
                 raise AnsibleActionFail(f"{entry['dest']} breaks the product's schema: {problem}")
         return entry

@@ -39,7 +39,9 @@ def _openssl(*arguments: str) -> None:
 
 def _current(certificate: Path) -> bool:
     done = subprocess.run(
-        ["openssl", "x509", "-in", str(certificate), "-noout", "-checkend", str(RENEW_BEFORE_S)], capture_output=True, check=False
+        ["openssl", "x509", "-in", str(certificate), "-noout", "-checkend", str(RENEW_BEFORE_S)],
+        capture_output=True,
+        check=False,
     )
     return done.returncode == 0
 
@@ -59,7 +61,8 @@ def make_ca(directory: Path, name: str) -> bool:
         _openssl(
             "req", "-x509", "-new", "-sha256", "-days", str(CA_DAYS), "-key", f"{work}/key", "-out", f"{work}/pem",
             "-subj", f"/O={name}/CN={name} CA",
-            "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
+            "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign",
         )  # fmt: skip
         (Path(work) / "key").replace(key)
         (Path(work) / "pem").replace(certificate)
@@ -67,7 +70,7 @@ def make_ca(directory: Path, name: str) -> bool:
 
 
 def make_host(directory: Path, organisation: str, host: str, wanted: dict[str, Any]) -> bool:
-    """Make HOST.bundle.pem (PKCS#8 key, then certificate) unless a current one for `wanted` is there; return whether."""
+    """Make HOST.bundle.pem (PKCS#8 key, then certificate) unless there is one for `wanted`; return whether."""
     bundle, note = directory / f"{host}.bundle.pem", directory / f"{host}.json"
     wanted = {**wanted, "ca": (directory / "ca.pem").read_text()}
     try:
@@ -80,8 +83,9 @@ def make_host(directory: Path, organisation: str, host: str, wanted: dict[str, A
         _new_key(Path(work) / "key")
         _openssl("req", "-new", "-key", f"{work}/key", "-subj", f"/O={organisation}/CN={host}", "-out", f"{work}/csr")
         _openssl(
-            "x509", "-req", "-sha256", "-in", f"{work}/csr", "-CA", str(directory / "ca.pem"), "-CAkey", str(directory / "ca.key"),
-            "-set_serial", f"0x{os.urandom(16).hex()}", "-days", str(wanted["days"]), "-extfile", f"{work}/ext", "-out", f"{work}/pem",
+            "x509", "-req", "-sha256", "-in", f"{work}/csr", "-out", f"{work}/pem", "-extfile", f"{work}/ext",
+            "-CA", str(directory / "ca.pem"), "-CAkey", str(directory / "ca.key"),
+            "-set_serial", f"0x{os.urandom(16).hex()}", "-days", str(wanted["days"]),
         )  # fmt: skip
         made = Path(work) / "bundle"
         made.touch(mode=0o600)
@@ -121,4 +125,9 @@ class ActionModule(ActionBase):
             made = make_host(directory, organisation, host, wanted) or made
         finally:
             os.umask(previous)
-        return {"changed": False, "made": made, "ca": str(directory / "ca.pem"), "bundle": str(directory / f"{host}.bundle.pem")}
+        return {
+            "changed": False,
+            "made": made,
+            "ca": str(directory / "ca.pem"),
+            "bundle": str(directory / f"{host}.bundle.pem"),
+        }

@@ -28,6 +28,8 @@ class ActionModule(ActionBase):
             remote = self._connection._shell.join_path(self._connection._shell.tmpdir, "archive")
             self._transfer_file(str(source), remote)
             self._fixup_perms2((self._connection._shell.tmpdir, remote))
-            return self._execute_module("brokerdrill.ha.unpacked", module_args={**args, "archive": remote}, task_vars=task_vars)
+            return self._execute_module(
+                "brokerdrill.ha.unpacked", module_args={**args, "archive": remote}, task_vars=task_vars
+            )
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)

@@ -6,23 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SESSION_TICKS = (2, 20)
-"""A session lasts 2 to 20 ticks of its server: ZooKeeper Administrator's Guide, minSessionTimeout and maxSessionTimeout."""
+"""ZooKeeper Administrator's Guide, minSessionTimeout and maxSessionTimeout: a session lasts 2 to 20 ticks."""
 
 
 def zookeeper_problems(members: Mapping[str, Mapping[str, Any]], allow_small: bool = False) -> list[str]:
-    """Return what forbids this ensemble. `members`: host to {"id", "tick_ms"}. `allow_small` permits fewer than 3 for a drill."""
+    """Return what forbids this ensemble.
+
+    `members`: host to {"id", "tick_ms"}. `allow_small` permits fewer than 3, for a drill that wants this.
+    """
     problems = []
     count = len(members)
     if count < 3 and not allow_small:
         problems.append(f"an ensemble of {count} survives no failure: zookeeper needs at least 3 members")
     if count % 2 == 0:
-        problems.append(f"an ensemble of {count} survives no more failures than one of {max(count - 1, 1)}: give it an odd number of members")
+        problems.append(
+            f"an ensemble of {count} survives no more failures than one of {max(count - 1, 1)}: make it odd"
+        )
     owners: dict[int, list[str]] = {}
     for host, member in sorted(members.items()):
         owners.setdefault(int(member["id"]), []).append(host)
         if not 1 <= int(member["id"]) <= 255:
             problems.append(f"{host} has the zookeeper_id {member['id']}: it must be from 1 to 255")
-    problems += [f"{' and '.join(hosts)} share the zookeeper_id {number}" for number, hosts in owners.items() if len(hosts) > 1]
+    problems += [
+        f"{' and '.join(hosts)} share the zookeeper_id {number}" for number, hosts in owners.items() if len(hosts) > 1
+    ]
     ticks = {int(member["tick_ms"]) for member in members.values()}
     if len(ticks) > 1:
         problems.append(f"the members of the ensemble have different zookeeper_tick_time_ms: {sorted(ticks)}")
@@ -54,11 +61,15 @@ def _quorum_problems(config: Mapping[str, Any]) -> list[str]:
         problems += _pair_problems(pair, members)
     servers = list(config["zookeeper_servers"])
     if len(servers) < 3 and not config.get("allow_small"):
-        problems.append(f"replication_quorum with {len(servers)} ZooKeeper servers is not safe against a partition: it needs at least 3")
+        problems.append(
+            f"replication_quorum with {len(servers)} ZooKeeper servers cannot stand a partition: it needs 3 or more"
+        )
     session, tick = int(config["session_ms"]), int(config["tick_ms"])
     low, high = (ticks * tick for ticks in SESSION_TICKS)
     if not low <= session <= high:
-        problems.append(f"session_ms {session} is outside {low} to {high}, 2 to 20 ticks of {tick} ms: ZooKeeper would change it silently")
+        problems.append(
+            f"session_ms {session} is outside {low} to {high}, 2 to 20 ticks of {tick} ms: ZooKeeper changes it"
+        )
     return problems
 
 
@@ -86,14 +97,16 @@ def artemis_problems(config: Mapping[str, Any]) -> list[str]:
     for host, member in sorted(config["members"].items()):
         credentials.setdefault((member["cluster_user"], member["cluster_password"]), []).append(host)
     if len(credentials) > 1:
-        problems.append(
-            f"{' and '.join(hosts[0] for hosts in credentials.values())} have different cluster credentials: the members of a cluster need the same"
-        )
+        one_each = " and ".join(hosts[0] for hosts in credentials.values())
+        problems.append(f"{one_each} have different cluster credentials: the members of a cluster need the same")
     return problems
 
 
 def pair_problems(states: Mapping[str, str], pairs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return which of `pairs` (pair to hosts) is not one active broker with its others passive, by `states` (host to health)."""
+    """Return which of `pairs` (pair to hosts) is not one active broker and its passive copies.
+
+    `states`: host to its health, as the module `health` says it.
+    """
     problems = []
     for pair, hosts in sorted(pairs.items()):
         seen = {host: states.get(host, "unknown") for host in hosts}

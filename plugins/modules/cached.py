@@ -5,20 +5,23 @@ DOCUMENTATION = r"""
 module: cached
 short_description: Keep an archive once in the controller's cache
 description:
-  - Makes an archive from pinned sources with the ordinary clients of their registries, or from a URL, and keeps it in a directory of the controller.
-  - Safe when the tasks of several hosts ask for the same archive at the same time. It runs on the controller and needs no connection.
+  - Makes an archive from pinned sources with the ordinary clients of their registries, or from a URL, and keeps it.
+  - Safe when the tasks of several hosts ask for it at the same time. Runs on the controller and needs no connection.
 options:
   name: {description: File name of the archive., type: str, required: true}
   directory: {description: The cache., type: path, required: true}
   maven:
     description:
-      - Maven coordinates C(group:artifact:version[:type[:classifier]]), each with its C(sha256), fetched by C(mvn) without their dependencies.
+      - Maven coordinates C(group:artifact:version[:type[:classifier]]), each with its C(sha256), fetched by C(mvn)
+        without their dependencies.
       - One is kept as it is; several are packed into one tar file.
     type: list
     elements: dict
   url: {description: An C(url) and its C(sha256)., type: dict}
   go:
-    description: A Go C(module), C(version), its C(sum) as in go.sum, C(arch), C(ldflags), and C(programs), a map from program name to package path.
+    description: >-
+      A Go C(module), C(version), its C(sum) as in go.sum, C(arch), C(ldflags), and C(programs), a map from program name
+      to package path.
     type: dict
   pip:
     description: The text of a hashed C(requirements) lock, the C(python_version) and C(platforms) of the host.

@@ -3,12 +3,24 @@
 
 from __future__ import annotations
 
+import base64
+import grp
+import json
+import os
+import pwd
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
 DOCUMENTATION = r"""
 module: files
 short_description: Put all files of a service in place with one call to the host
 description:
-  - Renders templates on the controller and writes directories and files, each atomically, in one call. A service has a dozen small files; a call
-    for each would cost most of a deployment's time.
+  - Renders templates on the controller and writes directories and files, each atomically, in one call.
+    A service has a dozen small files; a call for each would cost most of a deployment's time.
   - A file may name a schema inside an archive of the controller. It is checked before anything is sent.
   - Shows differences with C(--diff), except of files that are O(files[].secret).
 options:
@@ -37,7 +49,9 @@ options:
       mode: {description: Its mode in octal., type: str, default: "0644"}
       secret: {description: Never show a difference., type: bool, default: false}
       schema:
-        description: The C(archive) on the controller, the C(member) of it that is an XML schema, and the C(element) below the root that it describes.
+        description: >-
+          The C(archive) on the controller, the C(member) of it that is an XML schema, and the C(element) below the root
+          that it describes.
         type: dict
   payload: {description: What the action plugin made of the above; not for playbooks., type: str}
 author: ["Brokerdrill developers"]
@@ -57,18 +71,6 @@ RETURN = r"""
 paths: {description: What was changed., type: list, elements: str, returned: always}
 """
 
-import base64
-import grp
-import json
-import os
-import pwd
-import stat
-import tempfile
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 
 def identity(module: AnsibleModule, owner: str, group: str) -> tuple[int, int] | None:
     """Return (uid, gid), or None in check mode where an earlier task would have made them."""
@@ -82,7 +84,7 @@ def identity(module: AnsibleModule, owner: str, group: str) -> tuple[int, int] |
 
 def attributes_differ(path: str, ids: tuple[int, int] | None, mode: int) -> bool:
     """Whether owner, group or mode of what is at `path` is not as asked for."""
-    state = os.stat(path)
+    state = Path(path).stat()
     return stat.S_IMODE(state.st_mode) != mode or (ids is not None and (state.st_uid, state.st_gid) != ids)
 
 
@@ -90,15 +92,15 @@ def directory(module: AnsibleModule, entry: dict[str, Any]) -> bool:
     """Make the directory as asked for; return whether anything was to change."""
     path, mode = entry["path"], int(entry["mode"], 8)
     ids = identity(module, entry["owner"], entry["group"])
-    there = os.path.isdir(path)
-    if not there and os.path.lexists(path):
+    there = Path(path).is_dir()
+    if not there and (Path(path).exists() or Path(path).is_symlink()):
         module.fail_json(msg=f"{path} is there and no directory")
     if there and not attributes_differ(path, ids, mode):
         return False
     if not module.check_mode and ids is not None:
-        os.makedirs(path, exist_ok=True)
+        Path(path).mkdir(parents=True, exist_ok=True)
         os.chown(path, *ids)
-        os.chmod(path, mode)
+        Path(path).chmod(mode)
     return True
 
 
@@ -117,9 +119,9 @@ def file(module: AnsibleModule, entry: dict[str, Any]) -> dict[str, str] | None:
     if not module.check_mode and ids is not None:
         if old == new:
             os.chown(path, *ids)
-            os.chmod(path, mode)
+            Path(path).chmod(mode)
         else:
-            handle, work = tempfile.mkstemp(dir=os.path.dirname(path), prefix=f".{os.path.basename(path)}.")
+            handle, work = tempfile.mkstemp(dir=Path(path).parent, prefix=f".{Path(path).name}.")
             try:
                 with os.fdopen(handle, "wb") as stream:
                     os.fchown(stream.fileno(), *ids)
@@ -127,9 +129,9 @@ def file(module: AnsibleModule, entry: dict[str, Any]) -> dict[str, str] | None:
                     stream.write(new)
                     stream.flush()
                     os.fsync(stream.fileno())
-                os.replace(work, path)
+                Path(work).replace(path)
             except BaseException:
-                os.unlink(work)
+                Path(work).unlink()
                 raise
     hidden = entry["secret"] or old == new
     return {

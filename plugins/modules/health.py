@@ -3,14 +3,29 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import socket
+import ssl
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+from ansible.module_utils.basic import AnsibleModule
+
 DOCUMENTATION = r"""
 module: health
 short_description: Read an instance's health, and wait for it
 description:
-  - Reads the descriptor of an instance on its host and asks the instance itself. "Started" is not "active" - a passive broker that waits for a
-    lock is healthy.
-  - Artemis is asked by Jolokia, ZooKeeper by the four-letter word C(srvr) with the host's certificate, toxiproxy by its API; a load host must be
-    able to start its worker's Python. All with the standard library only, and with the inventory's CA.
+  - Reads the descriptor of an instance on its host and asks the instance itself.
+    "Started" is not "active" - a passive broker that waits for a lock is healthy.
+  - Artemis is asked by Jolokia, ZooKeeper by the four-letter word C(srvr) with the host's certificate, toxiproxy by its
+    API; a load host must be able to start its worker's Python. The inventory's CA is all that is trusted.
 options:
   descriptor: {description: The descriptor's path on the host., type: path, required: true}
   accept:
@@ -38,21 +53,8 @@ instance: {description: The instance's name., type: str, returned: always}
 state: {description: "active, passive, syncing, starting or failed", type: str, returned: always}
 in_sync: {description: Whether a replicated broker's copy is in sync., type: bool, returned: always}
 detail: {description: What the instance answered., type: str, returned: always}
+restart_pending: {description: Whether its files are newer than the running process., type: bool, returned: always}
 """
-
-import base64
-import json
-import os
-import socket
-import ssl
-import subprocess
-import time
-from dataclasses import dataclass
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, Request, build_opener, HTTPSHandler
-
-from ansible.module_utils.basic import AnsibleModule
 
 CALL_TIMEOUT_S = 5
 
@@ -86,8 +88,7 @@ def zookeeper_health(answer: str) -> Health:
 def artemis(descriptor: dict[str, Any]) -> Health:
     """Ask a broker by Jolokia."""
     management = descriptor["management"]
-    with open(descriptor["credentials"]["file"]) as stream:
-        credentials = json.load(stream)
+    credentials = json.loads(Path(descriptor["credentials"]["file"]).read_text())
     name = management["broker_name"]
     body = {
         "type": "read",
@@ -96,7 +97,11 @@ def artemis(descriptor: dict[str, Any]) -> Health:
     }
     token = base64.b64encode(f"{credentials['username']}:{credentials['password']}".encode()).decode()
     url = management["url"]
-    headers = {"Content-Type": "application/json", "Origin": url.split("/console")[0], "Authorization": f"Basic {token}"}
+    headers = {
+        "Content-Type": "application/json",
+        "Origin": url.split("/console")[0],
+        "Authorization": f"Basic {token}",
+    }
     context = ssl.create_default_context(cafile=descriptor["tls"]["ca"])
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     request = Request(url, data=json.dumps(body).encode(), headers=headers)
@@ -137,7 +142,9 @@ def load(descriptor: dict[str, Any]) -> Health:
     """Start the worker's Python with what the role put there."""
     environment = {**os.environ, "PYTHONPATH": descriptor["pythonpath"], "JAVA_HOME": descriptor["java_home"]}
     script = "import jpype; print(jpype.getDefaultJVMPath())"
-    done = subprocess.run([descriptor["python"], "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [descriptor["python"], "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         return Health("failed", False, (done.stderr.strip() or "no output").splitlines()[-1])
     return Health("active", True, done.stdout.strip())
@@ -152,6 +159,19 @@ def unit_state(unit: str | None) -> str:
         return "active"
     done = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
+
+
+def restart_pending(descriptor: dict[str, Any]) -> bool:
+    """Whether a configuration file is newer than the running process; no role restarts an HA member for it."""
+    directory, unit = descriptor.get("config_dir"), descriptor.get("unit")
+    if not directory or not unit:
+        return False
+    show = ["systemctl", "show", "--value", "-p", "ActiveEnterTimestampMonotonic", unit]
+    shown = subprocess.run(show, capture_output=True, text=True, check=False).stdout.strip()
+    if not shown.isdigit() or shown == "0":
+        return False
+    started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - int(shown) / 1e6)
+    return any(entry.stat().st_mtime > started for entry in os.scandir(directory) if entry.is_file())
 
 
 def look(descriptor: dict[str, Any]) -> Health:
@@ -181,8 +201,7 @@ def main() -> None:
     )
     params = module.params
     try:
-        with open(params["descriptor"]) as stream:
-            descriptor = json.load(stream)
+        descriptor = json.loads(Path(params["descriptor"]).read_text())
     except FileNotFoundError:
         if module.check_mode:
             module.exit_json(changed=False, instance="", state="starting", in_sync=False, detail="would be deployed")
@@ -198,12 +217,20 @@ def main() -> None:
         if good or waited >= params["timeout"]:
             break
         time.sleep(params["interval"])
-    result = {"instance": descriptor["instance"], "state": found.state, "in_sync": found.in_sync, "detail": found.detail}
+    result: dict[str, Any] = {
+        "instance": descriptor["instance"],
+        "state": found.state,
+        "in_sync": found.in_sync,
+        "detail": found.detail,
+    }
+    result["restart_pending"] = restart_pending(descriptor)
+    if result["restart_pending"]:
+        where = descriptor["config_dir"]
+        module.warn(f"{descriptor['instance']} runs with an older configuration than {where} holds: restart it")
     if not good:
         wanted = " or ".join(params["accept"]) + (" and in sync" if params["in_sync"] else "")
-        module.fail_json(
-            msg=f"{descriptor['instance']} is {found.state} after {waited:.0f} s, not {wanted}; it answered: {found.detail}", **result
-        )
+        seen = f"{descriptor['instance']} is {found.state} after {waited:.0f} s, not {wanted}"
+        module.fail_json(msg=f"{seen}; it answered: {found.detail}", **result)
     module.exit_json(changed=False, **result)
 
 

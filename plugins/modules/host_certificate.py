@@ -5,8 +5,8 @@ DOCUMENTATION = r"""
 module: host_certificate
 short_description: Make the private CA of an inventory, and a host's certificate, on the controller
 description:
-  - EC P-256 keys by the C(openssl) program. A host's certificate is for server and client use, with its names and addresses. It is made again
-    30 days before it ends, or when its names, its addresses or the CA change.
+  - EC P-256 keys by the C(openssl) program. A host's certificate is for server and client use, with its names and
+    addresses. It is made again 30 days before it ends, or when its names, its addresses or the CA change.
   - Runs on the controller only. Keys are mode 0600 in a directory of mode 0700.
 options:
   directory: {description: Where the CA and the bundles are kept., type: path, required: true}

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
 DOCUMENTATION = r"""
 module: unpacked
 short_description: Push an archive from the controller and unpack it, once
 description:
-  - Unpacks a tar archive of the controller into a directory that holds nothing else. A marker with the archive's checksum is written last and
-    the directory is renamed into place, so that an interrupted run never leaves half of it.
+  - Unpacks a tar archive of the controller into a directory that holds nothing else. A marker with the archive's
+    checksum is written last and the directory is renamed into place, so that an interrupted run leaves no half of it.
   - The host needs C(tar) (and C(gzip) for compressed archives).
 options:
   src: {description: The archive on the controller., type: path}
@@ -32,14 +39,6 @@ EXAMPLES = r"""
 RETURN = r"""
 dest: {description: The directory., type: str, returned: always}
 """
-
-import json
-import os
-import shutil
-import tempfile
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
 
 MARKER = ".brokerdrill-archive"
 
@@ -69,8 +68,9 @@ def main() -> None:
     dest.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     work = Path(tempfile.mkdtemp(dir=dest.parent, prefix=f".{dest.name}-"))
     try:
-        command = ["tar", "-xf", params["archive"], "-C", str(work), f"--strip-components={params['strip']}", "--no-same-owner"]
-        with open(params["archive"], "rb") as stream:
+        command = ["tar", "-xf", params["archive"], "-C", str(work), "--no-same-owner"]
+        command.append(f"--strip-components={params['strip']}")
+        with Path(params["archive"]).open("rb") as stream:
             if stream.read(2) == b"\x1f\x8b":
                 command.append("-z")
         if params["include"]:
@@ -82,11 +82,11 @@ def main() -> None:
         work.chmod(0o755)
         if dest.exists():
             old = Path(tempfile.mkdtemp(dir=dest.parent, prefix=f".{dest.name}-old-"))
-            os.rename(dest, old / "old")
-            os.rename(work, dest)
+            dest.rename(old / "old")
+            work.rename(dest)
             shutil.rmtree(old)
         else:
-            os.rename(work, dest)
+            work.rename(dest)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     module.exit_json(changed=True, dest=str(dest))
