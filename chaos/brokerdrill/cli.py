@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import traceback
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
     help="Deploy message brokers, break them under load, prove what they keep.",
     epilog=EPILOG,
 )
@@ -338,4 +340,9 @@ def main() -> None:
     except BrokenPipeError:
         with contextlib.suppress(OSError):
             sys.stdout.close()
+        sys.exit(EXIT_INFRASTRUCTURE)
+    except Exception:
+        # A mistake of our own: never the status of a broken promise.
+        traceback.print_exc()
+        error_console.print("brokerdrill: this is a defect of brokerdrill; please report it with the lines above")
         sys.exit(EXIT_INFRASTRUCTURE)

@@ -29,12 +29,15 @@ class ToxiproxyServer:
         try:
             call = getattr(self._api, method)
             response = call(path, json=body, timeout=TIMEOUT_S) if body else call(path, timeout=TIMEOUT_S)
-            response.raise_for_status()
+            if not response.ok:
+                raise InvalidToxic(response.content)
             return response.json() if response.content else None
         except (NotFound, InvalidToxic, ProxyExists, requests.RequestException, ValueError) as error:
             what = error.args[0] if error.args else error
             text = what.decode(errors="replace") if isinstance(what, bytes) else str(what)
-            raise InfrastructureError(f"toxiproxy on {self.label} refuses {method} {path}: {text.strip()}") from None
+            raise InfrastructureError(
+                f"toxiproxy on {self.label} refuses {method} {path}: {' '.join(text.split())}"
+            ) from None
 
     def apply(self, change: Toxic) -> None:
         """Make `change` and read it back. Raises InfrastructureError when it is refused or does not show."""

@@ -1,0 +1,177 @@
+"""What goes wrong for a user: each one clear sentence and the documented exit status, nothing left running or lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brokerdrill.faults.link import proxy_port
+from brokerdrill.hosts import HostConnection
+from brokerdrill.targets import Link
+from brokerdrill.topology import Topology
+
+from .conftest import BROKERDRILL, ROOT
+
+QUICK = """\
+title: A short load
+description: Sends a little, breaks nothing.
+topology: artemis_quorum
+load: {producers: 2, consumers: 2, addresses: [drill.q0], RATE transaction: 5}
+steady_state: {acknowledged: 20, timeout: 60}
+method:
+  - {type: probe, name: sends, until: acknowledged, count: COUNT, timeout: 60}
+promises: [no_loss, no_duplicates]
+"""
+
+
+def brokerdrill(*words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*BROKERDRILL, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, env={**os.environ, **(env or {})})
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
+    """One sentence on standard error with these words, and this exit status."""
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == status, (done.stdout, done.stderr)
+    assert len(said) == 1, said
+    assert said[0].startswith("brokerdrill: ")
+    for word in words:
+        assert word in said[0], said[0]
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Callable[[Callable[[dict[str, Any]], None]], Path]:
+    """Return a copy of the inventory whose hosts.yml and variables a function has changed."""
+
+    def make(change: Callable[[dict[str, Any]], None]) -> Path:
+        folder = tmp_path / "changed"
+        shutil.copytree(ROOT / "inventories" / "artemis_quorum", folder)
+        hosts = yaml.safe_load((folder / "hosts.yml").read_text())
+        change(hosts)
+        (folder / "hosts.yml").write_text(yaml.safe_dump(hosts))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Path:
+    path = tmp_path / "quick.yml"
+    path.write_text(QUICK.replace("RATE", "rate: 100,").replace("COUNT", "20"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "artemis_quorum_kill_activ"), "did you mean 'artemis_quorum_kill_active'?"),
+        (("run", "artemis_quorum_kill_active", "-i", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
+        (("deploy", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
+        (("bench", "up", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
+        (("analyze", "/nowhere/at/all"), "/nowhere/at/all"),
+        (("analyze", "/nowhere", "--promise", "no_los"), "did you mean 'no_loss'?"),
+        (("heal", "/nowhere/at/all"), "/nowhere/at/all"),
+    ],
+)
+def test_names_that_are_not_there(words: tuple[str, ...], said: str) -> None:
+    assert_refused(brokerdrill(*words), 64, said)
+
+
+def test_an_inventory_that_does_not_allow_drills(inventory: Callable[..., Path], quick: Path) -> None:
+    def forbid(hosts: dict[str, Any]) -> None:
+        hosts["all"].setdefault("vars", {})["drill_allowed"] = False
+
+    folder = inventory(forbid)
+    all_vars = folder / "group_vars" / "all" / "bench.yml"
+    all_vars.write_text(all_vars.read_text().replace("drill_allowed: true\n", ""))
+    assert_refused(brokerdrill("run", quick, "-i", folder), 64, "drill_allowed: true")
+
+
+def test_preflight_refuses_before_anything_is_touched(topology: Topology, inventory: Callable[..., Path]) -> None:
+    folder = inventory(lambda hosts: None)
+    for path in (folder / "group_vars").rglob("*.yml"):
+        path.write_text(path.read_text().replace("artemis_quorum_session_ms: 4000", "artemis_quorum_session_ms: 40000"))
+    assert_refused(brokerdrill("deploy", folder), 64, "preflight", "session")
+
+
+def test_a_host_that_does_not_answer(topology: Topology, inventory: Callable[..., Path], quick: Path) -> None:
+    def add(hosts: dict[str, Any]) -> None:
+        hosts["all"]["children"]["load"]["hosts"]["load9"] = {"ansible_host": "172.30.16.99"}
+
+    done = brokerdrill("run", quick, "-i", inventory(add), "--runs", quick.parent / "runs")
+    assert_refused(done, 3, "load9", "172.30.16.99")
+
+
+def test_a_run_directory_that_exists(topology: Topology, quick: Path) -> None:
+    assert_refused(brokerdrill("run", quick, "--run-dir", quick.parent), 64, "exists already")
+
+
+def test_no_engine() -> None:
+    done = brokerdrill("bench", "up", "artemis_quorum", env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
+    assert_refused(done, 3, "engine")
+
+
+def test_a_link_port_that_something_else_holds(topology: Topology, on_hosts: Callable[..., Any], quick: Path) -> None:
+    scenario = quick.with_name("armed.yml")
+    scenario.write_text(quick.read_text() + "links: [link load→active]\n")
+    address = topology.host("artemis1").address
+    port = proxy_port(Link("", "load1", address, 61616, "artemis1"))
+    server = f"python3 -m http.server --bind 127.0.0.1 {port}"
+
+    async def begin(connections: dict[str, HostConnection]) -> None:
+        await connections["load1"].sh(f"systemd-run --quiet --collect --unit=hold-port {server}", check=True)
+        await connections["load1"].sh(f"until ss -ltn | grep -q :{port}; do sleep 0.1; done", check=True)
+
+    async def end(connections: dict[str, HostConnection]) -> None:
+        await connections["load1"].sh("systemctl stop hold-port", check=True)
+
+    on_hosts(begin)
+    try:
+        assert_refused(brokerdrill("run", scenario, "--runs", quick.parent / "runs"), 3, "toxiproxy on load1", "in use")
+    finally:
+        on_hosts(end)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", path], check=True)
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_a_disk_full_while_the_ledger_comes_home(topology: Topology, quick: Path, small_disk: Path) -> None:
+    done = brokerdrill("run", quick, "--runs", small_disk)
+    assert_refused(done, 3, "small")
+
+
+def test_a_disk_full_while_a_worker_writes(topology: Topology, on_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    scenario = tmp_path / "full.yml"
+    scenario.write_text(QUICK.replace("RATE", "").replace("COUNT", "100000"))
+    spool = "/var/lib/brokerdrill/runs"
+
+    async def shrink(connections: dict[str, HostConnection]) -> None:
+        await connections["load1"].sh(f"mount -t tmpfs -o size=512k tmpfs {spool}", check=True)
+
+    async def restore(connections: dict[str, HostConnection]) -> None:
+        await connections["load1"].sh(f"umount {spool}", check=True)
+
+    on_hosts(shrink)
+    try:
+        done = brokerdrill("run", scenario, "--runs", tmp_path / "runs")
+    finally:
+        on_hosts(restore)
+    assert_refused(done, 3, "worker-", "No space left on device")
+    # What had been written by then is home, and nothing is left to heal.
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert all(path.stat().st_size > 0 for path in (run_dir / "ops").iterdir())
+    assert brokerdrill("heal", tmp_path / "runs").returncode == 0
