@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: setup demo test test-all lint clean
+.PHONY: setup demo test test-all lint clean lock
 
 setup:
 	@chaos/setup.sh
@@ -27,3 +27,9 @@ test-all: lint
 # Takes down every bench host of this checkout; the cache and the engine stay.
 clean: setup
 	@$(BIN)/brokerdrill bench down --all
+
+# The lock names no index, so that it serves behind any mirror.
+lock: setup
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --python-version 3.11 --universal --generate-hashes \
+	  --no-emit-index-url --no-header -q -o requirements.lock
