@@ -1,0 +1,127 @@
+"""What the tests of the roles share: the checkout, role files, and what a role renders for a host of an inventory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
+SERVICES = [role for role in ROLES if role != "common"]
+BIN = Path(sys.executable).parent
+
+RENDER = """
+- hosts: {host}
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {{name: brokerdrill.ha.{role}, tasks_from: preflight, public: true}}
+    - brokerdrill_render:
+        out: {out}
+        files: {files}
+        variables: {variables}
+"""
+
+# Renders a role's templates for a host without touching it: the action plugin of `files`, with a map instead of a host.
+PLUGIN = """
+import json
+from pathlib import Path
+from ansible_collections.brokerdrill.ha.plugins.action.files import ActionModule as Files
+
+
+class ActionModule(Files):
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        args = self._task.args
+        found = {}
+        for name, template in args["files"].items():
+            entry = {"dest": name, "template": template}
+            found[name] = self._ready(entry, task_vars)["content"]
+        values = {name: self._templar.template(self._templar.available_variables[name]) for name in args["variables"]}
+        Path(args["out"]).write_text(json.dumps({"files": found, "variables": values}))
+        return {"changed": False}
+"""
+
+
+def load(path: Path) -> Any:
+    """Return the YAML at `path`."""
+    return yaml.safe_load(path.read_text())
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """Return the environment in which Ansible sees this checkout and keeps what it makes in `cache`."""
+    return {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "BROKERDRILL_CACHE": str(cache),
+        "ANSIBLE_NOCOLOR": "1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    }
+
+
+def playbook(arguments: list[str], cache: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook from the checkout and return what it did."""
+    return subprocess.run(
+        [str(BIN / "ansible-playbook"), *arguments],
+        cwd=ROOT,
+        env=environment(cache) | more,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+Render = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def render(tmp_path: Path) -> Render:
+    """Return a function that renders templates and variables of a role for one host of an inventory.
+
+    Raises AssertionError with Ansible's words where it fails, preflight included.
+    """
+
+    def run(
+        role: str,
+        host: str,
+        files: dict[str, str],
+        variables: list[str] | None = None,
+        inventory: Path = ROOT / "inventories" / "artemis_quorum",
+        **extra: Any,
+    ) -> dict[str, Any]:
+        plugins = tmp_path / "plugins"
+        plugins.mkdir(exist_ok=True)
+        (plugins / "brokerdrill_render.py").write_text(PLUGIN)
+        library = tmp_path / "library"
+        library.mkdir(exist_ok=True)
+        (library / "brokerdrill_render.py").write_text("#!/usr/bin/python\n")
+        out = tmp_path / "out.json"
+        templates = {name: str(ROOT / "roles" / role / "templates" / name) for name in files.values()}
+        book = tmp_path / "play.yml"
+        book.write_text(
+            RENDER.format(
+                host=host,
+                role=role,
+                out=out,
+                files=json.dumps({name: templates[template] for name, template in files.items()}),
+                variables=json.dumps(variables or []),
+            )
+        )
+        done = playbook(
+            ["-i", str(inventory), str(book), "-e", json.dumps(extra)],
+            tmp_path / "cache",
+            ANSIBLE_ACTION_PLUGINS=str(plugins),
+            ANSIBLE_LIBRARY=str(library),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(out.read_text())
+
+    return run

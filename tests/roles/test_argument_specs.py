@@ -1,0 +1,41 @@
+"""What a role says of its variables is what it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.roles.conftest import ROLES, ROOT, SERVICES, load
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_specs_and_defaults_are_the_same(role: str) -> None:
+    defaults = load(ROOT / "roles" / role / "defaults" / "main.yml")
+    specs = load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]
+    for entry, spec in specs.items():
+        said = {name: option["default"] for name, option in spec["options"].items() if "default" in option}
+        assert said == defaults, f"{role}: entry point {entry}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_variable_is_described_and_named_after_its_role(role: str) -> None:
+    for spec in load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"].values():
+        for name, option in spec["options"].items():
+            assert name.startswith(f"{role}_")
+            assert option["description"].strip()
+            assert option["type"] != "list" or option.get("elements"), name
+
+
+@pytest.mark.parametrize("role", SERVICES)
+def test_task_files_have_the_names_of_every_role(role: str) -> None:
+    there = {path.stem for path in (ROOT / "roles" / role / "tasks").glob("*.yml")}
+    assert there >= {"main", "preflight", "install", "configure", "health", "remove"}
+
+
+def test_passwords_are_never_shown() -> None:
+    options = load(ROOT / "roles" / "artemis" / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    secret = {name for name, option in options.items() if option.get("no_log")}
+    assert {name for name in options if name.endswith("_password")} == secret
+
+
+def test_common_is_never_a_role_of_its_own() -> None:
+    assert not (ROOT / "roles" / "common" / "tasks" / "main.yml").exists()

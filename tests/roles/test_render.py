@@ -1,0 +1,230 @@
+"""What the roles render, held against the schema inside the distribution that is deployed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from tests.roles.conftest import ROOT, Render, load, playbook
+from tests.roles.test_plugins import cached
+
+CORE = "{urn:activemq:core}"
+INVENTORY = ROOT / "inventories" / "artemis_quorum"
+
+
+@pytest.fixture(scope="session")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> etree.XMLSchema:
+    """The schema of the distribution that the role pins, from the controller's cache."""
+    from brokerdrill import paths
+
+    defaults = load(ROOT / "roles" / "artemis" / "defaults" / "main.yml")
+    version = defaults["artemis_version"]
+    source = {
+        **defaults["artemis_archive"],
+        "coordinate": defaults["artemis_archive"]["coordinate"].replace("{{ artemis_version }}", version),
+    }
+    name = f"apache-artemis-{version}-bin.tar.gz"
+    archive = cached.keep(paths.cache() / "archives", name, "maven", [source])
+    out = tmp_path_factory.mktemp("schema")
+    with tarfile.open(archive["path"]) as content:
+        members = [item for item in content if "/schema/" in item.name and item.name.endswith(".xsd")]
+        content.extractall(out, members, filter="data")
+    (found,) = out.rglob("artemis-configuration.xsd")
+    return etree.XMLSchema(etree.parse(found))
+
+
+def broker(render: Render, host: str, **extra: Any) -> etree._Element:
+    text = render("artemis", host, {"broker.xml": "broker.xml.j2"}, **extra)["files"]["broker.xml"]
+    assert text.startswith("<?xml")
+    return etree.fromstring(text.encode())
+
+
+def one(root: etree._Element, path: str) -> etree._Element:
+    """Return the only element at `path` (local names) anywhere below `root`."""
+    (found,) = root.findall(".//" + "/".join(CORE + name for name in path.split("/")))
+    return found
+
+
+def check(schema: etree.XMLSchema, root: etree._Element) -> None:
+    assert schema.validate(root.find(f"{CORE}core")), schema.error_log
+
+
+@pytest.mark.parametrize(("host", "role"), [("artemis1", "primary"), ("artemis2", "backup")])
+def test_quorum_pair(render: Render, schema: etree.XMLSchema, host: str, role: str) -> None:
+    root = broker(render, host)
+    check(schema, root)
+    policy = one(root, f"ha-policy/replication/{role}")
+    properties = {item.get("key"): item.get("value") for item in policy.iter(f"{CORE}property")}
+    assert properties["connect-string"] == "172.30.16.11:2281,172.30.16.12:2281,172.30.16.13:2281"
+    assert properties["session-ms"] == "4000"
+    assert one(policy, "group-name").text == "orders_pair1"
+    connectors = {item.get("name"): item.text for item in root.iter(f"{CORE}connector")}
+    assert connectors == {
+        "artemis1": "tcp://172.30.16.21:61616?sslEnabled=true",
+        "artemis2": "tcp://172.30.16.22:61616?sslEnabled=true",
+    }, "no path in a connector: clients would look for it on their own disk"
+    (other,) = [item.text for item in root.iter(f"{CORE}connector-ref")][1:]
+    assert {host, other} == {"artemis1", "artemis2"}
+    assert one(root, "cluster-password").text == "${ARTEMIS_CLUSTER_PASSWORD}"
+
+
+def test_primary_only(render: Render, schema: etree.XMLSchema, tmp_path: Path) -> None:
+    hosts = {"all": {"children": {"artemis": {"hosts": {"one": {"ansible_host": "192.0.2.1"}}}}}}
+    inventory = tmp_path / "alone" / "hosts.yml"
+    inventory.parent.mkdir()
+    inventory.write_text(json.dumps(hosts))
+    root = broker(render, "one", inventory=inventory, artemis_ha_policy="primary_only")
+    check(schema, root)
+    assert one(root, "ha-policy/primary-only") is not None
+    assert root.find(f".//{CORE}cluster-connections") is None
+
+
+def test_data_reaches_the_broker_and_is_escaped(render: Render, schema: etree.XMLSchema) -> None:
+    root = broker(
+        render,
+        "artemis1",
+        artemis_addresses=[
+            {"name": "a&b", "routing": "anycast", "queues": ["x", "y"]},
+            {"name": "news", "routing": "multicast"},
+        ],
+        artemis_address_settings=[
+            {"match": "a&b", "settings": {"max-delivery-attempts": 3, "auto-create-queues": True}}
+        ],
+        artemis_security_settings=[{"match": "#", "permissions": {"send": ["amq", "<r>"]}}],
+        artemis_acceptors=[
+            {"name": "all", "port": 61617, "protocols": ["CORE", "AMQP"], "parameters": {"amqpCredits": 10}}
+        ],
+    )
+    check(schema, root)
+    addresses = {
+        item.get("name"): [queue.get("name") for queue in item.iter(f"{CORE}queue")]
+        for item in root.iter(f"{CORE}address")
+    }
+    assert addresses == {"a&b": ["x", "y"], "news": []}
+    assert one(root, "permission").get("roles") == "amq,<r>"
+    assert one(root, "auto-create-queues").text == "true"
+    uri = one(root, "acceptor").text
+    assert uri is not None
+    assert uri.startswith("tcp://172.30.16.21:61617?sslEnabled=true;")
+    assert uri.endswith("amqpCredits=10;protocols=CORE,AMQP")
+
+
+def test_many_addresses_render_in_seconds(render: Render, schema: etree.XMLSchema) -> None:
+    names = [{"name": f"address.{number}", "routing": "anycast"} for number in range(650)]
+    root = broker(render, "artemis1", artemis_addresses=names)
+    check(schema, root)
+    assert len(list(root.iter(f"{CORE}address"))) == 650
+
+
+def test_the_schema_catches_a_wrong_setting(render: Render, schema: etree.XMLSchema) -> None:
+    root = broker(
+        render, "artemis1", artemis_address_settings=[{"match": "#", "settings": {"max-delivery-atempts": 3}}]
+    )
+    assert not schema.validate(root.find(f"{CORE}core"))
+
+
+def test_secrets_are_only_where_they_belong(render: Render) -> None:
+    password, cluster = "not-a-default-1", "not-a-default-2"
+    names = ["broker.xml", "bootstrap.xml", "management.xml", "jolokia-access.xml", "login.config", "log4j2.properties"]
+    names += ["java.options", "artemis-users.properties", "artemis-roles.properties", "secrets.env"]
+    found = render(
+        "artemis",
+        "artemis1",
+        {name: f"{name}.j2" for name in names},
+        ["__artemis_descriptor"],
+        artemis_drill_password=password,
+        artemis_admin_password=password,
+        artemis_cluster_password=cluster,
+    )
+    holders = {name for name, text in found["files"].items() if password in text or cluster in text}
+    assert holders == {"secrets.env"}
+    assert password not in json.dumps(found["variables"])
+    assert found["files"]["artemis-users.properties"].count("ENC(1024:") == 2
+
+
+def test_made_passwords_stay_and_differ(render: Render) -> None:
+    name = {"artemis-users.properties": "artemis-users.properties.j2", "secrets.env": "secrets.env.j2"}
+    first = render("artemis", "artemis1", name)["files"]
+    assert render("artemis", "artemis1", name)["files"] == first, (
+        "a second run changes nothing: password and salt are kept"
+    )
+    assert render("artemis", "artemis2", name)["files"]["secrets.env"] == first["secrets.env"], (
+        "one cluster, one password"
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "host", "variable"),
+    [
+        ("artemis", "artemis1", "__artemis_descriptor"),
+        ("artemis", "artemis2", "__artemis_descriptor"),
+        ("zookeeper", "zk2", "__zookeeper_descriptor"),
+        ("toxiproxy", "load1", "__toxiproxy_descriptor"),
+        ("load", "load1", "__load_descriptor"),
+    ],
+)
+def test_descriptors_are_what_the_runner_reads(render: Render, role: str, host: str, variable: str) -> None:
+    from brokerdrill import descriptors
+
+    found = render(role, host, {}, [variable])["variables"][variable]
+    (parsed,) = descriptors.parse(host, {f"/etc/brokerdrill/{found['instance']}.json": json.dumps(found)})
+    assert (parsed.product, parsed.host) == (role, host)
+    dialled = {(dial.link, dial.to, dial.port) for dial in parsed.dials}
+    if role == "artemis":
+        other = ("backup", "artemis2", 61616) if host == "artemis1" else ("primary", "artemis1", 61616)
+        assert other in dialled
+        assert {to for link, to, _port in dialled if link == "zookeeper"} == {"zk1", "zk2", "zk3"}
+        assert parsed.store == "orders_pair1"
+        assert {item.name: item.dead_letter for item in parsed.addresses}["drill.q0"] == "DLQ"
+    if role == "load":
+        assert dialled == {("broker", "artemis1", 61616), ("broker", "artemis2", 61616)}
+
+
+def test_zookeeper_has_no_plain_port(render: Render) -> None:
+    text = render("zookeeper", "zk2", {"zoo.cfg": "zoo.cfg.j2"})["files"]["zoo.cfg"]
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    assert "clientPort" not in values
+    assert (values["secureClientPort"], values["ssl.clientAuth"], values["sslQuorum"]) == ("2281", "need", "true")
+    assert [values[f"server.{number}"] for number in (1, 2, 3)] == [f"172.30.16.1{n}:2888:3888" for n in (1, 2, 3)]
+
+
+def test_limit_gives_a_host_the_same_file(render: Render) -> None:
+    """Peers come from the inventory, not from the hosts of the play: a play of one host renders them all."""
+    text = render("zookeeper", "zk3", {"zoo.cfg": "zoo.cfg.j2"})["files"]["zoo.cfg"]
+    assert text.count("\nserver.") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"artemis_quorum_session_ms": 900}, "session_ms 900 is outside 1000 to 10000"),
+        ({"artemis_ha_role": "primary"}, "pair orders_pair1 needs exactly one primary and has 2"),
+        ({"zookeeper_tick_time_ms": 5000}, "session_ms 4000 is outside 10000 to 100000"),
+    ],
+)
+def test_preflight_refuses_before_anything_is_touched(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    """Through site.yml: hosts that do not exist, so that a touch would be an unreachable host."""
+    inventory = tmp_path / "inventory"
+    shutil.copytree(INVENTORY, inventory)
+    hosts = load(inventory / "hosts.yml")
+
+    def move(group: dict[str, Any]) -> None:
+        for child in group.get("children", {}).values():
+            if isinstance(child, dict):
+                move(child)
+        for host in group.get("hosts", {}).values():
+            host["ansible_host"] = "192.0.2." + host["ansible_host"].rpartition(".")[2]
+            host.update(change)
+
+    move(hosts["all"])
+    (inventory / "hosts.yml").write_text(json.dumps(hosts))
+    done = playbook(["-i", str(inventory), "playbooks/site.yml"], tmp_path / "cache")
+    assert done.returncode != 0
+    assert sentence in done.stdout
+    assert "UNREACHABLE" not in done.stdout
