@@ -134,3 +134,21 @@ def test_ctrl_c_heals_before_it_ends(held: Callable[..., Any], on_hosts: Callabl
     until_whole(on_hosts, 1)
     (run_file,) = runs.glob("*/run.json")
     assert json.loads(run_file.read_text())["outcome"] == "aborted"
+
+
+def test_an_abort_condition_ends_the_run_and_heals(
+    topology: Topology, on_hosts: Callable[..., Any], tmp_path: Path
+) -> None:
+    scenario = tmp_path / "silence.yml"
+    scenario.write_text(
+        SCENARIO.replace(
+            "{type: action, name: hold, fault: kill, target: active, ttl: TTL}",
+            "{type: action, name: cut-off, fault: partition, target: link load→artemis, ttl: 60}",
+        )
+        + "abort: {silence: 4}\n"
+    )
+    command = [*BROKERDRILL, "run", str(scenario), "--runs", str(tmp_path / "runs")]
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 3
+    assert "abort: no send was acknowledged for" in done.stderr
+    until_whole(on_hosts, 1)
