@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from brokerdrill.errors import InfrastructureError
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
+from brokerdrill.report.files import write
 
 WITNESSES = 50
 
@@ -97,12 +96,4 @@ def write_junit(result: Mapping[str, Any], path: Path, expect: Mapping[str, str]
     else the verdict's `as_expected`), it passes and says so. A suite fails whenever its run is not as expected. Raises
     InfrastructureError when the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(junit(result, expect))
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
-    return path
+    return write(path, junit(result, expect))

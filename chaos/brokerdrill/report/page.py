@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,9 +13,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from brokerdrill import journal, ledger
-from brokerdrill.errors import InfrastructureError, UsageError
+from brokerdrill.errors import UsageError
 from brokerdrill.report import format as fmt
 from brokerdrill.report import view, words
+from brokerdrill.report.files import write
 from brokerdrill.report.index import index_view
 from brokerdrill.report.palette import variables
 from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, draw, merged_bands
@@ -31,6 +31,7 @@ SWATCHES = {"/": "low striped", ".": "low dotted", "x": "crossed"}
 def _environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
+        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else fmt.clean(value),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -73,17 +74,8 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _write(out: Path, text: str) -> Path:
-    """Write `text` so that nobody reads half a page. Raises InfrastructureError when the disk does not take it."""
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        # A lone surrogate of a strange file name must not end the report.
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        temporary.replace(out)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InfrastructureError(f"the report {out} cannot be written: {error.strerror}") from None
-    return out
+    # A lone surrogate of a strange file name must not end the report.
+    return write(out, text.encode("utf-8", errors="replace"))
 
 
 def tone(result: Mapping[str, Any]) -> str:
@@ -108,7 +100,7 @@ def _summary(result: Mapping[str, Any], run: ledger.RunInfo | None) -> str:
         return f"{', '.join(by_verdict['fail'])} {'does' if len(by_verdict['fail']) == 1 else 'do'} not hold"
     if by_verdict["unknown"]:
         return f"nothing proves {', '.join(by_verdict['unknown'])}"
-    missed = [name for name, word in (run.expect if run else {}).items() if word == "violated"]
+    missed = [row["name"] for row in view.promise_rows(result, run) if not row["met"]]
     if missed and not result.get("as_expected"):
         return f"{', '.join(map(fmt.clean, missed))} should have been broken"
     return f"all {len(promises)} promises hold" if len(promises) > 1 else f"{by_verdict['pass'][0]} holds"

@@ -126,6 +126,13 @@ def _hide(models: Iterable[Model], *properties: str) -> None:
         model.tags = [tag for tag in model.tags if tag.split("=")[0] not in properties]
 
 
+def _tip(rows: Sequence[tuple[str, str]]) -> str:
+    """Return what a hover shows, labels and `@column` values, in the page's colours; Bokeh escapes the values."""
+    cells = "".join(f'<span style="color:var(--muted)">{label}</span><span>{field}</span>' for label, field in rows)
+    look = "display:grid;grid-template-columns:auto auto;gap:1px 12px;font:13px/1.5 var(--sans)"
+    return f'<div style="{look}">{cells}</div>'
+
+
 def _time_figure(height: int, x_range: Range1d, left_px: int, **options: Any) -> Any:
     plot = figure(frame_height=height, x_range=x_range, tools=[], **options)
     _style(plot, left_px)
@@ -250,12 +257,14 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
         plot.add_tools(
             HoverTool(
                 renderers=[quad],
-                tooltips=[
-                    ("fault", "@mark @name"),
-                    ("hits", "@target"),
-                    ("injected", "@start"),
-                    ("healed", "@healed"),
-                ],
+                tooltips=_tip(
+                    [
+                        ("fault", "@mark @name"),
+                        ("hits", "@target"),
+                        ("injected", "@start"),
+                        ("healed", "@healed"),
+                    ]
+                ),
             )
         )
     if has_phases:
@@ -279,7 +288,7 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
             text_font=TEXT_FONT, text_font_size="12px",
         )  # fmt: skip
         themed(text.glyph, text_color="muted")
-        plot.add_tools(HoverTool(renderers=[quad], tooltips=[("phase", "@name"), ("for", "@length")]))
+        plot.add_tools(HoverTool(renderers=[quad], tooltips=_tip([("phase", "@name"), ("for", "@length")])))
 
     tops = {name: -(faults_high + has_phases + index) for index, name in enumerate(lanes)}
     names.update({y: plain(name, NAME_LIMIT) for name, y in tops.items()})
@@ -324,13 +333,15 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
         plot.add_tools(
             HoverTool(
                 renderers=bars,
-                tooltips=[
-                    ("instance", "@instance"),
-                    ("store", "@store"),
-                    ("role", "@role"),
-                    ("since", "@since"),
-                    ("for", "@length"),
-                ],
+                tooltips=_tip(
+                    [
+                        ("instance", "@instance"),
+                        ("store", "@store"),
+                        ("role", "@role"),
+                        ("since", "@since"),
+                        ("for", "@length"),
+                    ]
+                ),
             )
         )
     plot.yaxis.ticker = FixedTicker(ticks=sorted(names))
@@ -398,7 +409,7 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
         plot.add_tools(
             HoverTool(
                 renderers=[bar],
-                tooltips=[("@side for", "@length"), ("on", "@address"), ("under", "@fault")],
+                tooltips=_tip([("@side for", "@length"), ("on", "@address"), ("under", "@fault")]),
                 attachment="above",
             )
         )
@@ -406,11 +417,13 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
         HoverTool(
             renderers=[sends],
             mode="vline",
-            tooltips=[
-                ("from", "@from"),
-                ("acknowledged sends", "@sends{0,0.[0]} / s"),
-                ("deliveries", "@deliveries{0,0.[0]} / s"),
-            ],
+            tooltips=_tip(
+                [
+                    ("from", "@from"),
+                    ("acknowledged sends", "@sends{0,0.[0]} / s"),
+                    ("deliveries", "@deliveries{0,0.[0]} / s"),
+                ]
+            ),
         )
     )
     return plot
@@ -453,7 +466,7 @@ def _latency(series: Series, source: ColumnDataSource, x_range: Range1d, left_px
     # The throughput's column is a number in every bucket, so that an invisible line over it answers everywhere.
     probe = plot.line("x", "probe", source=source, alpha=0)
     source.data["probe"] = [low * 2 for _ in source.data["x"]]
-    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=tooltips, line_policy="nearest"))
+    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=_tip(tooltips), line_policy="nearest"))
     return plot
 
 
@@ -553,7 +566,7 @@ def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None
     plot.add_tools(
         HoverTool(
             renderers=renderers,
-            tooltips=[("client", "@client"), ("part", "@part"), ("took", "@took"), ("reached after", "@at")],
+            tooltips=_tip([("client", "@client"), ("part", "@part"), ("took", "@took"), ("reached after", "@at")]),
         )
     )
     ends = ColumnDataSource(
@@ -619,13 +632,13 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
         )  # fmt: skip
         themed(text.glyph, text_color="ink")
         bars.append(bar)
-    plot.add_tools(HoverTool(renderers=bars, tooltips=[("@y", "@text"), ("meaning", "@meaning")]))
+    plot.add_tools(HoverTool(renderers=bars, tooltips=_tip([("@y", "@text"), ("meaning", "@meaning")])))
     return plot
 
 
 def _left_px(series: Series) -> int:
     longest = max((len(plain(name, NAME_LIMIT)) for name in lane_names(series.roles)), default=0)
-    return min(112, max(70, 14 + 7 * longest))
+    return max(70, 18 + round(7.2 * longest))
 
 
 def _has_operations(bucket: Bucket) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -13,23 +13,43 @@ from rich.text import Text
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
 
+# Columns from which on the sentences have room beside the numbers.
+WIDE = 110
 STYLES = {"pass": "bold green", "fail": "bold red", "unknown": "bold yellow"}
 
 
-def _cells(promise: Mapping[str, Any]) -> tuple[str, str, str, str, str, str, str]:
+def _cells(promise: Mapping[str, Any]) -> tuple[str, ...]:
     verdict = str(promise.get("verdict"))
     verdict = verdict if verdict in words.VERDICT_WORDS else "unknown"
-    excused = int(promise.get("excused") or 0)
-    count = fmt.number(promise.get("count") or 0)
     return (
         fmt.clean(promise.get("name", "")),
         verdict,
         words.verdict_word(verdict),
         fmt.milliseconds(promise.get("bound")),
         fmt.milliseconds(promise.get("measured")),
-        f"{count} (+{fmt.number(excused)} excused)" if excused else count,
+        fmt.number(promise.get("count") or 0),
+        fmt.number(promise.get("excused") or 0),
         words.meaning(promise),
     )
+
+
+def _tables(title: str, rows: Sequence[tuple[str, ...]], wide: bool) -> list[Table]:
+    """The table of promises; on a narrow terminal what they mean is a table of its own below."""
+    # A column of zeros would only take room from the sentences.
+    numbers = ["bound", "measured", "count"] + ["excused"] * any(row[6] != "0" for row in rows)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=Text(title), title_justify="left")
+    table.add_column("promise", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for head in numbers:
+        table.add_column(head, justify="right", no_wrap=True)
+    below = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 1))
+    if wide:
+        table.add_column("what it means", ratio=1)
+    for name, verdict, word, *cells, meaning in rows:
+        sign = Text(f"{words.VERDICT_WORDS[verdict][1]} {word}", style=STYLES[verdict])
+        table.add_row(Text(name), sign, *cells[: len(numbers)], *([Text(meaning)] if wide else []))
+        below.add_row(Text(name), Text(meaning))
+    return [table] if wide else [table, below]
 
 
 def print_verdict(result: Mapping[str, Any], console: Console) -> None:
@@ -47,25 +67,15 @@ def print_verdict(result: Mapping[str, Any], console: Console) -> None:
     if not console.is_terminal:
         # soft_wrap: a line of a log is one line, however long.
         for promise in result.get("promises") or ():
-            name, _, word, bound, measured, count, meaning = _cells(promise)
-            line = f"{run_id}  {word:<7}  {name:<15}  bound {bound}  measured {measured}  count {count}  {meaning}"
+            name, _, word, bound, measured, count, excused, meaning = _cells(promise)
+            numbers = f"bound {bound}  measured {measured}  count {count}  excused {excused}"
+            line = f"{run_id}  {word:<7}  {name:<15}  {numbers}  {meaning}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         console.print(f"{run_id}  verdict: {headline}", markup=False, highlight=False, soft_wrap=True)
         return
     if result.get("promises"):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, title=Text(run_id), title_justify="left")
-        table.add_column("promise", no_wrap=True)
-        table.add_column("verdict", no_wrap=True)
-        for head in ("bound", "measured", "count"):
-            table.add_column(head, justify="right", no_wrap=True)
-        table.add_column("what it means", ratio=1, min_width=24)
-        for promise in result["promises"]:
-            name, verdict, word, bound, measured, count, meaning = _cells(promise)
-            sign = words.VERDICT_WORDS[verdict][1]
-            table.add_row(
-                Text(name), Text(f"{sign} {word}", style=STYLES[verdict]), bound, measured, count, Text(meaning)
-            )
-        console.print(table)
+        for table in _tables(run_id, [_cells(promise) for promise in result["promises"]], console.width >= WIDE):
+            console.print(table)
     style = "bold green" if result.get("as_expected") else STYLES.get(str(result.get("verdict")), STYLES["unknown"])
     # The table's title already names the run.
     prefix = "verdict: " if result.get("promises") else f"{run_id}: "

@@ -1,0 +1,301 @@
+"""The HTML pages as text: well-formed, self-contained, escaped, in order, and there for every kind of run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree, html
+
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.report import write_index, write_report
+from brokerdrill.report.index import repeat_bounds, strip
+from brokerdrill.report.pictures import MAX_BARS, draw, failover_bars, mark_rows, merged_bands, plain
+from brokerdrill.report.series import from_json, mark_faults
+
+from . import sample
+
+EVIL = "<img src=x onerror=alert(1)></script><!--'\"&$$x$$\x00\x1b[31m"
+
+
+def text_of(node: Any) -> str:
+    return " ".join(node.text_content().split())
+
+
+def words_of(node: Any) -> str:
+    """The text with a space between elements, as a reader sees them apart."""
+    return " ".join(" ".join(node.itertext()).split())
+
+
+def parsed(path: Path) -> Any:
+    """The page by a parser that reports what a browser would silently mend (tags it does not know are HTML 5's)."""
+    text = path.read_text(encoding="utf-8")
+    parser = etree.HTMLParser(recover=True, huge_tree=True)
+    root = etree.fromstring(text.encode(), parser, base_url="")
+    problems = [entry.message for entry in parser.error_log if not re.match(r"Tag \w+ invalid", entry.message)]
+    assert problems == []
+    assert root is not None
+    return html.fromstring(text)
+
+
+def own_nesting(text: str) -> None:
+    """Every element that is opened is closed, in order (scripts and styles set aside)."""
+    void = {"meta", "link", "br", "input", "img"}
+    open_tags: list[str] = []
+    stripped = re.sub(r"(?s)<(script|style)>.*?</\1>", "", text)
+    for close, name, rest in re.findall(r"<(/?)([a-z][a-z0-9]*)\b((?:[^>\"]|\"[^\"]*\")*)>", stripped):
+        if close:
+            assert open_tags and open_tags.pop() == name, f"</{name}> closes nothing"
+        elif name not in void and not rest.endswith("/"):
+            open_tags.append(name)
+    assert open_tags == []
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    run_dir = sample.write_run(folder / "kept")
+    kept = write_report(run_dir, sample.result(), sample.series(), run_dir / "report.html")
+    other = sample.write_run(folder / "broken", run_id="broken", outcome="aborted", drained={"drill.q0": False})
+    broken = write_report(other, sample.broken(), sample.series(2), other)
+    index = write_index([(run_dir, sample.result()), (other, sample.broken())], folder / "index.html")
+    return {"kept": kept, "broken": broken, "index": index}
+
+
+@pytest.mark.parametrize("name", ["kept", "broken", "index"])
+def test_well_formed_and_self_contained(pages: dict[str, Path], name: str) -> None:
+    page = parsed(pages[name])
+    own_nesting(pages[name].read_text(encoding="utf-8"))
+    loading = page.xpath("//@src | //link/@href | //@srcset | //object/@data | //iframe | //base")
+    assert [str(item) for item in loading] == ["data:,"]
+    styles = " ".join(page.xpath("//style/text()"))
+    assert "@import" not in styles and "url(" not in styles
+    policy = page.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")[0]
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy and "http" not in policy
+    ids = page.xpath("//@id")
+    assert len(ids) == len(set(ids))
+    assert pages[name].stat().st_size <= 2_000_000
+
+
+def test_order_of_the_report(pages: dict[str, Path]) -> None:
+    page = parsed(pages["kept"])
+    heads = [text_of(node) for node in page.xpath("//h1 | //h2")]
+    assert heads == [
+        "Kept, as expected – all 8 promises hold",
+        "Promises",
+        "What happened when",
+        "Failover, part by part",
+        "Messages by class",
+        "Faults",
+        "Environment",
+        "Run it again",
+        "Counts",
+    ]
+    assert len(page.xpath("//*[contains(@class, 'plot ') or @class='plot']")) == 5
+
+
+def test_promises_with_bounds_and_witnesses(pages: dict[str, Path]) -> None:
+    page = parsed(pages["broken"])
+    rows = {text_of(row[0]): text_of(row) for row in page.xpath("//table[contains(@class,'promises')]/tbody/tr")}
+    failover = next(text for name, text in rows.items() if name.startswith("failover_within"))
+    assert "kept" in failover and "6,000 ms" in failover and "4,127 ms" in failover
+    assert any("should be kept" in text and "broken" in text for text in rows.values())
+    witnesses = page.xpath("//details[.//summary[contains(., 'no_duplicates')]]")[0]
+    assert witnesses.get("open") is not None
+    for index in range(3):
+        assert f"4711-producer-{index}-000{index}42" in text_of(witnesses)
+    notes = text_of(page.xpath("//ul[@class='notes']")[0])
+    assert "aborted" in notes and "torn last line" in notes and "Not drained at the end: drill.q0" in notes
+
+
+def test_faults_as_asked_and_as_resolved(pages: dict[str, Path]) -> None:
+    rows = [words_of(row) for row in parsed(pages["kept"]).xpath("//section[@id='faults']//tbody/tr")]
+    assert len(rows) == 3
+    assert rows[0].startswith("F1 kill kill active signal = KILL active artemis1 15.204 s ± 1.40 ms 15.265 s 30.012 s")
+    assert rows[1].startswith("F2 partition") and rows[2].startswith("F2 partition")
+
+
+def test_how_to_run_it_again(pages: dict[str, Path]) -> None:
+    commands = parsed(pages["kept"]).xpath("//section[@id='again']//code/text()")
+    assert commands[0] == "brokerdrill run artemis_quorum_kill_active --seed 4711"
+    assert commands[1] == "brokerdrill analyze kept --json verdict.json"
+
+
+def test_index_links_to_each_report(pages: dict[str, Path]) -> None:
+    page = parsed(pages["index"])
+    assert page.xpath("//table//a/@href") == ["kept/report.html", "broken/report.html"]
+    assert "1 of 2 runs as expected" in text_of(page.xpath("//h1")[0])
+
+
+def everything_evil() -> tuple[dict[str, Any], dict[str, Any]]:
+    """A verdict and series whose every name and text is hostile."""
+    result = sample.broken(EVIL)
+    result["notes"] = [EVIL]
+    for promise in result["promises"]:
+        promise["witnesses"] = [{"message_id": EVIL, EVIL: EVIL, "nested": {EVIL: [EVIL]}}]
+    for row in result["failover"]:
+        row["client"] = EVIL
+    for outage in result["outages"]:
+        outage |= {"fault": EVIL, "address": EVIL}
+    series = sample.series()
+    for row in series["roles"]:
+        row |= {"instance": f"{row['instance']}{EVIL}", "store": EVIL}
+    for row in series["faults"]:
+        row |= {"name": EVIL, "target": EVIL, "instance": EVIL}
+    for row in series["phases"]:
+        row["name"] = EVIL
+    return result, series
+
+
+def test_everything_from_files_is_escaped(tmp_path: Path) -> None:
+    from brokerdrill import ledger
+
+    run_dir = sample.write_run(
+        tmp_path / "run",
+        scenario=ledger.Scenario(EVIL, f"title: {EVIL!r}\ndescription: x\n", EVIL),
+        topology=EVIL,
+        versions={EVIL: EVIL},
+        outcome="crashed",
+        drained={EVIL: False},
+        clocks={EVIL: ledger.Clock(EVIL)},
+    )
+    entry = {"phase": "intent", "fault_id": EVIL, "fault": EVIL, "name": EVIL, "asked": EVIL, "resolved": EVIL}
+    with (run_dir / "journal.jsonl").open("a", encoding="utf-8") as out:
+        import json
+
+        out.write(json.dumps(entry | {"host": EVIL, "params": {EVIL: EVIL}, "instance": EVIL}) + "\n")
+        out.write(json.dumps({"phase": "heal_failed", "fault_id": EVIL, "error": EVIL}) + "\n")
+        out.write('{"phase": "inte')
+    result, series = everything_evil()
+    text = write_report(run_dir, result, series, tmp_path / "report.html").read_text(encoding="utf-8")
+    index = write_index([(run_dir, result), (tmp_path / "none", {"error": EVIL})], tmp_path / "index.html")
+    for page in (text, index.read_text(encoding="utf-8")):
+        outside = re.sub(r"(?s)<(script|style)>.*?</\1>", "", page)
+        assert "<img" not in outside and "onerror=alert(1)" in outside
+        assert "\x00" not in page and "\x1b" not in page
+        own_nesting(page)
+    scripts = re.findall(r"(?s)<script>(.*?)</script>", text)
+    assert len(scripts) == 6, "a name ended a script early"
+    assert not any("<!--" in script for script in scripts)
+
+
+def test_a_run_without_a_send(tmp_path: Path) -> None:
+    run_dir = sample.write_run(tmp_path / "run")
+    (run_dir / "journal.jsonl").unlink()
+    result = sample.result(verdict="unknown", as_expected=False, failover=[], outages=[])
+    result["messages"] = dict.fromkeys(result["messages"], 0)
+    for promise in result["promises"]:
+        promise |= {"verdict": "unknown", "measured": None, "as_expected": False}
+    for empty in ({}, {"buckets": [], "roles": [], "faults": [], "phases": [], "bucket_ns": 1, "end_ns": 0}):
+        page = parsed(write_report(run_dir, result, empty, tmp_path / "report.html"))
+        assert text_of(page.xpath("//h1")[0]).startswith("Unknown, not as expected")
+        body = text_of(page)
+        assert "No failover happened in this run." in body
+        assert "No message was sent or delivered." in body
+        assert "No fault was injected." in body
+        assert not page.xpath("//*[@class='plot timed']")
+
+
+def test_a_run_whose_files_are_gone(tmp_path: Path) -> None:
+    error = "run.json, line 3: not JSON"
+    result = {"run_id": None, "run_dir": "runs/gone", "verdict": "unknown", "as_expected": False, "error": error}
+    page = parsed(write_report(tmp_path / "gone", result, {}, tmp_path / "report.html"))
+    assert "run.json, line 3: not JSON" in text_of(page.xpath("//h1")[0])
+    assert "run.json does not exist" in text_of(page.xpath("//ul[@class='notes']")[0])
+
+
+def test_an_expected_violation_is_said_to_be_one(tmp_path: Path) -> None:
+    run_dir = sample.write_run(tmp_path / "run")
+    result = sample.result(verdict="fail")
+    duplicates = next(promise for promise in result["promises"] if promise["name"] == "no_duplicates")
+    duplicates |= {"verdict": "fail", "count": 1, "expected": "violated", "as_expected": True}
+    page = parsed(write_report(run_dir, result, sample.series(), tmp_path / "report.html"))
+    assert text_of(page.xpath("//h1")[0]) == "Broken, as expected – no_duplicates does not hold"
+    assert "good" in page.xpath("//section[1]/@class")[0]
+    # The other way round: what should have been caught was not.
+    duplicates |= {"verdict": "pass", "count": 0, "as_expected": False}
+    result |= {"verdict": "pass", "as_expected": False}
+    page = parsed(write_report(run_dir, result, sample.series(), tmp_path / "report.html"))
+    assert text_of(page.xpath("//h1")[0]) == "Kept, not as expected – no_duplicates should have been broken"
+    assert "good" not in page.xpath("//section[1]/@class")[0]
+
+
+def test_a_disk_that_does_not_take_the_page(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(InfrastructureError, match=r"report\.html cannot be written"):
+        write_report(tmp_path, sample.result(), {}, blocked / "report.html")
+    with pytest.raises(InfrastructureError, match=r"index\.html cannot be written"):
+        write_index([], blocked / "index.html")
+
+
+def test_faults_of_one_step_share_a_mark() -> None:
+    bands = mark_faults(sample.series()["faults"], sample.END)
+    assert [band.mark for band in bands] == ["F1", "F2", "F2"]
+    merged = merged_bands(bands)
+    assert [band.mark for band in merged] == ["F1", "F2"]
+    assert merged[1].target == "link artemis1→artemis2, link artemis2→artemis1"
+    assert merged[1].end_ns == sample.PARTITION_HEALED + 2 * sample.MS
+    open_band = mark_faults([{"name": "kill", "start_ns": 5, "end_ns": None}], 99)[0]
+    assert (open_band.end_ns, open_band.healed) == (99, False)
+
+
+def test_marks_that_would_touch_take_other_rows() -> None:
+    assert mark_rows([0, 1, 2, 50], 100) == [0, 1, 2, 0]
+    assert set(mark_rows([float(at) for at in range(0, 100, 2)], 100)) == {0, 1, 2}
+
+
+def test_failover_parts_are_stacked_in_the_order_they_were_reached() -> None:
+    row = {"fault": "kill", "t_ns": 0, "client": "p", "detection_ms": None, "activation_ms": 30.0}
+    bars, left_out = failover_bars([row | {"first_send_ms": 50.0, "first_delivery_ms": 40.0}], ())
+    assert bars[0].milestones == (("activation", 30.0), ("first_delivery", 40.0), ("first_send", 50.0))
+    assert left_out == 0
+    never, _ = failover_bars([row | {"first_send_ms": None, "first_delivery_ms": None}], ())
+    assert never[0].first_send_ms is None
+
+
+def test_too_many_failovers_keep_each_faults_worst_client() -> None:
+    rows = [
+        {"fault": "kill", "t_ns": fault * 10**10, "client": f"p{client}", "first_send_ms": 100.0 * client}
+        for fault in range(10)
+        for client in range(4)
+    ]
+    bars, left_out = failover_bars(rows, ())
+    assert len(bars) == 10 <= MAX_BARS and left_out == 30
+    assert {bar.client for bar in bars} == {"p3"}
+    # A client that was never served again is the worst.
+    rows[0]["first_send_ms"] = None
+    assert failover_bars(rows, ())[0][0].client == "p0"
+
+
+def test_names_for_a_canvas() -> None:
+    assert plain("orders-broker-east-1", 15) == "orders-…-east-1"
+    assert "$$" not in plain("a$$b$$")
+    assert len(plain("x" * 99, 15)) == 15
+
+
+def test_one_bucket_is_a_picture() -> None:
+    series = from_json({"bucket_ns": 10**9, "buckets": [{"start_ns": 0, "sends": 1, "send_p50_ms": 2.0}]}, {})
+    assert set(draw(series, {"ok": 1}, None).divs) == {"throughput", "latency", "classes"}
+
+
+def test_repeats_bound_what_they_did_not_see() -> None:
+    kept = [sample.result(f"run-{index}") for index in range(20)]
+    bounds = {row.name: row for row in repeat_bounds(kept)}
+    assert bounds["all"].trials == 20 and bounds["all"].violations == 0
+    assert bounds["all"].upper == pytest.approx(0.1391, abs=5e-5)
+    bounds = {row.name: row for row in repeat_bounds([*kept, sample.broken()])}
+    assert (bounds["all"].trials, bounds["all"].violations) == (21, 1)
+    assert (bounds["no_phantoms"].trials, bounds["no_phantoms"].violations) == (21, 0)
+    assert (bounds["failback_within"].trials, bounds["failback_within"].unjudged) == (20, 1)
+
+
+def test_strip_of_failover_times() -> None:
+    assert strip([], 6000) is None
+    found = strip([4000.0, 4000.0, 5000.0], 6000)
+    assert found is not None
+    assert [dot["level"] for dot in found["dots"]] == [0, 1, 0]
+    assert all(0 <= item["x"] <= 100 for item in [*found["dots"], *found["ticks"]])
+    assert 90 < found["bound"] <= 100
