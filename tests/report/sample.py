@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import random
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from brokerdrill import ledger
 from brokerdrill.journal import Journal
+from brokerdrill.report import write_index, write_report
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -248,14 +248,11 @@ def series(seed: int = 1) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    # python -m tests.report.sample DIR: pages to look at.
     import sys
-
-    from brokerdrill.report import write_index, write_junit, write_report
 
     folder = Path(sys.argv[1])
     good, bad = write_run(folder / "good"), write_run(folder / "bad", run_id="bad", outcome="aborted")
-    write_report(good, result(), series(), folder / "good/report.html")
-    write_report(bad, broken(), series(2), folder / "bad/report.html")
-    write_junit(broken(), folder / "bad/junit.xml")
-    write_index([(good, result()), (bad, broken())], folder / "index.html")
-    print(json.dumps({"good": (folder / "good/report.html").stat().st_size}))
+    write_report(good, result(), series(), good)
+    write_report(bad, broken(), series(2), bad)
+    print(write_index([(good, result()), (bad, broken())], folder / "index.html"))
