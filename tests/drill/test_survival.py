@@ -152,3 +152,26 @@ def test_an_abort_condition_ends_the_run_and_heals(
     assert done.returncode == 3
     assert "abort: no send was acknowledged for" in done.stderr
     until_whole(on_hosts, 1)
+
+
+def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stands(
+    held: Callable[..., Any], on_hosts: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The active broker is down, so every producer is in the middle of a transaction when SIGKILL comes."""
+    runner, runs = held(300)
+
+    async def kill_workers(connections: Any) -> None:
+        await connections["load1"].sh("kill -9 $(pgrep -f '[b]rokerdrill.workload.worker')", check=True)
+
+    on_hosts(kill_workers)
+    output, _ = runner.communicate(timeout=120)
+    assert runner.returncode == 3, output
+    assert "ended without a word" in output
+    until_whole(on_hosts, 1)
+    verdict = analyse(runs, tmp_path)
+    judged = {item["name"]: item["verdict"] for item in verdict["promises"]}
+    assert verdict["messages"]["ok"] > 0
+    assert verdict["messages"]["unresolved"] > 0
+    assert verdict["messages"]["unexpected"] == verdict["messages"]["phantom"] == 0
+    assert judged["no_duplicates"] == "pass"
+    assert judged["no_loss"] == "unknown"

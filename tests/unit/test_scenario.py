@@ -1,9 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from brokerdrill.errors import UsageError
-from brokerdrill.scenario import load_scenario, parse, scenarios
+from brokerdrill.scenario import SCENARIOS, Scenario, load_scenario, parse, scenarios
 
 GOOD = """\
 title: A title
@@ -64,3 +65,8 @@ def test_a_broken_scenario_names_file_line_and_field(old: str, new: str, expecte
 def test_an_unknown_scenario_gets_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="did you mean 'artemis_quorum_kill_active'"):
         load_scenario("artemis_quorum_kill")
+
+
+def test_the_published_schema_is_the_one_that_is_checked() -> None:
+    """`brokerdrill schema > chaos/scenarios/scenario.schema.json` publishes it."""
+    assert json.loads((SCENARIOS / "scenario.schema.json").read_text()) == Scenario.model_json_schema()
