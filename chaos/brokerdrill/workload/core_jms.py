@@ -67,7 +67,6 @@ URL_PARAMS: Mapping[str, str] = {
     "connectionTTL": "15000",
     "blockOnDurableSend": "true",
     "blockOnNonDurableSend": "true",
-    "blockOnAcknowledge": "true",
 }
 
 META = "bd"
@@ -97,7 +96,9 @@ def url(config: WorkerConfig) -> str:
     own = {"sslEnabled": "true", "verifyHost": "true", "trustStoreType": "PEMCA", "trustStorePath": config.tls_ca or ""}
     end = "?" + _query(own) if config.tls_ca else ""
     places = ",".join(f"tcp://{_host(item.address)}:{item.port}{end}" for item in config.endpoints)
-    params = {**URL_PARAMS, "callTimeout": str(config.call_timeout_ms), **config.url_params}
+    # In a transaction the commit proves the acknowledgements; waiting for each as well can hang in a failover.
+    each = {"blockOnAcknowledge": "false" if config.transaction else "true"}
+    params = {**URL_PARAMS, **each, "callTimeout": str(config.call_timeout_ms), **config.url_params}
     return f"({places})?{_query(params)}"
 
 

@@ -190,6 +190,7 @@ class Producer(_Runner):
         self._payloads = Payloads(f"{config.seed}/{spec.name}", config.payload_bytes)
         self._sent = 0
         self._seqs = dict.fromkeys(spec.addresses, 0)
+        self._in_doubt = False
         self._give_up_s: float | None = None
 
     def run(self) -> None:
@@ -228,9 +229,11 @@ class Producer(_Runner):
         return batch
 
     def _over(self) -> bool:
-        """Told to stop, and for so long that an unproven batch is left unproven."""
+        """Told to stop and nothing in doubt, or for so long that an unproven batch is left unproven."""
         if not self._stop.is_set():
             return False
+        if not self._in_doubt:
+            return True
         if self._give_up_s is None:
             self._give_up_s = time.monotonic() + self._config.retry_after_stop_s
         return self._abandon.is_set() or time.monotonic() > self._give_up_s
@@ -238,7 +241,7 @@ class Producer(_Runner):
     def _deliver(self, address: str, batch: list[Message]) -> None:
         """Send the identical batch until it is proven. Raises Stopped."""
         attempt = 0
-        in_doubt = False
+        self._in_doubt = False
         while True:
             self._connect(self._addresses, ())
             outcome = self._attempt(address, batch, attempt)
@@ -247,15 +250,15 @@ class Producer(_Runner):
                 return
             if outcome.result == UNKNOWN:
                 self.counts.sent_unknown += len(batch)
-                in_doubt = True
+                self._in_doubt = True
             else:
                 self.counts.sent_fail += len(batch)
             if not outcome.usable:
                 self._disconnect()
-            if not in_doubt and self._stop.is_set():
+            if self._over():
                 raise Stopped
             # The first retry at once: it is what ends most failovers.
-            if attempt > 0 or self._over():
+            if attempt > 0:
                 self._pause()
             attempt += 1
 

@@ -1,0 +1,197 @@
+"""The loops, against a client whose failures are ordered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.ledger_writer import ClientLedger, Clock
+from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule
+from tests.workload.fake_client import FakeClient
+from tests.workload.worker_process import judge, merged
+
+
+def config(**changes: Any) -> WorkerConfig:
+    values: dict[str, Any] = {
+        "run_id": "r",
+        "worker": "w0",
+        "clock": "w0",
+        "client": "fake",
+        "endpoints": (Endpoint("10.0.0.1", 1, "a1", "h1"), Endpoint("10.0.0.2", 1, "a2", "h2")),
+        "credentials": Credentials("u", "p"),
+        "addresses": ("q",),
+        "transaction": 2,
+    }
+    return WorkerConfig(**{**values, **changes})
+
+
+class Bench:
+    """One producer or consumer over the fake, and its rows; `batches` successes stop it."""
+
+    def __init__(self, kind: type[Producer] | type[Consumer], settings: WorkerConfig, messages: int) -> None:
+        self._data: list[bytes] = []
+        self._stop = threading.Event()
+        name = "producer-0" if kind is Producer else "consumer-0"
+        ledger = ClientLedger(self._data.append, Clock(), run_id="r", clock_name="w0", client=name, protocol="core")
+        self.client = FakeClient(settings, name)
+        self.runner = kind(settings, ClientSpec(name, settings.addresses), self.client, ledger, self._stop)
+        self._messages = messages
+
+    def run(self) -> Bench:
+        thread = threading.Thread(target=self.runner.run, daemon=True)
+        thread.start()
+        ended = threading.Event()
+        counts = self.runner.counts
+        while counts.sent_ok + counts.received < self._messages and thread.is_alive():
+            ended.wait(0.005)
+        self._stop.set()
+        thread.join(10)
+        assert not thread.is_alive()
+        return self
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for data in self._data for line in data.splitlines()]
+
+    def ops(self, *kinds: str) -> list[dict[str, Any]]:
+        return [op for op in merged(self.rows) if op["op"] in kinds]
+
+
+@pytest.fixture(autouse=True)
+def _empty_queue() -> None:
+    FakeClient.start_process(config())
+
+
+def produced(commits: str, messages: int = 20, **changes: Any) -> Bench:
+    return Bench(Producer, config(url_params={"commits": commits, "moves": "1"}, **changes), messages).run()
+
+
+def first_batch(bench: Bench) -> list[tuple[int, str, str | None]]:
+    """(attempt, its commit's outcome, its sends' error) of each attempt of the first batch."""
+    commits = {op["txn"]: op["outcome"] for op in bench.ops("commit")}
+    sends = [op for op in bench.ops("send") if op["message_id"] == "producer-0-0"]
+    return [(op["attempt"], commits[op["txn"]], op.get("error")) for op in sends]
+
+
+def test_plain() -> None:
+    bench = produced("ok")
+    assert [op["producer_seq"] for op in bench.ops("send")] == list(range(len(FakeClient.queue)))
+    said = judge(bench.rows)
+    assert said.acknowledged == said.attempted == {message.message_id for message, _ in FakeClient.queue}
+    assert bench.runner.counts.sent_ok == len(FakeClient.queue) and bench.runner.counts.sent_unknown == 0
+
+
+@pytest.mark.parametrize("detection", [True, False])
+def test_a_lost_reply(detection: bool) -> None:
+    bench = produced("lost", duplicate_detection=detection)
+    assert first_batch(bench) == [(0, "unknown", None), (1, "ok", "duplicate" if detection else None)]
+    copies = sum(message.message_id == "producer-0-0" for message, _ in FakeClient.queue)
+    assert copies == (1 if detection else 2)
+    assert bench.runner.counts.sent_unknown == 2
+
+
+def test_a_proven_rollback_is_retried_at_once_with_the_same_ids() -> None:
+    bench = produced("refused,gone")
+    assert first_batch(bench) == [(0, "fail", None), (1, "unknown", None), (2, "ok", None)]
+    bodies = {op["payload_sha"] for op in bench.ops("send") if op["message_id"] == "producer-0-0"}
+    assert len(bodies) == 1, "the identical batch"
+    assert (bench.runner.counts.sent_fail, bench.runner.counts.sent_unknown) == (2, 2)
+
+
+def test_no_rollback_row_follows_a_commit_in_doubt() -> None:
+    """A rollback that is ok would turn the attempt into `fail`, and its delivery into a phantom."""
+    bench = produced("lost,lost,gone")
+    assert bench.ops("rollback") == []
+
+
+def test_a_transparent_failover_counts_as_a_session_with_its_instance() -> None:
+    bench = produced("ok,gone")
+    connects = bench.ops("connect")
+    assert [(op["session"], op["instance"]) for op in connects] == [(0, "a1"), (1, "a2")]
+    assert connects[1]["start_ns"] <= connects[1]["end_ns"]
+    by_session = {(op["session"], op["instance"]) for op in bench.ops("commit") if op["outcome"] == "ok"}
+    assert by_session == {(0, "a1"), (1, "a2")}
+
+
+def test_an_unusable_connection_is_opened_anew() -> None:
+    bench = Bench(Producer, config(url_params={"commits": "gone", "moves": "0"}), 20).run()
+    assert [(op["op"], op["session"]) for op in bench.ops("connect", "close")] == [
+        ("connect", 0),
+        ("close", 0),
+        ("connect", 1),
+        ("close", 1),
+    ]
+
+
+def test_connecting_is_tried_until_it_works() -> None:
+    bench = Bench(Producer, config(url_params={"refuse_opens": "2"}), 4).run()
+    assert [(op["session"], op["outcome"]) for op in bench.ops("connect")] == [(0, "fail"), (0, "fail"), (0, "ok")]
+
+
+def test_a_stopped_producer_proves_what_is_in_doubt() -> None:
+    bench = produced(",".join(["gone"] * 3), messages=0)
+    said = judge(bench.rows)
+    assert said.attempted == said.acknowledged
+
+
+def test_a_stopped_producer_gives_up_in_the_end() -> None:
+    bench = produced(",".join(["gone"] * 1000), messages=0, retry_after_stop_s=0.3)
+    assert judge(bench.rows).acknowledged == set()
+
+
+def test_a_stopped_producer_does_not_go_on_with_a_refused_batch() -> None:
+    bench = produced(",".join(["refused"] * 1000), messages=0)
+    assert {op["outcome"] for op in bench.ops("commit")} <= {"fail"}
+
+
+def test_single_sends() -> None:
+    bench = produced("ok,lost", transaction=0)
+    assert bench.ops("commit", "rollback") == [] and not any("txn" in op for op in bench.ops("send"))
+    second = [op for op in bench.ops("send") if op["message_id"] == "producer-0-1"]
+    assert [(op["attempt"], op["outcome"], op.get("error")) for op in second] == [
+        (0, "unknown", "TRANSACTION_OUTCOME_UNKNOWN: who knows"),
+        (1, "ok", "duplicate"),
+    ]
+
+
+def test_addresses_in_turn_each_with_its_own_order() -> None:
+    bench = produced("ok", messages=12, addresses=("q", "r"))
+    for address in ("q", "r"):
+        own = [op["producer_seq"] for op in bench.ops("send") if op["address"] == address]
+        assert own == list(range(len(own))) and own
+    ids = [op["message_id"] for op in bench.ops("send")]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_consumer_takes_all_and_its_idle_receive_ends() -> None:
+    sent = produced("ok", messages=5 * 2).runner.counts.sent_ok
+    bench = Bench(Consumer, config(transaction=3), sent).run()
+    said = judge(bench.rows)
+    assert len(said.processed) == sent and bench.runner.counts.received == sent
+    assert all("end_ns" in op for op in merged(bench.rows)), "nothing is left open"
+    assert {op["error"] for op in bench.ops("receive") if op["outcome"] == "fail"} <= {"no message"}
+
+
+def test_schedule_does_not_depend_on_replies() -> None:
+    schedule = Schedule(rate=100.0, share=4, batch=10, phase=0.25)
+    assert [schedule.due_s(n) for n in range(3)] == pytest.approx([0.1, 0.5, 0.9])
+
+
+@pytest.mark.parametrize("size", [0, 3, 12, 5000])
+def test_payloads(size: int) -> None:
+    payloads = Payloads("seed", [size])
+    body, digest = payloads.make("producer-0-1")
+    assert len(body) == size and digest == hashlib.sha256(body).hexdigest()[:16]
+    if size > 12:
+        assert body != payloads.make("producer-0-2")[0]
+    assert Payloads("seed", [size]).make("producer-0-1") == (body, digest), "the seed decides"
+
+
+def test_sizes_are_all_drawn() -> None:
+    payloads = Payloads("seed", [10, 20, 30])
+    assert {len(payloads.make(f"m-{n}")[0]) for n in range(100)} == {10, 20, 30}

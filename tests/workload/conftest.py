@@ -1,0 +1,113 @@
+"""A real broker for each test module's session, and the JVM of the clients that live in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jpype
+import pytest
+
+from brokerdrill import java
+from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.core_jms import CoreJms
+from tests.workload.standalone_broker import USER, Broker, unpack
+from tests.workload.worker_process import WorkerProcess
+
+QUEUES = ["drill.q0", "drill.q1"]
+_numbers = iter(range(1_000_000))
+
+
+@pytest.fixture(scope="session")
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of an unpacked Artemis."""
+    return unpack(tmp_path_factory.mktemp("artemis"))
+
+
+@pytest.fixture(scope="session")
+def one_broker(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker of all tests, not started."""
+    made = Broker(distribution, tmp_path_factory.mktemp("broker") / "a1", QUEUES)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+@pytest.fixture
+def broker(one_broker: Broker) -> Iterator[Broker]:
+    """A running broker with empty queues, which the test may kill or stop."""
+    if not one_broker.running():
+        one_broker.start()
+    config = config_for(one_broker)
+    start_jvm(config)
+    left = CoreJms(config, "purge")
+    left.open([], QUEUES, transacted=True)
+    while left.receive(0.1 * len(QUEUES)):
+        pass
+    assert left.commit(resent=False).result == "ok"
+    left.close()
+    yield one_broker
+    if one_broker.stopped():
+        one_broker.kill()
+
+
+def config_for(broker: Broker, **changes: Any) -> WorkerConfig:
+    """The configuration of a worker of that broker, with a run of its own."""
+    values: dict[str, Any] = {
+        "run_id": f"test-{os.getpid()}-{next(_numbers)}",
+        "worker": "w0",
+        "clock": "w0",
+        "client": "core",
+        "endpoints": (Endpoint("127.0.0.1", broker.port, "a1", "h1"),),
+        "credentials": Credentials(USER, broker.password),
+        "addresses": ("drill.q0",),
+        "jars": str(broker.home / "lib"),
+    }
+    return WorkerConfig(**{**values, **changes})
+
+
+def start_jvm(config: WorkerConfig) -> None:
+    """Start this process's one JVM, if it is not there yet."""
+    if not jpype.isJVMStarted():
+        os.environ["JAVA_HOME"] = str(java.home())
+        CoreJms.start_process(config)
+
+
+def specs(kind: str, count: int, address: str = "drill.q0") -> tuple[ClientSpec, ...]:
+    return tuple(ClientSpec(f"{kind}-{i}", (address,)) for i in range(count))
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[..., WorkerProcess]]:
+    """Start worker processes; none outlives the test."""
+    started: list[WorkerProcess] = []
+
+    def start(config: WorkerConfig, **popen: Any) -> WorkerProcess:
+        started.append(WorkerProcess(config.to_json(), env={"JAVA_HOME": str(java.home())}, **popen))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Callable[..., CoreJms]]:
+    """Open clients in this process; all are closed in the end."""
+    made: list[CoreJms] = []
+
+    def open_client(
+        config: WorkerConfig, sends_to: list[str] | None = None, receives_from: list[str] | None = None, **how: Any
+    ) -> CoreJms:
+        start_jvm(config)
+        one = CoreJms(config, "test")
+        made.append(one)
+        one.open(sends_to or [], receives_from or [], transacted=how.get("transacted", True))
+        return one
+
+    yield open_client
+    for one in made:
+        one.close()

@@ -1,0 +1,195 @@
+"""A real Artemis on loopback, from the same archive that the roles deploy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from brokerdrill import java, paths
+
+VERSION = "2.56.0"
+ARCHIVE = f"apache-artemis-{VERSION}-bin.tar.gz"
+COORDINATE = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
+USER = "drill"
+JAVA_ARGS = "-Xms64m -Xmx256m -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
+START_DEADLINE_S = 90
+
+
+def archive() -> Path:
+    """The distribution in the controller's cache; Maven fetches it where it is not there yet."""
+    for folder in ("archives", "downloads"):
+        path = paths.cache() / folder / ARCHIVE
+        if path.is_file():
+            return path
+    folder_path = paths.cache() / "downloads"
+    subprocess.run(
+        ["mvn", "-q", "dependency:copy", f"-Dartifact={COORDINATE}", f"-DoutputDirectory={folder_path}"], check=True
+    )
+    return folder_path / ARCHIVE
+
+
+def unpack(into: Path) -> Path:
+    """Unpack the distribution and return its home."""
+    into.mkdir(parents=True, exist_ok=True)
+    shutil.unpack_archive(archive(), into, filter="data")
+    return into / f"apache-artemis-{VERSION}"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Broker:
+    """One broker instance in `directory`, made at once, started by `start`.
+
+    `acceptor_options` are as in an acceptor's URL. With `anonymous`, clients need no account: for the broker's own
+    tools, which take a password only where every user of the machine can read it.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        directory: Path,
+        queues: Sequence[str],
+        acceptor_options: str = "",
+        *,
+        anonymous: bool = False,
+    ) -> None:
+        self.home = home
+        self.directory = directory
+        self.port = free_port()
+        self.password = secrets.token_urlsafe(12)
+        self.log = directory.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = {**os.environ, "JAVA_HOME": str(java.home()), "JAVA_ARGS": JAVA_ARGS}
+        options = ["--no-autotune", "--nio", "--silent", "--no-web", "--host", "127.0.0.1"]
+        protocols = [f"--no-{name}-acceptor" for name in ("amqp", "hornetq", "mqtt", "stomp")]
+        place = ["--default-port", str(self.port), "--queues", ",".join(queues)]
+        account = ["--user", USER, "--password", "replaced", "--allow-anonymous" if anonymous else "--require-login"]
+        subprocess.run(
+            [home / "bin" / "artemis", "create", directory, *options, *protocols, *place, *account],
+            check=True,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+        )
+        (directory / "etc" / "artemis-users.properties").write_text(f"{USER} = {self.password}\n")
+        if acceptor_options:
+            file = directory / "etc" / "broker.xml"
+            text = file.read_text()
+            uri = f"tcp://127.0.0.1:{self.port}?"
+            assert uri in text
+            file.write_text(text.replace(uri, f"{uri}{acceptor_options};"))
+
+    @property
+    def url(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until active (AMQ221007 in its log)."""
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [self.directory / "bin" / "artemis", "run"],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+        end = time.monotonic() + START_DEADLINE_S
+        while b"AMQ221007" not in self.log.read_bytes():
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < end, self.log.read_text()
+            time.sleep(0.05)
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stopped(self) -> bool:
+        """Whether a test has left it stopped by SIGSTOP."""
+        return self.running() and "\nState:\tT" in Path(f"/proc/{self.pid}/status").read_text()
+
+    def kill(self) -> None:
+        """SIGKILL, also while stopped, and wait."""
+        if self._process:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+    def artemis(self, *arguments: str) -> str:
+        """Run a command of the broker's own tool that dials an `anonymous` broker; return its output."""
+        done = subprocess.run(
+            [self.directory / "bin" / "artemis", *arguments, "--url", self.url],
+            env={**self._environment, "JAVA_ARGS": "-Xmx256m -XX:+UseSerialGC -Dlog4j2.disableJmx=true"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+
+class Relay:
+    """A TCP relay to a port on loopback that can hold back what the broker says, and cut its connections."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open = threading.Event()
+        self._open.set()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._target))
+                except OSError:
+                    near.close()
+                    continue
+                self._pairs.append((near, far))
+                for source, sink, held in ((near, far, False), (far, near, True)):
+                    threading.Thread(target=self._pump, args=(source, sink, held), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, held: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if held:
+                    self._open.wait()
+                sink.sendall(data)
+        for one in (source, sink):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def hold(self) -> None:
+        """Let no reply through from now on."""
+        self._open.clear()
+
+    def cut(self) -> None:
+        """Close all connections, the replies held back included, and let new ones work."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for one in pair:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+        self._open.set()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()

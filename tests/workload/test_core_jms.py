@@ -1,0 +1,408 @@
+"""The CORE client and the worker against a real broker: what every outcome in the ledger rests on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brokerdrill.workload.client import ClientError, Message, Outcome
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.core_jms import CoreJms
+from brokerdrill.workload.load import sha
+from tests.workload.conftest import QUEUES, config_for, specs
+from tests.workload.standalone_broker import Broker, Relay
+from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
+
+Q = QUEUES[0]
+OpenClient = Callable[..., CoreJms]
+StartWorker = Callable[..., WorkerProcess]
+
+
+def batch(first: int, size: int = 3) -> list[Message]:
+    return [
+        Message(f"p-{n}", n, None, body, sha(body)) for n in range(first, first + size) for body in [b"body %d" % n * 9]
+    ]
+
+
+def send(client: CoreJms, messages: list[Message], attempt: int = 0) -> None:
+    assert [client.send(Q, message, attempt) for message in messages] == [Outcome("ok")] * len(messages)
+
+
+def drain(client: CoreJms) -> list[str]:
+    """Receive and commit until nothing comes; return the message ids."""
+    found = []
+    while delivery := client.receive(1.0):
+        found.append(delivery.message_id)
+    assert client.commit(resent=False) == Outcome("ok")
+    return found
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_is_received(broker: Broker, client: OpenClient) -> None:
+    config = config_for(broker)
+    one = client(config, [Q], [Q])
+    big = os.urandom(300_000)
+    sent = [Message("p-0", 0, "group", b"", sha(b"")), Message("p-1", 1, "group", big, sha(big))]
+    send(one, sent, attempt=2)
+    assert one.commit(resent=False) == Outcome("ok")
+    for message in sent:
+        got = one.receive(5.0)
+        assert got is not None
+        assert got[:7] == (Q, message.message_id, 2, message.seq, "group", False, message.sha)
+    assert one.commit(resent=False) == Outcome("ok")
+    assert one.served_by() == config.endpoints[0]
+
+
+def test_rolled_back_is_gone_and_may_be_sent_again(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [Q])
+    send(one, batch(0))
+    assert one.rollback() == Outcome("ok")
+    assert one.receive(0.5) is None
+    send(one, batch(0), attempt=1)
+    assert one.commit(resent=True) == Outcome("ok"), "a rolled back batch leaves no ids behind"
+    assert drain(one) == ["p-0", "p-1", "p-2"]
+
+
+def test_an_uncommitted_delivery_comes_again_flagged(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [Q])
+    send(one, batch(0, 1))
+    one.commit(resent=False)
+    first = one.receive(5.0)
+    assert one.rollback() == Outcome("ok")
+    second = one.receive(5.0)
+    assert first and second and (first.redelivered, second.redelivered) == (False, True)
+
+
+def test_identical_retry_is_refused_as_duplicate(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [Q])
+    send(one, batch(0))
+    one.commit(resent=False)
+    send(one, batch(0), attempt=1)
+    assert one.commit(resent=True) == Outcome("ok", "duplicate")
+    send(one, batch(0))
+    refused = one.commit(resent=False)
+    assert refused.result == "fail" and str(refused.error).startswith("DUPLICATE_ID_REJECTED")
+    send(one, batch(3))
+    assert one.commit(resent=False) == Outcome("ok"), "the session can be used on"
+    assert drain(one) == [f"p-{n}" for n in range(6)]
+
+
+def test_without_detection_the_retry_is_a_second_message(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker, duplicate_detection=False), [Q], [Q])
+    for attempt in (0, 1):
+        send(one, batch(0, 1), attempt)
+        assert one.commit(resent=attempt > 0) == Outcome("ok")
+    assert drain(one) == ["p-0", "p-0"]
+
+
+def test_ids_of_another_run_are_others(broker: Broker, client: OpenClient) -> None:
+    for config in (config_for(broker), config_for(broker)):
+        one = client(config, [Q])
+        send(one, batch(0, 1))
+        assert one.commit(resent=False) == Outcome("ok")
+    other = client(config_for(broker), [], [Q])
+    assert all(name.startswith("foreign-") for name in drain(other))
+
+
+def test_single_sends_and_acknowledgements(broker: Broker, client: OpenClient) -> None:
+    config = config_for(broker, transaction=0)
+    one = client(config, [Q], [Q], transacted=False)
+    send(one, batch(0, 2))
+    got = one.receive(5.0)
+    assert got and one.ack(got) == Outcome("ok")
+    one.close()
+    again = client(config, [], [Q], transacted=False)
+    left = again.receive(5.0)
+    assert left and left.message_id == "p-1"
+
+
+def test_browse_takes_nothing(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [])
+    send(one, batch(0))
+    one.commit(resent=False)
+    for _ in range(2):
+        assert [item.message_id for item in one.browse(Q)] == ["p-0", "p-1", "p-2"]
+
+
+def test_nobody_there_and_wrong_password(broker: Broker, client: OpenClient) -> None:
+    config = config_for(broker)
+    with pytest.raises(ClientError, match="SECURITY_EXCEPTION"):
+        client(replace(config, credentials=replace(config.credentials, password="wrong")), [Q])
+    broker.kill()
+    with pytest.raises(ClientError, match="NOT_CONNECTED"):
+        client(config, [Q])
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float = 30) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.02)
+
+
+def in_thread(call: Callable[[], Outcome]) -> Callable[[], Outcome]:
+    """Make the call in a thread; the function returned waits for its outcome."""
+    results: list[Outcome] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread.start()
+
+    def wait() -> Outcome:
+        thread.join(60)
+        assert results, "the call did not return"
+        return results[0]
+
+    return wait
+
+
+def test_killed_in_a_transaction_is_proven_rolled_back(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [Q])
+    before = one.connection_id()
+    send(one, batch(0))
+    broker.kill()
+    killed_ns = time.monotonic_ns()
+    broker.start()
+    # A commit while the library is still failing over would be in doubt, though it was never sent.
+    wait_until(lambda: one.connection_id() != before)
+    assert list(one.browse(Q)) == []
+    outcome = one.commit(resent=False)
+    assert (outcome.result, outcome.usable) == ("fail", True), outcome
+    assert str(outcome.error).startswith("TRANSACTION_ROLLED_BACK")
+    times = one.reconnect()
+    assert times and killed_ns - 10**9 < times.lost_ns < times.back_ns
+    send(one, batch(0), attempt=1)
+    assert one.commit(resent=True) == Outcome("ok")
+    assert drain(one) == ["p-0", "p-1", "p-2"]
+
+
+def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [Q])
+    send(one, batch(0))
+    os.kill(broker.pid, signal.SIGSTOP)
+    result = in_thread(lambda: one.commit(resent=False))
+    time.sleep(0.3)  # the commit must be in the call when the broker dies; nothing tells that it is
+    broker.kill()
+    broker.start()
+    outcome = result()
+    assert (outcome.result, outcome.usable) == ("unknown", True)
+    assert str(outcome.error).startswith("TRANSACTION_OUTCOME_UNKNOWN")
+    send(one, batch(0), attempt=1)
+    assert one.commit(resent=True) == Outcome("ok"), "it had not happened: the retry is taken"
+    assert drain(one) == ["p-0", "p-1", "p-2"]
+
+
+@pytest.mark.parametrize("detection", [True, False])
+def test_lost_reply_is_unknown_and_the_retry_tells(broker: Broker, client: OpenClient, detection: bool) -> None:
+    relay = Relay(broker.port)
+    try:
+        there = (Endpoint("127.0.0.1", relay.port, "a1", "h1"),)
+        config = config_for(broker, duplicate_detection=detection)
+        one = client(replace(config, endpoints=there), [Q])
+        other = client(config, [], [Q])
+        send(one, batch(0))
+        relay.hold()
+        result = in_thread(lambda: one.commit(resent=False))
+        assert drain(other) == ["p-0", "p-1", "p-2"], "the broker has committed"
+        relay.cut()
+        outcome = result()
+        assert (outcome.result, outcome.usable) == ("unknown", True)
+        send(one, batch(0), attempt=1)
+        assert one.commit(resent=True) == Outcome("ok", "duplicate" if detection else None)
+        assert drain(other) == ([] if detection else ["p-0", "p-1", "p-2"])
+        one.close()
+    finally:
+        relay.close()
+
+
+def test_silent_broker_is_unknown_after_the_call_timeout(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker, call_timeout_ms=500), [Q])
+    send(one, batch(0, 1))
+    os.kill(broker.pid, signal.SIGSTOP)
+    outcome = in_thread(lambda: one.commit(resent=False))()
+    assert outcome.result == "unknown"
+    assert "TIMEDOUT" in str(outcome.error) or "OUTCOME_UNKNOWN" in str(outcome.error)
+
+
+def test_blocked_single_send_is_unknown(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker, transaction=0), [Q], transacted=False)
+    send(one, batch(0, 1))  # a producer's first send waits for credit, and goes out after the failover
+    os.kill(broker.pid, signal.SIGSTOP)
+    result = in_thread(lambda: one.send(Q, batch(1, 1)[0], 0))
+    time.sleep(0.3)  # as above
+    broker.kill()
+    broker.start()
+    outcome = result()
+    assert outcome.result == "unknown", outcome
+
+
+# --- the worker -----------------------------------------------------------------------------------------------------
+
+
+def worker_config(broker: Broker, spool: Path, **changes: object) -> WorkerConfig:
+    values = {"producers": specs("producer", 2), "consumers": specs("consumer", 2), "spool": str(spool)}
+    return config_for(broker, **{**values, **changes})
+
+
+def test_worker_writes_a_whole_ledger(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:
+    spool = tmp_path / "w0.jsonl"
+    one = worker(worker_config(broker, spool, rate=200.0, keys=2, payload_bytes=(10, 3000)))
+    one.begin()
+    one.until_status(lambda status: status["sent_ok"] >= 200)
+    one.tell("stop_producers")
+    one.until("producers_stopped")
+    sent = one.status["sent_ok"]
+    one.until_status(lambda status: status["received"] >= sent)
+    status = one.finish(browse=["DLQ"])
+    assert (status["sent_ok"], status["received"], status["producers_running"]) == (sent, sent, 0)
+
+    rows = rows_of(spool)
+    seen: set[tuple[str, int]] = set()
+    for row in rows:
+        op = (row["client"], row["op_id"])
+        assert ("end_ns" in row) == (op in seen), f"an intent first, then its end: {row}"
+        seen.add(op)
+    ops = merged(rows)
+    assert all(0 <= op["start_ns"] <= op["end_ns"] for op in ops)
+    sends = [op for op in ops if op["op"] == "send"]
+    assert {(op["broker"], op["instance"], op["durable"], op["protocol"]) for op in sends} == {
+        ("h1", "a1", True, "core")
+    }
+    for producer in ("producer-0", "producer-1"):
+        own = sorted((op for op in sends if op["client"] == producer), key=lambda op: op["op_id"])
+        assert [op["producer_seq"] for op in own] == list(range(len(own)))
+        assert len({op["message_id"] for op in own}) == len(own)
+    shas = {op["message_id"]: op["payload_sha"] for op in sends}
+    received = [op for op in ops if op["op"] == "receive" and op["outcome"] == "ok"]
+    assert {op["message_id"]: op["payload_sha"] for op in received} == shas
+    assert len({op["delivery"] for op in received}) == len(received)
+    assert {op["outcome"] for op in ops if op["op"] in ("connect", "close", "browse", "commit")} == {"ok"}
+    said = judge(rows)
+    assert len(said.acknowledged) == sent == len(said.processed)
+    assert not said.lost | said.duplicated | said.phantoms
+
+
+def test_worker_without_transactions(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:
+    spool = tmp_path / "w0.jsonl"
+    one = worker(worker_config(broker, spool, transaction=0, rate=100.0))
+    one.begin()
+    one.until_status(lambda status: status["sent_ok"] >= 50)
+    one.tell("stop_producers")
+    one.until("producers_stopped")
+    sent = one.status["sent_ok"]
+    one.until_status(lambda status: status["received"] >= sent)
+    one.finish()
+    ops = merged(rows_of(spool))
+    acks = {op["delivery"] for op in ops if op["op"] == "ack" and op["outcome"] == "ok"}
+    received = {op["delivery"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok"}
+    assert len(acks) == sent and acks == received
+    assert not any("txn" in op for op in ops)
+
+
+def test_broker_killed_under_load(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:
+    spool = tmp_path / "w0.jsonl"
+    one = worker(worker_config(broker, spool, rate=400.0))
+    one.begin()
+    one.until_status(lambda status: status["received"] >= 200)
+    broker.kill()
+    broker.start()
+    behind = one.status["sent_ok"]
+    one.until_status(lambda status: status["sent_ok"] >= behind + 400)
+    one.tell("stop_producers")
+    one.until("producers_stopped")
+    # Not counted as received: what was taken by a commit whose reply the kill has swallowed.
+    one.until_status(lambda status: not judge(rows_of(spool)).lost)
+    one.finish()
+    rows = rows_of(spool)
+    ops = merged(rows)
+    for client in ("producer-0", "producer-1", "consumer-0", "consumer-1"):
+        connects = [op for op in ops if op["client"] == client and op["op"] == "connect" and op["outcome"] == "ok"]
+        assert [op["session"] for op in sorted(connects, key=lambda op: op["op_id"])] == [0, 1]
+    said = judge(rows)
+    assert said.attempted == said.acknowledged == said.delivered
+    assert not said.lost | said.duplicated | said.phantoms
+
+
+def test_worker_killed_in_a_transaction(
+    broker: Broker, tmp_path: Path, worker: StartWorker, client: OpenClient
+) -> None:
+    """With its last rows cut off anywhere, what others then receive is what its ledger says was attempted."""
+    config = worker_config(broker, tmp_path / "w0.jsonl", consumers=())
+    one = worker(config)
+    one.begin()
+    one.until_status(lambda status: status["sent_ok"] >= 300)
+    one.kill()
+    second = worker(
+        replace(
+            config,
+            worker="w1",
+            clock="w1",
+            producers=(),
+            consumers=specs("consumer", 2),
+            spool=str(tmp_path / "w1.jsonl"),
+        )
+    )
+    second.begin()
+    spools = (tmp_path / "w0.jsonl", tmp_path / "w1.jsonl")
+    looking = client(config_for(broker), [Q])
+    second.until_status(lambda status: not judge(rows_of(*spools)).lost and not list(looking.browse(Q)))
+    second.finish()
+    said = judge(rows_of(*spools))
+    assert said.acknowledged <= said.processed <= said.attempted
+    assert not said.lost | said.duplicated | said.phantoms
+
+
+def test_tls(distribution: Path, tmp_path: Path, worker: StartWorker) -> None:
+    """A private CA; the broker's name is checked, and a foreign CA is refused."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, cwd=tmp_path, capture_output=True)
+
+    def authority(name: str) -> None:
+        subject = ["-subj", f"/CN={name}", "-days", "2", "-nodes", "-x509", "-newkey", "ec"]
+        openssl("req", *subject, "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+
+    authority("ca")
+    authority("foreign")
+    openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "b.key")
+    openssl("req", "-new", "-subj", "/CN=broker", "-key", "b.key", "-out", "b.csr")
+    (tmp_path / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext"]
+    openssl("x509", "-req", "-in", "b.csr", *signed, "-out", "b.pem")
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text((tmp_path / "b.key").read_text() + (tmp_path / "b.pem").read_text())
+    options = f"sslEnabled=true;keyStoreType=PEM;keyStorePath={bundle}"
+    broker = Broker(distribution, tmp_path / "tls-broker", QUEUES, options)
+    try:
+        broker.start()
+        one = worker(worker_config(broker, tmp_path / "ok.jsonl", tls_ca=str(tmp_path / "ca.pem")))
+        one.begin()
+        one.until_status(lambda status: status["received"] >= 20)
+        one.tell("stop_producers")
+        one.until("producers_stopped")
+        one.finish()
+        two = worker(worker_config(broker, tmp_path / "no.jsonl", tls_ca=str(tmp_path / "foreign.pem")))
+        two.begin()
+        two.until_status(lambda status: b'"outcome":"fail"' in (tmp_path / "no.jsonl").read_bytes())
+        two.finish()
+        connects = [op for op in merged(rows_of(tmp_path / "no.jsonl")) if op["op"] == "connect"]
+        assert {op["outcome"] for op in connects} == {"fail"}
+    finally:
+        broker.kill()
+
+
+def test_missing_jars(tmp_path: Path, broker: Broker, worker: StartWorker) -> None:
+    one = worker(worker_config(broker, tmp_path / "w0.jsonl", jars=str(tmp_path)))
+    assert "lacks the client's jars" in one.until("fatal")["error"]
+    assert one.process.wait(10) == 3
