@@ -333,7 +333,6 @@ class _Session:
     async def _follow(self, load: LoadControl, executor: Executor, events: EventWriter, watch: RoleWatch) -> None:
         deadline = asyncio.get_running_loop().time() + self._scenario.abort.duration
         guard = asyncio.create_task(self._watch_abort(load, watch))
-        events.write("phase", at_ns=now_ns(), name="load", value="begin")
         await load.tell_all(cmd="start")
         try:
             async with asyncio.timeout_at(deadline):
@@ -380,6 +379,8 @@ class _Session:
             "no steady state",
             watch,
         )
+        # The load counts from here on: until now clients were starting, which says nothing about the broker.
+        events.write("phase", at_ns=now_ns(), name="load", value="begin")
         self._progress.step(f"steady state: {load.totals().sent_ok} messages acknowledged")
         for step in self._scenario.method:
             await asyncio.sleep(step.pauses.before)
