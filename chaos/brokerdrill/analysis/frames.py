@@ -1,0 +1,86 @@
+"""All that the promises look at, derived once from the operations and events of one run or many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from brokerdrill.analysis import units as u
+from brokerdrill.analysis.spark import cut
+from brokerdrill.analysis.tables import Tables
+
+
+@dataclass(frozen=True)
+class Frames:
+    """DataFrames keyed by run_id; the functions of `units` say what each holds.
+
+    `sends` are the send operations and `receives` the receives that are ok (none on a dead-letter address), each with who
+    served it.
+    """
+
+    ops: DataFrame
+    tables: Tables
+    messages: DataFrame
+    units: DataFrame
+    sends: DataFrame
+    receives: DataFrame
+
+    @property
+    def acked(self) -> DataFrame:
+        """The sends whose attempt was acknowledged."""
+        return self.sends.where(F.col("attempt_state") == "ok")
+
+    def spec(self, name: str) -> DataFrame:
+        """Return the specs (run_id, spec, bound, scope, side, check_period, cache_timeout) of the promise `name`."""
+        return F.broadcast(self.tables.specs.where(F.col("name") == name).drop("name"))
+
+
+def frames(ops: DataFrame, tables: Tables) -> Frames:
+    """Derive the `Frames` from merged good operations (`units.good_ops`); each is computed once."""
+    found = cut(u.messages(ops, tables))
+    received = ops.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    return Frames(
+        ops=ops,
+        tables=tables,
+        messages=found,
+        units=cut(u.units(found, u.topics(ops, tables), tables)),
+        sends=cut(u.served(ops.where(F.col("op") == "send"), tables)),
+        receives=u.served(received.join(u.dead_letter_addresses(tables), ["run_id", "address"], "left_anti"), tables),
+    )
+
+
+def marks(
+    rows: DataFrame,
+    *,
+    breaks: Column | None = None,
+    excused: Column | None = None,
+    evidence: Column | None = None,
+    doubt: Column | None = None,
+    measured: Column | None = None,
+    weight: Column | None = None,
+    witness: Column | None = None,
+) -> DataFrame:
+    """Return `rows` (with run_id and spec) as marks, the form in which every promise hands in what it found.
+
+    A mark `breaks` its promise, or is a break that is `excused`; is `evidence` that there was something to check; casts
+    `doubt`, so that the promise cannot pass; has `measured` (double, milliseconds); `weight` (double) ranks its `witness`
+    (a struct) among the worst.
+    """
+    no = F.lit(False)
+    chosen = {
+        "breaks": no if breaks is None else F.coalesce(breaks, no),
+        "excused": no if excused is None else F.coalesce(excused, no),
+        "evidence": no if evidence is None else F.coalesce(evidence, no),
+        "doubt": no if doubt is None else F.coalesce(doubt, no),
+        "measured": F.lit(None).cast("double") if measured is None else measured.cast("double"),
+        "weight": F.lit(0.0) if weight is None else weight.cast("double"),
+        "witness": F.lit(None).cast("string") if witness is None else F.to_json(witness),
+    }
+    return rows.select("run_id", "spec", *(column.alias(name) for name, column in chosen.items()))
+
+
+def milliseconds(nanoseconds: Column) -> Column:
+    """Return a time of nanoseconds (long) in milliseconds (double)."""
+    return nanoseconds.cast("double") / F.lit(1e6)

@@ -1,0 +1,223 @@
+"""Judge many runs in one Spark job: operations and events in, one JSON object of the verdict a run out."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import functions as F
+
+from brokerdrill.analysis import verdict
+from brokerdrill.analysis.frames import Frames, frames
+from brokerdrill.analysis.promises import CHECKS, available, failover_within
+from brokerdrill.analysis.spark import cut
+from brokerdrill.analysis.events import place_events, timelines
+from brokerdrill.analysis.tables import clocks, tables
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
+from brokerdrill.ledger import CLASSES_SHOWN, PromiseSpec, RunInfo
+
+# More than a report can show; the rest is counted, not listed.
+MOST_ROWS = 1000
+
+Specs = Mapping[str, Sequence[PromiseSpec]]
+
+
+def judge(
+    spark: SparkSession,
+    ops: DataFrame,
+    events: DataFrame,
+    runs: Mapping[str, RunInfo],
+    promises: Specs,
+) -> dict[str, dict[str, Any]]:
+    """Return the JSON object of each run of `runs`, by its key, which is the `run_id` of its rows in `ops` and `events`.
+
+    `ops` and `events` have the contract's columns, unmerged and valid. `promises` are each run's promises to check, in the
+    order of the output (`verdict.checked` makes them).
+    """
+    clock = clocks(spark, runs)
+    staged = cut(with_transactions(merge_rows(ops, clock)))
+    ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
+    times = timelines(place_events(events, clock), runs, ends)
+    return judge_staged(good_ops(staged), runs, promises, times)
+
+
+def judge_staged(
+    ops: DataFrame,
+    runs: Mapping[str, RunInfo],
+    promises: Specs,
+    times: Mapping[str, Timeline],
+    doubts: Mapping[str, frozenset[str]] | None = None,
+    notes: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """As `judge`, from merged operations with their transactions and the runs' timelines. `doubts` names, by run, promises
+    that cannot pass, `notes` what to say of the input."""
+    made = frames(ops, tables(ops.sparkSession, runs, promises, times))
+    names = {spec.name for specs in promises.values() for spec in specs}
+    collected: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in _rows(made, names).collect():
+        collected[row.run_id][row.kind].append(row)
+    return {
+        key: _assemble(run, promises[key], collected[key], (doubts or {}).get(key, frozenset()), (notes or {}).get(key, ()))
+        for key, run in runs.items()
+    }
+
+
+def _rows(made: Frames, names: set[str]) -> DataFrame:
+    """All results in one DataFrame, small whatever the ledger's size, so that one job makes them: rows of kind `class`
+    (value, n, flagged, in_doubt), `promise` (spec, n, excused, evidence, doubt, measured, payload: witnesses as JSON),
+    `failover` and `outage` (payload as JSON)."""
+    results = [_classes(made), _promises(made, names), _failover(made)]
+    if available.NAME in names:
+        results.append(_outages(made))
+    whole = results[0]
+    for other in results[1:]:
+        whole = whole.unionByName(other, allowMissingColumns=True)
+    return whole
+
+
+def _classes(made: Frames) -> DataFrame:
+    return (
+        made.units.groupBy("run_id", F.col("class").alias("value"), "flagged", "in_doubt")
+        .agg(F.count("*").alias("n"))
+        .withColumn("kind", F.lit("class"))
+    )
+
+
+def _promises(made: Frames, names: set[str]) -> DataFrame:
+    """Counts and the worst witnesses of each promise of each run."""
+    checks = [CHECKS[name](made) for name in sorted(names)]
+    marks = checks[0]
+    for other in checks[1:]:
+        marks = marks.unionByName(other)
+    telling = marks.where("breaks or excused or evidence or doubt or measured is not null")
+    # Evidence is told once a partition, breaks are kept: a run that keeps its promises hands on a handful of rows.
+    plain = ~F.col("breaks")
+    summary = (
+        telling.where(plain)
+        .groupBy("run_id", "spec")
+        .agg(
+            F.count_if("excused").alias("excused"),
+            F.max("evidence").alias("evidence"),
+            F.max("doubt").alias("doubt"),
+            F.max("measured").alias("measured"),
+        )
+        .withColumn("n", F.lit(0).cast("long"))
+    )
+    worst = Window.partitionBy("run_id", "spec").orderBy(F.col("weight").desc(), "witness")
+    broken = (
+        telling.where(~plain)
+        .withColumn("place", F.row_number().over(worst))
+        .groupBy("run_id", "spec")
+        .agg(
+            F.count("*").alias("n"),
+            F.max("evidence").alias("evidence"),
+            F.max("doubt").alias("doubt"),
+            F.max("measured").alias("measured"),
+            F.collect_list(F.when(F.col("place") <= verdict.WITNESSES, F.struct("place", "witness"))).alias("best"),
+        )
+        .withColumn("payload", F.to_json(F.transform(F.sort_array("best"), lambda w: w["witness"])))
+        .drop("best")
+        .withColumn("excused", F.lit(0).cast("long"))
+    )
+    return summary.unionByName(broken, allowMissingColumns=True).withColumn("kind", F.lit("promise"))
+
+
+def _limited(rows: DataFrame, *order: str) -> DataFrame:
+    place = Window.partitionBy("run_id").orderBy(*order)
+    return rows.withColumn("place", F.row_number().over(place)).where(F.col("place") <= MOST_ROWS)
+
+
+def _failover(made: Frames) -> DataFrame:
+    rows = _limited(failover_within.split(made), "t_ns", "client")
+    fields = [name for name in rows.columns if name not in ("run_id", "place")]
+    return rows.select("run_id", F.lit("failover").alias("kind"), F.to_json(F.struct(*fields)).alias("payload"))
+
+
+def _outages(made: Frames) -> DataFrame:
+    rows = _limited(available.outages(made, available.gaps(made)), "gap_from", "address", "side")
+    payload = F.struct(
+        F.col("gap_from").alias("start_ns"),
+        F.col("gap_to").alias("end_ns"),
+        F.col("f_name").alias("fault"),
+        F.coalesce("f_instance", "f_target").alias("target"),
+        "address",
+        "side",
+    )
+    return rows.select("run_id", F.lit("outage").alias("kind"), F.to_json(payload).alias("payload"))
+
+
+_FAILOVER_FIELDS = (
+    "fault",
+    "instance",
+    "store",
+    "t_ns",
+    "client",
+    "detection_ms",
+    "activation_ms",
+    "first_send_ms",
+    "first_delivery_ms",
+)
+_OUTAGE_FIELDS = ("start_ns", "end_ns", "fault", "target", "address", "side")
+
+
+def _payloads(rows: Sequence[Row], fields: Sequence[str]) -> list[dict[str, Any]]:
+    """Parse the rows' JSON, which leaves nulls out: every field is there."""
+    parsed = [json.loads(row.payload) for row in rows]
+    return [{field: value.get(field) for field in fields} for value in parsed]
+
+
+def _assemble(
+    run: RunInfo,
+    specs: Sequence[PromiseSpec],
+    rows: Mapping[str, Sequence[Row]],
+    doubts: frozenset[str],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Put one run's result rows into the verdict's JSON."""
+    if rows.get("clock"):
+        doubts = doubts | verdict.DOUBTED_BY_CLOCKS
+        notes = [
+            *notes,
+            "some rows are of a clock that run.json does not place; promises that compare times cannot pass",
+        ]
+    counts = dict.fromkeys(CLASSES_SHOWN, 0)
+    split = {"flagged": 0, "unflagged": 0, "in_doubt": 0, "not_in_doubt": 0}
+    for row in rows.get("class", ()):
+        counts[row.value] += row.n
+        if row.value == "redelivered":
+            split["flagged" if row.flagged else "unflagged"] += row.n
+            split["in_doubt" if row.in_doubt else "not_in_doubt"] += row.n
+    by_spec: dict[int, list[Row]] = defaultdict(list)
+    for row in rows.get("promise", ()):
+        by_spec[row.spec].append(row)
+    promises = []
+    for index, spec in enumerate(specs):
+        found = by_spec[index]
+        measured = [row.measured for row in found if row.measured is not None]
+        promises.append(
+            verdict.promise_json(
+                spec,
+                run.expect.get(spec.name, "kept"),
+                count=sum(row.n for row in found),
+                excused=sum(row.excused for row in found),
+                evidence=any(row.evidence for row in found),
+                doubt=spec.name in doubts or any(row.doubt for row in found),
+                measured=max(measured, default=None),
+                witnesses=[json.loads(w) for row in found for w in json.loads(row.payload or "[]")],
+            )
+        )
+    failover = _payloads(rows.get("failover", ()), _FAILOVER_FIELDS)
+    outages = _payloads(rows.get("outage", ()), _OUTAGE_FIELDS)
+    return verdict.run_json(
+        run,
+        promises,
+        messages=counts,
+        redelivered=split,
+        failover=sorted(failover, key=lambda row: (row["t_ns"], row["client"])),
+        outages=sorted(outages, key=lambda row: (row["start_ns"], row["address"], row["side"])),
+        notes=notes,
+    )

@@ -1,0 +1,99 @@
+"""The Spark session of the analysis: local by default, a cluster's where a master is named."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from brokerdrill.errors import InfrastructureError
+
+DEFAULT_MASTER = "local[2]"
+DRIVER_MEMORY = "2g"
+
+_LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+def session(master: str | None = None, shuffle_partitions: int | None = None) -> SparkSession:
+    """Return the running Spark session, or start one on `master` (default: two local cores, 2 GiB, no UI, quiet).
+
+    `shuffle_partitions` is for a ledger of a few runs: 2 by default locally, Spark's own choice on a cluster.
+    Raises InfrastructureError where the JVM does not start.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    local = master is None or master.startswith("local")
+    scratch = Path(tempfile.mkdtemp(prefix="brokerdrill-spark-"))
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    builder = (
+        SparkSession.builder.appName("brokerdrill")
+        .master(master or DEFAULT_MASTER)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.memory", DRIVER_MEMORY)
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
+        .config("spark.sql.ansi.enabled", "true")
+    )
+    if local:
+        builder = (
+            builder.config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.local.dir", str(scratch))
+            .config("spark.sql.shuffle.partitions", str(shuffle_partitions or 2))
+            .config("spark.default.parallelism", str(shuffle_partitions or 2))
+            # Adaptive stages cost a small ledger more than they save: many stages of a few rows each.
+            .config("spark.sql.adaptive.enabled", "false")
+        )
+    try:
+        with _quiet_stderr(scratch / "jvm.log"):
+            return builder.getOrCreate()
+    except Exception as error:  # the gateway raises bare RuntimeError or Py4J errors
+        raise InfrastructureError(
+            f"Spark did not start: {str(error).splitlines()[0]} (is Java 17 installed?)"
+        ) from error
+
+
+class _quiet_stderr:
+    """Send the starting JVM's banner lines to `log`; the JVM keeps that file as its stderr."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def __enter__(self) -> None:
+        self.saved = os.dup(2)
+        handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(handle, 2)
+        os.close(handle)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self.saved, 2)
+        os.close(self.saved)
+
+
+def stop() -> None:
+    """Stop the running session, if there is one."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+
+
+def cut(frame: DataFrame) -> DataFrame:
+    """Return `frame` as a new leaf: computed once, when first needed, kept in memory and on disk where that is short.
+
+    The promises share a dozen frames; with the whole plan under each of them the optimizer takes minutes.
+    """
+    return frame.localCheckpoint(eager=False)

@@ -1,0 +1,361 @@
+"""What a run's events say over time: phases, role epochs, faults with their heals, failbacks, spans of unreadiness.
+
+Plain Python over one run's events: they are few (repeated roles are dropped while they are read), whereas operations stay
+in Spark. Rules are those of the ledger's specification ("Words", "Promises"). `at` is run time in nanoseconds, `u` its
+uncertainty: the event's own plus its clock's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+# Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event in run time; `detail` holds the map's entries, sorted."""
+
+    kind: str
+    at: int
+    u: int = 0
+    target: str | None = None
+    instance: str | None = None
+    store: str | None = None
+    name: str | None = None
+    value: str | None = None
+    detail: tuple[tuple[str, str], ...] = ()
+
+
+class Epoch(NamedTuple):
+    """One uninterrupted time for which `instance` is active on `store`; `open`: it runs to the end of the run."""
+
+    store: str
+    instance: str
+    start: int
+    start_u: int
+    end: int
+    end_u: int
+    open: bool
+
+
+class Fault(NamedTuple):
+    """A fault, numbered by time, and when it was healed (the first later heal of the same name and target; None: never)."""
+
+    number: int
+    name: str | None
+    instance: str | None
+    target: str | None
+    store: str | None
+    at: int
+    u: int
+    healed_at: int | None
+
+
+class Hit(NamedTuple):
+    """A fault on an instance that was active: the epoch it hit, and the next epoch on that store (None: there is none).
+    `again`: a later fault hit the same epoch before the next began. `detected_at`: when a sign first told that the next
+    epoch's side had noticed (None: no event tells)."""
+
+    fault: Fault
+    epoch: Epoch
+    next: Epoch | None
+    again: bool
+    detected_at: int | None
+
+
+class Failback(NamedTuple):
+    """From the heal of a fault that ended its instance's epoch to that instance's next epoch on that store (None: none)."""
+
+    fault: Fault
+    store: str
+    healed_at: int
+    back_at: int | None
+
+
+class Span(NamedTuple):
+    """A store and a time, the end not in it."""
+
+    store: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What the events of one run say; times of drains are None where no such event was recorded."""
+
+    run_end: int
+    drain_begin: int | None = None
+    drain_end: int | None = None
+    loads: tuple[tuple[int, int], ...] = ()
+    homes: Mapping[str, str | None] = field(default_factory=dict)
+    roles: tuple[Event, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    overlaps: tuple[tuple[Epoch, Epoch, int, int], ...] = ()
+    faults: tuple[Fault, ...] = ()
+    hits: tuple[Hit, ...] = ()
+    failbacks: tuple[Failback, ...] = ()
+    unready: tuple[Span, ...] = ()
+
+
+def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_end: int | None) -> Timeline:
+    """Return the `Timeline` of one run from its events in any order, run.json's `stores` and the last time of its operations
+    (None: there are none)."""
+    run_end = max([event.at for event in events] + ([] if ops_end is None else [ops_end]), default=0)
+    home = homes(events, stores)
+    changes = role_changes(events, home)
+    epoch = epochs(changes, run_end)
+    fault = faults(events)
+    hit = hits(fault, epoch, events)
+    drains = {
+        value: [e.at for e in events if (e.kind, e.name, e.value) == ("phase", "drain", value)] for value in ("begin", "end")
+    }
+    return Timeline(
+        run_end=run_end,
+        drain_begin=max(drains["begin"], default=None),
+        drain_end=max(drains["end"], default=None),
+        loads=loads(events, run_end),
+        homes=home,
+        roles=tuple(changes),
+        epochs=epoch,
+        overlaps=overlaps(epoch),
+        faults=fault,
+        hits=hit,
+        failbacks=failbacks(hit, epoch),
+        unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
+    )
+
+
+def loads(events: Sequence[Event], run_end: int) -> tuple[tuple[int, int], ...]:
+    """Return (begin, end) of each load phase: from a begin to the next load event, or to the run's end where it broke off."""
+    marks = sorted((e.at, e.value != "begin") for e in events if e.kind == "phase" and e.name == "load")
+    ends = [at for at, _ in marks[1:]] + [run_end]
+    return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
+
+
+def homes(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> dict[str, str | None]:
+    """Return, by instance, the only store that it may ever serve; None where run.json and the roles name several."""
+    may: dict[str, set[str]] = defaultdict(set)
+    for store, instances in stores.items():
+        for instance in instances:
+            may[instance].add(store)
+    for event in events:
+        if event.kind == "role" and event.instance and event.store:
+            may[event.instance].add(event.store)
+    return {instance: next(iter(served)) if len(served) == 1 else None for instance, served in may.items()}
+
+
+def _order(event: Event) -> tuple[int, str, str]:
+    return event.at, event.value or "", event.store or ""
+
+
+def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> list[Event]:
+    """Return the role events that change their instance's value or store, by time. An event without a store keeps the
+    instance's only one, else the one that it named last."""
+    changes = []
+    last: dict[str, tuple[str | None, str | None]] = {}
+    for event in sorted((e for e in events if e.kind == "role" and e.instance), key=_order):
+        assert event.instance is not None
+        known = last.get(event.instance, (None, None))
+        store = event.store or home.get(event.instance) or known[1]
+        if (event.value, store) != known:
+            changes.append(Event("role", event.at, event.u, event.target, event.instance, store, event.name, event.value))
+        last[event.instance] = (event.value, store)
+    return changes
+
+
+def epochs(changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
+    """Return the epochs that `role_changes` make, by start."""
+    found = []
+    running: dict[str, Event] = {}
+    for change in changes:
+        assert change.instance is not None
+        begun = running.pop(change.instance, None)
+        if begun is not None and begun.store is not None:
+            found.append(Epoch(begun.store, change.instance, begun.at, begun.u, change.at, change.u, False))
+        if change.value == "active":
+            running[change.instance] = change
+    for instance, begun in running.items():
+        if begun.store is not None:
+            found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True))
+    return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
+
+
+def overlaps(epoch: Sequence[Epoch]) -> tuple[tuple[Epoch, Epoch, int, int], ...]:
+    """Return the pairs of epochs of two instances on one store whose certain times (shrunk by their uncertainty) overlap,
+    with the overlap's start and end."""
+    by_store: dict[str, list[Epoch]] = defaultdict(list)
+    for one in epoch:
+        by_store[one.store].append(one)
+    found = []
+    for same in by_store.values():
+        for a, b in combinations(same, 2):
+            start, end = max(a.start + a.start_u, b.start + b.start_u), min(a.end - a.end_u, b.end - b.end_u)
+            if a.instance != b.instance and start < end:
+                found.append((a, b, start, end))
+    return tuple(found)
+
+
+def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
+    """Return the faults by time, each with its heal."""
+
+    def whom(event: Event) -> tuple[str, str, str]:
+        return event.name or "", event.instance or "", event.target or ""
+
+    heals: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for event in events:
+        if event.kind == "heal":
+            heals[whom(event)].append(event.at)
+    ordered = sorted((e for e in events if e.kind == "fault"), key=lambda e: (e.at, whom(e)))
+    return tuple(
+        Fault(
+            number,
+            event.name,
+            event.instance,
+            event.target,
+            event.store,
+            event.at,
+            event.u,
+            min((at for at in heals[whom(event)] if at >= event.at), default=None),
+        )
+        for number, event in enumerate(ordered, start=1)
+    )
+
+
+def detected(fault: Fault, store: str, following: Epoch | None, events: Sequence[Event]) -> int | None:
+    """Return when the fault was detected: the first event from the fault to the next epoch's begin that is a note or health
+    named `detected` of that store or of the next epoch's instance, or that instance's role `starting`; None: no event tells."""
+    if following is None:
+        return None
+    signs = [
+        event.at
+        for event in events
+        if fault.at <= event.at <= following.start
+        and (
+            (
+                event.kind in ("note", "health")
+                and event.name == "detected"
+                and (event.store == store or event.instance == following.instance)
+            )
+            or (event.kind, event.value, event.instance) == ("role", "starting", following.instance)
+        )
+    ]
+    return min(signs, default=None)
+
+
+def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]) -> tuple[Hit, ...]:
+    """Return the faults that hit an instance while it was active, the ends of its epoch included, by time."""
+    found = []
+    for one in fault:
+        active = [
+            e
+            for e in epoch
+            if e.instance == one.instance and e.start <= one.at <= e.end and one.store in (None, e.store)
+        ]
+        if active:
+            hit = max(active, key=lambda e: (e.start, e.store))
+            later = [e for e in epoch if e.store == hit.store and e.start > one.at]
+            found.append((one, hit, min(later, key=lambda e: (e.start, e.instance), default=None)))
+    return tuple(
+        Hit(
+            one,
+            hit,
+            follower,
+            any(
+                other.number > one.number and epoch_hit == hit and (follower is None or other.at < follower.start)
+                for other, epoch_hit, _ in found
+            ),
+            detected(one, hit.store, follower, events),
+        )
+        for one, hit, follower in found
+    )
+
+
+def failbacks(hit: Sequence[Hit], epoch: Sequence[Epoch]) -> tuple[Failback, ...]:
+    """Return the failbacks that are due: of faults that ended the epoch they hit, and were healed after it ended."""
+    found = []
+    for one in hit:
+        healed = one.fault.healed_at
+        if one.epoch.open or healed is None or healed <= one.epoch.end:
+            continue
+        again = [
+            e.start
+            for e in epoch
+            if (e.instance, e.store) == (one.epoch.instance, one.epoch.store)
+            and e.start > one.fault.at
+            and e.end >= healed
+        ]
+        # Active before the heal was recorded: it took no time.
+        found.append(Failback(one.fault, one.epoch.store, healed, max(min(again), healed) if again else None))
+    return tuple(found)
+
+
+def _at_level(steps: Sequence[tuple[int, int]], level: int) -> list[tuple[int, int]]:
+    """Return the spans in which the sum of the `steps` (time, change) so far is `level`; the last one may end NEVER."""
+    by_time: dict[int, int] = defaultdict(int)
+    for at, change in steps:
+        by_time[at] += change
+    times = sorted(by_time)
+    spans, total = [], 0
+    for at, until in zip(times, [*times[1:], NEVER], strict=True):
+        total += by_time[at]
+        if total == level:
+            spans.append((at, until))
+    return spans
+
+
+def _pooled(events: Sequence[Event]) -> dict[str, list[Event]]:
+    named: dict[str, list[Event]] = defaultdict(list)
+    for event in sorted((e for e in events if e.kind == "pool" and e.instance), key=_order):
+        assert event.instance is not None
+        named[event.instance].append(event)
+    return named
+
+
+def unready_by_pool(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> list[Span]:
+    """Return the spans in which all instances of a store that the pool's events name were not ready."""
+    named = _pooled(events)
+    spans = []
+    for store, instances in stores.items():
+        members = [instance for instance in dict.fromkeys(instances) if instance in named]
+        steps = []
+        for instance in members:
+            down = 0
+            for event in named[instance]:
+                now = int(event.value == "not_ready")
+                steps.append((event.at, now - down))
+                down = now
+        if members:
+            spans += [Span(store, start, end) for start, end in _at_level(steps, len(members))]
+    return spans
+
+
+def unready_by_role(
+    events: Sequence[Event],
+    changes: Sequence[Event],
+    epoch: Sequence[Epoch],
+    stores: Mapping[str, Sequence[str]],
+) -> list[Span]:
+    """Return the spans in which no instance was active on a store that no pool event speaks of, from the first role that is
+    known of its instances: before it nothing is known."""
+    named = _pooled(events)
+    pooled = {store for store, instances in stores.items() if any(instance in named for instance in instances)}
+    first: dict[str, int] = {}
+    for change in changes:
+        of = {store for store, instances in stores.items() if change.instance in instances}
+        for store in of | ({change.store} if change.store else set()):
+            first.setdefault(store, change.at)
+    spans = []
+    for store, at in first.items():
+        if store not in pooled:
+            steps = [(at, 0)]
+            steps += [(e.start, 1) for e in epoch if e.store == store]
+            steps += [(e.end, -1) for e in epoch if e.store == store and not e.open]
+            spans += [Span(store, start, end) for start, end in _at_level(steps, 0)]
+    return spans

@@ -1,0 +1,139 @@
+"""From counted evidence to verdicts: fail > unknown > pass, held against what the scenario expects. Plain values, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from brokerdrill.errors import EXIT_BROKEN, EXIT_KEPT, EXIT_UNKNOWN, UsageError
+from brokerdrill.ledger import BOUNDED_PROMISES, NO_PHANTOMS, PROMISES, PromiseSpec, RunInfo, check_promise
+
+WITNESSES = 10
+
+# A torn line among the operations may hide anything; one among the events only what is judged by events (the drain's
+# begin and end decide which units are expected or expired).
+DOUBTED_BY_OPS = frozenset(PROMISES)
+DOUBTED_BY_EVENTS = frozenset({"no_loss", "sticky", "single_active", "failover_within", "failback_within", "available"})
+# Promises that compare the times of different recorders: a clock that run.json does not place leaves them open.
+DOUBTED_BY_CLOCKS = frozenset({"ordered", "sticky", "single_active", "failover_within", "failback_within", "available"})
+
+
+def merged(verdicts: Iterable[str]) -> str:
+    """Return the worst of `verdicts` (fail > unknown > pass); of none: unknown."""
+    found = set(verdicts)
+    return next((verdict for verdict in ("fail", "unknown", "pass") if verdict in found), "unknown")
+
+
+def promise_verdict(count: int, evidence: bool, doubt: bool) -> str:
+    """Return the verdict of one promise: `count` breaks, `evidence` that there was something to check, `doubt` that forbids
+    a pass."""
+    if count:
+        return "fail"
+    return "pass" if evidence and not doubt else "unknown"
+
+
+def met(verdict: str, expectation: str) -> bool:
+    """Tell whether `verdict` is what `expectation` (kept, violated, investigated) asks for."""
+    return {"kept": verdict == "pass", "violated": verdict == "fail", "investigated": True}[expectation]
+
+
+def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tuple[PromiseSpec, ...]:
+    """Return the promises to check: `given` if not None, else run.json's with those that only its `expect` names; no_phantoms
+    always. Raises UsageError where a promise lacks its bound, also one that `expect` names and `promises` does not."""
+    specs = [check_promise(spec, where) for spec in (run.promises if given is None else given)]
+    names = {spec.name for spec in specs}
+    if given is None:
+        for name in sorted(set(run.expect) - names):
+            if name in BOUNDED_PROMISES:
+                raise UsageError(f"{where}: expect names {name}, but promises gives it no bound")
+            specs.append(PromiseSpec(name))
+            names.add(name)
+    if NO_PHANTOMS not in names:
+        specs.insert(0, PromiseSpec(NO_PHANTOMS))
+    return tuple(specs)
+
+
+def promise_json(
+    spec: PromiseSpec,
+    expectation: str,
+    *,
+    count: int = 0,
+    excused: int = 0,
+    evidence: bool = False,
+    doubt: bool = False,
+    measured: float | None = None,
+    witnesses: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return a promise's object of the verdict's JSON; `scope` and `side` are there where they apply, `expected` and
+    `as_expected` say what the scenario asks for."""
+    verdict = promise_verdict(count, evidence, doubt)
+    result: dict[str, Any] = {
+        "name": spec.name,
+        "verdict": verdict,
+        "count": count,
+        "excused": excused,
+        "bound": spec.bound_ms,
+        "measured": measured,
+        "witnesses": [dict(witness) for witness in witnesses],
+        "expected": expectation,
+        "as_expected": met(verdict, expectation),
+    }
+    if spec.name == "ordered":
+        result["scope"] = spec.scope or "session"
+    if spec.name == "available":
+        result["side"] = spec.side or "send"
+    return result
+
+
+def run_json(
+    run: RunInfo,
+    promises: Sequence[Mapping[str, Any]],
+    *,
+    messages: Mapping[str, int],
+    redelivered: Mapping[str, int],
+    failover: Sequence[Mapping[str, Any]],
+    outages: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by whether an
+    acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input."""
+    return {
+        "run_id": run.run_id,
+        "verdict": merged(promise["verdict"] for promise in promises),
+        "as_expected": all(promise["as_expected"] for promise in promises),
+        "messages": dict(messages),
+        "redelivered": dict(redelivered),
+        "promises": [dict(promise) for promise in promises],
+        "failover": [dict(row) for row in failover],
+        "outages": [dict(row) for row in outages],
+        "notes": list(notes),
+    }
+
+
+def unreadable(run_dir: str, error: str) -> dict[str, Any]:
+    """Return the object of a run that cannot be read, among several runs."""
+    return {"run_id": None, "run_dir": run_dir, "verdict": "unknown", "as_expected": False, "error": error}
+
+
+def several(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the JSON of several runs: the merged verdict, whether all are as expected, and each run's object."""
+    return {
+        "verdict": merged(run["verdict"] for run in runs),
+        "as_expected": all(run["as_expected"] for run in runs),
+        "runs": list(runs),
+    }
+
+
+def exit_status(result: Mapping[str, Any]) -> int:
+    """Return the exit status that follows `as_expected` of an analysis' JSON: 0 as expected, 1 a promise is broken that
+    should be kept or kept that should be violated, 2 what is expected is not known."""
+    if result["as_expected"]:
+        return EXIT_KEPT
+    runs = result.get("runs", [result])
+    wrong = [
+        promise["verdict"] != "unknown"
+        for run in runs
+        for promise in run.get("promises", [])
+        if not promise["as_expected"]
+    ]
+    return EXIT_BROKEN if any(wrong) else EXIT_UNKNOWN
