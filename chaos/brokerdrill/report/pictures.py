@@ -38,7 +38,7 @@ from brokerdrill.report.words import CLASS_WORDS, FAILOVER_PARTS, ROLE_WORDS
 TIME_RANGE = "run_time"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 TEXT_FONT = constant(FONT)  # a glyph would take the bare string for a column's name
-NAME_LIMIT = 15
+NAME_LIMIT = 13
 LANE_PX = 30
 MAX_BARS = 24
 MARK_GAP = 0.08
@@ -56,6 +56,8 @@ ROLE_SHAPES: Mapping[str, tuple[float, str]] = {
     "failed": (0.68, "x"),
     "down": (0.14, " "),
 }
+# The roles that are written into their bars, in these colours; hatched bars would hide the word.
+WRITTEN_ROLES: Mapping[str, str] = {"active": "on-active", "passive": "on-pale"}
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _time_figure(height: int, x_range: Range1d, left_px: int, **options: Any) ->
     plot.add_tools(zoom)
     plot.toolbar.active_drag = zoom
     plot.xaxis.axis_label = "seconds since the run's start"
-    plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
+    plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]")
     plot.xaxis.ticker = BasicTicker(desired_num_ticks=7)
     return plot
 
@@ -176,17 +178,24 @@ def merged_bands(bands: Iterable[Band]) -> list[Band]:
     return list(merged.values())
 
 
-def _add_bands(plot: Any, series: Series, height: int) -> None:
-    bands = merged_bands(series.bands)
-    rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
-    for band, row in zip(bands, rows, strict=True):
-        start, end = _s(band.start_ns), _s(band.end_ns)
-        box = BoxAnnotation(left=start, right=end, fill_alpha=0.13, line_alpha=0, level="underlay")
+def _shade(plot: Any, bands: Sequence[Band]) -> None:
+    """Shade each fault's time in effect, behind everything else."""
+    for band in bands:
+        start = _s(band.start_ns)
+        box = BoxAnnotation(left=start, right=_s(band.end_ns), fill_alpha=0.12, line_alpha=0, level="underlay")
         plot.add_layout(themed(box, fill_color="fault"))
         edge = Span(location=start, dimension="height", line_width=1.5, line_dash="dashed", level="underlay")
         plot.add_layout(themed(edge, line_color="fault"))
+
+
+def _add_bands(plot: Any, series: Series, height: int) -> None:
+    """Shade the faults and write their marks at the top of a plot whose frame is `height` pixels high."""
+    bands = merged_bands(series.bands)
+    _shade(plot, bands)
+    rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
+    for band, row in zip(bands, rows, strict=True):
         mark = Label(
-            x=start,
+            x=_s(band.start_ns),
             y=height - 1 - 15 * row,
             y_units="screen",
             x_offset=3,
@@ -195,6 +204,7 @@ def _add_bands(plot: Any, series: Series, height: int) -> None:
             text_font_size="12px",
             text_font_style="bold",
             text_font=FONT,
+            tags=["mark"],
         )
         plot.add_layout(themed(mark, text_color="fault"))
 
@@ -207,143 +217,122 @@ def lane_names(roles: Sequence[RoleSpan]) -> list[str]:
     return sorted(first_store, key=lambda name: (first_store[name], name))
 
 
+def _write_in(plot: Any, source: ColumnDataSource, colour: str, **options: Any) -> None:
+    """Write a column of `source` on `plot`: `options` place it (x, y, text, …)."""
+    look = {"text_baseline": "middle", "text_font": TEXT_FONT, "text_font_size": "12px"}
+    themed(plot.text(source=source, **(look | options)).glyph, text_color=colour)
+
+
+def _spans(starts: Sequence[int], ends: Sequence[int], names: Sequence[str], whole_ns: int) -> dict[str, list[Any]]:
+    """The columns of bars with a name inside: `label` is the name where it has room, which the page keeps true."""
+    return {
+        "left": [_s(start) for start in starts],
+        "right": [_s(end) for end in ends],
+        "middle": [_s(start + end) / 2 for start, end in zip(starts, ends, strict=True)],
+        "name": list(names),
+        "label": [
+            name if end - start > 0.14 * whole_ns else "" for start, end, name in zip(starts, ends, names, strict=True)
+        ],
+        "length": [fmt.span(end - start) for start, end in zip(starts, ends, strict=True)],
+    }
+
+
+def _fault_lane(plot: Any, bands: Sequence[Band], rows: Sequence[int]) -> None:
+    marks = [band.mark for band in bands]
+    source = ColumnDataSource(
+        {
+            "left": [_s(band.start_ns) for band in bands],
+            "right": [_s(band.end_ns) for band in bands],
+            "top": [-row + 0.3 for row in rows],
+            "bottom": [-row - 0.3 for row in rows],
+            "y": [-row for row in rows],
+            "mark": marks,
+            "label": marks,
+            "name": [plain(band.name) for band in bands],
+            "target": [plain(band.target) for band in bands],
+            "start": [f"{_s(band.start_ns):,.3f} s" for band in bands],
+            "healed": [f"{_s(band.end_ns):,.3f} s" if band.healed else "not during the run" for band in bands],
+        },
+        tags=["marks"],
+    )
+    bars = plot.quad("left", "right", "top", "bottom", source=source, fill_alpha=0.3, line_width=1.5)
+    themed(bars.glyph, fill_color="fault", line_color="fault")
+    _write_in(plot, source, "ink", x="left", y="y", text="label", x_offset=4, text_font_style="bold")
+    rows_shown = [("fault", "@mark @name"), ("hits", "@target"), ("injected", "@start"), ("healed", "@healed")]
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=_tip(rows_shown)))
+
+
+def _phase_lane(plot: Any, series: Series, y: float) -> None:
+    phases = series.phases
+    columns = _spans(
+        [phase.start_ns for phase in phases],
+        [phase.end_ns for phase in phases],
+        [plain(phase.name, NAME_LIMIT) for phase in phases],
+        series.end_ns,
+    )
+    source = ColumnDataSource(columns, tags=["fit"])
+    bars = plot.quad("left", "right", y + 0.3, y - 0.3, source=source, line_width=1)
+    themed(bars.glyph, fill_color="raised", line_color="line")
+    _write_in(plot, source, "muted", x="middle", y=y, text="label", text_align="center")
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=_tip([("phase", "@name"), ("for", "@length")])))
+
+
+def _role_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
+    """Draw each instance's roles in its lane, whose middle `lanes` gives."""
+    renderers = []
+    for value, (height, hatch) in ROLE_SHAPES.items():
+        roles = [role for role in series.roles if role.value == value]
+        if not roles:
+            continue
+        columns = _spans(
+            [role.start_ns for role in roles], [role.end_ns for role in roles], [value] * len(roles), series.end_ns
+        )
+        middles = [lanes[role.instance] for role in roles]
+        columns |= {
+            "y": middles,
+            "top": [middle + height / 2 for middle in middles],
+            "bottom": [middle - height / 2 for middle in middles],
+            "instance": [plain(role.instance) for role in roles],
+            "store": [plain(role.store) for role in roles],
+            "role": [f"{value}: {ROLE_WORDS[value]}"] * len(roles),
+            "since": [f"{_s(role.start_ns):,.3f} s ± {fmt.milliseconds(role.uncertainty_ns / 1e6)}" for role in roles],
+        }
+        source = ColumnDataSource(columns, tags=["fit"])
+        bars = plot.quad("left", "right", "top", "bottom", source=source, line_width=0.5)
+        themed(bars.glyph, fill_color=value, line_color="surface")
+        if hatch != " ":
+            bars.glyph.update(hatch_pattern=hatch, hatch_alpha=0.7, hatch_scale=8)
+            themed(bars.glyph, hatch_color="on-pale")
+        if value in WRITTEN_ROLES:
+            _write_in(plot, source, WRITTEN_ROLES[value], x="middle", y="y", text="label", text_align="center")
+        renderers.append(bars)
+    names = ("instance", "store", "role", "since")
+    rows = [*((name, f"@{name}") for name in names), ("for", "@length")]
+    plot.add_tools(HoverTool(renderers=renderers, tooltips=_tip(rows)))
+
+
 def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
-    lanes = lane_names(series.roles)
-    has_phases = bool(series.phases)
+    instances = lane_names(series.roles)
     bands = merged_bands(series.bands)
     fault_rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
     faults_high = max(fault_rows, default=-1) + 1
-    total = faults_high + has_phases + len(lanes)
-    height = LANE_PX * total
-    plot = _time_figure(height, x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
+    above = faults_high + bool(series.phases)
+    total = above + len(instances)
+    plot = _time_figure(LANE_PX * total, x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
     _hide(plot.ygrid, "grid_line_color")
     _hide(plot.yaxis, "major_tick_line_color", "axis_line_color")
-
+    _shade(plot, bands)
     names: dict[float, str] = {}
-    for band in bands:
-        box = BoxAnnotation(
-            left=_s(band.start_ns), right=_s(band.end_ns), fill_alpha=0.1, line_alpha=0, level="underlay"
-        )
-        plot.add_layout(themed(box, fill_color="fault"))
-        edge = Span(
-            location=_s(band.start_ns), dimension="height", line_width=1.5, line_dash="dashed", level="underlay"
-        )
-        plot.add_layout(themed(edge, line_color="fault"))
     if bands:
         names[-(faults_high - 1) / 2] = "faults"
-        source = ColumnDataSource(
-            {
-                "left": [_s(band.start_ns) for band in bands],
-                "right": [_s(band.end_ns) for band in bands],
-                "top": [-row + 0.3 for row in fault_rows],
-                "bottom": [-row - 0.3 for row in fault_rows],
-                "y": [-row for row in fault_rows],
-                "mark": [band.mark for band in bands],
-                "name": [plain(band.name) for band in bands],
-                "target": [plain(band.target) for band in bands],
-                "healed": [f"{_s(band.end_ns):,.3f} s" if band.healed else "not during the run" for band in bands],
-                "start": [f"{_s(band.start_ns):,.3f} s" for band in bands],
-            }
-        )
-        quad = plot.quad(
-            left="left", right="right", top="top", bottom="bottom", source=source, fill_alpha=0.3, line_width=1.5
-        )
-        themed(quad.glyph, fill_color="fault", line_color="fault")
-        text = plot.text(
-            x="left", y="y", text="mark", source=source, x_offset=4, text_baseline="middle", text_font=TEXT_FONT,
-            text_font_size="12px", text_font_style="bold",
-        )  # fmt: skip
-        themed(text.glyph, text_color="ink")
-        plot.add_tools(
-            HoverTool(
-                renderers=[quad],
-                tooltips=_tip(
-                    [
-                        ("fault", "@mark @name"),
-                        ("hits", "@target"),
-                        ("injected", "@start"),
-                        ("healed", "@healed"),
-                    ]
-                ),
-            )
-        )
-    if has_phases:
-        y = -faults_high
-        names[y] = "phase"
-        source = ColumnDataSource(
-            {
-                "left": [_s(phase.start_ns) for phase in series.phases],
-                "right": [_s(phase.end_ns) for phase in series.phases],
-                "middle": [_s(phase.start_ns + phase.end_ns) / 2 for phase in series.phases],
-                "name": [plain(phase.name, NAME_LIMIT) for phase in series.phases],
-                "length": [fmt.span(phase.end_ns - phase.start_ns) for phase in series.phases],
-            }
-        )
-        quad = plot.quad(left="left", right="right", top=y + 0.3, bottom=y - 0.3, source=source, line_width=1)
-        themed(quad.glyph, fill_color="raised", line_color="line")
-        wide = [phase.end_ns - phase.start_ns > 0.1 * series.end_ns for phase in series.phases]
-        source.add([name if show else "" for name, show in zip(source.data["name"], wide, strict=True)], "label")
-        text = plot.text(
-            x="middle", y=y, text="label", source=source, text_align="center", text_baseline="middle",
-            text_font=TEXT_FONT, text_font_size="12px",
-        )  # fmt: skip
-        themed(text.glyph, text_color="muted")
-        plot.add_tools(HoverTool(renderers=[quad], tooltips=_tip([("phase", "@name"), ("for", "@length")])))
-
-    tops = {name: -(faults_high + has_phases + index) for index, name in enumerate(lanes)}
-    names.update({y: plain(name, NAME_LIMIT) for name, y in tops.items()})
-    bars = []
-    for value, (bar, hatch) in ROLE_SHAPES.items():
-        spans = [role for role in series.roles if role.value == value]
-        if not spans:
-            continue
-        source = ColumnDataSource(
-            {
-                "left": [_s(role.start_ns) for role in spans],
-                "right": [_s(role.end_ns) for role in spans],
-                "top": [tops[role.instance] + bar / 2 for role in spans],
-                "bottom": [tops[role.instance] - bar / 2 for role in spans],
-                "y": [tops[role.instance] for role in spans],
-                "middle": [_s(role.start_ns + role.end_ns) / 2 for role in spans],
-                "instance": [plain(role.instance) for role in spans],
-                "store": [plain(role.store) for role in spans],
-                "role": [f"{value}: {ROLE_WORDS[value]}" for _ in spans],
-                "since": [
-                    f"{_s(role.start_ns):,.3f} s ± {fmt.milliseconds(role.uncertainty_ns / 1e6)}" for role in spans
-                ],
-                "length": [fmt.span(role.end_ns - role.start_ns) for role in spans],
-                "label": [value if role.end_ns - role.start_ns > 0.14 * series.end_ns else "" for role in spans],
-            }
-        )
-        quad = plot.quad(left="left", right="right", top="top", bottom="bottom", source=source, line_width=0.5)
-        themed(quad.glyph, fill_color=value, line_color="surface")
-        if hatch != " ":
-            quad.glyph.hatch_pattern = hatch
-            quad.glyph.hatch_alpha = 0.7
-            quad.glyph.hatch_scale = 8
-            themed(quad.glyph, hatch_color="on-pale")
-        if value in ("active", "passive", "syncing"):
-            text = plot.text(
-                x="middle", y="y", text="label", source=source, text_align="center", text_baseline="middle",
-                text_font=TEXT_FONT, text_font_size="12px",
-            )  # fmt: skip
-            themed(text.glyph, text_color="on-active" if value == "active" else "on-pale")
-        bars.append(quad)
-    if bars:
-        plot.add_tools(
-            HoverTool(
-                renderers=bars,
-                tooltips=_tip(
-                    [
-                        ("instance", "@instance"),
-                        ("store", "@store"),
-                        ("role", "@role"),
-                        ("since", "@since"),
-                        ("for", "@length"),
-                    ]
-                ),
-            )
-        )
+        _fault_lane(plot, bands, fault_rows)
+    if series.phases:
+        names[-faults_high] = "phase"
+        _phase_lane(plot, series, -faults_high)
+    if instances:
+        lanes = {name: -float(above + index) for index, name in enumerate(instances)}
+        names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
+        _role_lanes(plot, series, lanes)
     plot.yaxis.ticker = FixedTicker(ticks=sorted(names))
     plot.yaxis.major_label_overrides = dict(names)
     for axis in plot.yaxis:
@@ -579,11 +568,7 @@ def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None
             ],
         }
     )
-    text = plot.text(
-        x="x", y="y", text="text", source=ends, x_offset=6, text_baseline="middle", text_font=TEXT_FONT,
-        text_font_size="12px",
-    )  # fmt: skip
-    themed(text.glyph, text_color="ink")
+    _write_in(plot, ends, "ink", x="x", y="y", text="text", x_offset=6)
     if bound_ms is not None:
         line = Span(location=bound_ms, dimension="height", line_width=2, line_dash=[6, 4])
         plot.add_layout(themed(line, line_color="outage"))
@@ -626,11 +611,7 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
         )
         bar = plot.hbar(y="y", left=0.5, right="right", height=0.62, source=source, line_alpha=0)
         themed(bar.glyph, fill_color=f"class-{tone}")
-        text = plot.text(
-            x="right", y="y", text="text", source=source, x_offset=6, text_baseline="middle", text_font=TEXT_FONT,
-            text_font_size="12px",
-        )  # fmt: skip
-        themed(text.glyph, text_color="ink")
+        _write_in(plot, source, "ink", x="right", y="y", text="text", x_offset=6)
         bars.append(bar)
     plot.add_tools(HoverTool(renderers=bars, tooltips=_tip([("@y", "@text"), ("meaning", "@meaning")])))
     return plot

@@ -16,12 +16,59 @@
       });
     });
   }
+  // Names stand where they have room: inside the visible part of their bar, and not over the mark before them.
+  function fit(doc, range) {
+    var models = Array.from(doc._all_models.values());
+    var plot = models.find(function (model) { return model.type === "Figure" && model.x_range === range; });
+    var scale = plot.inner_width / (range.end - range.start);
+    function apart(marks) {
+      var free = {};
+      return marks.sort(function (one, other) { return one.x - other.x; }).map(function (mark) {
+        var at = (mark.x - range.start) * scale, fits = !(at < free[mark.row]);
+        if (fits) free[mark.row] = at + 8 * mark.text.length + 6;
+        mark.fits = fits;
+        return mark;
+      });
+    }
+    models.forEach(function (model) {
+      if (model.tags.includes("fit")) {
+        var data = Object.assign({}, model.data), bars = Array.from(data.left).map(function (left, index) {
+          return [Math.max(left, range.start), Math.min(data.right[index], range.end)];
+        });
+        data.middle = bars.map(function (bar) { return (bar[0] + bar[1]) / 2; });
+        data.label = bars.map(function (bar, index) {
+          return (bar[1] - bar[0]) * scale > 7.5 * data.name[index].length + 6 ? data.name[index] : "";
+        });
+        model.data = data;
+      } else if (model.tags.includes("marks")) {
+        var shown = Object.assign({}, model.data), label = Array.from(shown.mark);
+        apart(Array.from(shown.left).map(function (left, index) {
+          return { x: left, row: shown.y[index], text: shown.mark[index], index: index };
+        })).forEach(function (mark) { if (!mark.fits) label[mark.index] = ""; });
+        shown.label = label;
+        model.data = shown;
+      } else if (model.type === "Figure") {
+        apart(model.center.filter(function (item) { return item.tags.includes("mark"); }).map(function (item) {
+          return { x: item.x, row: item.y, text: item.text, item: item };
+        })).forEach(function (mark) { if (mark.item.visible !== mark.fits) mark.item.visible = mark.fits; });
+      }
+    });
+  }
   ready(function (doc) {
     recolour(doc);
     document.addEventListener("themechange", function () { recolour(doc); });
     document.documentElement.dataset.plots = "ready";
     var range = doc.get_model_by_name("run_time"), bar = document.querySelector(".zoom");
     if (!range || !bar) return;
+    var waiting = false;
+    function refit() {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(function () { waiting = false; fit(doc, range); });
+    }
+    range.change.connect(refit);
+    addEventListener("resize", refit);
+    refit();
     var whole = [range.start, range.end], shortest = (whole[1] - whole[0]) / 2000;
     // A finger scrolls the page; only a mouse drags out a zoom.
     if (matchMedia("(pointer: coarse)").matches) doc._all_models.forEach(function (model) {
