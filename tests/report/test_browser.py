@@ -29,6 +29,10 @@ INK = """
 })
 """
 TIPS = "[...document.querySelectorAll('.bk-Tooltip')].map(tip => tip.shadowRoot)"
+LABELS = """
+[...Bokeh.documents[0]._all_models.values()].filter(model => model.tags.includes("fit")).flatMap(
+  source => source.data.label.map((label, at) => ({label: label, middle: source.data.middle[at]})))
+"""
 RANGE = "(range => [range.start, range.end])(Bokeh.documents[0].get_model_by_name('run_time'))"
 
 
@@ -84,6 +88,9 @@ def test_the_time_pictures_share_one_zoom(browser: Browser, page: Path) -> None:
     )
     start, end = browser.evaluate(RANGE)
     assert 0 < start < sample.KILL / 1e9 < sample.ACTIVE_AGAIN / 1e9 < end < whole[1]
+    # Names follow: what is out of view is not written, what is in view stands in its visible part.
+    browser.wait(f"{LABELS}.every(bar => !bar.label || bar.middle > {start} && bar.middle < {end})")
+    assert {"active", "passive", "load"} <= set(browser.evaluate(f"{LABELS}.map(bar => bar.label)"))
     click = "document.querySelector('.zoom button[data-act={}]').click()"
     browser.evaluate(click.format("in"))
     closer = browser.evaluate(RANGE)

@@ -281,6 +281,13 @@ def test_one_bucket_is_a_picture() -> None:
     assert set(draw(series, {"ok": 1}, None).divs) == {"throughput", "latency", "classes"}
 
 
+def test_buckets_in_which_nothing_happened_are_there() -> None:
+    sparse = {"bucket_ns": 10, "end_ns": 60, "buckets": [{"start_ns": 40, "sends": 2}, {"start_ns": 10, "sends": 1}]}
+    series = from_json(sparse, {})
+    assert [bucket.start_ns for bucket in series.buckets] == [0, 10, 20, 30, 40, 50]
+    assert [bucket.sends for bucket in series.buckets] == [0, 1, 0, 0, 2, 0]
+
+
 def test_repeats_bound_what_they_did_not_see() -> None:
     kept = [sample.result(f"run-{index}") for index in range(20)]
     bounds = {row.name: row for row in repeat_bounds(kept)}

@@ -1,7 +1,15 @@
 """The aggregates behind the pictures, as the analysis hands them over, in one typed shape.
 
+    {"end_ns": run's end, "bucket_ns": length of a bucket,
+     "buckets": [{"start_ns", "sends", "deliveries", "send_p50_ms", "send_p99_ms", "send_max_ms",
+                  "delivery_p50_ms", "delivery_p99_ms", "delivery_max_ms"}],
+     "roles": [{"instance", "store", "value", "start_ns", "end_ns", "uncertainty_ns"}],
+     "faults": [{"name", "target", "instance", "start_ns", "end_ns" (null: never healed)}],
+     "phases": [{"name", "start_ns", "end_ns"}],
+     "outages" and "failover": as in the verdict, whose own are taken where these are absent}
+
 Everything here is optional: a run without a send, or one that another tool recorded, has empty parts, and a picture
-without data is left out. Times are run time in nanoseconds.
+without data is left out. Buckets in which nothing happened may be left out too. Times are run time in nanoseconds.
 """
 
 from __future__ import annotations
@@ -88,6 +96,8 @@ class Series:
 
 # Changes of one fault take effect on several hosts within this time of each other.
 SAME_FAULT_NS = 2_000_000_000
+# More is not filled: the analysis makes at most 600.
+MAX_BUCKETS = 10_000
 
 
 def _int(value: Any, default: int = 0) -> int:
@@ -125,6 +135,19 @@ def mark_faults(faults: Sequence[Mapping[str, Any]], end_ns: int) -> tuple[Band,
     return tuple(bands)
 
 
+def _without_gaps(buckets: Sequence[Bucket], bucket_ns: int, end_ns: int) -> tuple[Bucket, ...]:
+    """Return `buckets` in order, with an empty one wherever nothing happened, so that an outage is seen as such."""
+    if not buckets:
+        return ()
+    known = {bucket.start_ns // bucket_ns: bucket for bucket in buckets}
+    last = max(max(known), (end_ns - 1) // bucket_ns)
+    if last - min(known) >= MAX_BUCKETS:
+        return tuple(known[index] for index in sorted(known))
+    offset = min(bucket.start_ns for bucket in buckets) % bucket_ns
+    first = min(0, min(known))
+    return tuple(known.get(index) or Bucket(index * bucket_ns + offset) for index in range(first, last + 1))
+
+
 def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
     """Return the `Series` of the analysis' dictionary; what it leaves out of outages and failovers `result` has."""
     buckets = tuple(
@@ -138,7 +161,7 @@ def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
     end_ns = _end_of_run(series, (bucket.start_ns + bucket_ns for bucket in buckets))
     return Series(
         bucket_ns=bucket_ns,
-        buckets=buckets,
+        buckets=_without_gaps(buckets, bucket_ns, end_ns),
         roles=tuple(
             RoleSpan(
                 instance=str(row.get("instance") or ""),
