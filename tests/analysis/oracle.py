@@ -1,0 +1,971 @@
+"""A naive oracle of the ledger's contract: what a run's verdict must be, in dicts and loops over lists.
+
+Written from the contract's text alone, to hold the Spark analysis against. Every comment quotes the sentence that its
+rule comes from. Speed does not matter here; a ledger of a few hundred rows is judged in milliseconds.
+
+Where the contract leaves a choice, this is the one made:
+
+ #  where                                     choice
+--  ----------------------------------------  ------------------------------------------------------------------------
+ 1  rows of one operation that disagree       earliest start, latest end, of other columns the smallest text
+ 2  a clock that run.json does not name       offset 0, uncertainty 0
+ 3  run time of op times                      the clock's offset is added to start_ns, end_ns and expires_ns; its
+                                              uncertainty is used for events only
+ 4  "every commit invoked is fail"            needs one commit: a prepare alone is unknown
+ 5  attempt in a transaction with both a      the rollback: fail comes first in the sentence
+    rollback ok and a commit
+ 6  delivery in a transaction with both a     the rollback: neither, as for attempts
+    rollback ok and a commit
+ 7  delivery whose transaction was prepared,  "no commit is neither"
+    no commit
+ 8  delivery with a txn and an ack row that   "only the commit decides"
+    is fail
+ 9  latest expires_ns where one attempt has   never
+    none
+10  no drain end event                        nothing is expired
+11  corrupted where a payload_sha is null on  not compared; the sends' are a set
+    either side
+12  subscribe "was ok before"                 its end is before the attempt's start
+13  unsubscribe, close "ended before the      not fail, its end (else start) before drain begin; without that event
+    drain"                                    every one is
+14  which close ends a non-durable            one of the client of that subscribe row, after it; another client's
+    subscription                              subscribe of the same name stands on its own
+15  a failed or never attempted message on a  no attempt that is not fail, so nothing is expected: a class only if
+    topic                                     processed (or on the dead-letter address)
+16  "another subscription that existed at     a delivery to it is proof enough that it existed
+    some time"
+17  dead-letter evidence of a topic's         of its row's subscription, of all units of the message where that is
+    message                                   null
+18  dead-letter evidence whose message no     one unexpected unit on the dead-letter address
+    mapped address knows
+19  which addresses a dead-letter address     all mapped to it that have attempts or deliveries of the message
+    stands for
+20  "nothing was sent"                        no send row at all; then the class promises are unknown
+21  no_dead_letters "without a mapped         run.json's dead_letters is empty
+    address"
+22  ordered: first delivery                   the first of the unit in the whole run; scope session compares those of
+                                              one (client, session)
+23  ordered: count                            late units, so one message late on two subscriptions counts twice;
+                                              excused ones are counted apart
+24  ordered: "ended between"                  between the first delivery of *any* overtaking message and the late
+                                              one's
+25  ordered: a session's end                  its close's end (not fail), else the start of the client's next connect;
+                                              else it does not end
+26  ordered: sessions of a subscription       those with a subscribe, receive or ack there
+27  ordered: times in a transaction           an attempt is its send row: that row's start and end
+28  sticky: time of a connect                 its end; the window is from the previous one's minus check_period to
+                                              this one's plus it
+29  sticky: a connect without instance or     it stays in the sequence, both comparisons with it are unknown
+    store
+30  sticky: pool state before an instance's   not not_ready
+    first pool event
+31  store of an op                            that of the instance's epoch at its end, else the only store that lists
+                                              the instance
+32  single_active: "ok send"                  a send row that is ok (elsewhere the contract says *acknowledged*)
+33  single_active: within one epoch           begin ≤ start and end ≤ epoch's end, without uncertainty
+34  single_active: count                      sends in between, plus overlapping pairs of epochs
+35  single_active: no evidence                no epoch at all, or an ok send without instance or store
+36  end of an acknowledged send in a          the end of its first ok commit
+    transaction
+37  failover: next epoch                      the first on that store that begins after the fault, of whatever
+                                              instance
+38  failover: served by an epoch              its instance, and the acknowledgement's end lies in the epoch
+39  failover: clients                         all that are measured, whether or not they were served before the fault
+40  failover: "tries on past the bound        a send under way or begun after fault + bound, and none begun after the
+    without success"                          fault (plus uncertainty) ever acknowledged, by whatever instance
+41  failover: served before the fault         an acknowledged send on that store ended before it
+42  failover: a null instance                 on an acknowledged send after the fault that ended before the measured
+                                              one (or there is none): that client is unknown
+43  failover: a fault without failover        adds nothing; unknown only if no client of any fault is measured
+44  failover: detection                       the end of the epoch that was hit; first delivery: the first receive ok
+                                              that ended in the next epoch, of any client
+45  failover, failback, available: measured   worst finite value in ms; a client without success has none
+46  failback: original instance               that of the store's first epoch
+47  failback: heal of a fault                 a heal with name and instance of an earlier fault; one that finds the
+                                              instance active is no failback
+48  available: ends of the load               count like successes, so a service that never comes back is an outage;
+                                              no load end: the end of the run; no load begin: unknown
+49  available: addresses                      those with a send (or receive) row that began in the load, dead-letter
+                                              addresses never on side receive
+50  the fault of an outage                    the last one before its end that was not healed before its start
+51  a promise that expect does not name       is expected to be kept; an expectation of a promise that is not checked
+                                              is ignored; one name with several entries: merged
+52  end of the run                            the latest time in the ledger
+53  a torn line                               in ops: no pass stands; in events: none of sticky, single_active,
+                                              failover, failback, available, no_loss
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from brokerdrill.ledger import CLASSES_SHOWN, NO_PHANTOMS, Clock, PromiseSpec, RunInfo
+
+Row = dict[str, Any]
+MessageKey = tuple[str, str]
+UnitKey = tuple[str, str, str | None]
+
+MS = 1_000_000
+NEVER = float("inf")
+_RANK = {"pass": 0, "unknown": 1, "fail": 2}
+
+
+def merge(verdicts: Iterable[str]) -> str:
+    """ "Verdicts merge by fail > unknown > pass." """
+    return max(verdicts, key=lambda verdict: _RANK[verdict], default="unknown")
+
+
+# --- rows of one operation, clocks ----------------------------------------------------------------------------------
+
+
+def merge_rows(ops: Iterable[Row]) -> list[Row]:
+    """Return one dict an operation. Raises ValueError for ok against fail."""
+    groups: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in ops:
+        groups[row["client"], row["op_id"]].append(row)
+    merged = []
+    for who, rows in groups.items():
+        whole: Row = {}
+        # "other columns keep what is not null"
+        for name in sorted({name for row in rows for name in row}):
+            values = [row[name] for row in rows if row.get(name) is not None]
+            if not values:
+                whole[name] = None
+            elif name == "end_ns":
+                whole[name] = max(values)  # "a set end beats null"
+            elif name == "start_ns":
+                whole[name] = min(values)
+            elif name != "outcome":
+                whole[name] = sorted(values, key=str)[0]
+        # "ok or fail beats unknown", "ok against fail is bad input"
+        outcomes = {row["outcome"] for row in rows} - {"unknown"}
+        if len(outcomes) == 2:
+            raise ValueError(f"operation {who} is ok and fail")
+        whole["outcome"] = outcomes.pop() if outcomes else "unknown"
+        merged.append(whole)
+    return merged
+
+
+def on_run_time(row: Row, clocks: Mapping[str, Clock], names: Sequence[str]) -> Row:
+    """ "adding that clock's offset_ns gives run time" """
+    offset = clocks[row["clock"]].offset_ns if row["clock"] in clocks else 0
+    return {**row, **{name: row[name] + offset for name in names if row.get(name) is not None}}
+
+
+def ended(op: Row) -> int:
+    """When the operation had ended; its start where the ledger has no end."""
+    return op["end_ns"] if op.get("end_ns") is not None else op["start_ns"]
+
+
+# --- what the promises look at --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Epoch:
+    """One uninterrupted time for which `instance` is active on `store`; `end` None: open."""
+
+    instance: str
+    store: str
+    begin: int
+    begin_uncertainty: int
+    end: int | None = None
+    end_uncertainty: int = 0
+
+    def covers(self, t: float) -> bool:
+        return self.begin <= t and (self.end is None or t < self.end)
+
+
+@dataclass
+class Unit:
+    """One (message, subscription): what is known about it."""
+
+    key: UnitKey
+    state: str  # acknowledged | unknown | failed | never (attempted)
+    attempts: list[Row]
+    deliveries: list[Row]
+    dead: bool = False
+
+
+@dataclass
+class Facts:
+    """The merged ledger on run time, and what is derived from it once."""
+
+    run: RunInfo
+    ops: list[Row]
+    events: list[Row]
+    end: int
+    txns: dict[str, list[Row]]
+    attempts: dict[MessageKey, list[Row]]
+    deliveries: dict[MessageKey, list[Row]]
+    epochs: list[Epoch]
+    units: list[Unit] = field(default_factory=list)
+
+    def of(self, *names: str) -> list[Row]:
+        return [op for op in self.ops if op["op"] in names]
+
+
+def gather(run: RunInfo, ops: Sequence[Row], events: Sequence[Row]) -> Facts:
+    """Return the facts of a ledger."""
+    rows = [on_run_time(row, run.clocks, ("start_ns", "end_ns", "expires_ns")) for row in ops]
+    merged = merge_rows(rows)
+    happened = []
+    for event in events:
+        row = on_run_time(event, run.clocks, ("t_ns",))
+        # "The uncertainty of an event is its own plus its clock's."
+        clock = run.clocks[row["clock"]].uncertainty_ns if row["clock"] in run.clocks else 0
+        happened.append({**row, "uncertainty_ns": (row.get("uncertainty_ns") or 0) + clock})
+    happened.sort(key=lambda event: event["t_ns"])
+    txns: dict[str, list[Row]] = defaultdict(list)
+    for op in merged:
+        if op.get("txn") is not None and op["op"] in ("prepare", "commit", "rollback"):
+            txns[op["txn"]].append(op)
+    facts = Facts(
+        run=run,
+        ops=merged,
+        events=happened,
+        end=max([ended(op) for op in merged] + [event["t_ns"] for event in happened], default=0),
+        txns=txns,
+        attempts=defaultdict(list),
+        deliveries=defaultdict(list),
+        epochs=find_epochs(run, happened),
+    )
+    acks: dict[str, list[Row]] = defaultdict(list)
+    for op in facts.of("ack"):
+        if op.get("delivery") is not None:
+            acks[op["delivery"]].append(op)
+    for op in merged:
+        if op.get("address") is None or op.get("message_id") is None:
+            continue
+        message = (op["address"], op["message_id"])
+        if op["op"] == "send":
+            # "An attempt is a send row."
+            facts.attempts[message].append({**op, "result": attempt_result(op, txns)})
+        elif op["op"] == "receive" and op["outcome"] == "ok" and op["address"] not in run.dead_letters.values():
+            # "A delivery is a receive that is ok."; on a dead-letter address it is "never its delivery"
+            facts.deliveries[message].append(
+                {**op, "result": delivery_result(op, acks[op.get("delivery") or ""], txns)}
+            )
+    facts.units = find_units(facts)
+    return facts
+
+
+def attempt_result(send: Row, txns: Mapping[str, list[Row]]) -> str:
+    """ok, fail or unknown, by "An attempt is a send row. …" """
+    # "Outside a transaction it has its row's outcome."
+    if send.get("txn") is None:
+        return send["outcome"]
+    ends = txns.get(send["txn"], [])
+    commits = [op for op in ends if op["op"] == "commit"]
+    # "In one it is fail if its row is fail, …"
+    if send["outcome"] == "fail":
+        return "fail"
+    # "… a rollback is ok, …"
+    if any(op["op"] == "rollback" and op["outcome"] == "ok" for op in ends):
+        return "fail"
+    # "… neither prepare nor commit was ever invoked, …"
+    if not any(op["op"] in ("prepare", "commit") for op in ends):
+        return "fail"
+    # "… or every commit invoked is fail"
+    if commits and all(op["outcome"] == "fail" for op in commits):
+        return "fail"
+    # "ok if its row and some commit are ok; else unknown"
+    if send["outcome"] == "ok" and any(op["outcome"] == "ok" for op in commits):
+        return "ok"
+    return "unknown"
+
+
+def delivery_result(receive: Row, acks: Sequence[Row], txns: Mapping[str, list[Row]]) -> str:
+    """processed, possibly or neither, by "With a txn on the receive or the ack, only the commit decides …" """
+    names = {op["txn"] for op in (receive, *acks) if op.get("txn") is not None}
+    if names:
+        ends = [op for name in names for op in txns.get(name, [])]
+        # "a rollback that is ok or no commit is neither"
+        if any(op["op"] == "rollback" and op["outcome"] == "ok" for op in ends):
+            return "neither"
+        deciding = [op for op in ends if op["op"] == "commit"]
+    else:
+        deciding = list(acks)  # "Without a txn the ack decides in the same way."
+    # "ok is processed, unknown or without end possibly processed"
+    if any(op["outcome"] == "ok" for op in deciding):
+        return "processed"
+    if any(op["outcome"] == "unknown" for op in deciding):
+        return "possibly"
+    return "neither"
+
+
+def find_epochs(run: RunInfo, events: Sequence[Row]) -> list[Epoch]:
+    """Return all epochs of known stores by begin; `events` are sorted by time."""
+    epochs: list[Epoch] = []
+    current: dict[str, Epoch] = {}
+    for event in events:
+        if event["kind"] != "role" or event.get("instance") is None:
+            continue
+        instance = event["instance"]
+        store = event.get("store") or only_store(run, instance) or ""
+        active = event.get("value") == "active"
+        running = current.get(instance)
+        if running is not None:
+            if active and running.store == store:
+                continue  # "repeats continue it"
+            # "ends at that instance's next other value or store"
+            running.end, running.end_uncertainty = event["t_ns"], event["uncertainty_ns"]
+            del current[instance]
+        if active:
+            # "it begins at a role active"; "another instance's active does not end it"
+            current[instance] = Epoch(instance, store, event["t_ns"], event["uncertainty_ns"])
+            epochs.append(current[instance])
+    return [epoch for epoch in epochs if epoch.store]  # "an open end runs to the end of the run"
+
+
+def only_store(run: RunInfo, instance: str) -> str | None:
+    """The one store that lists `instance`, None where none or several do."""
+    names = [store for store, instances in run.stores.items() if instance in instances]
+    return names[0] if len(names) == 1 else None
+
+
+def store_of(facts: Facts, op: Row) -> str | None:
+    """The store for which the op's instance served it; None where that cannot be told."""
+    if op.get("instance") is None:
+        return None
+    for epoch in facts.epochs:
+        if epoch.instance == op["instance"] and epoch.covers(ended(op)):
+            return epoch.store
+    return only_store(facts.run, op["instance"])
+
+
+def phase(facts: Facts, name: str, value: str) -> int | None:
+    """When a phase began (its first such event) or ended (its last), None where that is not recorded."""
+    times = [e["t_ns"] for e in facts.events if (e["kind"], e.get("name"), e.get("value")) == ("phase", name, value)]
+    if not times:
+        return None
+    return min(times) if value == "begin" else max(times)
+
+
+# --- units ----------------------------------------------------------------------------------------------------------
+
+
+def message_state(attempts: Sequence[Row]) -> str:
+    """acknowledged, unknown, failed, or never (attempted)."""
+    results = {attempt["result"] for attempt in attempts}
+    if not results:
+        return "never"
+    # "acknowledged when some attempt is ok, unknown when none is ok and some is unknown, failed when all are fail"
+    if "ok" in results:
+        return "acknowledged"
+    return "unknown" if "unknown" in results else "failed"
+
+
+def expected_subscriptions(facts: Facts, address: str, attempts: Sequence[Row]) -> set[str]:
+    """The subscriptions of a topic that must get a message: "On a topic those subscriptions are expected …" """
+    began = [attempt["start_ns"] for attempt in attempts if attempt["result"] != "fail"]
+    if not began:
+        return set()
+    drain = phase(facts, "drain", "begin")
+    before_drain = [op for op in facts.of("unsubscribe", "close") if drain is None or ended(op) < drain]
+    before_drain = [op for op in before_drain if op["outcome"] != "fail"]
+    expected = set()
+    for row in facts.of("subscribe"):
+        # "whose subscribe was ok before the first attempt that is not fail began"
+        if row.get("address") != address or row.get("subscription") is None or row["outcome"] != "ok":
+            continue
+        if ended(row) >= min(began):
+            continue
+        # "and which no unsubscribe ended before the drain"
+        if any(
+            op["op"] == "unsubscribe" and (op.get("address"), op.get("subscription")) == (address, row["subscription"])
+            for op in before_drain
+        ):
+            continue
+        # "(nor a close, for one whose subscribe row says durable = false)"
+        if row.get("durable") is False and any(
+            op["op"] == "close" and op["client"] == row["client"] and op["start_ns"] > row["start_ns"]
+            for op in before_drain
+        ):
+            continue
+        expected.add(row["subscription"])
+    return expected
+
+
+def find_units(facts: Facts) -> list[Unit]:
+    """Return every unit that gets a class, dead-letter evidence included."""
+    # "An address is a topic if any row there has a subscription"
+    topics = {op["address"] for op in facts.ops if op.get("address") and op.get("subscription") is not None}
+    # "A browse or receive on a dead-letter address … is evidence for the original unit"
+    evidence: dict[MessageKey, list[str | None]] = defaultdict(list)
+    for op in facts.of("browse", "receive"):
+        if op["outcome"] != "ok" or op.get("message_id") is None:
+            continue
+        if op.get("address") not in facts.run.dead_letters.values():
+            continue
+        mapped = [a for a, dead in facts.run.dead_letters.items() if dead == op["address"]]
+        known = [(a, op["message_id"]) for a in mapped]
+        known = [message for message in known if message in facts.attempts or message in facts.deliveries]
+        for message in known or [(op["address"], op["message_id"])]:
+            evidence[message].append(op.get("subscription"))
+
+    units = []
+    for message in sorted({*facts.attempts, *facts.deliveries, *evidence}):
+        address, message_id = message
+        attempts = facts.attempts.get(message, [])
+        state = message_state(attempts)
+        by_subscription: dict[str | None, list[Row]] = defaultdict(list)
+        for delivery in facts.deliveries.get(message, []):
+            by_subscription[delivery.get("subscription")].append(delivery)
+        names: set[str | None]
+        if address not in topics:
+            names = {None}  # "on a queue there is one unit a message"
+        else:
+            names = set(expected_subscriptions(facts, address, attempts))
+            # "a delivery to another subscription … gets a class only if it is processed"
+            for name, deliveries in by_subscription.items():
+                if any(delivery["result"] == "processed" for delivery in deliveries):
+                    names.add(name)
+            if message in evidence and not names and state in ("failed", "never"):
+                names = {None}  # "if the message failed it is a phantom, if it was never attempted unexpected"
+        for name in names:
+            unit = Unit((address, message_id, name), state, attempts, by_subscription.get(name, []))
+            unit.dead = any(which is None or which == name or name is None for which in evidence.get(message, []))
+            units.append(unit)
+    return units
+
+
+def classify(facts: Facts, unit: Unit) -> str:
+    """The class of a unit: "exactly one: the first that applies"."""
+    state, deliveries = unit.state, unit.deliveries
+    processed = [d for d in deliveries if d["result"] == "processed"]
+    possibly = [d for d in deliveries if d["result"] == "possibly"]
+    untouched = not processed and not possibly
+    sent = {a["payload_sha"] for a in unit.attempts if a.get("payload_sha") is not None}
+    got = {d["payload_sha"] for d in deliveries if d.get("payload_sha") is not None}
+    # "It is durable if any attempt is durable or null"
+    durable = any(a.get("durable") is not False for a in unit.attempts)
+    # "it expires at its latest expires_ns", "null: never"
+    expires = max((NEVER if a.get("expires_ns") is None else a["expires_ns"] for a in unit.attempts), default=NEVER)
+    drain_end = phase(facts, "drain", "end")
+    drained = facts.run.drained.get(unit.key[0], False)  # "A run whose drain is not recorded is taken as not drained."
+    # "acknowledged, or unknown and delivered; no delivery processed or possibly processed"
+    missing = (state == "acknowledged" or (state == "unknown" and bool(deliveries))) and untouched
+
+    # "a delivery's payload_sha is not the send's"
+    if sent and got - sent:
+        return "corrupted"
+    # "failed, yet delivered"; "if the message failed it is a phantom"
+    if state == "failed" and (deliveries or unit.dead):
+        return "phantom"
+    # "delivered, never attempted"; "if it was never attempted unexpected"
+    if state == "never":
+        return "unexpected"
+    # "processed more than once"
+    if len(processed) > 1:
+        return "duplicated"
+    # "acknowledged or unknown, never processed or possibly processed, found on the dead-letter address"
+    if state in ("acknowledged", "unknown") and untouched and unit.dead:
+        return "dead_lettered"
+    # "acknowledged, never (possibly) processed, expires_ns before the drain's end"
+    if state == "acknowledged" and untouched and drain_end is not None and expires < drain_end:
+        return "expired"
+    # "as lost, but not durable"
+    if missing and drained and not durable:
+        return "lost_nonpersistent"
+    # "…; drained"
+    if missing and drained:
+        return "lost"
+    # "as lost, not drained"
+    if missing:
+        return "unseen"
+    # "delivered more than once, processed at most once"
+    if len(deliveries) > 1:
+        return "redelivered"
+    # "unknown, delivered"
+    if state == "unknown" and deliveries:
+        return "recovered"
+    # "unknown, never delivered"
+    if state == "unknown":
+        return "unresolved"
+    # "failed, never delivered"
+    if state == "failed":
+        return "rejected"
+    # "acknowledged, processed or possibly processed"
+    assert state == "acknowledged" and not untouched, unit
+    return "ok"
+
+
+# --- promises by class ----------------------------------------------------------------------------------------------
+
+
+def entry(
+    spec: PromiseSpec,
+    verdict: str,
+    count: int = 0,
+    excused: int = 0,
+    measured: float | None = None,
+    witnesses: Sequence[Row] = (),
+) -> Row:
+    """One object of the verdict's `promises`."""
+    return {
+        "name": spec.name,
+        "verdict": verdict,
+        "count": count,
+        "excused": excused,
+        "bound": spec.bound_ms,
+        "measured": measured,
+        "witnesses": list(witnesses),
+    }
+
+
+# The column "breaks" of the table of classes.
+BREAKING = {
+    "no_phantoms": ("corrupted", "phantom", "unexpected"),
+    "no_duplicates": ("duplicated",),
+    "no_dead_letters": ("dead_lettered",),
+    "no_loss": ("lost",),
+}
+
+
+def by_class(facts: Facts, spec: PromiseSpec) -> Row:
+    """no_phantoms, no_loss, no_duplicates, no_dead_letters: "by class"."""
+    classes = [(unit, classify(facts, unit)) for unit in facts.units]
+    bad = [unit for unit, name in classes if name in BREAKING[spec.name]]
+    verdicts = ["fail" if bad else "pass"]
+    # "A promise without evidence (… nothing was sent …) is unknown"
+    if not facts.of("send"):
+        verdicts.append("unknown")
+    # "no_dead_letters without a mapped address"
+    if spec.name == "no_dead_letters" and not facts.run.dead_letters:
+        verdicts.append("unknown")
+    # "unseen … no_loss is unknown"
+    if spec.name == "no_loss" and any(name == "unseen" for _, name in classes):
+        verdicts.append("unknown")
+    witnesses = [dict(zip(("address", "message_id", "subscription"), unit.key, strict=True)) for unit in bad]
+    return entry(spec, merge(verdicts), len(bad), witnesses=witnesses)
+
+
+# --- ordered --------------------------------------------------------------------------------------------------------
+
+
+def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
+    """When each consumer or producer session was seen to end."""
+    ends: dict[tuple[str, int], int] = {}
+    sessions = {(op["client"], op["session"]) for op in facts.ops}
+    for client, session in sessions:
+        closes = [ended(op) for op in facts.of("close") if (op["client"], op["session"]) == (client, session)]
+        nexts = [op["start_ns"] for op in facts.of("connect") if op["client"] == client and op["session"] > session]
+        if closes:
+            ends[client, session] = min(closes)
+        elif nexts:
+            ends[client, session] = min(nexts)
+    return ends
+
+
+def ordered(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "First deliveries, by end_ns, must follow." """
+    ends = session_ends(facts)
+    lines: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for (address, message_id), attempts in facts.attempts.items():
+        # "m1's last attempt that may have taken effect", "m2's first such attempt"
+        effective = [attempt for attempt in attempts if attempt["result"] != "fail"]
+        if not effective:
+            continue
+        first: dict[str | None, Row] = {}
+        for delivery in facts.deliveries.get((address, message_id), []):
+            subscription = delivery.get("subscription")
+            if subscription not in first or ended(delivery) < ended(first[subscription]):
+                first[subscription] = delivery
+        began = min(effective, key=lambda attempt: attempt["start_ns"])
+        for subscription, delivery in first.items():
+            # "same address, same producer, same key"; "scope: session … within one consumer session"
+            line: tuple[Any, ...] = (address, subscription, began["client"], began.get("key"))
+            if spec.scope != "key":
+                line = (*line, delivery["client"], delivery["session"])
+            lines[line].append(
+                {
+                    "message_id": message_id,
+                    "began": began["start_ns"],
+                    "ended": max(NEVER if a.get("end_ns") is None else a["end_ns"] for a in effective),
+                    "at": ended(delivery),
+                    "delivery": delivery,
+                }
+            )
+    pairs, excused = 0, 0
+    witnesses = []
+    for (address, subscription, *_), messages in lines.items():
+        readers = {
+            (op["client"], op["session"])
+            for op in facts.of("subscribe", "receive", "ack")
+            if op.get("address") == address and op.get("subscription") == subscription
+        }
+        for m1 in messages:
+            followers = [m2 for m2 in messages if m1["ended"] < m2["began"]]  # "m1 precedes m2"
+            pairs += len(followers)
+            # "a message is late when one that it precedes was delivered before it"
+            overtaking = [m2["at"] for m2 in followers if m2["at"] < m1["at"]]
+            if not overtaking:
+                continue
+            # "excused … if it is flagged redelivered or another session of that subscription ended between"
+            own = (m1["delivery"]["client"], m1["delivery"]["session"])
+            others = [ends[who] for who in readers if who != own and who in ends]
+            if m1["delivery"].get("redelivered") or any(min(overtaking) < end < m1["at"] for end in others):
+                excused += 1
+            else:
+                witnesses.append({"address": address, "message_id": m1["message_id"], "subscription": subscription})
+    # "no pair to compare"
+    verdict = "fail" if witnesses else "pass" if pairs else "unknown"
+    return entry(spec, verdict, len(witnesses), excused, witnesses=witnesses)
+
+
+# --- sticky ---------------------------------------------------------------------------------------------------------
+
+
+def not_ready_between(facts: Facts, store: str, begin: float, end: float) -> bool:
+    """Whether the target was not ready at some time of [begin, end]."""
+    members = set(facts.run.stores.get(store, ()))
+    pool = [e for e in facts.events if e["kind"] == "pool" and e.get("instance") in members]
+    roles = [e for e in facts.events if e["kind"] == "role"]
+    # The state only changes at events: it is enough to look at the window's begin and at each event in it.
+    moments = [begin, *(e["t_ns"] for e in (*pool, *roles) if begin <= e["t_ns"] <= end)]
+    for moment in moments:
+        if pool:
+            # "all its instances in the pool are not_ready"
+            latest = dict.fromkeys({e["instance"] for e in pool}, "ready")
+            for event in pool:
+                if event["t_ns"] <= moment:
+                    latest[event["instance"]] = event["value"]
+            if all(value == "not_ready" for value in latest.values()):
+                return True
+        # "where no pool event names them, no instance is active on that store"
+        elif not any(epoch.store == store and epoch.covers(moment) for epoch in facts.epochs):
+            return True
+    return False
+
+
+def sticky(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "Each ok connect of a key is compared with the key's previous one; both must reach the same store" """
+    by_key: dict[str, list[Row]] = defaultdict(list)
+    for op in sorted(facts.of("connect"), key=ended):
+        if op["outcome"] == "ok" and op.get("key") is not None:
+            by_key[op["key"]].append(op)
+    period = (spec.check_period_ms or 0) * MS
+    timeout = (spec.cache_timeout_ms or 0) * MS
+    pairs, blind, excused = 0, 0, 0
+    witnesses = []
+    for key, connects in by_key.items():
+        for old, new in pairwise(connects):
+            old_store, new_store = store_of(facts, old), store_of(facts, new)
+            if old_store is None or new_store is None:
+                blind += 1  # "a null broker where one is needed"
+                continue
+            pairs += 1
+            if old_store == new_store:
+                continue
+            # "the cache entry had expired (cache_timeout_ms since the previous connect; absent or 0: never)"
+            expired = timeout > 0 and ended(new) - ended(old) > timeout
+            # "the old target was not ready at some time since the previous connect (± check_period_ms)"
+            if expired or not_ready_between(facts, old_store, ended(old) - period, ended(new) + period):
+                excused += 1
+            else:
+                witnesses.append({"key": key, "from": old_store, "to": new_store, "t_ns": ended(new)})
+    verdict = "fail" if witnesses else "unknown" if blind or not pairs else "pass"
+    return entry(spec, verdict, len(witnesses), excused, witnesses=witnesses)
+
+
+# --- single_active --------------------------------------------------------------------------------------------------
+
+
+def single_active(facts: Facts, spec: PromiseSpec) -> Row:
+    """At most one instance serves a store."""
+    witnesses: list[Row] = []
+    sends = [{**op, "served": store_of(facts, op)} for op in facts.of("send") if op["outcome"] == "ok"]
+    # "an ok send served by Y lies wholly between two ok sends served by X for the same store within one epoch of X"
+    for y in sends:
+        if y["served"] is None:
+            continue
+        for epoch in facts.epochs:
+            if epoch.store != y["served"] or epoch.instance == y["instance"]:
+                continue
+            until = facts.end if epoch.end is None else epoch.end
+            of_x = [x for x in sends if x.get("instance") == epoch.instance and x["served"] == epoch.store]
+            of_x = [x for x in of_x if epoch.begin <= x["start_ns"] and ended(x) <= until]
+            if any(ended(x) < y["start_ns"] for x in of_x) and any(ended(y) < x["start_ns"] for x in of_x):
+                witnesses.append({"message_id": y.get("message_id"), "address": y.get("address"), "store": epoch.store})
+                break
+    # "two instances' certain active intervals (epochs shrunk by their uncertainty) on one store overlap"
+    certain = []
+    for epoch in facts.epochs:
+        until = facts.end if epoch.end is None else epoch.end
+        certain.append((epoch, epoch.begin + epoch.begin_uncertainty, until - epoch.end_uncertainty))
+    for index, (one, begin, end) in enumerate(certain):
+        for other, other_begin, other_end in certain[index + 1 :]:
+            if one.store != other.store or one.instance == other.instance:
+                continue
+            if begin < end and other_begin < other_end and max(begin, other_begin) < min(end, other_end):
+                witnesses.append({"store": one.store, "instances": sorted({one.instance, other.instance})})
+    # "a null broker where one is needed"
+    blind = not facts.epochs or any(send["served"] is None for send in sends)
+    verdict = "fail" if witnesses else "unknown" if blind else "pass"
+    return entry(spec, verdict, len(witnesses), witnesses=witnesses)
+
+
+# --- failover_within, failback_within -------------------------------------------------------------------------------
+
+
+def acknowledged_sends(facts: Facts) -> list[Row]:
+    """The sends that are acknowledged ("commit ok in a transaction"), with `acked_ns`, when they were."""
+    sends = []
+    for attempts in facts.attempts.values():
+        for attempt in attempts:
+            if attempt["result"] != "ok":
+                continue
+            at = ended(attempt)
+            if attempt.get("txn") is not None:
+                commits = [op for op in facts.txns[attempt["txn"]] if op["op"] == "commit" and op["outcome"] == "ok"]
+                at = min(ended(op) for op in commits)
+            sends.append({**attempt, "acked_ns": at})
+    return sorted(sends, key=lambda send: send["acked_ns"])
+
+
+def in_ms(ns: float) -> float:
+    return ns / MS
+
+
+def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
+    """ "each fault on an instance that is active", with the epoch that it hit."""
+    hits = []
+    for fault in facts.events:
+        if fault["kind"] != "fault" or fault.get("instance") is None:
+            continue
+        for epoch in facts.epochs:
+            if epoch.instance == fault["instance"] and epoch.covers(fault["t_ns"]):
+                hits.append((fault, epoch))
+    return hits
+
+
+def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
+    """Return the promise's entry and the rows of `failover`."""
+    acked = acknowledged_sends(facts)
+    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    parts: list[Row] = []
+    witnesses: list[Row] = []
+    blind = False
+    for fault, hit in hits_on_active(facts):
+        t = fault["t_ns"]
+        after = t + fault["uncertainty_ns"]  # "began after the fault plus its uncertainty"
+        following = [e for e in facts.epochs if e.store == hit.store and e.begin > t]
+        successor = min(following, key=lambda e: e.begin, default=None)  # "the next epoch on that store"
+        for client in sorted({op["client"] for op in facts.of("send")}):
+            begun = [send for send in acked if send["client"] == client and send["start_ns"] > after]
+            served = [
+                send
+                for send in begun
+                if successor is not None
+                and send.get("instance") == successor.instance
+                and successor.begin <= send["acked_ns"] <= (facts.end if successor.end is None else successor.end)
+            ]
+            first = served[0] if served else None
+            nameless = [send for send in begun if send.get("instance") is None]
+            if any(first is None or send["acked_ns"] < first["acked_ns"] for send in nameless):
+                blind = True  # "a null broker where one is needed"
+                continue
+            if first is not None and successor is not None:
+                deliveries = [
+                    ended(d)
+                    for received in facts.deliveries.values()
+                    for d in received
+                    if d.get("instance") == successor.instance and successor.covers(ended(d))
+                ]
+                parts.append(
+                    {
+                        "fault": fault.get("name"),
+                        "t_ns": t,
+                        "client": client,
+                        "detection_ms": None if hit.end is None else in_ms(hit.end - t),
+                        "activation_ms": in_ms(successor.begin - t),
+                        "first_send_ms": in_ms(first["acked_ns"] - t),
+                        "first_delivery_ms": in_ms(min(deliveries) - t) if deliveries else None,
+                    }
+                )
+                if first["acked_ns"] - t > bound:
+                    witnesses.append({"client": client, "t_ns": t})
+                continue
+            # "a client that was served before the fault and tries on past the bound without success breaks it"
+            before = any(
+                send["client"] == client and send["acked_ns"] < t and store_of(facts, send) == hit.store
+                for send in acked
+            )
+            tries = any(
+                (facts.end if op.get("end_ns") is None else op["end_ns"]) > t + bound
+                for op in facts.of("send")
+                if op["client"] == client
+            )
+            if before and tries and not begun:
+                witnesses.append({"client": client, "t_ns": t})
+    # "measured is the worst client's"
+    measured = max((part["first_send_ms"] for part in parts), default=None)
+    # "no failover happened"
+    verdict = "fail" if witnesses else "unknown" if blind or not parts else "pass"
+    return entry(spec, verdict, len(witnesses), measured=measured, witnesses=witnesses), parts
+
+
+def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "From the heal of a fault on the original instance to that instance's next epoch" """
+    acked = [send["acked_ns"] for send in acknowledged_sends(facts)]
+    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    originals: dict[str, str] = {}
+    for epoch in facts.epochs:
+        originals.setdefault(epoch.store, epoch.instance)
+    times: list[float] = []
+    witnesses: list[Row] = []
+    for heal in facts.events:
+        if heal["kind"] != "heal" or heal.get("instance") not in originals.values():
+            continue
+        healed = [
+            fault
+            for fault in facts.events
+            if fault["kind"] == "fault"
+            and (fault.get("name"), fault["instance"]) == (heal.get("name"), heal["instance"])
+            and fault["t_ns"] < heal["t_ns"]
+        ]
+        own = [epoch for epoch in facts.epochs if epoch.instance == heal["instance"]]
+        if not healed or any(epoch.covers(heal["t_ns"]) for epoch in own):
+            continue
+        again = [epoch.begin for epoch in own if epoch.begin > heal["t_ns"]]
+        if not again:
+            # "Not active again by the end of the run breaks it."
+            witnesses.append({"instance": heal["instance"], "t_ns": heal["t_ns"], "client_gap_ms": None})
+            continue
+        took = min(again) - heal["t_ns"]
+        times.append(in_ms(took))
+        if took > bound:
+            # "the client gap is the longest span in it without an acknowledged send"
+            marks = [heal["t_ns"], *(at for at in acked if heal["t_ns"] < at < min(again)), min(again)]
+            gap = max(later - sooner for sooner, later in pairwise(marks))
+            witnesses.append({"instance": heal["instance"], "t_ns": heal["t_ns"], "client_gap_ms": in_ms(gap)})
+    verdict = "fail" if witnesses else "pass" if times else "unknown"
+    return entry(spec, verdict, len(witnesses), measured=max(times, default=None), witnesses=witnesses)
+
+
+# --- available ------------------------------------------------------------------------------------------------------
+
+
+def fault_over(facts: Facts, begin: int, end: int) -> str | None:
+    """ "with the fault it falls under": the last one before the span's end that was not healed before its begin."""
+    name = None
+    for fault in facts.events:
+        if fault["kind"] != "fault" or fault["t_ns"] > end:
+            continue
+        what = (fault.get("name"), fault.get("instance"), fault.get("target"))
+        heals = [
+            e["t_ns"]
+            for e in facts.events
+            if e["kind"] == "heal"
+            and (e.get("name"), e.get("instance"), e.get("target")) == what
+            and e["t_ns"] > fault["t_ns"]
+        ]
+        if not heals or min(heals) >= begin:
+            name = fault.get("name")
+    return name
+
+
+def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
+    """Return the promise's entry and its rows of `outages`."""
+    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    side = spec.side or "send"
+    begin, end = phase(facts, "load", "begin"), phase(facts, "load", "end")
+    if begin is None:
+        return entry(spec, "unknown"), []
+    if end is None:
+        end = facts.end
+    successes: dict[str, list[int]] = defaultdict(list)
+    if side == "send":
+        for send in acknowledged_sends(facts):
+            successes[send["address"]].append(send["acked_ns"])
+    else:
+        for (address, _), deliveries in facts.deliveries.items():
+            successes[address] += [ended(delivery) for delivery in deliveries]
+    dead = set(facts.run.dead_letters.values()) if side == "receive" else set()
+    tried = {op["address"] for op in facts.of(side) if op.get("address") and begin <= op["start_ns"] <= end} - dead
+    spans, outages = [], []
+    for address in sorted(tried):
+        # "Between load begin and load end, for each address, a span between the ends of successive acknowledged sends"
+        marks = [begin, *sorted(at for at in successes[address] if begin < at < end), end]
+        for sooner, later in pairwise(marks):
+            spans.append(later - sooner)
+            if later - sooner > bound:
+                fault = fault_over(facts, sooner, later)
+                outages.append({"start_ns": sooner, "end_ns": later, "fault": fault, "address": address, "side": side})
+    verdict = "fail" if outages else "pass" if spans else "unknown"
+    measured = in_ms(max(spans)) if spans else None
+    return entry(spec, verdict, len(outages), measured=measured, witnesses=outages), outages
+
+
+# --- the whole ------------------------------------------------------------------------------------------------------
+
+_BY_EVENTS = ("sticky", "single_active", "failover_within", "failback_within", "available", "no_loss")
+
+
+def judge(
+    run: RunInfo,
+    ops: Sequence[Row],
+    events: Sequence[Row],
+    promises: Sequence[PromiseSpec],
+    torn: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the JSON object of the contract for one run.
+
+    `ops` and `events` are the ledger's rows (dicts by column, absent keys null) in any order; `promises` those to check
+    (no_phantoms is added where it is missing); `torn` names the files (`ops`, `events`) whose last line was torn.
+    `witnesses` holds all, in no promised order. Raises ValueError for an operation that is both ok and fail.
+    """
+    facts = gather(run, ops, events)
+    counts = dict.fromkeys(CLASSES_SHOWN, 0)
+    for unit in facts.units:
+        counts[classify(facts, unit)] += 1
+    specs = list(promises)
+    if all(spec.name != NO_PHANTOMS for spec in specs):
+        specs.insert(0, PromiseSpec(NO_PHANTOMS))  # "no_phantoms is always checked."
+    entries, failover, outages = [], [], []
+    for spec in specs:
+        if spec.name in BREAKING:
+            one = by_class(facts, spec)
+        elif spec.name == "ordered":
+            one = ordered(facts, spec)
+        elif spec.name == "sticky":
+            one = sticky(facts, spec)
+        elif spec.name == "single_active":
+            one = single_active(facts, spec)
+        elif spec.name == "failover_within":
+            one, parts = failover_within(facts, spec)
+            failover += parts
+        elif spec.name == "failback_within":
+            one = failback_within(facts, spec)
+        else:
+            one, spans = available(facts, spec)
+            outages += spans
+        # "A torn last line … makes any pass that it could affect unknown."
+        if one["verdict"] == "pass" and ("ops" in torn or ("events" in torn and spec.name in _BY_EVENTS)):
+            one["verdict"] = "unknown"
+        entries.append(one)
+    return {
+        "run_id": run.run_id,
+        "verdict": merge(one["verdict"] for one in entries),
+        "as_expected": as_expected(run, entries),
+        "messages": counts,
+        "promises": entries,
+        "failover": failover,
+        "outages": outages,
+    }
+
+
+def as_expected(run: RunInfo, entries: Sequence[Row]) -> bool:
+    """ "as_expected holds it against expect" """
+    for name in {one["name"] for one in entries}:
+        verdict = merge(one["verdict"] for one in entries if one["name"] == name)
+        expectation = run.expect.get(name, "kept")
+        if expectation == "kept" and verdict != "pass":
+            return False
+        if expectation == "violated" and verdict != "fail":
+            return False
+    return True
