@@ -64,6 +64,7 @@ class Broker:
         acceptor_options: str = "",
         *,
         anonymous: bool = False,
+        java_args: str = JAVA_ARGS,
     ) -> None:
         self.home = home
         self.directory = directory
@@ -71,7 +72,7 @@ class Broker:
         self.password = secrets.token_urlsafe(12)
         self.log = directory.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
-        self._environment = {**os.environ, "JAVA_HOME": str(java.home()), "JAVA_ARGS": JAVA_ARGS}
+        self._environment = {**os.environ, "JAVA_HOME": str(java.home()), "JAVA_ARGS": java_args}
         options = ["--no-autotune", "--nio", "--silent", "--no-web", "--host", "127.0.0.1"]
         protocols = [f"--no-{name}-acceptor" for name in ("amqp", "hornetq", "mqtt", "stomp")]
         place = ["--default-port", str(self.port), "--queues", ",".join(queues)]

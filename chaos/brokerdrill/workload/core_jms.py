@@ -11,7 +11,6 @@ Facts about Artemis 2.56.0 that this rests on, each held by tests/workload:
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from brokerdrill.errors import InfrastructureError
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
+    OK,
     REFUSED_AS_DUPLICATE,
     UNKNOWN,
     ClientError,
@@ -87,8 +87,10 @@ SEND_PROOFS = frozenset(
     }
 )
 COMMIT_PROOFS = frozenset({ROLLED_BACK, REFUSED})
+# A commit that ends so has rolled back what it had.
+ROLLED_BACK_ITSELF = frozenset({ROLLED_BACK, "TRANSACTION_OUTCOME_UNKNOWN"})
 # After these, the session of the same connection can be used on.
-USABLE = frozenset({ROLLED_BACK, REFUSED, "TRANSACTION_OUTCOME_UNKNOWN", "UNBLOCKED", "ADDRESS_FULL"})
+USABLE = ROLLED_BACK_ITSELF | {REFUSED, "UNBLOCKED", "ADDRESS_FULL"}
 
 
 def url(config: WorkerConfig) -> str:
@@ -247,16 +249,13 @@ class CoreJms:
             self._session.commit()
         except self._throwable as error:
             kind, text = kind_of(error)
+            # Where the library has not rolled back itself, what is left of the batch must not meet its own retry in
+            # one transaction: the broker would refuse that as a duplicate, and it would pass for a proof.
+            usable = kind in ROLLED_BACK_ITSELF or (kind in USABLE and self.rollback().result == OK)
             if kind == REFUSED:
-                self._clear()
-                return REFUSED_AS_DUPLICATE if resent else Outcome(FAIL, text)
-            return self._failed(error, COMMIT_PROOFS)
+                return REFUSED_AS_DUPLICATE._replace(usable=usable) if resent else Outcome(FAIL, text, usable)
+            return Outcome(FAIL if kind in COMMIT_PROOFS else UNKNOWN, text, usable)
         return DONE
-
-    def _clear(self) -> None:
-        """Give the session a new transaction after the broker refused the old one."""
-        with contextlib.suppress(self._throwable):
-            self._session.rollback()
 
     def rollback(self) -> Outcome:
         try:

@@ -245,6 +245,8 @@ class Producer(_Runner):
         while True:
             self._connect(self._addresses, ())
             outcome = self._attempt(address, batch, attempt)
+            if not outcome.usable:
+                self._disconnect()
             if outcome.result == OK:
                 self._ack(len(batch), self._ledger.clock.now())
                 return
@@ -253,8 +255,6 @@ class Producer(_Runner):
                 self._in_doubt = True
             else:
                 self.counts.sent_fail += len(batch)
-            if not outcome.usable:
-                self._disconnect()
             if self._over():
                 raise Stopped
             # The first retry at once: it is what ends most failovers.
