@@ -1,4 +1,5 @@
-"""From the rows of events to timelines: placed in run time, without repeats, and handed to the driver, since they are few."""
+"""From the rows of events to timelines: placed in run time, without repeats, and handed to the driver, since they are
+few."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from brokerdrill.ledger import RunInfo
 
 
 def place_events(raw: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return the events that tell something, in run time and each once (a spooled file and its compacted copy may both be
-    there): run_id, kind, target, instance, store, name, value, detail (sorted entries), at, u, placed (its clock is in
-    run.json). Probes and health are left out but for those named `detected`, roles where they repeat the instance's last."""
+    """Return the events that tell something, in run time and each once (a spooled file and its compacted copy may
+    both be there): run_id, kind, target, instance, store, name, value, detail (sorted entries), at, u, placed (its
+    clock is in run.json). Probes and health are left out but for those named `detected`, roles where they repeat
+    the instance's last."""
     offset = F.coalesce("offset", F.lit(0))
     placed = (
         raw.where(~F.col("kind").isin("probe", "health") | (F.col("name") == "detected"))
@@ -48,10 +50,14 @@ def place_events(raw: DataFrame, clocks: DataFrame) -> DataFrame:
 
 def timelines(
     placed: DataFrame, runs: Mapping[str, RunInfo], ends: Mapping[str, int | None]
-) -> dict[str, Timeline]:
-    """Return each run's `Timeline` from the placed events and the last times of the runs' operations (`ends`)."""
+) -> tuple[dict[str, Timeline], frozenset[str]]:
+    """Return each run's `Timeline` from the placed events and the last times of the runs' operations (`ends`), and
+    the runs with events whose clock run.json does not place."""
     found: dict[str, list[Event]] = defaultdict(list)
+    unplaced = set()
     for row in placed.collect():
+        if not row.placed:
+            unplaced.add(row.run_id)
         found[row.run_id].append(
             Event(
                 kind=row.kind,
@@ -65,4 +71,4 @@ def timelines(
                 detail=tuple((entry.key, entry.value) for entry in row.detail or ()),
             )
         )
-    return {key: timeline(found[key], run.stores, ends.get(key)) for key, run in runs.items()}
+    return {key: timeline(found[key], run.stores, ends.get(key)) for key, run in runs.items()}, frozenset(unplaced)

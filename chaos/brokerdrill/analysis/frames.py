@@ -16,8 +16,8 @@ from brokerdrill.analysis.tables import Tables
 class Frames:
     """DataFrames keyed by run_id; the functions of `units` say what each holds.
 
-    `sends` are the send operations and `receives` the receives that are ok (none on a dead-letter address), each with who
-    served it.
+    `sends` are the send operations and `receives` the receives that are ok (none on a dead-letter address), each with
+    who served it.
     """
 
     ops: DataFrame
@@ -64,9 +64,9 @@ def marks(
 ) -> DataFrame:
     """Return `rows` (with run_id and spec) as marks, the form in which every promise hands in what it found.
 
-    A mark `breaks` its promise, or is a break that is `excused`; is `evidence` that there was something to check; casts
-    `doubt`, so that the promise cannot pass; has `measured` (double, milliseconds); `weight` (double) ranks its `witness`
-    (a struct) among the worst.
+    A mark `breaks` its promise, or is a break that is `excused`; is `evidence` that there was something to check;
+    casts `doubt`, so that the promise cannot pass; has `measured` (double, milliseconds); `weight` (double) ranks its
+    `witness` (a struct) among the worst.
     """
     no = F.lit(False)
     chosen = {

@@ -11,12 +11,11 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis import verdict
+from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import Frames, frames
 from brokerdrill.analysis.promises import CHECKS, available, failover_within
 from brokerdrill.analysis.spark import cut
-from brokerdrill.analysis.events import place_events, timelines
-from brokerdrill.analysis.tables import clocks, tables
-from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.tables import Tables, clocks, tables
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
 from brokerdrill.ledger import CLASSES_SHOWN, PromiseSpec, RunInfo
 
@@ -33,35 +32,38 @@ def judge(
     runs: Mapping[str, RunInfo],
     promises: Specs,
 ) -> dict[str, dict[str, Any]]:
-    """Return the JSON object of each run of `runs`, by its key, which is the `run_id` of its rows in `ops` and `events`.
+    """Return the JSON object of each run of `runs`, by its key, which is the `run_id` of its rows in `ops` and
+    `events`.
 
-    `ops` and `events` have the contract's columns, unmerged and valid. `promises` are each run's promises to check, in the
-    order of the output (`verdict.checked` makes them).
+    `ops` and `events` have the contract's columns, unmerged and valid. `promises` are each run's promises to check,
+    in the order of the output (`verdict.checked` makes them).
     """
     clock = clocks(spark, runs)
     staged = cut(with_transactions(merge_rows(ops, clock)))
     ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
-    times = timelines(place_events(events, clock), runs, ends)
-    return judge_staged(good_ops(staged), runs, promises, times)
+    times, _ = timelines(place_events(events, clock), runs, ends)
+    return judge_staged(good_ops(staged), runs, promises, tables(spark, runs, promises, times))
 
 
 def judge_staged(
     ops: DataFrame,
     runs: Mapping[str, RunInfo],
     promises: Specs,
-    times: Mapping[str, Timeline],
+    small: Tables,
     doubts: Mapping[str, frozenset[str]] | None = None,
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """As `judge`, from merged operations with their transactions and the runs' timelines. `doubts` names, by run, promises
-    that cannot pass, `notes` what to say of the input."""
-    made = frames(ops, tables(ops.sparkSession, runs, promises, times))
+    """As `judge`, from merged operations with their transactions and the small tables. `doubts` names, by run,
+    promises that cannot pass, `notes` what to say of the input."""
+    made = frames(ops, small)
     names = {spec.name for specs in promises.values() for spec in specs}
     collected: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows(made, names).collect():
         collected[row.run_id][row.kind].append(row)
     return {
-        key: _assemble(run, promises[key], collected[key], (doubts or {}).get(key, frozenset()), (notes or {}).get(key, ()))
+        key: _assemble(
+            run, promises[key], collected[key], (doubts or {}).get(key, frozenset()), (notes or {}).get(key, ())
+        )
         for key, run in runs.items()
     }
 

@@ -55,14 +55,14 @@ def clocks(spark: SparkSession, runs: Mapping[str, RunInfo]) -> DataFrame:
 class Tables:
     """Small tables keyed by run_id; times are run time in ns.
 
-    dead_letters: address, dead_letter. drained: address, drained. specs: spec (the promise's place in the run's list), name,
-    bound, scope, side, check_period, cache_timeout. phase: drain_begin, drain_end (null: not recorded), run_end. load:
-    load_begin, load_end. home: server (an instance), home (its only store, or null). spans: server, e_store, epoch (its
-    start), e_start, e_end, span_from, span_next, span_to (the epoch give or take its uncertainty, cut where that instance's
-    next one may begin). overlaps: store, instance, other_instance, start_ns, end_ns. fault: fault (its number), f_name,
-    f_instance, f_target, f_at, healed_at. hit: fault, f_name, f_instance, hit_store, f_at, f_u, hit (start of the epoch
-    hit), hit_open, again, next_at, detected_at. failback: fault, f_name, f_instance, store, healed_at, back_at, until.
-    unready: store, n_from, n_to.
+    dead_letters: address, dead_letter. drained: address, drained. specs: spec (the promise's place in the run's
+    list), name, bound, scope, side, check_period, cache_timeout. phase: drain_begin, drain_end (null: not recorded),
+    run_end. load: load_begin, load_end. home: server (an instance), home (its only store, or null). spans: server,
+    e_store, epoch (its start), e_start, e_end, span_from, span_next, span_to (the epoch give or take its uncertainty,
+    cut where that instance's next one may begin). overlaps: store, instance, other_instance, start_ns, end_ns. fault:
+    fault (its number), f_name, f_instance, f_target, f_at, healed_at. hit: fault, f_name, f_instance, hit_store,
+    f_at, f_u, hit (start of the epoch hit), hit_open, again, next_at, detected_at. failback: fault, f_name,
+    f_instance, store, healed_at, back_at, until. unready: store, n_from, n_to.
     """
 
     dead_letters: DataFrame
@@ -89,8 +89,8 @@ def tables(
     promises: Mapping[str, Sequence[PromiseSpec]],
     times: Mapping[str, Timeline],
 ) -> Tables:
-    """Return the `Tables` of `runs`, whose keys are the `run_id` values of the operations' DataFrame, from their run.json,
-    the promises to check and their timelines."""
+    """Return the `Tables` of `runs`, whose keys are the `run_id` values of the operations' DataFrame, from their
+    run.json, the promises to check and their timelines."""
     return Tables(
         dead_letters=table(
             spark,

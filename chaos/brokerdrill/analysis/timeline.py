@@ -1,8 +1,8 @@
 """What a run's events say over time: phases, role epochs, faults with their heals, failbacks, spans of unreadiness.
 
-Plain Python over one run's events: they are few (repeated roles are dropped while they are read), whereas operations stay
-in Spark. Rules are those of the ledger's specification ("Words", "Promises"). `at` is run time in nanoseconds, `u` its
-uncertainty: the event's own plus its clock's.
+Plain Python over one run's events: they are few (repeated roles are dropped while they are read), whereas operations
+stay in Spark. Rules are those of the ledger's specification ("Words", "Promises"). `at` is run time in nanoseconds,
+`u` its uncertainty: the event's own plus its clock's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Epoch(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault, numbered by time, and when it was healed (the first later heal of the same name and target; None: never)."""
+    """A fault, numbered by time, and when it was healed (the first later heal of the same name and target; None:
+    never)."""
 
     number: int
     name: str | None
@@ -70,7 +71,8 @@ class Hit(NamedTuple):
 
 
 class Failback(NamedTuple):
-    """From the heal of a fault that ended its instance's epoch to that instance's next epoch on that store (None: none)."""
+    """From the heal of a fault that ended its instance's epoch to that instance's next epoch on that store (None:
+    none)."""
 
     fault: Fault
     store: str
@@ -105,8 +107,8 @@ class Timeline:
 
 
 def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_end: int | None) -> Timeline:
-    """Return the `Timeline` of one run from its events in any order, run.json's `stores` and the last time of its operations
-    (None: there are none)."""
+    """Return the `Timeline` of one run from its events in any order, run.json's `stores` and the last time of its
+    operations (None: there are none)."""
     run_end = max([event.at for event in events] + ([] if ops_end is None else [ops_end]), default=0)
     home = homes(events, stores)
     changes = role_changes(events, home)
@@ -114,7 +116,8 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
     fault = faults(events)
     hit = hits(fault, epoch, events)
     drains = {
-        value: [e.at for e in events if (e.kind, e.name, e.value) == ("phase", "drain", value)] for value in ("begin", "end")
+        value: [e.at for e in events if (e.kind, e.name, e.value) == ("phase", "drain", value)]
+        for value in ("begin", "end")
     }
     return Timeline(
         run_end=run_end,
@@ -133,7 +136,8 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
 
 
 def loads(events: Sequence[Event], run_end: int) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) of each load phase: from a begin to the next load event, or to the run's end where it broke off."""
+    """Return (begin, end) of each load phase: from a begin to the next load event, or to the run's end where it broke
+    off."""
     marks = sorted((e.at, e.value != "begin") for e in events if e.kind == "phase" and e.name == "load")
     ends = [at for at, _ in marks[1:]] + [run_end]
     return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
@@ -151,8 +155,8 @@ def homes(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> dict[
     return {instance: next(iter(served)) if len(served) == 1 else None for instance, served in may.items()}
 
 
-def _order(event: Event) -> tuple[int, str, str]:
-    return event.at, event.value or "", event.store or ""
+def _order(event: Event) -> tuple[int, str, str, int]:
+    return event.at, event.value or "", event.store or "", event.u
 
 
 def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> list[Event]:
@@ -165,7 +169,9 @@ def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> lis
         known = last.get(event.instance, (None, None))
         store = event.store or home.get(event.instance) or known[1]
         if (event.value, store) != known:
-            changes.append(Event("role", event.at, event.u, event.target, event.instance, store, event.name, event.value))
+            changes.append(
+                Event("role", event.at, event.u, event.target, event.instance, store, event.name, event.value)
+            )
         last[event.instance] = (event.value, store)
     return changes
 
@@ -188,8 +194,8 @@ def epochs(changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
 
 
 def overlaps(epoch: Sequence[Epoch]) -> tuple[tuple[Epoch, Epoch, int, int], ...]:
-    """Return the pairs of epochs of two instances on one store whose certain times (shrunk by their uncertainty) overlap,
-    with the overlap's start and end."""
+    """Return the pairs of epochs of two instances on one store whose certain times (shrunk by their uncertainty)
+    overlap, with the overlap's start and end."""
     by_store: dict[str, list[Epoch]] = defaultdict(list)
     for one in epoch:
         by_store[one.store].append(one)
@@ -229,8 +235,9 @@ def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
 
 
 def detected(fault: Fault, store: str, following: Epoch | None, events: Sequence[Event]) -> int | None:
-    """Return when the fault was detected: the first event from the fault to the next epoch's begin that is a note or health
-    named `detected` of that store or of the next epoch's instance, or that instance's role `starting`; None: no event tells."""
+    """Return when the fault was detected: the first event from the fault to the next epoch's begin that is a note or
+    health named `detected` of that store or of the next epoch's instance, or that instance's role `starting`;
+    None: no event tells."""
     if following is None:
         return None
     signs = [
@@ -342,8 +349,8 @@ def unready_by_role(
     epoch: Sequence[Epoch],
     stores: Mapping[str, Sequence[str]],
 ) -> list[Span]:
-    """Return the spans in which no instance was active on a store that no pool event speaks of, from the first role that is
-    known of its instances: before it nothing is known."""
+    """Return the spans in which no instance was active on a store that no pool event speaks of, from the first role
+    that is known of its instances: before it nothing is known."""
     named = _pooled(events)
     pooled = {store for store, instances in stores.items() if any(instance in named for instance in instances)}
     first: dict[str, int] = {}

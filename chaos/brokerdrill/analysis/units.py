@@ -36,10 +36,10 @@ _KEPT = (
 def merge_rows(raw: DataFrame, clocks: DataFrame) -> DataFrame:
     """Merge the rows of one operation (same run_id, client, op_id), in any order.
 
-    `raw` has the contract's columns, and from the loader `_problem`, `_file`, `_raw`, `_line` (null on good rows); rows
-    with a problem stay apart. Returns one row an operation: run_id, client, op_id, op, outcome, session, start, end (run
-    time; end null: the call had not returned), u (its clock's uncertainty), placed (its clock is in run.json), expires,
-    the other columns of the contract, and `_conflict` (text, null where the rows agree).
+    `raw` has the contract's columns, and from the loader `_problem`, `_file`, `_raw`, `_line` (null on good rows);
+    rows with a problem stay apart. Returns one row an operation: run_id, client, op_id, op, outcome, session, start,
+    end (run time; end null: the call had not returned), u (its clock's uncertainty), placed (its clock is in
+    run.json), expires, the other columns of the contract, and `_conflict` (text, null where the rows agree).
 
     ok or fail beats unknown, a set end beats null, other columns keep what is not null; where two rows differ in a set
     value the earliest start, the latest end and the greater value stand, so that the order of rows does not matter.
@@ -182,8 +182,9 @@ def deliveries(ops: DataFrame, tables: Tables) -> DataFrame:
 
 
 def evidence(ops: DataFrame, tables: Tables) -> DataFrame:
-    """One row for each original address that a message found on a dead-letter address may have come from: run_id, address
-    (the original), message_id, sub, dead_letter, sure (that address is the only one mapped to the dead-letter address)."""
+    """One row for each original address that a message found on a dead-letter address may have come from: run_id,
+    address (the original), message_id, sub, dead_letter, sure (that address is the only one mapped to the
+    dead-letter address)."""
     seen = ops.where(
         F.col("op").isin("browse", "receive") & (F.col("outcome") == "ok") & F.col("message_id").isNotNull()
     ).select(
@@ -206,9 +207,9 @@ def evidence(ops: DataFrame, tables: Tables) -> DataFrame:
 def messages(ops: DataFrame, tables: Tables) -> DataFrame:
     """One row a message (run_id, address, message_id) that was attempted, delivered, or perhaps found dead.
 
-    Columns: attempts, state (acknowledged, unknown, failed; null: never attempted), durable, expires (null: never), shas
-    (of its sends), began (first start) and over (last end) of the attempts that may have taken effect, producer, key;
-    delivered: array of {sub, count, processed, possibly, flagged, shas, first {at, client, op_id, session,
+    Columns: attempts, state (acknowledged, unknown, failed; null: never attempted), durable, expires (null: never),
+    shas (of its sends), began (first start) and over (last end) of the attempts that may have taken effect, producer,
+    key; delivered: array of {sub, count, processed, possibly, flagged, shas, first {at, client, op_id, session,
     redelivered}}; found: array of {sub, dead_letter, sure}.
     """
     live = F.col("attempt_state") != "fail"
@@ -270,9 +271,9 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
 
 
 def topics(ops: DataFrame, tables: Tables) -> DataFrame:
-    """One row a topic (an address where any row has a subscription): run_id, address, subs: array of {sub, since (end of
-    its first subscribe that is ok, null: none), gone (an unsubscribe ended before the drain, or a close of a client that
-    had subscribed with durable = false)}. Where no drain was recorded, every time is before it.
+    """One row a topic (an address where any row has a subscription): run_id, address, subs: array of {sub, since (end
+    of its first subscribe that is ok, null: none), gone (an unsubscribe ended before the drain, or a close of a
+    client that had subscribed with durable = false)}. Where no drain was recorded, every time is before it.
     """
     named = ops.where(F.col("subscription").isNotNull() & F.col("address").isNotNull()).join(
         dead_letter_addresses(tables), ["run_id", "address"], "left_anti"
@@ -379,7 +380,8 @@ def units(found: DataFrame, topic: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _orphans(found: DataFrame) -> DataFrame:
-    """Units of messages on a shared dead-letter address that no address mapped to it ever knew; they keep that address."""
+    """Units of messages on a shared dead-letter address that no address mapped to it ever knew; they keep that
+    address."""
     known = (F.col("attempts") > 0) | (F.size("delivered") > 0)
     suspects = (
         found.select("run_id", "message_id", known.alias("known"), F.explode("found").alias("f"))
@@ -397,7 +399,7 @@ def _orphans(found: DataFrame) -> DataFrame:
         F.lit(NO_SUBSCRIPTION).alias("sub"),
         *(column.alias(name) for name, column in nothing.items()),
         F.lit(None).cast(types["shas"]).alias("shas"),
-        F.lit(None).cast(types["delivered"].elementType).alias("d"),  # type: ignore[attr-defined]
+        F.lit(None).cast(types["delivered"].elementType).alias("d"),
         F.lit(True).alias("dead"),
     )
 
@@ -438,8 +440,8 @@ def _class() -> Column:
 
 
 def served(rows: DataFrame, tables: Tables) -> DataFrame:
-    """Add to operations who served them: `server` (instance, else broker), `store` and `epoch` (the start of the epoch of
-    that instance in which the operation ended, give or take the epoch's uncertainty; null: none).
+    """Add to operations who served them: `server` (instance, else broker), `store` and `epoch` (the start of the
+    epoch of that instance in which the operation ended, give or take the epoch's uncertainty; null: none).
 
     The store is the instance's only one, else its epoch's; null where neither is known.
     """
@@ -464,7 +466,8 @@ def served(rows: DataFrame, tables: Tables) -> DataFrame:
 
 
 def ops_ends(staged: DataFrame) -> DataFrame:
-    """One row a run: run_id, ops_end (the last time of its operations), unplaced (an operation's clock is not in run.json)."""
+    """One row a run: run_id, ops_end (the last time of its operations), unplaced (an operation's clock is not in
+    run.json)."""
     return (
         staged.where(F.col("start").isNotNull())
         .groupBy("run_id")

@@ -1,4 +1,5 @@
-"""From counted evidence to verdicts: fail > unknown > pass, held against what the scenario expects. Plain values, no Spark."""
+"""From counted evidence to verdicts: fail > unknown > pass, held against what the scenario expects. Plain values, no
+Spark."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def merged(verdicts: Iterable[str]) -> str:
 
 
 def promise_verdict(count: int, evidence: bool, doubt: bool) -> str:
-    """Return the verdict of one promise: `count` breaks, `evidence` that there was something to check, `doubt` that forbids
-    a pass."""
+    """Return the verdict of one promise: `count` breaks, `evidence` that there was something to check, `doubt` that
+    forbids a pass."""
     if count:
         return "fail"
     return "pass" if evidence and not doubt else "unknown"
@@ -38,8 +39,9 @@ def met(verdict: str, expectation: str) -> bool:
 
 
 def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tuple[PromiseSpec, ...]:
-    """Return the promises to check: `given` if not None, else run.json's with those that only its `expect` names; no_phantoms
-    always. Raises UsageError where a promise lacks its bound, also one that `expect` names and `promises` does not."""
+    """Return the promises to check: `given` if not None, else run.json's with those that only its `expect` names;
+    no_phantoms always. Raises UsageError where a promise lacks its bound, also one that `expect` names and
+    `promises` does not."""
     specs = [check_promise(spec, where) for spec in (run.promises if given is None else given)]
     names = {spec.name for spec in specs}
     if given is None:
@@ -95,8 +97,8 @@ def run_json(
     outages: Sequence[Mapping[str, Any]],
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by whether an
-    acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input."""
+    """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by
+    whether an acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input."""
     return {
         "run_id": run.run_id,
         "verdict": merged(promise["verdict"] for promise in promises),

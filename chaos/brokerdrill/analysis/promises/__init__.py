@@ -1,4 +1,5 @@
-"""The promises, one module each. A module has `NAME` and `check(frames) -> marks`, for all runs that list the promise."""
+"""The promises, one module each. A module has `NAME` and `check(frames) -> marks`, for all runs that list the
+promise."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ NAME = "available"
 
 
 def gaps(frames: Frames) -> DataFrame:
-    """One row a span between successive acknowledged sends (deliveries) of an address within a load phase: run_id, spec, bound,
-    side, address, gap_from, gap_to, real (it ends with an acknowledged send or a delivery, not with the phase).
+    """One row a span between successive acknowledged sends (deliveries) of an address within a load phase: run_id,
+    spec, bound, side, address, gap_from, gap_to, real (it ends with an acknowledged send or a delivery, not with
+    the phase).
 
     The phase's begin and end bound the first and the last span, so that an outage that never ended counts too.
     """
@@ -67,8 +68,8 @@ def gaps(frames: Frames) -> DataFrame:
 
 
 def outages(frames: Frames, spans: DataFrame) -> DataFrame:
-    """The spans of `gaps` longer than their bound, each with the fault it falls under (null: none): the last one that began
-    before the span ended and was not healed before the span began. Adds f_name, f_instance, f_target."""
+    """The spans of `gaps` longer than their bound, each with the fault it falls under (null: none): the last one that
+    began before the span ended and was not healed before the span began. Adds f_name, f_instance, f_target."""
     long = spans.where(F.col("gap_to") - F.col("gap_from") > F.col("bound"))
     over = (
         (F.col("g.run_id") == F.col("f.run_id"))

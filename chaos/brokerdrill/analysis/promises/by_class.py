@@ -13,7 +13,8 @@ from brokerdrill.analysis.frames import Frames, marks
 def check_classes(
     frames: Frames, name: str, breaking: Sequence[str], doubtful: Sequence[str] = (), only: DataFrame | None = None
 ) -> DataFrame:
-    """Return the marks of the promise `name`, broken by each unit of a class in `breaking`, doubted by those in `doubtful`.
+    """Return the marks of the promise `name`, broken by each unit of a class in `breaking`, doubted by those in
+    `doubtful`.
 
     Evidence is any message with an attempt that may have taken effect; where `only` (run_id, address) is given, one on
     such an address.

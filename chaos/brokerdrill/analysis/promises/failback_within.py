@@ -1,4 +1,5 @@
-"""failback_within: an instance that lost its role to a fault is active again within the bound after the fault is healed."""
+"""failback_within: an instance that lost its role to a fault is active again within the bound after the fault is
+healed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def client_gaps(frames: Frames) -> DataFrame:
 
 def check(frames: Frames) -> DataFrame:
     """Return marks: a failback later than the bound breaks, and one that did not come by the run's end."""
-    rows = frames.tables.failback.join(client_gaps(frames), ["run_id", "fault"], "left").join(frames.spec(NAME), "run_id")
+    rows = frames.tables.failback.join(client_gaps(frames), ["run_id", "fault"], "left").join(
+        frames.spec(NAME), "run_id"
+    )
     took = F.col("until") - F.col("healed_at")
     breaks = F.col("back_at").isNull() | (took > F.col("bound"))
     return marks(

@@ -1,7 +1,7 @@
 """failover_within: after a fault on the active instance every client is served again within the bound.
 
-Counted from the fault to the end of the client's first acknowledged send (in a transaction: its commit) that began after the
-fault plus its uncertainty and was served by an epoch of that store that began after the fault.
+Counted from the fault to the end of the client's first acknowledged send (in a transaction: its commit) that began
+after the fault plus its uncertainty and was served by an epoch of that store that began after the fault.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ NAME = "failover_within"
 
 def clients(frames: Frames) -> DataFrame:
     """One row a fault on an active instance and client that sends: `tables.hit`'s columns, client, before (it was
-    served on that store before the fault), success (when it was served again, null: never), last_try (its last operation),
-    unplaced (an acknowledged send whose store is not known), caused (the fault ended an epoch: it is not one that the epoch
-    outlived, serving on and either never ending or being hit again)."""
+    served on that store before the fault), success (when it was served again, null: never), last_try (its last
+    operation), unplaced (an acknowledged send whose store is not known), caused (the fault ended an epoch: it is
+    not one that the epoch outlived, serving on and either never ending or being hit again)."""
     rows = frames.sends.select(
         "run_id", "client", "attempt_state", "start", "end", "acked_at", "store", "epoch"
     ).unionByName(
@@ -64,8 +64,9 @@ def served_again(frames: Frames) -> DataFrame:
 
 
 def judged(frames: Frames) -> DataFrame:
-    """`served_again` with the promise's spec and bound where the run lists it (else null), gave_up (tried on past the bound
-    without success) and took (ns from the fault to the success, or to the last try of one who gave up; null: neither)."""
+    """`served_again` with the promise's spec and bound where the run lists it (else null), gave_up (tried on past the
+    bound without success) and took (ns from the fault to the success, or to the last try of one who gave up; null:
+    neither)."""
     rows = served_again(frames).join(frames.spec(NAME).select("run_id", "spec", "bound"), "run_id", "left")
     known = F.col("before")
     late = F.coalesce(F.col("last_try") > F.col("f_at") + F.col("bound"), F.lit(False))
@@ -102,11 +103,12 @@ def check(frames: Frames) -> DataFrame:
 
 
 def split(frames: Frames) -> DataFrame:
-    """One row a fault that ended an epoch and client: run_id, fault (its type), instance, store, t_ns, client, and from the
-    fault in ms (null: the events do not tell): detection_ms, activation_ms, first_send_ms, first_delivery_ms.
+    """One row a fault that ended an epoch and client: run_id, fault (its type), instance, store, t_ns, client, and
+    from the fault in ms (null: the events do not tell): detection_ms, activation_ms, first_send_ms,
+    first_delivery_ms.
 
-    Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any consumer
-    that an epoch of that store which began after the fault served.
+    Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any
+    consumer that an epoch of that store which began after the fault served.
     """
     rows = judged(frames).where(F.col("took").isNotNull())
     hit = F.broadcast(frames.tables.hit.select("run_id", "fault", "hit_store", "f_at", "f_u"))
@@ -121,18 +123,15 @@ def split(frames: Frames) -> DataFrame:
         .groupBy("run_id", "fault")
         .agg(F.min("end").alias("received_at"))
     )
-    return (
-        rows.join(F.broadcast(received), ["run_id", "fault"], "left")
-        .select(
-            "run_id",
-            F.col("f_name").alias("fault"),
-            F.col("f_instance").alias("instance"),
-            F.col("hit_store").alias("store"),
-            F.col("f_at").alias("t_ns"),
-            "client",
-            milliseconds(F.col("detected_at") - F.col("f_at")).alias("detection_ms"),
-            milliseconds(F.col("next_at") - F.col("f_at")).alias("activation_ms"),
-            milliseconds(F.col("success") - F.col("f_at")).alias("first_send_ms"),
-            milliseconds(F.col("received_at") - F.col("f_at")).alias("first_delivery_ms"),
-        )
+    return rows.join(F.broadcast(received), ["run_id", "fault"], "left").select(
+        "run_id",
+        F.col("f_name").alias("fault"),
+        F.col("f_instance").alias("instance"),
+        F.col("hit_store").alias("store"),
+        F.col("f_at").alias("t_ns"),
+        "client",
+        milliseconds(F.col("detected_at") - F.col("f_at")).alias("detection_ms"),
+        milliseconds(F.col("next_at") - F.col("f_at")).alias("activation_ms"),
+        milliseconds(F.col("success") - F.col("f_at")).alias("first_send_ms"),
+        milliseconds(F.col("received_at") - F.col("f_at")).alias("first_delivery_ms"),
     )

@@ -1,4 +1,5 @@
-"""no_loss: every durable message that the broker took is processed, or still may be where the address was not drained."""
+"""no_loss: every durable message that the broker took is processed, or still may be where the address was not
+drained."""
 
 from __future__ import annotations
 

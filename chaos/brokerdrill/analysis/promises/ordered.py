@@ -1,7 +1,7 @@
 """ordered: messages of one producer, address and key are first delivered in the order in which they were sent.
 
-m1 precedes m2 if m1's last attempt that may have taken effect ended before m2's first such attempt began. A message is late
-when one that it precedes was delivered before it; so a running maximum decides, and no pairs are made.
+m1 precedes m2 if m1's last attempt that may have taken effect ended before m2's first such attempt began. A message
+is late when one that it precedes was delivered before it; so a running maximum decides, and no pairs are made.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def _session_ends(frames: Frames) -> DataFrame:
 
 
 def check(frames: Frames) -> DataFrame:
-    """Return marks: each late message breaks, unless it is flagged redelivered or another session of its subscription ended
-    after a message that it precedes was delivered and before it was; two messages, one preceding the other, are evidence.
+    """Return marks: each late message breaks, unless it is flagged redelivered or another session of its subscription
+    ended after a message that it precedes was delivered and before it was; two messages, one preceding the other,
+    are evidence.
 
     Scope `session` compares within one consumer session, `key` across the sessions of a subscription.
     """

@@ -11,9 +11,9 @@ NAME = "single_active"
 
 
 def check(frames: Frames) -> DataFrame:
-    """Return marks: a send served by one instance wholly between two sends of another's one epoch breaks, and so does an
-    overlap of two instances' certain active intervals. Epochs and served sends are evidence; a send whose store is not
-    known casts doubt."""
+    """Return marks: a send served by one instance wholly between two sends of another's one epoch breaks, and so does
+    an overlap of two instances' certain active intervals. Epochs and served sends are evidence; a send whose store
+    is not known casts doubt."""
     specs = frames.spec(NAME).select("run_id", "spec")
     sends = frames.sends.where((F.col("outcome") == "ok") & F.col("end").isNotNull())
     within = (

@@ -1,4 +1,5 @@
-"""sticky: every connect with the same routing key reaches the same store, for as long as that store's broker is ready."""
+"""sticky: every connect with the same routing key reaches the same store, for as long as that store's broker is
+ready."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ NAME = "sticky"
 
 
 def check(frames: Frames) -> DataFrame:
-    """Return marks: each connect of a key that reaches another store than the key's previous one breaks, unless the old
-    store was not ready at some time since then (give or take the pool's check period) or the cache entry had expired."""
+    """Return marks: each connect of a key that reaches another store than the key's previous one breaks, unless the
+    old store was not ready at some time since then (give or take the pool's check period) or the cache entry had
+    expired."""
     connects = served(
         frames.ops.where((F.col("op") == "connect") & (F.col("outcome") == "ok") & F.col("key").isNotNull()),
         frames.tables,

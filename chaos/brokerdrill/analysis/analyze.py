@@ -1,0 +1,131 @@
+"""`brokerdrill analyze`: from run directories to the JSON of the contract, and to the series that the report draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from brokerdrill.analysis import verdict
+from brokerdrill.analysis.events import place_events, timelines
+from brokerdrill.analysis.judge import judge_staged
+from brokerdrill.analysis.load import Loaded, Run, load
+from brokerdrill.analysis.problems import problem_rows, refused
+from brokerdrill.analysis.series import series_of
+from brokerdrill.analysis.spark import cut, session
+from brokerdrill.analysis.tables import clocks, tables
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
+from brokerdrill.errors import UsageError
+from brokerdrill.ledger import EVENTS_DIR, OPS_DIR, PromiseSpec, RunInfo
+
+
+def analyze(
+    run_dirs: Sequence[Path | str], promises: Sequence[PromiseSpec] | None = None, master: str | None = None
+) -> dict[str, Any]:
+    """Return the JSON object of the contract: a run's for one run directory, `{"verdict", "as_expected", "runs"}` for
+    several.
+
+    `run_dirs` are local paths or Hadoop-compatible URIs; `promises` replaces the promises that run.json lists
+    (no_phantoms is always checked); `master` is Spark's (default: two local cores). Raises UsageError where a single
+    run cannot be read; among several such a run is there with `error` and verdict unknown.
+    """
+    return analyze_with_series(run_dirs, promises, master, with_series=False)[0]
+
+
+def analyze_with_series(
+    run_dirs: Sequence[Path | str],
+    promises: Sequence[PromiseSpec] | None = None,
+    master: str | None = None,
+    *,
+    with_series: bool = True,
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """As `analyze`; returns its JSON and, by run_id, the series of each run that can be read (`series.series_of`)."""
+    if not run_dirs:
+        raise UsageError("no run directory is given")
+    spark = session(master)
+    loaded = load(spark, run_dirs)
+    errors = dict(loaded.errors)
+    checked: dict[str, tuple[PromiseSpec, ...]] = {}
+    for run in loaded.runs:
+        try:
+            checked[run.key] = verdict.checked(run.info, promises, f"{run.folder.name}/run.json")
+        except UsageError as error:
+            errors[int(run.key)] = str(error)
+    ready = _prepare(spark, loaded, errors)
+    if len(run_dirs) == 1 and errors:
+        raise UsageError(errors[0])
+    good = {run.key: run.info for run in loaded.runs if int(run.key) not in errors}
+    results: dict[str, dict[str, Any]] = {}
+    drawn: dict[str, dict[str, Any]] = {}
+    if good:
+        ops = ready.ops if len(good) == len(loaded.runs) else ready.ops.where(F.col("run_id").isin(*good))
+        times = {key: ready.times[key] for key in good}
+        doubts, notes = _doubts(loaded.runs, ready.unplaced)
+        small = tables(spark, good, {key: checked[key] for key in good}, times)
+        results = judge_staged(ops, good, checked, small, doubts, notes)
+        if with_series:
+            drawn = series_of(ops, small, good, times, results)
+    runs = [
+        verdict.unreadable(str(run_dir), errors[place]) if place in errors else results[f"{place:06d}"]
+        for place, run_dir in enumerate(run_dirs)
+    ]
+    return (runs[0] if len(run_dirs) == 1 else verdict.several(runs)), {
+        info.run_id: drawn[key] for key, info in good.items() if key in drawn
+    }
+
+
+class _Ready:
+    """Operations merged and with their transactions, the runs' timelines, and which runs have times on unplaced
+    clocks."""
+
+    def __init__(self, ops: DataFrame, times: Mapping[str, Timeline], unplaced: frozenset[str]) -> None:
+        self.ops = ops
+        self.times = times
+        self.unplaced = unplaced
+
+
+def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str]) -> _Ready:
+    """Merge the operations once, and find what is wrong with any row: `errors` gets a sentence for each bad run."""
+    infos: dict[str, RunInfo] = {run.key: run.info for run in loaded.runs}
+    clock = clocks(spark, infos)
+    staged = cut(with_transactions(merge_rows(loaded.ops, clock)))
+    raw_events = loaded.events
+    ends = ops_ends(staged.where(F.col("_problem").isNull()))
+    summary = (
+        problem_rows(staged)
+        .unionByName(ends, allowMissingColumns=True)
+        .unionByName(problem_rows(raw_events), allowMissingColumns=True)
+        .collect()
+    )
+    for key, sentence in refused([row for row in summary if row.problem is not None], loaded).items():
+        errors.setdefault(int(key), sentence)
+    told = [row for row in summary if row.problem is None]
+    placed = place_events(raw_events.where(F.col("_problem").isNull()), clock)
+    times, unplaced = timelines(placed, infos, {row.run_id: row.ops_end for row in told})
+    return _Ready(good_ops(staged), times, unplaced | {row.run_id for row in told if row.unplaced})
+
+
+def _doubts(runs: Sequence[Run], unplaced: frozenset[str]) -> tuple[dict[str, frozenset[str]], dict[str, list[str]]]:
+    """Which promises of each run cannot pass, and the notes that say why."""
+    doubts: dict[str, frozenset[str]] = {}
+    notes: dict[str, list[str]] = {}
+    for run in runs:
+        doubted: frozenset[str] = frozenset()
+        said = []
+        if run.torn.get(OPS_DIR):
+            doubted |= verdict.DOUBTED_BY_OPS
+        if run.torn.get(EVENTS_DIR):
+            doubted |= verdict.DOUBTED_BY_EVENTS
+        if run.torn_files:
+            said.append(f"skipped {len(run.torn_files)} torn last line(s): {', '.join(run.torn_files)}")
+        if run.key in unplaced:
+            doubted |= verdict.DOUBTED_BY_CLOCKS
+            said.append(
+                "some rows are of a clock that run.json does not place: promises that compare times cannot pass"
+            )
+        doubts[run.key], notes[run.key] = doubted, said
+    return doubts, notes
