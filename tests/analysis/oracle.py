@@ -825,7 +825,7 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
             fault
             for fault in facts.events
             if fault["kind"] == "fault"
-            and (fault.get("name"), fault["instance"]) == (heal.get("name"), heal["instance"])
+            and (fault.get("name"), fault.get("instance")) == (heal.get("name"), heal["instance"])
             and fault["t_ns"] < heal["t_ns"]
         ]
         own = [epoch for epoch in facts.epochs if epoch.instance == heal["instance"]]

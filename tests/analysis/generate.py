@@ -1,0 +1,598 @@
+"""Seeded small random ledgers: valid input that together reaches every class and every verdict of every promise.
+
+A ledger is told like a run (stores with two instances, a load, faults, takeovers, a drain), but each message's fate is
+drawn, not simulated: what a broker must never do is the interesting part. How wild it gets differs from ledger to
+ledger, so that kept promises are as common as broken ones. Times are drawn to the nanosecond, so that ties do not occur
+in practice. Not drawn, because the contract does not say what they mean: a transaction with both a commit and a
+rollback that are ok, a subscription that is made again after its end, an unsubscribe in doubt, a drained address in a
+run whose drain has no end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS, PROMISES, Clock, PromiseSpec, RunInfo, Scenario
+from tests.analysis.oracle import judge
+
+Row = dict[str, Any]
+MS = 1_000_000
+S = 1_000_000_000
+
+_DURABLE: list[list[bool | None]] = [[True], [True, None], [False], [True, False]]
+_REQUIRED = {column.name for column in OP_COLUMNS if column.required}
+# Columns that a writer may know only when the call has returned, or only before: either row may lack them.
+_OPTIONAL = [column.name for column in OP_COLUMNS if not column.required and column.name != "end_ns"]
+
+
+class _Maker:
+    """Draws one ledger from `rng`; `rows` and `events` are on run time until `finish`."""
+
+    def __init__(self, rng: random.Random, run_id: str) -> None:
+        self.rng = rng
+        self.run_id = run_id
+        self.rows: list[Row] = []
+        self.events: list[Row] = []
+        self.names = 0
+        self.clocks = {
+            name: Clock(host=host, offset_ns=rng.randint(-400 * MS, 400 * MS), uncertainty_ns=rng.randint(0, 3 * MS))
+            for name, host in (("controller", "controller"), ("load1", "load1"), ("load2", "load2"))
+        }
+        self.clock_of: dict[str, str] = {}
+        self.load = (2 * S + self.within(0, S), 0)
+        self.load = (self.load[0], self.load[0] + self.within(12 * S, 18 * S))
+        self.drain = (self.load[1] + self.within(S // 5, S), 0)
+        self.drain = (self.drain[0], self.drain[0] + self.within(2 * S, 4 * S))
+        # How wild this ledger is, one knob a kind of trouble; often none.
+        self.trouble = rng.choice((0.0, 0.05, 0.3))
+        self.disorder = rng.choice((0.0, 0.0, 0.2))
+        self.nameless = rng.choice((0.0, 0.0, 0.0, 0.1))
+        self.transacted = rng.choice((0.0, 0.4, 0.9))
+        self.silent = rng.random() < 0.06  # nothing is sent
+        self.sessions: dict[str, list[int]] = {}
+        self.store_of: dict[str, str] = {}  # by address
+        self.serving: dict[str, list[tuple[int, int, str]]] = {}  # store -> (from, to, instance)
+        self.stores: dict[str, tuple[str, ...]] = {}
+
+    # -- small draws --
+
+    def within(self, low: int, high: int) -> int:
+        return self.rng.randint(low, high)
+
+    def chance(self, p: float) -> bool:
+        return self.rng.random() < p
+
+    def name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    # -- rows --
+
+    def op(self, client: str, op: str, start: int, end: int | None, outcome: str, **columns: Any) -> None:
+        if client not in self.clock_of:
+            self.clock_of[client] = self.rng.choice(("load1", "load2"))
+        if "instance" in columns and (columns["instance"] is None or self.chance(self.nameless)):
+            columns["instance"] = None
+        if columns.get("instance") is not None:
+            columns["broker"] = f"host-{columns['instance']}"
+        session = columns.pop("session", None)
+        if session is None:
+            session = max(0, sum(begin <= start for begin in self.sessions.get(client, [0])) - 1)
+        row = {"client": client, "session": session, "op": op, "start_ns": start, "end_ns": end, "outcome": outcome}
+        self.rows.append({**row, **columns, "protocol": "core"})
+
+    def event(self, kind: str, t: int, uncertainty: int | None = None, **columns: Any) -> None:
+        clock = "controller" if self.chance(0.8) else "load1"
+        self.events.append({"kind": kind, "t_ns": t, "clock": clock, "uncertainty_ns": uncertainty, **columns})
+
+    def role(self, store: str, instance: str, value: str, t: int, uncertainty: int | None = None) -> None:
+        if uncertainty is None:
+            uncertainty = self.rng.choice((None, 0, self.within(0, 200 * MS)))
+        self.event("role", t, uncertainty, instance=instance, store=store, value=value, target=f"host-{instance}")
+        if self.chance(0.2):  # "repeats continue it"
+            self.event("role", t + self.within(MS, 40 * MS), None, instance=instance, store=store, value=value)
+
+    # -- stores: who serves when, faults and what is seen of them --
+
+    def draw_stores(self) -> None:
+        letters = iter("abcd")
+        for index in range(self.rng.choice((1, 2, 2))):
+            self.stores[f"s{index}"] = (next(letters), next(letters))
+        for store in self.stores:
+            self.draw_store(store)
+        if len(self.stores) == 2 and self.chance(0.1):
+            self.stores["s1"] = (*self.stores["s1"], "a")  # may serve, and never does
+        for _ in range(self.rng.choice((0, 0, 1))):
+            begin = self.within(*self.load)
+            self.event("fault", begin, name="cut", target="client→broker")
+            if self.chance(0.7):
+                self.event("heal", begin + self.within(S // 10, 2 * S), name="cut", target="client→broker")
+
+    def draw_store(self, store: str) -> None:
+        x, y = self.stores[store]
+        story = self.rng.choice(
+            ("steady", "failover", "failback", "failback", "never_back", "no_takeover", "pause", "split", "blind")
+        )
+        up = self.within(6 * S // 10, S)
+        forever = self.drain[1] + 10 * S
+        self.serving[store] = [(0, forever, x)]
+        if story == "blind":  # no role is seen
+            return
+        self.role(store, x, "active", up)
+        if self.chance(0.8):
+            self.role(store, y, "passive", up + self.within(MS, 300 * MS))
+        if story == "steady":
+            return
+        fault = self.load[0] + self.within(3 * S, 5 * S)
+        took_over = fault + self.within(S, 2 * S)
+        healed = took_over + self.within(S // 2, 3 * S // 2)
+        back = healed + self.within(S // 2, 2 * S)
+        uncertainty = self.rng.choice((None, 0, self.within(0, 20 * MS)))
+        what: Row = {"name": "kill" if story != "pause" else "pause", "instance": x, "target": f"host-{x}"}
+        if self.chance(0.7):
+            what["store"] = store
+        self.event("fault", fault, uncertainty, **what)
+        if story == "pause":
+            self.event("heal", fault + self.within(S // 10, S), **what)
+            return
+        if story != "split":
+            self.role(store, x, "down", fault + self.within(50 * MS, 500 * MS))
+        if story == "no_takeover":
+            self.serving[store] = [(0, fault, x)]
+            return
+        self.role(store, y, "active", took_over)
+        self.serving[store] = [(0, fault, x), (took_over, forever, y)]
+        if story == "split":
+            self.serving[store] = [(0, forever, x), (took_over, forever, y)]
+        if story == "failover":
+            return
+        self.event("heal", healed, **what)
+        self.role(store, x, "starting" if story != "split" else "active", healed + self.within(10 * MS, 200 * MS))
+        if story == "never_back":
+            self.role(store, x, "passive", healed + self.within(300 * MS, 400 * MS))
+        elif story == "failback":
+            self.role(store, y, "passive", back - self.within(100 * MS, 200 * MS))
+            self.role(store, x, "active", back)
+            self.serving[store] = [(0, fault, x), (took_over, back - 200 * MS, y), (back, forever, x)]
+
+    def server(self, store: str, t: int) -> str | None:
+        who = [instance for begin, end, instance in self.serving[store] if begin <= t < end]
+        if self.chance(self.trouble / 10):
+            who = list(self.stores[store])
+        return self.rng.choice(who) if who else None
+
+    # -- clients --
+
+    def connect(self, client: str, reconnects: int, key: str | None = None) -> None:
+        begins = [self.within(S, 3 * S // 2)]
+        for _ in range(reconnects):
+            begins.append(self.within(*self.load))
+        begins.sort()
+        self.sessions[client] = begins
+        store = self.rng.choice(list(self.stores))
+        for session, begin in enumerate(begins):
+            instance = self.server(store, begin) or self.stores[store][0]
+            took = self.within(MS, 3 * MS)
+            columns = {"session": session, "key": key, "instance": instance}
+            self.op(client, "connect", begin, begin + took, "ok", **columns)
+            if session + 1 < len(begins) and self.chance(0.3):
+                end = begins[session + 1] - self.within(1000, MS)
+                self.op(client, "close", end - 500, end, "ok", session=session)
+        if self.chance(0.5):
+            end = self.drain[1] + self.within(MS, 300 * MS)
+            self.op(client, "close", end, end + MS, self.rng.choice(("ok", "unknown")), session=len(begins) - 1)
+
+    def draw_keys(self) -> list[PromiseSpec]:
+        """Draw clients that connect by key; return the `sticky` promise."""
+        faithful = 1 - self.rng.choice((0.0, 0.2, 0.6))
+        for number in range(self.rng.choice((0, 1, 2))):
+            client, key = f"router-{number}", f"k{number}"
+            begins = sorted(self.within(S * 3 // 2, self.drain[0]) for _ in range(self.rng.randint(1, 5)))
+            self.sessions[client] = begins
+            store = self.rng.choice(list(self.stores))
+            for session, begin in enumerate(begins):
+                if not self.chance(faithful):
+                    store = self.rng.choice(list(self.stores))
+                instance = self.server(store, begin) or self.rng.choice(self.stores[store][:2])
+                columns = {"session": session, "key": key, "instance": instance}
+                outcome = self.rng.choice(("ok",) * 8 + ("fail", "unknown"))
+                self.op(client, "connect", begin, begin + self.within(MS, 3 * MS), outcome, **columns)
+        with_roles = {event.get("store") for event in self.events if event["kind"] == "role"}
+        if self.chance(0.5) or len(with_roles) < len(self.stores):
+            for instances in self.stores.values():
+                named = instances[:2]
+                for instance in named:
+                    self.event("pool", self.within(S // 2, 9 * S // 10), instance=instance, value="ready")
+                if self.chance(0.5):
+                    begin = self.within(*self.load)
+                    for instance in named if self.chance(0.7) else named[:1]:
+                        self.event("pool", begin + self.within(0, S), instance=instance, value="not_ready")
+                        if self.chance(0.7):
+                            self.event("pool", begin + self.within(2 * S, 4 * S), instance=instance, value="ready")
+        period, timeout = self.rng.choice((None, 0.0, 300.0)), self.rng.choice((None, None, 0.0, 1500.0))
+        return [PromiseSpec("sticky", check_period_ms=period, cache_timeout_ms=timeout)]
+
+    # -- sends --
+
+    def draw_sends(
+        self, address: str, producer: str, messages: int, expiring: bool, durable: list[bool | None]
+    ) -> None:
+        """Draw `producer`'s messages on `address`, one group (a transaction or a single send) after the other."""
+        times = sorted(self.within(*self.load) for _ in range(messages))
+        key = self.rng.choice((None, None, "g"))
+        position = 0
+        while position < len(times):
+            size = self.rng.randint(1, 3) if self.chance(self.transacted) else 0
+            group = []
+            for _ in range(max(1, size)):
+                message: Row = {"address": address, "message_id": self.name("m"), "producer_seq": position, "key": key}
+                message["payload_sha"] = None if self.chance(0.05) else f"sha-{message['message_id']}"
+                message["durable"] = self.rng.choice(durable)
+                message["expires_ns"] = times[position] + self.within(S, 30 * S) if expiring else None
+                group.append(message)
+                position += 1
+                if position >= len(times):
+                    break
+            self.send_group(producer, group, times[position - 1], bool(size))
+
+    def send_group(self, producer: str, group: list[Row], t: int, transacted: bool) -> None:
+        fates: dict[str, set[str]] = {message["message_id"]: set() for message in group}
+        for attempt in range(self.rng.choice((1, 2, 3))):
+            instance = self.server(self.store_of[group[0]["address"]], t)
+            t, result = self.send_attempt(producer, group, t, transacted, attempt, instance)
+            for message in group:
+                fates[message["message_id"]].add(result)
+            if result == "ok" and not self.chance(self.trouble / 3):
+                break
+            t += self.within(200 * MS, 1500 * MS)
+        for message in group:
+            fate = fates[message["message_id"]]
+            state = "ok" if "ok" in fate else "unknown" if "unknown" in fate else "fail"
+            self.deliver(message, t, state)
+
+    def send_attempt(
+        self, producer: str, group: list[Row], t: int, transacted: bool, attempt: int, instance: str | None
+    ) -> tuple[int, str]:
+        """Write one attempt of the group; return when it was over, and ok, fail or unknown as far as it was meant."""
+        good = instance is not None and not self.chance(self.trouble)
+        if not transacted:
+            outcome = "ok" if good else self.rng.choice(("unknown", "unknown", "fail"))
+            for message in group:
+                start, t = t, t + self.within(MS, 9 * MS if outcome == "ok" else 800 * MS)
+                end = None if outcome == "unknown" and self.chance(0.3) else t
+                error = None if outcome == "ok" else "JMSException: connection lost"
+                self.op(
+                    producer, "send", start, end, outcome, **message, attempt=attempt, instance=instance, error=error
+                )
+                t += 1
+            return t, outcome
+        txn = self.name("t")
+        row_fails = not good and self.chance(0.15)
+        for message in group:
+            start, t = t, t + self.within(MS, 3 * MS)
+            outcome = "fail" if row_fails else "ok" if good or self.chance(0.8) else "unknown"
+            self.op(producer, "send", start, t, outcome, **message, txn=txn, attempt=attempt, instance=instance)
+            t += 1
+        ending: tuple[str, ...]
+        if good:
+            ending = self.rng.choice(
+                (("commit:ok",),) * 5 + (("prepare:ok", "commit:ok"), ("commit:fail", "commit:ok"))
+            )
+            result = "ok"
+        else:
+            ending, result = self.rng.choice(
+                (
+                    (("commit:unknown",), "unknown"),
+                    (("commit:null",), "unknown"),
+                    (("prepare:ok",), "unknown"),
+                    (("prepare:unknown",), "unknown"),
+                    (("commit:fail", "commit:unknown"), "unknown"),
+                    (("commit:fail",), "fail"),
+                    (("rollback:ok",), "fail"),
+                    (("commit:fail", "rollback:ok"), "fail"),
+                    (("commit:unknown", "rollback:ok"), "fail"),
+                    (("rollback:unknown",), "fail"),
+                    ((), "fail"),
+                )
+            )
+        t = self.end_transaction(producer, txn, ending, t, instance)
+        return t, "fail" if row_fails else result
+
+    def end_transaction(self, client: str, txn: str, ending: tuple[str, ...], t: int, instance: str | None) -> int:
+        for step in ending:
+            op, outcome = step.split(":")
+            start, t = t + self.within(1000, MS), t + MS + self.within(MS, 30 * MS)
+            end = None if outcome == "null" else t
+            outcome = "unknown" if outcome == "null" else outcome
+            self.op(client, op, start, end, outcome, txn=txn, instance=instance)
+        return t
+
+    # -- topics, consumers, deliveries --
+
+    def draw_address(self, address: str, topic: bool, mapped: bool) -> None:
+        self.store_of[address] = self.rng.choice(list(self.stores))
+        self.mapped = mapped
+        # (subscription, consumers, from, to): who may get what is sent meanwhile
+        self.readers: list[tuple[str | None, list[str], int, int]] = []
+        forever = self.drain[1] + 10 * S
+        for number in range(self.rng.choice((1, 2))):
+            consumers = [f"consumer-{address}-{number}-{n}" for n in range(self.rng.choice((1, 1, 2)))]
+            kind = self.rng.choice(("durable", "shared", "own", "late", "ended", "closed")) if topic else "queue"
+            begin, end = 3 * S // 2, forever
+            if kind in ("own", "closed", "durable"):
+                consumers = consumers[:1]
+            if kind in ("late", "closed", "ended"):
+                middle = self.within(*self.load)
+                begin, end = (middle, forever) if kind == "late" else (begin, middle)
+            for consumer in consumers:
+                self.connect(consumer, 0 if kind in ("own", "closed") else self.rng.choice((0, 0, 1)))
+            subscription = None if kind == "queue" else f"{kind}-{number}"
+            if subscription is not None:
+                self.subscribe(address, subscription, kind, consumers, begin, end)
+            self.readers.append((subscription, consumers, begin, end))
+            if not topic:
+                break
+
+    def subscribe(self, address: str, name: str, kind: str, consumers: list[str], begin: int, end: int) -> None:
+        columns = {"address": address, "subscription": name}
+        for consumer in consumers:
+            for session, connected in enumerate(self.sessions[consumer]):
+                start = max(connected + 4 * MS, begin)
+                if kind == "ended" and start > end:
+                    continue
+                outcome = "ok" if session or self.chance(0.9) else self.rng.choice(("fail", "unknown"))
+                durable = False if kind in ("own", "closed") else self.rng.choice((True, None))
+                extra = {"session": session, "durable": durable}
+                self.op(consumer, "subscribe", start, start + self.within(MS, 5 * MS), outcome, **columns, **extra)
+        last = consumers[0]
+        if kind == "ended":
+            self.op(last, "unsubscribe", end, end + MS, "ok" if self.chance(0.9) else "fail", **columns)
+        if kind == "closed":
+            self.op(last, "close", end, end + MS, "ok")
+
+    def deliver(self, message: Row, sent: int, state: str) -> None:
+        """Draw what becomes of a message on each subscription of its address."""
+        for subscription, consumers, begin, end in self.readers:
+            if not begin <= sent < end and not self.chance(0.1):
+                continue
+            good = {"ok": 1.0, "unknown": 0.5, "fail": self.trouble / 3}[state]
+            if state == "fail" and self.chance(good * 0.3) and self.mapped:
+                self.dead_letter(message["address"], message["message_id"])
+            if not self.chance(good):
+                continue
+            fate = "processed"
+            if self.chance(self.trouble):
+                fates = ["twice", "again", "again", "possibly", "untouched", "missing", "missing", "corrupt", "both"]
+                fate = self.rng.choice([*fates, "dead", "dead"] if self.mapped else fates)
+            self.play(message, subscription, consumers, sent, fate)
+
+    def play(self, message: Row, subscription: str | None, consumers: list[str], sent: int, fate: str) -> None:
+        at = sent + self.within(10 * MS, 15 * MS)
+        if self.chance(self.disorder):
+            at += self.within(0, 4 * S)
+        results = {
+            "processed": ["processed"],
+            "twice": ["processed", "processed"],
+            "again": ["neither", "processed"],
+            "both": ["possibly", "processed"],
+            "possibly": ["possibly"],
+            "untouched": ["neither"],
+            "missing": [],
+            "corrupt": ["processed"],
+            "dead": ["neither"] * self.rng.choice((0, 1, 2)),
+        }[fate]
+        for number, result in enumerate(results):
+            sha = message["payload_sha"]
+            if fate == "corrupt":
+                sha = "sha-of-something-else"
+            flag = self.rng.choice((True, True, None)) if number else self.rng.choice((False, False, False, None))
+            if self.chance(self.disorder / 3):
+                flag = True
+            columns = {"message_id": message["message_id"], "payload_sha": sha, "redelivered": flag}
+            self.receive(message["address"], subscription, self.rng.choice(consumers), at, result, columns)
+            at += self.within(300 * MS, 1500 * MS)
+        if fate == "dead":
+            self.dead_letter(message["address"], message["message_id"])
+
+    def receive(
+        self, address: str, subscription: str | None, consumer: str, at: int, result: str, columns: Row
+    ) -> None:
+        """Write one delivery and what makes it processed, possibly processed or neither."""
+        instance = self.server(self.store_of[address], at)
+        delivery = self.name("d")
+        where = {"address": address, "subscription": subscription, "delivery": delivery, "instance": instance}
+        where["message_id"] = columns["message_id"]
+        in_txn = self.chance(self.transacted)
+        txn = self.name("t") if in_txn else None
+        with_ack = not in_txn or self.chance(0.7)
+        on_receive = in_txn and (not with_ack or self.chance(0.6))
+        start = at - self.within(MS, 200 * MS)
+        self.op(consumer, "receive", start, at, "ok", **(where | columns), txn=txn if on_receive else None)
+        ack = at + self.within(1000, MS)
+        if in_txn:
+            if with_ack:
+                outcome = "ok" if self.chance(0.9) else self.rng.choice(("unknown", "fail"))
+                self.op(consumer, "ack", ack, ack + 1000, outcome, **where, txn=txn)
+            endings = {
+                "processed": (("commit:ok",), ("prepare:ok", "commit:ok"), ("commit:fail", "commit:ok")),
+                "possibly": (("commit:unknown",), ("commit:null",), ("commit:fail", "commit:unknown")),
+                "neither": ((), ("rollback:ok",), ("commit:fail",), ("commit:unknown", "rollback:ok"), ("prepare:ok",)),
+            }
+            self.end_transaction(consumer, txn or "", self.rng.choice(endings[result]), ack + 2000, instance)
+            return
+        if result == "neither" and self.chance(0.5):
+            return
+        outcome = {"processed": "ok", "possibly": "unknown", "neither": "fail"}[result]
+        end = None if result == "possibly" and self.chance(0.5) else ack + self.within(1000, MS)
+        self.op(consumer, "ack", ack, end, outcome, **where)
+        if result == "processed" and self.chance(0.1):
+            self.op(consumer, "ack", ack + 2 * MS, ack + 3 * MS, "unknown", **where)
+
+    def dead_letter(self, address: str, message_id: str) -> None:
+        at = self.drain[0] + self.within(MS, S)
+        op = self.rng.choice(("browse", "browse", "receive"))
+        outcome = "ok" if self.chance(0.9) else "unknown"
+        columns = {"address": "DLQ", "message_id": message_id, "delivery": self.name("d") if op == "receive" else None}
+        self.op("inspector", op, at, at + MS, outcome, **columns)
+
+    def strangers(self, addresses: list[str]) -> None:
+        """Deliveries and dead letters that nobody ever sent, and receives that got nothing."""
+        for subscription, consumers, _, _ in self.readers:
+            if self.chance(self.trouble / 3):
+                where = self.within(*self.load)
+                columns = {"message_id": self.name("stranger-"), "payload_sha": "sha", "redelivered": False}
+                result = self.rng.choice(("processed", "neither"))
+                self.receive(addresses[-1], subscription, consumers[0], where, result, columns)
+            for _ in range(self.rng.choice((0, 1, 3))):
+                at = self.within(*self.load)
+                end = self.rng.choice((None, at + S))
+                columns = {"address": addresses[-1], "subscription": subscription}
+                self.op(consumers[0], "receive", at, end, self.rng.choice(("fail", "unknown")), **columns)
+        if self.mapped and self.chance(self.trouble / 3):
+            self.dead_letter(addresses[-1], self.name("stranger-"))
+
+    # -- the whole --
+
+    def draw(self) -> tuple[RunInfo, list[Row], list[Row]]:
+        rng = self.rng
+        self.draw_stores()
+        sticky = self.draw_keys()
+        mapped = self.chance(0.7)
+        expiring = self.chance(0.25)
+        durable = rng.choice(_DURABLE)
+        producers = [f"producer-{n}" for n in range(rng.choice((1, 2)))]
+        for producer in producers:
+            self.connect(producer, rng.choice((0, 0, 1)))
+        addresses: list[str] = []
+        for number in range(rng.choice((1, 1, 2))):
+            topic = self.chance(0.45)
+            addresses.append(f"{'topic' if topic else 'queue'}-{number}")
+            self.draw_address(addresses[-1], topic, mapped)
+            for producer in producers if not self.silent else ():
+                self.draw_sends(addresses[-1], producer, rng.randint(1, 8), expiring, durable)
+            self.strangers(addresses)
+        drain_ended = self.draw_phases()
+        drained = {}
+        for address in addresses:
+            word = rng.choice((True, True, True, False, None))
+            if word is not None:
+                drained[address] = word and drain_ended
+        run = RunInfo(
+            run_id=self.run_id,
+            scenario=Scenario("generated"),
+            outcome=rng.choice(("completed",) * 7 + ("aborted", "crashed", "running")),
+            stores=self.stores,
+            dead_letters=dict.fromkeys(addresses, "DLQ") if mapped else {},
+            drained=drained,
+            clocks=self.clocks,
+        )
+        ops, events = self.finish()
+        promises = self.promises(sticky, run, ops, events)
+        expect = {
+            p.name: rng.choice(("kept", "kept", "violated", "investigated")) for p in promises if self.chance(0.6)
+        }
+        return replace(run, promises=promises, expect=expect), ops, events
+
+    def draw_phases(self) -> bool:
+        """Write the phases; return whether the drain's end is among them."""
+        seen = [self.chance(0.93) for _ in range(3)]
+        if seen[0]:
+            self.event("phase", self.load[0], name="load", value="begin")
+        if seen[1]:
+            self.event("phase", self.load[1], name="load", value="end")
+        if self.chance(0.05):
+            return False
+        self.event("phase", self.drain[0], name="drain", value="begin")
+        if seen[2]:
+            self.event("phase", self.drain[1], name="drain", value="end")
+        if self.chance(0.3):
+            self.event("note", self.within(S, self.drain[1]), name="remark", detail={"text": "nothing"})
+        return seen[2]
+
+    def promises(
+        self, sticky: list[PromiseSpec], run: RunInfo, ops: list[Row], events: list[Row]
+    ) -> tuple[PromiseSpec, ...]:
+        """Draw promises, bounds around the true values."""
+        drawn = [
+            PromiseSpec(n) for n in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters", "single_active")
+        ]
+        drawn += [PromiseSpec("ordered", scope=self.rng.choice((None, "session", "key"))), *sticky]
+        bounded = [PromiseSpec(name, bound_ms=1e9) for name in ("failover_within", "failback_within", "available")]
+        bounded.append(PromiseSpec("available", bound_ms=1e9, side="receive"))
+        for spec, true in zip(bounded, judge(run, ops, events, bounded)["promises"][1:], strict=True):
+            measured = true["measured"] or self.rng.choice((500.0, 3000.0))
+            factor = self.rng.choice((0.3, 0.9, 1.1, 2.0))
+            drawn.append(replace(spec, bound_ms=round(measured * factor, 3)))
+        kept = [spec for spec in drawn if self.chance(0.8)]
+        self.rng.shuffle(kept)
+        return tuple(kept)
+
+    def finish(self) -> tuple[list[Row], list[Row]]:
+        """Return the rows as they are written: own clocks, op_ids, amendments, any order, absent keys null."""
+        ops, events = [], []
+        by_client: dict[str, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            by_client[row["client"]].append(row)
+        for client, rows in by_client.items():
+            clock = self.clock_of[client]
+            offset = self.clocks[clock].offset_ns
+            for op_id, row in enumerate(sorted(rows, key=lambda row: row["start_ns"])):
+                whole = {k: v for k, v in row.items() if v is not None}
+                whole |= {"run_id": self.run_id, "clock": clock, "op_id": op_id}
+                for name in ("start_ns", "end_ns", "expires_ns"):
+                    if name in whole:
+                        whole[name] -= offset
+                ops += self.amend(whole)
+        for event in self.events:
+            whole = {k: v for k, v in event.items() if v is not None}
+            whole |= {"run_id": self.run_id, "t_ns": event["t_ns"] - self.clocks[event["clock"]].offset_ns}
+            events.append(whole)
+        assert {k for row in ops for k in row} <= {c.name for c in OP_COLUMNS}
+        assert {k for row in events for k in row} <= {c.name for c in EVENT_COLUMNS}
+        self.rng.shuffle(ops)
+        self.rng.shuffle(events)
+        return ops, events
+
+    def amend(self, whole: Row) -> list[Row]:
+        """Split an operation into an intent and what completes or amends it; each optional column is in one."""
+        if not self.chance(0.35):
+            return [whole]
+        first = {k: v for k, v in whole.items() if k in _REQUIRED} | {"outcome": "unknown"}
+        second = {k: v for k, v in whole.items() if k in _REQUIRED or k == "end_ns"}
+        for name in _OPTIONAL:
+            if name in whole:
+                place = self.rng.choice((0, 1, 2))
+                if place != 1:
+                    first[name] = whole[name]
+                if place != 0:
+                    second[name] = whole[name]
+        rows = [first, second]
+        if "end_ns" in whole and self.chance(0.3):  # returned in doubt, proved later
+            rows.append({**first, "end_ns": whole["end_ns"]})
+        return rows
+
+
+def generate(seed: int) -> tuple[RunInfo, list[Row], list[Row]]:
+    """Return a run with its promises, its ops rows (10 to 120 operations, rows in any order) and its events."""
+    rng = random.Random(seed)
+    while True:
+        run, ops, events = _Maker(rng, f"generated-{seed}").draw()
+        if 10 <= len({(row["client"], row["op_id"]) for row in ops}) <= 120:
+            return run, ops, events
+
+
+def coverage(seeds: Iterable[int]) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+    """Return how many units of each class, and how often each (promise, verdict), the ledgers of `seeds` have."""
+    classes: Counter[str] = Counter()
+    verdicts: Counter[tuple[str, str]] = Counter()
+    for seed in seeds:
+        run, ops, events = generate(seed)
+        result = judge(run, ops, events, run.promises)
+        classes.update(result["messages"])
+        verdicts.update((promise["name"], promise["verdict"]) for promise in result["promises"])
+    assert set(PROMISES) >= {name for name, _ in verdicts}
+    return classes, verdicts
