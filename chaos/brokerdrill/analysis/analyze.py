@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.events import place_events, timelines
+from brokerdrill.analysis.files import ledger_bytes
 from brokerdrill.analysis.judge import judge_staged
 from brokerdrill.analysis.load import Loaded, Run, load
 from brokerdrill.analysis.problems import problem_rows, refused
@@ -46,7 +47,7 @@ def analyze_with_series(
     """As `analyze`; returns its JSON and, by run_id, the series of each run that can be read (`series.series_of`)."""
     if not run_dirs:
         raise UsageError("no run directory is given")
-    spark = session(master)
+    spark = session(master, ledger_bytes(run_dirs))
     loaded = load(spark, run_dirs)
     errors = dict(loaded.errors)
     checked: dict[str, tuple[PromiseSpec, ...]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -168,3 +168,11 @@ def qualified(spark: SparkSession, path: str) -> str:
     made = jvm.org.apache.hadoop.fs.Path(plain)
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     return str(made.getFileSystem(conf).makeQualified(made).toUri().toString())
+
+
+def ledger_bytes(run_dirs: Sequence[Path | str]) -> int | None:
+    """Return the size of all files of local run directories; None where one is a URI."""
+    if any(isinstance(run_dir, str) and "://" in run_dir for run_dir in run_dirs):
+        return None
+    files = (file for run_dir in run_dirs for file in Path(run_dir).rglob("*"))
+    return sum(file.stat().st_size for file in files if file.is_file())

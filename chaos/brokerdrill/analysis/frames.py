@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,6 +27,14 @@ class Frames:
     units: DataFrame
     sends: DataFrame
     receives: DataFrame
+
+    shared: dict[str, DataFrame] = field(default_factory=dict)
+
+    def once(self, name: str, make: Callable[[Frames], DataFrame]) -> DataFrame:
+        """Return what `make` makes of these frames, computed once however many ask for it by `name`."""
+        if name not in self.shared:
+            self.shared[name] = cut(make(self))
+        return self.shared[name]
 
     @property
     def acked(self) -> DataFrame:

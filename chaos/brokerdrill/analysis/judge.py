@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import Frames, frames
-from brokerdrill.analysis.promises import CHECKS, available, failover_within
+from brokerdrill.analysis.promises import available, check_all, failover_within
 from brokerdrill.analysis.spark import cut
 from brokerdrill.analysis.tables import Tables, clocks, tables
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
@@ -91,10 +91,7 @@ def _classes(made: Frames) -> DataFrame:
 
 def _promises(made: Frames, names: set[str]) -> DataFrame:
     """Counts and the worst witnesses of each promise of each run."""
-    checks = [CHECKS[name](made) for name in sorted(names)]
-    marks = checks[0]
-    for other in checks[1:]:
-        marks = marks.unionByName(other)
+    marks = check_all(made, names)
     telling = marks.where("breaks or excused or evidence or doubt or measured is not null")
     # Evidence is told once a partition, breaks are kept: a run that keeps its promises hands on a handful of rows.
     plain = ~F.col("breaks")
@@ -140,7 +137,7 @@ def _failover(made: Frames) -> DataFrame:
 
 
 def _outages(made: Frames) -> DataFrame:
-    rows = _limited(available.outages(made, available.gaps(made)), "gap_from", "address", "side")
+    rows = _limited(available.outages(made), "gap_from", "address", "side")
     payload = F.struct(
         F.col("gap_from").alias("start_ns"),
         F.col("gap_to").alias("end_ns"),

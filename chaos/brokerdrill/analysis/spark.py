@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,6 +14,11 @@ from brokerdrill.errors import InfrastructureError
 
 DEFAULT_MASTER = "local[2]"
 DRIVER_MEMORY = "2g"
+# Up to this size of all files a run is judged sooner with a simple compiler and without generated code.
+SMALL_BYTES = 16 << 20
+# Compressed or not, this much of a ledger makes a partition that fits a task's memory.
+PARTITION_BYTES = 32 << 20
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -23,27 +30,39 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def session(master: str | None = None, shuffle_partitions: int | None = None) -> SparkSession:
-    """Return the running Spark session, or start one on `master` (default: two local cores, 2 GiB, no UI, quiet).
+def session(master: str | None = None, ledger_bytes: int | None = None) -> SparkSession:
+    """Return the running Spark session, or start one on `master` (default: two local cores, 2 GiB, no UI, quiet), set
+    up for ledgers of `ledger_bytes` in all (None: not known, taken as large).
 
-    `shuffle_partitions` is for a ledger of a few runs: 2 by default locally, Spark's own choice on a cluster.
     Raises InfrastructureError where the JVM does not start.
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    small = ledger_bytes is not None and ledger_bytes <= SMALL_BYTES
     local = master is None or master.startswith("local")
+    spark = SparkSession.getActiveSession() or _start(master or DEFAULT_MASTER, local, small)
+    if local:
+        partitions = 1 if small else min(64, 2 + (ledger_bytes or 0) // PARTITION_BYTES)
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    # A small ledger takes less time to go through than the code to be generated for it.
+    spark.conf.set("spark.sql.codegen.wholeStage", str(not small).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if small else "FALLBACK")
+    return spark
+
+
+def _start(master: str, local: bool, small: bool) -> SparkSession:
     scratch = Path(tempfile.mkdtemp(prefix="brokerdrill-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J, encoding="utf-8")
     builder = (
         SparkSession.builder.appName("brokerdrill")
-        .master(master or DEFAULT_MASTER)
+        .master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.driver.memory", DRIVER_MEMORY)
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        .config(
+            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()} {_QUICK if small else ''}"
+        )
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
         .config("spark.sql.ansi.enabled", "true")
@@ -53,8 +72,7 @@ def session(master: str | None = None, shuffle_partitions: int | None = None) ->
             builder.config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.local.dir", str(scratch))
-            .config("spark.sql.shuffle.partitions", str(shuffle_partitions or 2))
-            .config("spark.default.parallelism", str(shuffle_partitions or 2))
+            .config("spark.default.parallelism", "1" if small else "2")
             # Adaptive stages cost a small ledger more than they save: many stages of a few rows each.
             .config("spark.sql.adaptive.enabled", "false")
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from brokerdrill.analysis.timeline import NEVER, Timeline
+from brokerdrill.analysis.timeline import NEVER, Epoch, Timeline
 from brokerdrill.ledger import PromiseSpec, RunInfo
 
 NS_PER_MS = 1_000_000
@@ -57,12 +57,12 @@ class Tables:
 
     dead_letters: address, dead_letter. drained: address, drained. specs: spec (the promise's place in the run's
     list), name, bound, scope, side, check_period, cache_timeout. phase: drain_begin, drain_end (null: not recorded),
-    run_end. load: load_begin, load_end. home: server (an instance), home (its only store, or null). spans: server,
-    e_store, epoch (its start), e_start, e_end, span_from, span_next, span_to (the epoch give or take its uncertainty,
-    cut where that instance's next one may begin). overlaps: store, instance, other_instance, start_ns, end_ns. fault:
-    fault (its number), f_name, f_instance, f_target, f_at, healed_at. hit: fault, f_name, f_instance, hit_store,
-    f_at, f_u, hit (start of the epoch hit), hit_open, again, next_at, detected_at. failback: fault, f_name,
-    f_instance, store, healed_at, back_at, until. unready: store, n_from, n_to.
+    run_end. load: load_begin, load_end. served: server (an instance), home (its only store, or null), and all time in
+    spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next (where it
+    and the next may have begun), span_to (where it may have ended). overlaps: store, instance, other_instance,
+    start_ns, end_ns. fault: fault (its number), f_name, f_instance, f_target, f_at, healed_at. hit: fault, f_name,
+    f_instance, hit_store, f_at, f_u, hit (start of the epoch hit), hit_open, again, next_at, detected_at. failback:
+    fault, f_name, f_instance, store, healed_at, back_at, until. unready: store, n_from, n_to.
     """
 
     dead_letters: DataFrame
@@ -70,8 +70,7 @@ class Tables:
     specs: DataFrame
     phase: DataFrame
     load: DataFrame
-    home: DataFrame
-    spans: DataFrame
+    served: DataFrame
     overlaps: DataFrame
     fault: DataFrame
     hit: DataFrame
@@ -131,15 +130,10 @@ def tables(
             ((key, *window) for key, t in times.items() for window in t.loads),
             "run_id string, load_begin long, load_end long",
         ),
-        home=table(
+        served=table(
             spark,
-            ((key, *pair) for key, t in times.items() for pair in t.homes.items()),
-            "run_id string, server string, home string",
-        ),
-        spans=table(
-            spark,
-            ((key, *row) for key, t in times.items() for row in _spans(t)),
-            "run_id string, server string, e_store string, epoch long, e_end long, "
+            ((key, *row) for key, t in times.items() for row in _served(t)),
+            "run_id string, server string, home string, e_store string, epoch long, e_end long, "
             "span_from long, span_next long, span_to long",
         ),
         overlaps=table(
@@ -210,21 +204,18 @@ def tables(
     )
 
 
-def _spans(times: Timeline) -> list[tuple[str, str, int, int, int, int, int]]:
-    """The epochs as times in which an operation may have been served by them: at most one span an instance and time."""
-    rows = []
-    for index, epoch in enumerate(times.epochs):
-        later = [other for other in times.epochs[index + 1 :] if other.instance == epoch.instance]
-        following = later[0].start - later[0].start_u if later else NEVER
-        rows.append(
-            (
-                epoch.instance,
-                epoch.store,
-                epoch.start,
-                epoch.end,
-                epoch.start - epoch.start_u,
-                following,
-                epoch.end + epoch.end_u,
-            )
-        )
+def _served(times: Timeline) -> list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]]:
+    """All time of each instance, in spans that each begin where one of its epochs may have begun; the first knows
+    none."""
+    rows: list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]] = []
+    of: dict[str, list[Epoch]] = {instance: [] for instance in times.homes}
+    for epoch in times.epochs:
+        of.setdefault(epoch.instance, []).append(epoch)
+    for instance, own in of.items():
+        home = times.homes.get(instance)
+        begins = [epoch.start - epoch.start_u for epoch in own]
+        rows.append((instance, home, None, None, None, -NEVER, begins[0] if begins else NEVER, NEVER))
+        for epoch, begin, following in zip(own, begins, [*begins[1:], NEVER], strict=True):
+            until = epoch.end + epoch.end_u
+            rows.append((instance, home, epoch.store, epoch.start, epoch.end, begin, following, until))
     return rows

@@ -445,23 +445,25 @@ def served(rows: DataFrame, tables: Tables) -> DataFrame:
 
     The store is the instance's only one, else its epoch's; null where neither is known.
     """
-    spans = tables.spans.select("run_id", "server", "e_store", "epoch", "span_from", "span_next", "span_to")
+    within = F.col("o.start") <= F.col("s.span_to")
     return (
         rows.withColumn("server", F.coalesce("instance", "broker"))
         .withColumn("_at", F.coalesce("end", "start"))
-        .join(F.broadcast(tables.home), ["run_id", "server"], "left")
         .alias("o")
         .join(
-            F.broadcast(spans).alias("s"),
+            F.broadcast(tables.served).alias("s"),
             (F.col("o.run_id") == F.col("s.run_id"))
             & (F.col("o.server") == F.col("s.server"))
             & (F.col("o._at") >= F.col("s.span_from"))
-            & (F.col("o._at") < F.col("s.span_next"))
-            & (F.col("o.start") <= F.col("s.span_to")),
+            & (F.col("o._at") < F.col("s.span_next")),
             "left",
         )
-        .select("o.*", F.col("s.epoch"), F.coalesce("o.home", "s.e_store").alias("store"))
-        .drop("home", "_at")
+        .select(
+            "o.*",
+            F.when(within, F.col("s.epoch")).alias("epoch"),
+            F.coalesce("s.home", F.when(within, F.col("s.e_store"))).alias("store"),
+        )
+        .drop("_at")
     )
 
 

@@ -1,9 +1,8 @@
-"""The promises, one module each. A module has `NAME` and `check(frames) -> marks`, for all runs that list the
-promise."""
+"""The promises, one module each: a `RULE` for those that go by class, else `NAME` and `check(frames) -> marks`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyspark.sql import DataFrame
 
@@ -20,19 +19,20 @@ from brokerdrill.analysis.promises import (
     single_active,
     sticky,
 )
+from brokerdrill.analysis.promises.by_class import check_classes
+
+RULES = (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)
 
 CHECKS: dict[str, Callable[[Frames], DataFrame]] = {
     module.NAME: module.check
-    for module in (
-        no_phantoms,
-        no_loss,
-        no_duplicates,
-        no_dead_letters,
-        ordered,
-        sticky,
-        single_active,
-        failover_within,
-        failback_within,
-        available,
-    )
+    for module in (ordered, sticky, single_active, failover_within, failback_within, available)
 }
+
+
+def check_all(frames: Frames, names: Collection[str]) -> DataFrame:
+    """Return the marks of the promises in `names`, for all runs that list them."""
+    found = check_classes(frames, [rule for rule in RULES if rule.name in names])
+    for name, check in CHECKS.items():
+        if name in names:
+            found = found.unionByName(check(frames))
+    return found

@@ -67,9 +67,10 @@ def gaps(frames: Frames) -> DataFrame:
     )
 
 
-def outages(frames: Frames, spans: DataFrame) -> DataFrame:
+def outages(frames: Frames) -> DataFrame:
     """The spans of `gaps` longer than their bound, each with the fault it falls under (null: none): the last one that
     began before the span ended and was not healed before the span began. Adds f_name, f_instance, f_target."""
+    spans = frames.once("gaps", gaps)
     long = spans.where(F.col("gap_to") - F.col("gap_from") > F.col("bound"))
     over = (
         (F.col("g.run_id") == F.col("f.run_id"))
@@ -87,7 +88,7 @@ def outages(frames: Frames, spans: DataFrame) -> DataFrame:
 
 def check(frames: Frames) -> DataFrame:
     """Return marks: each span longer than the bound breaks; an acknowledged send (delivery) under load is evidence."""
-    spans = gaps(frames)
+    spans = frames.once("gaps", gaps)
     length = F.col("gap_to") - F.col("gap_from")
     # One mark a stretch of spans would be one a message: only the longest of each address goes on, and the breaks.
     summary = marks(
@@ -96,7 +97,7 @@ def check(frames: Frames) -> DataFrame:
         measured=milliseconds(F.col("longest")),
     )
     broken = marks(
-        outages(frames, spans),
+        outages(frames),
         breaks=F.lit(True),
         weight=length,
         witness=F.struct(

@@ -1,33 +1,45 @@
-"""What the promises that go by class share: units of the breaking classes break, a message that was sent is evidence."""
+"""The promises that go by class, in one pass: units of the breaking classes break, a message that was sent is
+evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks
+from brokerdrill.analysis.tables import table
 
 
-def check_classes(
-    frames: Frames, name: str, breaking: Sequence[str], doubtful: Sequence[str] = (), only: DataFrame | None = None
-) -> DataFrame:
-    """Return the marks of the promise `name`, broken by each unit of a class in `breaking`, doubted by those in
-    `doubtful`.
+@dataclass(frozen=True)
+class ClassRule:
+    """A promise that goes by class: each unit of a class in `breaking` breaks it, each of one in `doubtful` makes a
+    pass unknown. `mapped`: only messages sent to an address with a dead-letter address are evidence."""
 
-    Evidence is any message with an attempt that may have taken effect; where `only` (run_id, address) is given, one on
-    such an address.
+    name: str
+    breaking: tuple[str, ...]
+    doubtful: tuple[str, ...] = ()
+    mapped: bool = False
+
+
+def check_classes(frames: Frames, rules: Sequence[ClassRule]) -> DataFrame:
+    """Return the marks of all promises in `rules`.
+
+    Evidence is any message with an attempt that may have taken effect.
     """
-    specs = frames.spec(name)
-    counted = frames.units.where(F.col("class").isin(*breaking, *doubtful)).join(specs, "run_id")
+    spark = frames.ops.sparkSession
+    told = [(rule.name, name, name in rule.breaking) for rule in rules for name in (*rule.breaking, *rule.doubtful)]
+    by_class = table(spark, told, "name string, class string, broken boolean").join(frames.tables.specs, "name")
+    counted = frames.units.join(F.broadcast(by_class.select("run_id", "spec", "class", "broken")), ["run_id", "class"])
     found = marks(
         counted,
-        breaks=F.col("class").isin(*breaking),
-        doubt=F.col("class").isin(*doubtful) if doubtful else None,
+        breaks=F.col("broken"),
+        doubt=~F.col("broken"),
         weight=F.col("count"),
         witness=F.when(
-            F.col("class").isin(*breaking),
+            F.col("broken"),
             F.struct(
                 "message_id",
                 "address",
@@ -38,8 +50,13 @@ def check_classes(
             ),
         ),
     )
-    sent = frames.messages.where(F.col("state").isin("acknowledged", "unknown"))
-    if only is not None:
-        sent = sent.join(F.broadcast(only), ["run_id", "address"], "left_semi")
-    something = sent.select("run_id").distinct().join(specs, "run_id")
-    return found.unionByName(marks(something, evidence=F.lit(True)))
+    mapped = F.broadcast(frames.tables.dead_letters)
+    sent = (
+        frames.messages.where(F.col("state").isin("acknowledged", "unknown"))
+        .join(mapped, ["run_id", "address"], "left")
+        .groupBy("run_id")
+        .agg(F.max(F.col("dead_letter").isNotNull()).alias("any_mapped"))
+    )
+    asked = table(spark, [(rule.name, rule.mapped) for rule in rules], "name string, mapped boolean")
+    specs = F.broadcast(asked.join(frames.tables.specs, "name").select("run_id", "spec", "mapped"))
+    return found.unionByName(marks(sent.join(specs, "run_id"), evidence=F.col("any_mapped") | ~F.col("mapped")))

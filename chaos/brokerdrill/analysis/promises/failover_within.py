@@ -78,7 +78,7 @@ def judged(frames: Frames) -> DataFrame:
 
 def check(frames: Frames) -> DataFrame:
     """Return marks: a client served later than the bound breaks, and one that tried on past it without success."""
-    rows = judged(frames).where(F.col("spec").isNotNull())
+    rows = frames.once("failovers", judged).where(F.col("spec").isNotNull())
     breaks = F.col("gave_up") | F.coalesce(F.col("took") > F.col("bound"), F.lit(False))
     return marks(
         rows,
@@ -110,7 +110,7 @@ def split(frames: Frames) -> DataFrame:
     Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any
     consumer that an epoch of that store which began after the fault served.
     """
-    rows = judged(frames).where(F.col("took").isNotNull())
+    rows = frames.once("failovers", judged).where(F.col("took").isNotNull())
     hit = F.broadcast(frames.tables.hit.select("run_id", "fault", "hit_store", "f_at", "f_u"))
     received = (
         frames.receives.select("run_id", "end", "epoch", "store")

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from brokerdrill.analysis.promises.by_class import ClassRule
 
-from brokerdrill.analysis.frames import Frames
-from brokerdrill.analysis.promises.by_class import check_classes
-
-NAME = "no_dead_letters"
-
-
-def check(frames: Frames) -> DataFrame:
-    """Return marks: each dead-lettered unit breaks; only what was sent to an address with a mapped one is evidence."""
-    mapped = frames.tables.dead_letters.select("run_id", "address")
-    return check_classes(frames, NAME, ("dead_lettered",), only=mapped)
+RULE = ClassRule("no_dead_letters", breaking=("dead_lettered",), mapped=True)

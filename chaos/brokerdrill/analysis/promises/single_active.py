@@ -19,7 +19,7 @@ def check(frames: Frames) -> DataFrame:
     within = (
         sends.alias("x")
         .join(
-            F.broadcast(frames.tables.spans.withColumnRenamed("epoch", "e_start")).alias("e"),
+            F.broadcast(frames.tables.served.withColumnRenamed("epoch", "e_start")).alias("e"),
             (F.col("x.run_id") == F.col("e.run_id"))
             & (F.col("x.server") == F.col("e.server"))
             & (F.col("x.store") == F.col("e.e_store"))
@@ -70,7 +70,7 @@ def check(frames: Frames) -> DataFrame:
     told = (
         sends.groupBy("run_id")
         .agg(F.max(F.col("store").isNotNull()).alias("some"), F.max(F.col("store").isNull()).alias("not_all"))
-        .join(F.broadcast(frames.tables.spans.select("run_id").distinct()), "run_id")
+        .join(F.broadcast(frames.tables.served.where(F.col("epoch").isNotNull()).select("run_id").distinct()), "run_id")
         .join(specs, "run_id")
     )
     return intruders.unionByName(both).unionByName(marks(told, evidence=F.col("some"), doubt=F.col("not_all")))
