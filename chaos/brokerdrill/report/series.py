@@ -4,8 +4,9 @@
      "buckets": [{"start_ns", "sends", "deliveries", "send_p50_ms", "send_p99_ms", "send_max_ms",
                   "delivery_p50_ms", "delivery_p99_ms", "delivery_max_ms"}],
      "roles": [{"instance", "store", "value", "start_ns", "end_ns", "uncertainty_ns"}],
-     "faults": [{"name", "target", "instance", "start_ns", "end_ns" (null: never healed)}],
+     "faults": [{"name", "target", "instance", "start_ns", "end_ns", "healed"}],
      "phases": [{"name", "start_ns", "end_ns"}],
+     "failbacks": [{"instance", "store", "fault", "start_ns", "end_ns" (null: not active again)}],
      "outages" and "failover": as in the verdict, whose own are taken where these are absent}
 
 Everything here is optional: a run without a send, or one that another tool recorded, has empty parts, and a picture
@@ -15,7 +16,7 @@ without data is left out. Buckets in which nothing happened may be left out too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 NUMBERS = (
@@ -90,8 +91,8 @@ class Series:
     phases: tuple[Phase, ...] = ()
     outages: tuple[Mapping[str, Any], ...] = ()
     failover: tuple[Mapping[str, Any], ...] = ()
+    failbacks: tuple[Mapping[str, Any], ...] = ()
     end_ns: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 # Changes of one fault take effect on several hosts within this time of each other.
@@ -180,5 +181,6 @@ def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
         ),
         outages=tuple(series.get("outages") or result.get("outages") or ()),
         failover=tuple(series.get("failover") or result.get("failover") or ()),
+        failbacks=tuple(series.get("failbacks") or ()),
         end_ns=end_ns,
     )

@@ -229,12 +229,19 @@ def count_rows(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | 
     """Return the counts at the end of the page, and every count of the verdict that has no place of its own."""
     messages = result.get("messages") or {}
     outages = [(item.get("end_ns") or series.end_ns) - (item.get("start_ns") or 0) for item in series.outages]
+    backs = [
+        item["end_ns"] - item["start_ns"]
+        for item in series.failbacks
+        if item.get("end_ns") is not None and item.get("start_ns") is not None
+    ]
     rows = [
         ("messages judged", fmt.number(sum(int(messages.get(name) or 0) for name in ledger.CLASSES))),
         ("acknowledged sends", fmt.number(sum(bucket.sends for bucket in series.buckets))),
         ("deliveries", fmt.number(sum(bucket.deliveries for bucket in series.buckets))),
         ("faults", fmt.number(len({band.mark for band in series.bands}))),
         ("failovers", fmt.number(len(failovers(result)))),
+        ("failbacks", fmt.number(len(backs))),
+        ("slowest failback", fmt.span(max(backs)) if backs else fmt.NOTHING),
         ("outages", fmt.number(len(outages))),
         ("longest outage", fmt.span(max(outages)) if outages else fmt.NOTHING),
         ("length of the run", fmt.span(series.end_ns)),
