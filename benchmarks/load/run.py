@@ -1,6 +1,6 @@
 """The load's sends a second: with the ledger over without it, and over the broker's own `artemis perf producer`.
 
-    python benchmarks/load/run.py [--repeats N] [--seconds S] [--transaction N] [--bytes N] [--clients N]
+    python benchmarks/load/run.py [--slices N] [--repeats N] [--transaction N] [--bytes N] [--clients N]
 
 All on one standalone broker on loopback that the benchmark starts and stops; see README.md beside this file.
 """
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,38 +33,45 @@ PERF_GOAL = 0.6
 BROKER_JAVA_ARGS = "-Xms1g -Xmx2g -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
 
 
-def worker_rate(broker: Broker, options: argparse.Namespace, spool: Path | None, name: str) -> float:
-    """Acknowledged messages a second of one worker process, after its warm-up."""
-    config = WorkerConfig(
-        run_id=f"bench-{os.getpid()}-{name}",
-        worker=name,
-        clock=name,
-        client="core",
-        endpoints=(Endpoint("127.0.0.1", broker.port, "a1", "h1"),),
-        credentials=Credentials(USER, broker.password),
-        addresses=(QUEUE,),
-        producers=tuple(ClientSpec(f"producer-{n}", (QUEUE,)) for n in range(options.clients)),
-        transaction=options.transaction,
-        payload_bytes=(options.bytes,),
-        duplicate_detection=not options.no_detection,
-        jars=str(broker.home / "lib"),
-        spool=str(spool) if spool else None,
-        jvm_options=tuple(options.jvm_option),
-    )
-    worker = WorkerProcess(config.to_json(), env={"JAVA_HOME": str(java.home())})
-    try:
-        worker.begin()
-        first = worker.until_status(lambda status: status["clock_ns"] > options.warmup * 1e9)
-        end_ns = first["clock_ns"] + options.seconds * 1e9
-        last = worker.until_status(lambda status: status["clock_ns"] >= end_ns)
-        worker.tell("stop_producers")
-        worker.until("producers_stopped")
-        worker.finish()
-    finally:
-        worker.kill()
-        if spool:
-            spool.unlink(missing_ok=True)
-    return (last["sent_ok"] - first["sent_ok"]) / (last["clock_ns"] - first["clock_ns"]) * 1e9
+class Load:
+    """One worker process under full load, which can be halted and resumed; warm when made."""
+
+    def __init__(self, broker: Broker, options: argparse.Namespace, spool: Path | None, name: str) -> None:
+        config = WorkerConfig(
+            run_id=f"bench-{os.getpid()}-{name}",
+            worker=name,
+            clock=name,
+            client="core",
+            endpoints=(Endpoint("127.0.0.1", broker.port, "a1", "h1"),),
+            credentials=Credentials(USER, broker.password),
+            addresses=(QUEUE,),
+            producers=tuple(ClientSpec(f"producer-{n}", (QUEUE,)) for n in range(options.clients)),
+            transaction=options.transaction,
+            payload_bytes=(options.bytes,),
+            duplicate_detection=not options.no_detection,
+            jars=str(broker.home / "lib"),
+            spool=str(spool) if spool else None,
+            jvm_options=tuple(options.jvm_option),
+        )
+        self._worker = WorkerProcess(config.to_json(), env={"JAVA_HOME": str(java.home())})
+        self._worker.begin()
+        warm_ns = options.warmup * 1e9
+        self._worker.until_status(lambda status: status["sent_ok"] > 0 and status["clock_ns"] > warm_ns)
+
+    def halt(self) -> None:
+        self._worker.process.send_signal(signal.SIGSTOP)
+
+    def rate(self, seconds: float) -> float:
+        """Acknowledged messages a second over about `seconds` from the next status on; resumes if halted."""
+        self._worker.process.send_signal(signal.SIGCONT)
+        self._worker.forget()
+        first = self._worker.until("status")
+        end_ns = first["clock_ns"] + seconds * 1e9
+        last = self._worker.until_status(lambda status: status["clock_ns"] >= end_ns)
+        return (last["sent_ok"] - first["sent_ok"]) / (last["clock_ns"] - first["clock_ns"]) * 1e9
+
+    def end(self) -> None:
+        self._worker.kill()
 
 
 def perf_rate(broker: Broker, options: argparse.Namespace) -> float:
@@ -79,37 +87,63 @@ def perf_rate(broker: Broker, options: argparse.Namespace) -> float:
     return statistics.fmean(map(int, measured))
 
 
-def paired_ratio(above: list[float], below: list[float]) -> float:
+def ratio(above: list[float], below: list[float]) -> float:
     """The median of the ratios of neighbours in time: what slows the machine for a while slows both."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
-def measure(broker: Broker, options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Take all measurements, in turn and in alternating order; print each."""
-    rates: dict[str, list[float]] = {"ledger on": [], "ledger off": [], "artemis perf": []}
+def measure_ledger(broker: Broker, options: argparse.Namespace, folder: Path) -> tuple[list[float], list[float]]:
+    """Rates with the ledger on and off: two warm workers, in turn for a short while, the other halted."""
+    spool = folder / "on.jsonl"
+    on = Load(broker, options, spool, "on")
+    on.halt()
+    off = Load(broker, options, None, "off")
+    off.halt()
+    rates: dict[Load, list[float]] = {on: [], off: []}
+    try:
+        for number in range(options.slices):
+            for load in (on, off) if number % 2 == 0 else (off, on):
+                rates[load].append(load.rate(options.slice))
+                load.halt()
+            print(
+                f"{number + 1:3}/{options.slices}  on {rates[on][-1]:8.0f}  off {rates[off][-1]:8.0f} messages/s",
+                flush=True,
+            )
+    finally:
+        on.end()
+        off.end()
+    spool.unlink()
+    return rates[on], rates[off]
+
+
+def measure_perf(broker: Broker, options: argparse.Namespace, folder: Path) -> tuple[list[float], list[float]]:
+    """Rates of a worker with its ledger and of artemis perf, in alternating order, each from an empty queue."""
+    ours: list[float] = []
+    perf: list[float] = []
     for number in range(options.repeats):
-        order = list(rates) if number % 2 == 0 else list(rates)[::-1]
-        for kind in order:
-            if kind == "artemis perf":
-                rate = perf_rate(broker, options)
-            else:
-                spool = folder / f"{number}.jsonl" if kind == "ledger on" else None
-                rate = worker_rate(broker, options, spool, f"w{number}-{kind.replace(' ', '-')}")
+        for kind in ("ours", "perf") if number % 2 == 0 else ("perf", "ours"):
             broker.artemis("queue", "purge", "--name", QUEUE)
-            rates[kind].append(rate)
-            print(f"{number + 1}/{options.repeats}  {kind:<12}  {rate:8.0f} messages/s", flush=True)
-    return {
-        "rates": {kind: [round(rate) for rate in values] for kind, values in rates.items()},
-        "ledger_on_over_off": round(paired_ratio(rates["ledger on"], rates["ledger off"]), 3),
-        "worker_over_perf": round(paired_ratio(rates["ledger on"], rates["artemis perf"]), 3),
-    }
+            if kind == "perf":
+                perf.append(perf_rate(broker, options))
+                continue
+            spool = folder / f"{number}.jsonl"
+            load = Load(broker, options, spool, f"w{number}")
+            try:
+                ours.append(load.rate(options.seconds))
+            finally:
+                load.end()
+            spool.unlink()
+        print(f"{number + 1:3}/{options.repeats}  worker {ours[-1]:8.0f}  perf {perf[-1]:8.0f} messages/s", flush=True)
+    return ours, perf
 
 
 def main() -> int:
     """Run the benchmark; the exit status is 1 when a ratio misses its goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=8, help="of each measurement, after the warm-up")
+    parser.add_argument("--slices", type=int, default=20, help="pairs of slices with and without the ledger")
+    parser.add_argument("--slice", type=float, default=2.0, help="seconds of each")
+    parser.add_argument("--repeats", type=int, default=4, help="pairs of a worker and artemis perf")
+    parser.add_argument("--seconds", type=int, default=8, help="of each of those, after the warm-up")
     parser.add_argument("--warmup", type=int, default=5, help="seconds")
     parser.add_argument("--transaction", type=int, default=10, help="messages")
     parser.add_argument("--bytes", type=int, default=256, help="of each message")
@@ -123,17 +157,20 @@ def main() -> int:
         broker = Broker(unpack(folder), folder / "broker", [QUEUE], anonymous=True, java_args=BROKER_JAVA_ARGS)
         try:
             broker.start()
-            result = measure(broker, options, folder)
+            on, off = measure_ledger(broker, options, folder)
+            ours, perf = measure_perf(broker, options, folder)
         finally:
             broker.kill()
+    result = {
+        "ledger_on_over_off": round(ratio(on, off), 3),
+        "worker_over_perf": round(ratio(ours, perf), 3),
+        "rates": {"ledger on": on, "ledger off": off, "worker": ours, "artemis perf": perf},
+    }
     print(f"ledger on / ledger off: {result['ledger_on_over_off']} (goal {LEDGER_GOAL})")
     print(f"worker, ledger on / artemis perf producer: {result['worker_over_perf']} (goal {PERF_GOAL})")
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
-    met = (
-        float(str(result["ledger_on_over_off"])) >= LEDGER_GOAL and float(str(result["worker_over_perf"])) >= PERF_GOAL
-    )
-    return 0 if met else 1
+    return 0 if ratio(on, off) >= LEDGER_GOAL and ratio(ours, perf) >= PERF_GOAL else 1
 
 
 if __name__ == "__main__":

@@ -56,6 +56,13 @@ class WorkerProcess:
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
 
+    def forget(self) -> None:
+        """Forget what the worker has said so far and nobody has asked for."""
+        while not self._queue.empty():
+            if self._queue.get() is None:
+                self._queue.put(None)
+                return
+
     def tell(self, cmd: str, **values: Any) -> None:
         self.say({"cmd": cmd, **values})
 
