@@ -249,10 +249,10 @@ class _Maker:
             if result == "ok" and not self.chance(self.trouble / 3):
                 break
             t += self.within(200 * MS, 1500 * MS)
-        for message in group:
+        for place, message in enumerate(group):
             fate = fates[message["message_id"]]
             state = "ok" if "ok" in fate else "unknown" if "unknown" in fate else "fail"
-            self.deliver(message, t, state)
+            self.deliver(message, t + place * 6 * MS, state)
 
     def send_attempt(
         self, producer: str, group: list[Row], t: int, transacted: bool, attempt: int, instance: str | None
@@ -372,7 +372,8 @@ class _Maker:
 
     def play(self, message: Row, subscription: str | None, consumers: list[str], sent: int, fate: str) -> None:
         at = sent + self.within(10 * MS, 15 * MS)
-        if self.chance(self.disorder):
+        late = self.chance(self.disorder)
+        if late:
             at += self.within(0, 4 * S)
         results = {
             "processed": ["processed"],
@@ -390,7 +391,7 @@ class _Maker:
             if fate == "corrupt":
                 sha = "sha-of-something-else"
             flag = self.rng.choice((True, True, None)) if number else self.rng.choice((False, False, False, None))
-            if self.chance(self.disorder / 3):
+            if late and self.chance(0.4):
                 flag = True
             columns = {"message_id": message["message_id"], "payload_sha": sha, "redelivered": flag}
             self.receive(message["address"], subscription, self.rng.choice(consumers), at, result, columns)

@@ -93,6 +93,13 @@ Where the contract leaves a choice, this is the one made:
 52  end of the run                            the latest time in the ledger
 53  a torn line                               in ops: no pass stands; in events: none of sticky, single_active,
                                               failover, failback, available, no_loss
+54  sticky: a store without any pool or role  "no instance is active on that store": not ready, so a move is excused
+    event
+55  failback: "that instance's next epoch"    the next after the heal, on whatever store
+56  topics: a message without any expected    no unit, no class
+    subscription, and not processed
+57  ordered: a null key                       a key like others: null equals null
+58  a connect, send or receive without end    its start stands for its end (but an attempt without end precedes nothing)
 """
 
 from __future__ import annotations
