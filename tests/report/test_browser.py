@@ -81,6 +81,7 @@ def test_the_time_pictures_share_one_zoom(browser: Browser, page: Path) -> None:
     browser.open(page, DRAWN)
     whole = browser.evaluate(RANGE)
     assert whole == [0, sample.END / 1e9]
+    browser.wait(f"{LABELS}.some(bar => bar.label === 'drain')")
     # The menu shows a fault and what follows.
     browser.evaluate(
         "(menu => { menu.selectedIndex = 1; menu.dispatchEvent(new Event('change')); })"
@@ -115,6 +116,21 @@ def test_the_time_pictures_share_one_zoom(browser: Browser, page: Path) -> None:
         for count in (1, 2):
             browser.mouse(kind, left + width * 0.7, at, button="left", clickCount=count)
     browser.wait(f"(r => r[1] - r[0] === {whole[1]})({RANGE})")
+    clean(browser, page)
+
+
+@pytest.mark.parametrize(("plot", "words"), [(1, "acknowledged sends"), (2, "end to end")])
+def test_numbers_under_the_pointer(browser: Browser, page: Path, plot: int, words: str) -> None:
+    browser.view(1300, 900)
+    browser.open(page, DRAWN)
+    browser.evaluate(f"document.querySelectorAll('.timed')[{plot}].scrollIntoView({{block: 'center'}})")
+    box = f"document.querySelectorAll('.timed')[{plot}].getBoundingClientRect()"
+    left, top, width, height = browser.evaluate(f"(r => [r.left, r.top, r.width, r.height])({box})")
+    # Under load and in the outage, wherever the pointer stands.
+    for x, y in ((0.2, 0.3), (0.36, 0.5), (0.7, 0.6)):
+        browser.mouse("mouseMoved", left + width * x, top + height * y)
+        browser.mouse("mouseMoved", left + width * x + 3, top + height * y)
+        browser.wait(f"{TIPS}.some(tip => tip.textContent.includes('{words}'))")
     clean(browser, page)
 
 

@@ -44,6 +44,8 @@ MAX_BARS = 24
 MARK_GAP = 0.08
 MARK_ROWS = 3
 RIGHT_BORDER_PX = 18
+# Enough for the ticks and the title of every time plot, so that their frames stand exactly under each other.
+MIN_LEFT_PX = 80
 
 OUTAGE_SIDES = {"send": "no acknowledged send", "receive": "no delivery"}
 
@@ -364,6 +366,15 @@ def _bucket_source(series: Series) -> ColumnDataSource:
     )
 
 
+def _hover_everywhere(plot: Any, source: ColumnDataSource, level: float, rows: Sequence[tuple[str, str]]) -> None:
+    """Show `rows` for the bucket under the pointer, wherever it is: an invisible line at `level` answers in every
+    bucket, where steps do not, and curves with gaps only in some."""
+    column = f"level {level}"
+    source.add([level] * len(source.data["x"]), column)
+    probe = plot.line("x", column, source=source, line_alpha=0)
+    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=_tip(rows), line_policy="nearest"))
+
+
 def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left_px: int) -> Any:
     height = 170
     top = max([*source.data["sends"], *source.data["deliveries"], 1.0])
@@ -373,11 +384,12 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
     _hide(plot.xgrid, "grid_line_color")
     _add_bands(plot, series, height)
-    area = plot.varea(x="x", y1="zero", y2="sends", source=source, fill_alpha=0.12)
+    area = plot.varea_step(x="x", y1="zero", y2="sends", source=source, fill_alpha=0.12, step_mode="center")
     themed(area.glyph, fill_color="sends")
-    sends = plot.line("x", "sends", source=source, line_width=2)
+    # Steps: a count holds for its whole bucket.
+    sends = plot.step("x", "sends", source=source, line_width=2, mode="center")
     themed(sends.glyph, line_color="sends")
-    deliveries = plot.line("x", "deliveries", source=source, line_width=2, line_dash=[5, 3])
+    deliveries = plot.step("x", "deliveries", source=source, line_width=2, line_dash=[5, 3], mode="center")
     themed(deliveries.glyph, line_color="deliveries")
     if series.outages:
         outages = ColumnDataSource(
@@ -402,19 +414,12 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
                 attachment="above",
             )
         )
-    plot.add_tools(
-        HoverTool(
-            renderers=[sends],
-            mode="vline",
-            tooltips=_tip(
-                [
-                    ("from", "@from"),
-                    ("acknowledged sends", "@sends{0,0.[0]} / s"),
-                    ("deliveries", "@deliveries{0,0.[0]} / s"),
-                ]
-            ),
-        )
-    )
+    rates = [
+        ("from", "@from"),
+        ("acknowledged sends", "@sends{0,0.[0]} / s"),
+        ("deliveries", "@deliveries{0,0.[0]} / s"),
+    ]
+    _hover_everywhere(plot, source, top * 0.6, rates)
     return plot
 
 
@@ -452,10 +457,7 @@ def _latency(series: Series, source: ColumnDataSource, x_range: Range1d, left_px
     for side, label in (("send", "send"), ("delivery", "end to end")):
         parts = " · ".join(f"{part} @{side}_{part}_ms_text" for part in ("p50", "p99", "max"))
         tooltips.append((label, parts))
-    # The throughput's column is a number in every bucket, so that an invisible line over it answers everywhere.
-    probe = plot.line("x", "probe", source=source, alpha=0)
-    source.data["probe"] = [low * 2 for _ in source.data["x"]]
-    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=_tip(tooltips), line_policy="nearest"))
+    _hover_everywhere(plot, source, low * 2, tooltips)
     return plot
 
 
@@ -619,7 +621,7 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
 
 def _left_px(series: Series) -> int:
     longest = max((len(plain(name, NAME_LIMIT)) for name in lane_names(series.roles)), default=0)
-    return max(70, 18 + round(7.2 * longest))
+    return max(MIN_LEFT_PX, 18 + round(7.2 * longest))
 
 
 def _has_operations(bucket: Bucket) -> bool:

@@ -17,9 +17,9 @@
     });
   }
   // Names stand where they have room: inside the visible part of their bar, and not over the mark before them.
-  function fit(doc, range) {
-    var models = Array.from(doc._all_models.values());
-    var plot = models.find(function (model) { return model.type === "Figure" && model.x_range === range; });
+  function fit(doc, plot) {
+    var models = Array.from(doc._all_models.values()), range = plot.x_range;
+    if (!(plot.inner_width > 0)) return;
     var scale = plot.inner_width / (range.end - range.start);
     function apart(marks) {
       var free = {};
@@ -64,10 +64,13 @@
     function refit() {
       if (waiting) return;
       waiting = true;
-      requestAnimationFrame(function () { waiting = false; fit(doc, range); });
+      requestAnimationFrame(function () { waiting = false; fit(doc, plot); });
     }
+    var plot = Array.from(doc._all_models.values()).find(function (model) {
+      return model.type === "Figure" && model.x_range === range;
+    });
     range.change.connect(refit);
-    addEventListener("resize", refit);
+    plot.properties.inner_width.change.connect(refit);
     refit();
     var whole = [range.start, range.end], shortest = (whole[1] - whole[0]) / 2000;
     // A finger scrolls the page; only a mouse drags out a zoom.
