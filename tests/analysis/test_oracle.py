@@ -122,6 +122,7 @@ CLASS_LEDGERS: list[tuple[str, Sequence[Row | list[Row]]]] = [
     ("lost_nonpersistent", [send("m", 10, durable=False)]),
     ("lost", [send("m", 10)]),
     ("lost", [send("m", 10, expires_ns=2100 * MS)]),
+    ("lost", [send("m", 10, "unknown", expires_ns=1900 * MS), send("m", 30, expires_ns=2100 * MS, attempt=1)]),
     ("lost", [send("m", 10, durable=False), send("m", 30, durable=None, attempt=1)]),
     ("lost", [send("m", 10, "unknown"), UNTOUCHED]),
     ("redelivered", [send("m", 10), UNTOUCHED, *got("m", 30)]),
@@ -203,6 +204,7 @@ def test_topics_expect_each_subscription_that_was_there_in_time() -> None:
         (None, [op("c1", "close", 500, 501)], {"lost": 1}),
         (False, [op("c1", "close", 500, 501)], {}),
         (False, [op("c1", "close", 2100, 2101)], {"lost": 1}),
+        (False, [op("c1", "close", 0.1, 0.2)], {"lost": 1}),
         (False, [op("c2", "close", 500, 501)], {"lost": 1}),
     ],
 )
@@ -309,6 +311,7 @@ BY_KEY = PromiseSpec("ordered", scope="key")
             0,
             1,
         ),
+        (BY_KEY, [*TWO, *got("m2", 30), op("c", "close", 24, 25), *got("m1", 40, client="d")], "fail", 1, 0),
         # a session of nobody who reads there
         (BY_KEY, [*TWO, *got("m2", 30), op("e", "close", 34, 35), *got("m1", 40, client="d")], "fail", 1, 0),
     ],
@@ -472,6 +475,8 @@ BEFORE = send("m1", 10, instance="a")
         # acknowledged is what counts: the commit
         (90, [send("m2", 160, instance="b", txn="x"), end("commit", "x", 200)], FAILOVER, "fail", 106),
         (90, [send("m2", 160, instance="b", txn="x"), end("rollback", "x", 200)], FAILOVER, "unknown", None),
+        # b answers before it is seen active: that is not its next epoch yet
+        (100, [send("m2", 120, instance="b"), send("m3", 160, instance="b")], FAILOVER, "pass", 66),
         # begun before the fault, or within its uncertainty
         (100, [send("m2", 96, instance="b") | {"end_ns": 170 * MS}], FAILOVER, "unknown", None),
         # tries on past the bound; gave up before; was never served before
@@ -558,8 +563,8 @@ def test_available(
 
 
 def test_an_outage_names_its_fault() -> None:
-    faults = [event("fault", 210, name="kill", instance="a"), event("fault", 40, name="cut", target="l")]
-    faults.append(event("heal", 90, name="cut", target="l"))
+    faults = [event("fault", 30, name="kill", instance="a"), event("fault", 40, name="cut", target="l")]
+    faults += [event("heal", 90, name="cut", target="l"), event("fault", 360, name="stop", instance="a")]
     rows = [*STEADY[:2], send("m", 349)]
     result = judge(RUN, numbered(rows), [*LOAD, *faults], [PromiseSpec("available", bound_ms=120)])
     [outage] = result["outages"]
