@@ -167,7 +167,7 @@ def qualified(spark: SparkSession, path: str) -> str:
         plain = plain.replace("\\" + letter, letter)
     made = jvm.org.apache.hadoop.fs.Path(plain)
     conf = spark.sparkContext._jsc.hadoopConfiguration()
-    return str(made.getFileSystem(conf).makeQualified(made).toUri().toString())
+    return str(made.getFileSystem(conf).makeQualified(made).toString())
 
 
 def ledger_bytes(run_dirs: Sequence[Path | str]) -> int | None:

@@ -153,9 +153,9 @@ def _spans(times: Timeline) -> dict[str, list[dict[str, Any]]]:
         "phases": [{"name": "load", "start_ns": start, "end_ns": end} for start, end in times.loads] + drain,
         "failbacks": [
             {
-                "instance": back.fault.instance,
+                "instance": back.instance,
                 "store": back.store,
-                "fault": back.fault.name,
+                "fault": back.name,
                 "start_ns": back.healed_at,
                 "end_ns": back.back_at,
             }

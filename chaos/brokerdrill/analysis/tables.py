@@ -180,20 +180,11 @@ def tables(
         failback=table(
             spark,
             (
-                (
-                    key,
-                    b.fault.number,
-                    b.fault.name,
-                    b.fault.instance,
-                    b.store,
-                    b.healed_at,
-                    b.back_at,
-                    t.run_end if b.back_at is None else b.back_at,
-                )
+                (key, number, *back, t.run_end if back.back_at is None else back.back_at)
                 for key, t in times.items()
-                for b in t.failbacks
+                for number, back in enumerate(t.failbacks)
             ),
-            "run_id string, fault int, f_name string, f_instance string, store string, "
+            "run_id string, failback int, f_name string, f_instance string, store string, "
             "healed_at long, back_at long, until long",
         ),
         unready=table(
@@ -215,7 +206,7 @@ def _served(times: Timeline) -> list[tuple[str, str | None, str | None, int | No
         home = times.homes.get(instance)
         begins = [epoch.start - epoch.start_u for epoch in own]
         rows.append((instance, home, None, None, None, -NEVER, begins[0] if begins else NEVER, NEVER))
-        for epoch, begin, following in zip(own, begins, [*begins[1:], NEVER], strict=True):
+        for epoch, begin, following in zip(own, begins, [*begins, NEVER][1:], strict=True):
             until = epoch.end + epoch.end_u
             rows.append((instance, home, epoch.store, epoch.start, epoch.end, begin, following, until))
     return rows

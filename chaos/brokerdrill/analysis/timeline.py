@@ -71,10 +71,10 @@ class Hit(NamedTuple):
 
 
 class Failback(NamedTuple):
-    """From the heal of a fault that ended its instance's epoch to that instance's next epoch on that store (None:
-    none)."""
+    """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none)."""
 
-    fault: Fault
+    name: str | None
+    instance: str
     store: str
     healed_at: int
     back_at: int | None
@@ -130,7 +130,7 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         overlaps=overlaps(epoch),
         faults=fault,
         hits=hit,
-        failbacks=failbacks(hit, epoch),
+        failbacks=failbacks(events, epoch),
         unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
     )
 
@@ -234,10 +234,10 @@ def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
     )
 
 
-def detected(fault: Fault, store: str, following: Epoch | None, events: Sequence[Event]) -> int | None:
-    """Return when the fault was detected: the first event from the fault to the next epoch's begin that is a note or
-    health named `detected` of that store or of the next epoch's instance, or that instance's role `starting`;
-    None: no event tells."""
+def detected(fault: Fault, hit: Epoch, following: Epoch | None, events: Sequence[Event]) -> int | None:
+    """Return when the fault was detected: the first event, from the fault to the next epoch's begin, that is a note or
+    health named `detected` of that store or of the next epoch's instance, or that instance's role `starting`; else the
+    end of the epoch that was hit, if it ended by then; None: no event tells."""
     if following is None:
         return None
     signs = [
@@ -248,12 +248,12 @@ def detected(fault: Fault, store: str, following: Epoch | None, events: Sequence
             (
                 event.kind in ("note", "health")
                 and event.name == "detected"
-                and (event.store == store or event.instance == following.instance)
+                and (event.store == hit.store or event.instance == following.instance)
             )
             or (event.kind, event.value, event.instance) == ("role", "starting", following.instance)
         )
     ]
-    return min(signs, default=None)
+    return min(signs, default=None if hit.end > following.start else hit.end)
 
 
 def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]) -> tuple[Hit, ...]:
@@ -278,28 +278,35 @@ def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]
                 other.number > one.number and epoch_hit == hit and (follower is None or other.at < follower.start)
                 for other, epoch_hit, _ in found
             ),
-            detected(one, hit.store, follower, events),
+            detected(one, hit, follower, events),
         )
         for one, hit, follower in found
     )
 
 
-def failbacks(hit: Sequence[Hit], epoch: Sequence[Epoch]) -> tuple[Failback, ...]:
-    """Return the failbacks that are due: of faults that ended the epoch they hit, and were healed after it ended."""
+def failbacks(events: Sequence[Event], epoch: Sequence[Epoch]) -> tuple[Failback, ...]:
+    """Return the failbacks that are due: from each heal of a fault on a store's original instance (that of its first
+    epoch). A heal that finds the instance active as before the fault makes none due; active again before the heal was
+    recorded, it took no time."""
+    originals: dict[str, str] = {}
+    for one in epoch:
+        originals.setdefault(one.store, one.instance)
     found = []
-    for one in hit:
-        healed = one.fault.healed_at
-        if one.epoch.open or healed is None or healed <= one.epoch.end:
-            continue
-        again = [
-            e.start
-            for e in epoch
-            if (e.instance, e.store) == (one.epoch.instance, one.epoch.store)
-            and e.start > one.fault.at
-            and e.end >= healed
+    for heal in sorted((e for e in events if e.kind == "heal"), key=lambda e: e.at):
+        faults_before = [
+            e.at
+            for e in events
+            if e.kind == "fault" and (e.name, e.instance) == (heal.name, heal.instance) and e.at < heal.at
         ]
-        # Active before the heal was recorded: it took no time.
-        found.append(Failback(one.fault, one.epoch.store, healed, max(min(again), healed) if again else None))
+        for store, original in originals.items():
+            if original != heal.instance or heal.store not in (None, store) or not faults_before:
+                continue
+            own = [e for e in epoch if (e.instance, e.store) == (original, store)]
+            running = [e for e in own if e.start <= heal.at and (e.open or heal.at < e.end)]
+            if running and running[0].start <= max(faults_before):
+                continue
+            begins = [heal.at] if running else [e.start for e in own if e.start > heal.at]
+            found.append(Failback(heal.name, original, store, heal.at, min(begins, default=None)))
     return tuple(found)
 
 

@@ -41,8 +41,9 @@ def merge_rows(raw: DataFrame, clocks: DataFrame) -> DataFrame:
     end (run time; end null: the call had not returned), u (its clock's uncertainty), placed (its clock is in
     run.json), expires, the other columns of the contract, and `_conflict` (text, null where the rows agree).
 
-    ok or fail beats unknown, a set end beats null, other columns keep what is not null; where two rows differ in a set
-    value the earliest start, the latest end and the greater value stand, so that the order of rows does not matter.
+    ok or fail beats unknown, a set end beats null, other columns keep what is not null; where two rows differ in a
+    set value the earliest start, the latest end and otherwise the smaller value stand, so that the order of rows does
+    not matter.
     """
     loader = [name for name in ("_problem", "_file", "_raw", "_line") if name in raw.columns]
     offset = F.coalesce("offset", F.lit(0))
@@ -61,7 +62,7 @@ def merge_rows(raw: DataFrame, clocks: DataFrame) -> DataFrame:
         F.max(F.coalesce("clock_u", F.lit(0))).alias("u"),
         F.min(F.col("offset").isNotNull()).alias("placed"),
         F.max(F.col("expires_ns") + offset).alias("expires"),
-        *(F.max(name).alias(name) for name in _KEPT),
+        *(F.min(name).alias(name) for name in _KEPT),
     )
     return merged.select(
         "*",
@@ -183,8 +184,7 @@ def deliveries(ops: DataFrame, tables: Tables) -> DataFrame:
 
 def evidence(ops: DataFrame, tables: Tables) -> DataFrame:
     """One row for each original address that a message found on a dead-letter address may have come from: run_id,
-    address (the original), message_id, sub, dead_letter, sure (that address is the only one mapped to the
-    dead-letter address)."""
+    address (the original), message_id, sub, dead_letter."""
     seen = ops.where(
         F.col("op").isin("browse", "receive") & (F.col("outcome") == "ok") & F.col("message_id").isNotNull()
     ).select(
@@ -193,14 +193,8 @@ def evidence(ops: DataFrame, tables: Tables) -> DataFrame:
         "message_id",
         F.coalesce("subscription", F.lit(NO_SUBSCRIPTION)).alias("sub"),
     )
-    origins = tables.dead_letters.groupBy("run_id", "dead_letter").agg(F.collect_set("address").alias("origins"))
-    return seen.join(F.broadcast(origins), ["run_id", "dead_letter"]).select(
-        "run_id",
-        F.explode("origins").alias("address"),
-        "message_id",
-        "sub",
-        "dead_letter",
-        (F.size("origins") == 1).alias("sure"),
+    return seen.join(F.broadcast(tables.dead_letters), ["run_id", "dead_letter"]).select(
+        "run_id", "address", "message_id", "sub", "dead_letter"
     )
 
 
@@ -210,7 +204,7 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
     Columns: attempts, state (acknowledged, unknown, failed; null: never attempted), durable, expires (null: never),
     shas (of its sends), began (first start) and over (last end) of the attempts that may have taken effect, producer,
     key; delivered: array of {sub, count, processed, possibly, flagged, shas, first {at, client, op_id, session,
-    redelivered}}; found: array of {sub, dead_letter, sure}.
+    redelivered}}; found: array of {sub, dead_letter}.
     """
     live = F.col("attempt_state") != "fail"
     sends = ops.where(F.col("op") == "send").select(
@@ -246,9 +240,7 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
             F.struct("sub", "count", "processed", "possibly", "flagged", "shas", "first").alias("delivery"),
         )
     )
-    dead = evidence(ops, tables).select(
-        "run_id", "address", "message_id", F.struct("sub", "dead_letter", "sure").alias("dead")
-    )
+    dead = evidence(ops, tables).select("run_id", "address", "message_id", F.struct("sub", "dead_letter").alias("dead"))
     union = sends.unionByName(per_unit, allowMissingColumns=True).unionByName(dead, allowMissingColumns=True)
     state = (
         F.when(F.max(F.col("send.state") == "ok"), "acknowledged")
@@ -272,43 +264,34 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
 
 def topics(ops: DataFrame, tables: Tables) -> DataFrame:
     """One row a topic (an address where any row has a subscription): run_id, address, subs: array of {sub, since (end
-    of its first subscribe that is ok, null: none), gone (an unsubscribe ended before the drain, or a close of a
-    client that had subscribed with durable = false)}. Where no drain was recorded, every time is before it.
+    of the first subscribe that is ok and holds until the drain, null: none), gone (an unsubscribe ended before the
+    drain)}.
+
+    A subscribe with durable = false holds only until its client's next close. Where no drain was recorded, every time
+    is before it.
     """
     named = ops.where(F.col("subscription").isNotNull() & F.col("address").isNotNull()).join(
         dead_letter_addresses(tables), ["run_id", "address"], "left_anti"
     )
     before_drain = F.coalesce("end", "start") < F.coalesce("drain_begin", F.lit(NEVER))
     drain = F.broadcast(tables.phase.select("run_id", "drain_begin"))
-    subscribed = (F.col("op") == "subscribe") & (F.col("outcome") == "ok")
-    subs = (
-        named.join(drain, "run_id", "left")
-        .groupBy("run_id", "address", F.col("subscription").alias("sub"))
-        .agg(
-            F.min(F.when(subscribed, F.col("end"))).alias("since"),
-            F.max((F.col("op") == "unsubscribe") & (F.col("outcome") != "fail") & before_drain).alias("unsubscribed"),
-        )
-    )
-    own = named.where(subscribed & (F.col("durable") == F.lit(False))).select(
-        "run_id", "address", F.col("subscription").alias("sub"), "client", F.col("session").alias("subscribed_in")
-    )
     closed = (
         ops.where((F.col("op") == "close") & (F.col("outcome") != "fail"))
         .join(drain, "run_id", "left")
         .where(before_drain)
         .groupBy("run_id", "client")
-        .agg(F.max("session").alias("closed_in"))
+        .agg(F.max("start").alias("closed_at"))
     )
-    ended = (
-        own.join(closed, ["run_id", "client"])
-        .where(F.col("closed_in") >= F.col("subscribed_in"))
-        .select("run_id", "address", "sub")
-        .distinct()
-        .withColumn("closed", F.lit(True))
-    )
+    holds = ~((F.col("durable") == F.lit(False)) & F.coalesce(F.col("closed_at") > F.col("start"), F.lit(False)))
+    subscribed = (F.col("op") == "subscribe") & (F.col("outcome") == "ok") & F.coalesce(holds, F.lit(True))
     return (
-        subs.join(ended, ["run_id", "address", "sub"], "left")
-        .withColumn("gone", F.col("unsubscribed") | F.coalesce("closed", F.lit(False)))
+        named.join(drain, "run_id", "left")
+        .join(closed, ["run_id", "client"], "left")
+        .groupBy("run_id", "address", F.col("subscription").alias("sub"))
+        .agg(
+            F.min(F.when(subscribed, F.coalesce("end", "start"))).alias("since"),
+            F.max((F.col("op") == "unsubscribe") & (F.col("outcome") != "fail") & before_drain).alias("gone"),
+        )
         .groupBy("run_id", "address")
         .agg(F.collect_list(F.struct("sub", "since", "gone")).alias("subs"))
     )
@@ -332,13 +315,11 @@ def units(found: DataFrame, topic: DataFrame, tables: Tables) -> DataFrame:
     others = F.transform(
         F.filter("delivered", lambda d: ~F.coalesce(live, F.lit(False)) | (d["processed"] > 0)), lambda d: d["sub"]
     )
-    sure = F.filter("found", lambda f: f["sure"])
-    # Where several addresses share a dead-letter address, only a message that is known here can have come from here.
-    known = (F.col("attempts") > 0) | (F.size("delivered") > 0)
-    rows = rows.where(known | (F.size(sure) > 0)).withColumn(
+    # Only a message that is known here can have come from here to a dead-letter address; `_orphans` has the others.
+    rows = rows.where((F.col("attempts") > 0) | (F.size("delivered") > 0)).withColumn(
         "unit_subs", F.array_distinct(F.when(is_topic, F.concat(expected, others)).otherwise(expected))
     )
-    nowhere = (F.size("unit_subs") == 0) & (F.size("found") > 0)
+    nowhere = (F.size("unit_subs") == 0) & (F.size("found") > 0) & ~F.coalesce(live, F.lit(False))
     exploded = rows.withColumn(
         "sub", F.explode(F.when(nowhere, F.array(F.lit(NO_SUBSCRIPTION))).otherwise(F.col("unit_subs")))
     )
@@ -385,7 +366,6 @@ def _orphans(found: DataFrame) -> DataFrame:
     known = (F.col("attempts") > 0) | (F.size("delivered") > 0)
     suspects = (
         found.select("run_id", "message_id", known.alias("known"), F.explode("found").alias("f"))
-        .where(~F.col("f.sure"))
         .groupBy("run_id", F.col("f.dead_letter").alias("address"), "message_id")
         .agg(F.max("known").alias("known"))
         .where(~F.col("known"))

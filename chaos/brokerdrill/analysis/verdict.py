@@ -78,7 +78,6 @@ def promise_json(
         "measured": measured,
         "witnesses": [dict(witness) for witness in witnesses],
         "expected": expectation,
-        "as_expected": met(verdict, expectation),
     }
     if spec.name == "ordered":
         result["scope"] = spec.scope or "session"
@@ -99,13 +98,19 @@ def run_json(
 ) -> dict[str, Any]:
     """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by
     whether an acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input."""
+    # A promise listed twice (two scopes, two sides) is held against its expectation as one.
+    by_name = {
+        name: merged(promise["verdict"] for promise in promises if promise["name"] == name)
+        for name in {promise["name"] for promise in promises}
+    }
+    told = [{**promise, "as_expected": met(by_name[promise["name"]], promise["expected"])} for promise in promises]
     return {
         "run_id": run.run_id,
-        "verdict": merged(promise["verdict"] for promise in promises),
-        "as_expected": all(promise["as_expected"] for promise in promises),
+        "verdict": merged(by_name.values()),
+        "as_expected": all(promise["as_expected"] for promise in told),
         "messages": dict(messages),
         "redelivered": dict(redelivered),
-        "promises": [dict(promise) for promise in promises],
+        "promises": told,
         "failover": [dict(row) for row in failover],
         "outages": [dict(row) for row in outages],
         "notes": list(notes),

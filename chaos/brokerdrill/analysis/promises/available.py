@@ -13,23 +13,25 @@ NAME = "available"
 
 def gaps(frames: Frames) -> DataFrame:
     """One row a span between successive acknowledged sends (deliveries) of an address within a load phase: run_id,
-    spec, bound, side, address, gap_from, gap_to, real (it ends with an acknowledged send or a delivery, not with
-    the phase).
+    spec, bound, side, address, gap_from, gap_to, real (it ends with an acknowledged send or a delivery, not with the
+    phase). Addresses are those with such an operation that began in the phase.
 
     The phase's begin and end bound the first and the last span, so that an outage that never ended counts too.
     """
-    sent = frames.sends.select("run_id", "address", F.lit("send").alias("side"))
-    received = frames.ops.where((F.col("op") == "receive") & F.col("address").isNotNull()).select(
-        "run_id", "address", F.lit("receive").alias("side")
+    sent = frames.sends.select("run_id", "address", "start", F.lit("send").alias("side"))
+    received = (
+        frames.ops.where((F.col("op") == "receive") & F.col("address").isNotNull())
+        .select("run_id", "address", "start", F.lit("receive").alias("side"))
+        .join(dead_letter_addresses(frames.tables), ["run_id", "address"], "left_anti")
     )
-    dead = dead_letter_addresses(frames.tables)
     specs = frames.spec(NAME).select("run_id", "spec", "bound", "side")
     used = (
         sent.unionByName(received)
-        .distinct()
-        .join(dead, ["run_id", "address"], "left_anti")
-        .join(specs, ["run_id", "side"])
         .join(F.broadcast(frames.tables.load), "run_id")
+        .where((F.col("start") >= F.col("load_begin")) & (F.col("start") <= F.col("load_end")))
+        .drop("start")
+        .distinct()
+        .join(specs, ["run_id", "side"])
     )
     times = frames.acked.select(
         "run_id", "address", F.col("acked_at").alias("at"), F.lit("send").alias("side")
@@ -43,17 +45,19 @@ def gaps(frames: Frames) -> DataFrame:
         times.join(F.broadcast(frames.tables.load), "run_id")
         .where((F.col("at") >= F.col("load_begin")) & (F.col("at") <= F.col("load_end")))
         .join(specs, ["run_id", "side"])
-        .join(dead, ["run_id", "address"], "left_anti")
         .select(*keys, "at", F.lit(1).alias("rank"))
     )
     begins = used.select(*keys, F.col("load_begin").alias("at"), F.lit(0).alias("rank"))
     ends = used.select(*keys, F.col("load_end").alias("at"), F.lit(2).alias("rank"))
     order = Window.partitionBy("run_id", "spec", "address", "load_begin", "load_end").orderBy("at", "rank")
+    # An address whose operations all began before the phase has no begin or end here, and no span.
+    whole = Window.partitionBy("run_id", "spec", "address", "load_begin", "load_end")
     return (
         inside.unionByName(begins)
         .unionByName(ends)
         .withColumn("gap_from", F.lag("at").over(order))
-        .where(F.col("gap_from").isNotNull() & (F.col("rank") > 0))
+        .withColumn("used", F.min("rank").over(whole) == 0)
+        .where(F.col("used") & F.col("gap_from").isNotNull())
         .select(
             "run_id",
             "spec",

@@ -16,19 +16,21 @@ from brokerdrill.analysis.tables import table
 @dataclass(frozen=True)
 class ClassRule:
     """A promise that goes by class: each unit of a class in `breaking` breaks it, each of one in `doubtful` makes a
-    pass unknown. `mapped`: only messages sent to an address with a dead-letter address are evidence."""
+    pass unknown.
+
+    Evidence is a message that was sent: with an attempt that may have taken effect, or `failed_too` one whose attempts
+    all failed; `mapped`: only one on an address that has a dead-letter address.
+    """
 
     name: str
     breaking: tuple[str, ...]
     doubtful: tuple[str, ...] = ()
     mapped: bool = False
+    failed_too: bool = False
 
 
 def check_classes(frames: Frames, rules: Sequence[ClassRule]) -> DataFrame:
-    """Return the marks of all promises in `rules`.
-
-    Evidence is any message with an attempt that may have taken effect.
-    """
+    """Return the marks of all promises in `rules`."""
     spark = frames.ops.sparkSession
     told = [(rule.name, name, name in rule.breaking) for rule in rules for name in (*rule.breaking, *rule.doubtful)]
     by_class = table(spark, told, "name string, class string, broken boolean").join(frames.tables.specs, "name")
@@ -51,12 +53,18 @@ def check_classes(frames: Frames, rules: Sequence[ClassRule]) -> DataFrame:
         ),
     )
     mapped = F.broadcast(frames.tables.dead_letters)
+    live = F.col("state").isin("acknowledged", "unknown")
     sent = (
-        frames.messages.where(F.col("state").isin("acknowledged", "unknown"))
+        frames.messages.where(F.col("attempts") > 0)
         .join(mapped, ["run_id", "address"], "left")
         .groupBy("run_id")
-        .agg(F.max(F.col("dead_letter").isNotNull()).alias("any_mapped"))
+        .agg(F.max(live).alias("any_live"), F.max(live & F.col("dead_letter").isNotNull()).alias("any_mapped"))
     )
-    asked = table(spark, [(rule.name, rule.mapped) for rule in rules], "name string, mapped boolean")
-    specs = F.broadcast(asked.join(frames.tables.specs, "name").select("run_id", "spec", "mapped"))
-    return found.unionByName(marks(sent.join(specs, "run_id"), evidence=F.col("any_mapped") | ~F.col("mapped")))
+    asked = table(
+        spark,
+        [(rule.name, rule.mapped, rule.failed_too) for rule in rules],
+        "name string, mapped boolean, failed_too boolean",
+    )
+    specs = F.broadcast(asked.join(frames.tables.specs, "name").select("run_id", "spec", "mapped", "failed_too"))
+    enough = F.when(F.col("mapped"), F.col("any_mapped")).otherwise(F.col("any_live") | F.col("failed_too"))
+    return found.unionByName(marks(sent.join(specs, "run_id"), evidence=enough))

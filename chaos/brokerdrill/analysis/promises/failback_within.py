@@ -12,9 +12,10 @@ NAME = "failback_within"
 
 
 def client_gaps(frames: Frames) -> DataFrame:
-    """One row a failback: run_id, fault, gap (ns, the longest span from heal to epoch without an acknowledged send)."""
+    """One row a failback: run_id, failback, gap (ns, the longest span from heal to epoch without an acknowledged
+    send)."""
     back = frames.tables.failback
-    span = F.broadcast(back.select("run_id", "fault", F.col("store").alias("of_store"), "healed_at", "until"))
+    span = F.broadcast(back.select("run_id", "failback", F.col("store").alias("of_store"), "healed_at", "until"))
     inside = (
         frames.acked.select("run_id", "store", F.col("acked_at").alias("at"))
         .join(span, "run_id")
@@ -23,21 +24,21 @@ def client_gaps(frames: Frames) -> DataFrame:
             & (F.col("at") >= F.col("healed_at"))
             & (F.col("at") <= F.col("until"))
         )
-        .select("run_id", "fault", "at")
+        .select("run_id", "failback", "at")
     )
-    borders = back.select("run_id", "fault", F.explode(F.array("healed_at", "until")).alias("at"))
-    order = Window.partitionBy("run_id", "fault").orderBy("at")
+    borders = back.select("run_id", "failback", F.explode(F.array("healed_at", "until")).alias("at"))
+    order = Window.partitionBy("run_id", "failback").orderBy("at")
     return (
         inside.unionByName(borders)
         .withColumn("gap", F.col("at") - F.lag("at").over(order))
-        .groupBy("run_id", "fault")
+        .groupBy("run_id", "failback")
         .agg(F.max("gap").alias("gap"))
     )
 
 
 def check(frames: Frames) -> DataFrame:
     """Return marks: a failback later than the bound breaks, and one that did not come by the run's end."""
-    rows = frames.tables.failback.join(client_gaps(frames), ["run_id", "fault"], "left").join(
+    rows = frames.tables.failback.join(client_gaps(frames), ["run_id", "failback"], "left").join(
         frames.spec(NAME), "run_id"
     )
     took = F.col("until") - F.col("healed_at")

@@ -15,64 +15,64 @@ NAME = "failover_within"
 
 
 def clients(frames: Frames) -> DataFrame:
-    """One row a fault on an active instance and client that sends: `tables.hit`'s columns, client, before (it was
-    served on that store before the fault), success (when it was served again, null: never), last_try (its last
-    operation), unplaced (an acknowledged send whose store is not known), caused (the fault ended an epoch: it is
-    not one that the epoch outlived, serving on and either never ending or being hit again)."""
+    """One row a fault on an active instance and client: `tables.hit`'s columns, client, sends (it sent at all), joined
+    (its first connect, null: none), before (it was served on that store before the fault), success (when it was served
+    again, null: never), nameless (its first acknowledged send after the fault whose store is not known), last_try (its
+    last operation that needs a broker; a call of after the fault that never returned lasts to the run's end), as_before
+    (the epoch that was hit served it after the fault)."""
+    tried = frames.ops.where(F.col("op").isin("connect", "prepare", "commit"))
     rows = frames.sends.select(
-        "run_id", "client", "attempt_state", "start", "end", "acked_at", "store", "epoch"
-    ).unionByName(
-        # Tries that are no sends: a client that cannot even connect or commit is not served either.
-        frames.ops.where(F.col("op").isin("connect", "prepare", "commit")).select("run_id", "client", "start", "end"),
-        allowMissingColumns=True,
-    )
-    hit = F.broadcast(frames.tables.hit)
+        "run_id", "client", "op", "attempt_state", "start", "end", "acked_at", "store", "epoch"
+    ).unionByName(tried.select("run_id", "client", "op", "start", "end"), allowMissingColumns=True)
     ok = F.coalesce(F.col("attempt_state") == "ok", F.lit(False))
-    here = F.col("store") == F.col("hit_store")
-    earlier = ok & (F.col("acked_at") <= F.col("f_at"))
+    here = F.coalesce(F.col("store") == F.col("hit_store"), F.lit(False))
     later = ok & (F.col("start") > F.col("f_at") + F.col("f_u"))
+    hanging = F.when(F.col("start") > F.col("f_at"), F.col("run_end")).otherwise(F.col("start"))
+    hit = frames.tables.hit.join(frames.tables.phase.select("run_id", "run_end"), "run_id")
     return (
-        rows.join(hit, "run_id")
+        rows.join(F.broadcast(hit), "run_id")
         .groupBy(*frames.tables.hit.columns, "client")
         .agg(
-            F.max(earlier & here).alias("before"),
+            F.max(F.col("op") == "send").alias("sends"),
+            F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("joined"),
+            F.max(ok & here & (F.col("acked_at") <= F.col("f_at"))).alias("before"),
             F.min(F.when(later & here & (F.col("epoch") > F.col("f_at")), F.col("acked_at"))).alias("success"),
-            F.max(F.coalesce("end", "start")).alias("last_try"),
-            F.max(later & here & (F.col("epoch") == F.col("hit"))).alias("as_before"),
-            F.max(ok & F.col("store").isNull()).alias("unplaced"),
+            F.min(F.when(later & F.col("store").isNull(), F.col("acked_at"))).alias("nameless"),
+            F.max(F.coalesce(F.col("end"), hanging)).alias("last_try"),
+            F.max(later & here & F.coalesce(F.col("epoch") == F.col("hit"), F.lit(False))).alias("as_before"),
         )
-    )
-
-
-def served_again(frames: Frames) -> DataFrame:
-    """One row a fault that ended an epoch, and a client that was served before it (or may have been: `unplaced`):
-    `clients`' columns, `before` and `unplaced` never null."""
-    rows = clients(frames)
-    outlived = (
-        rows.groupBy("run_id", "fault")
-        .agg(F.max(F.coalesce("as_before", F.lit(False))).alias("served_on"))
-        .where(F.col("served_on"))
-    )
-    survived = F.coalesce("served_on", F.lit(False)) & (F.col("hit_open") | F.col("again"))
-    return (
-        rows.join(F.broadcast(outlived), ["run_id", "fault"], "left")
-        .where(~survived)
-        .withColumn("before", F.coalesce("before", F.lit(False)))
-        .withColumn("unplaced", F.coalesce("unplaced", F.lit(False)))
-        .where(F.col("before") | F.col("unplaced"))
+        .where(F.col("sends"))
     )
 
 
 def judged(frames: Frames) -> DataFrame:
-    """`served_again` with the promise's spec and bound where the run lists it (else null), gave_up (tried on past the
-    bound without success) and took (ns from the fault to the success, or to the last try of one who gave up; null:
-    neither)."""
-    rows = served_again(frames).join(frames.spec(NAME).select("run_id", "spec", "bound"), "run_id", "left")
-    known = F.col("before")
+    """`clients` of faults that an epoch did not outlive, with the promise's spec and bound where the run lists it (else
+    null), blind (it is not known who served it first), gave_up (served before, it tried on past the bound without
+    success) and took (ns from the fault to the success, or to the last try of one who gave up; null: neither).
+
+    An epoch outlived a fault if it served on after it and never ended, or was hit again before the next began: no
+    failover is due. Nor is it from a client that came only after the fault.
+    """
+    rows = clients(frames)
+    outlived = (
+        rows.where((F.col("hit_open") | F.col("again")) & F.col("as_before")).select("run_id", "fault").distinct()
+    )
     late = F.coalesce(F.col("last_try") > F.col("f_at") + F.col("bound"), F.lit(False))
-    return rows.withColumn("gave_up", known & F.col("success").isNull() & late & ~F.col("unplaced")).withColumn(
-        "took",
-        F.when(known, F.coalesce("success", F.when(F.col("gave_up"), F.col("last_try"))) - F.col("f_at")),
+    return (
+        rows.join(F.broadcast(outlived), ["run_id", "fault"], "left_anti")
+        .where(F.col("before") | F.col("joined").isNull() | (F.col("joined") <= F.col("f_at")))
+        .join(frames.spec(NAME).select("run_id", "spec", "bound"), "run_id", "left")
+        .withColumn(
+            "blind", F.col("nameless").isNotNull() & F.coalesce(F.col("nameless") < F.col("success"), F.lit(True))
+        )
+        .withColumn("gave_up", F.col("before") & F.col("success").isNull() & late & ~F.col("blind"))
+        .withColumn(
+            "took",
+            F.when(
+                ~F.col("blind"),
+                F.coalesce("success", F.when(F.col("gave_up"), F.col("last_try"))) - F.col("f_at"),
+            ),
+        )
     )
 
 
@@ -84,7 +84,7 @@ def check(frames: Frames) -> DataFrame:
         rows,
         breaks=breaks,
         evidence=F.col("took").isNotNull(),
-        doubt=F.col("unplaced"),
+        doubt=F.col("blind"),
         measured=milliseconds(F.col("took")),
         weight=F.coalesce("took", F.lit(0)),
         witness=F.when(

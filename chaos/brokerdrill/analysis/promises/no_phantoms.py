@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from brokerdrill.analysis.promises.by_class import ClassRule
 
-RULE = ClassRule("no_phantoms", breaking=("corrupted", "phantom", "unexpected"))
+RULE = ClassRule("no_phantoms", breaking=("corrupted", "phantom", "unexpected"), failed_too=True)

@@ -15,14 +15,27 @@ NAME = "ordered"
 
 
 def _session_ends(frames: Frames) -> DataFrame:
-    """When each consumer session of a subscription ended: the last time of any of its operations."""
-    over = frames.ops.groupBy("run_id", "client", "session").agg(F.max(F.coalesce("end", "start")).alias("ended_at"))
+    """When each consumer session of a subscription was seen to end: its close's end, else the start of the client's
+    next connect, but not before its own last delivery; sessions that were not seen to end are left out."""
+    ops, ended = frames.ops, F.coalesce("end", "start")
+    own = Window.partitionBy("run_id", "client").orderBy("session").rowsBetween(1, Window.unboundedFollowing)
+    sessions = (
+        ops.groupBy("run_id", "client", "session")
+        .agg(
+            F.min(F.when((F.col("op") == "close") & (F.col("outcome") != "fail"), ended)).alias("closed"),
+            F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("connected"),
+            F.max(F.when((F.col("op") == "receive") & (F.col("outcome") == "ok"), ended)).alias("last"),
+        )
+        .withColumn("seen", F.coalesce("closed", F.min("connected").over(own)))
+        .where(F.col("seen").isNotNull())
+        .select("run_id", "client", "session", F.greatest("seen", "last").alias("ended_at"))
+    )
     consuming = (
-        frames.ops.where(F.col("op").isin("subscribe", "receive") & F.col("address").isNotNull())
+        ops.where(F.col("op").isin("subscribe", "receive", "ack") & F.col("address").isNotNull())
         .select("run_id", "client", "session", "address", F.coalesce("subscription", F.lit("")).alias("sub"))
         .distinct()
     )
-    return consuming.join(over, ["run_id", "client", "session"]).select("run_id", "address", "sub", "ended_at")
+    return consuming.join(sessions, ["run_id", "client", "session"]).select("run_id", "address", "sub", "ended_at")
 
 
 def check(frames: Frames) -> DataFrame:

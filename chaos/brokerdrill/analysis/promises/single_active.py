@@ -15,7 +15,7 @@ def check(frames: Frames) -> DataFrame:
     an overlap of two instances' certain active intervals. Epochs and served sends are evidence; a send whose store
     is not known casts doubt."""
     specs = frames.spec(NAME).select("run_id", "spec")
-    sends = frames.sends.where((F.col("outcome") == "ok") & F.col("end").isNotNull())
+    sends = frames.sends.where(F.col("outcome") == "ok").withColumn("end", F.coalesce("end", "start"))
     within = (
         sends.alias("x")
         .join(

@@ -35,7 +35,7 @@ def check(frames: Frames) -> DataFrame:
         .where(F.col("old_at").isNotNull())
         .join(frames.spec(NAME), "run_id")
     )
-    expired = (F.col("cache_timeout") > 0) & (F.col("at") - F.col("old_at") >= F.col("cache_timeout"))
+    expired = (F.col("cache_timeout") > 0) & (F.col("at") - F.col("old_at") > F.col("cache_timeout"))
     keys = ["run_id", "spec", "key", "client", "at", "store", "old", "old_at"]
     judged = (
         pairs.withColumn("expired", expired)
