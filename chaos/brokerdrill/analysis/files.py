@@ -167,7 +167,8 @@ def qualified(spark: SparkSession, path: str) -> str:
         plain = plain.replace("\\" + letter, letter)
     made = jvm.org.apache.hadoop.fs.Path(plain)
     conf = spark.sparkContext._jsc.hadoopConfiguration()
-    return str(made.getFileSystem(conf).makeQualified(made).toString())
+    # Spark writes a local URI without an authority and percent-encoded: file:/a%20b
+    return str(made.getFileSystem(conf).makeQualified(made).toUri().toString()).replace("file:///", "file:/", 1)
 
 
 def ledger_bytes(run_dirs: Sequence[Path | str]) -> int | None:
