@@ -30,8 +30,8 @@ Where the contract leaves a choice, this is the one made:
     drain"                                    every one is
 14  which close ends a non-durable            one of the client of that subscribe row, after it; another client's
     subscription                              subscribe of the same name stands on its own
-15  a failed or never attempted message on a  no attempt that is not fail, so nothing is expected: a class only if
-    topic                                     processed (or on the dead-letter address)
+15  a failed or never attempted message on a  nothing is expected and nothing allowed: each delivery of it has a class
+    topic
 16  "another subscription that existed at     a delivery to it is proof enough that it existed
     some time"
 17  dead-letter evidence of a topic's         of its row's subscription, of all units of the message where that is
@@ -40,8 +40,9 @@ Where the contract leaves a choice, this is the one made:
     mapped address knows
 19  which addresses a dead-letter address     all mapped to it that have attempts or deliveries of the message
     stands for
-20  "nothing was sent"                        no send row at all; then the class promises are unknown
-21  no_dead_letters "without a mapped         run.json's dead_letters is empty
+20  "nothing was sent"                        no attempt that may have taken effect (for no_phantoms: no send row at
+                                              all); then the class promises are unknown
+21  no_dead_letters "without a mapped         nothing was sent to an address that run.json's dead_letters maps
     address"
 22  ordered: first delivery                   the first of the unit in the whole run; scope session compares those of
                                               one (client, session)
@@ -49,8 +50,8 @@ Where the contract leaves a choice, this is the one made:
                                               excused ones are counted apart
 24  ordered: "ended between"                  between the first delivery of *any* overtaking message and the late
                                               one's
-25  ordered: a session's end                  its close's end (not fail), else the start of the client's next connect;
-                                              else it does not end
+25  ordered: a session's end                  its close's end (not fail), else the start of the client's next connect,
+                                              but not before its own last delivery; else it does not end
 26  ordered: sessions of a subscription       those with a subscribe, receive or ack there
 27  ordered: times in a transaction           an attempt is its send row: that row's start and end
 28  sticky: time of a connect                 its end; the window is from the previous one's minus check_period to
@@ -64,27 +65,30 @@ Where the contract leaves a choice, this is the one made:
 32  single_active: "ok send"                  a send row that is ok (elsewhere the contract says *acknowledged*)
 33  single_active: within one epoch           begin ≤ start and end ≤ epoch's end, without uncertainty
 34  single_active: count                      sends in between, plus overlapping pairs of epochs
-35  single_active: no evidence                no epoch at all, or an ok send without instance or store
+35  single_active: no evidence                no epoch at all, no ok send, or one without instance or store
 36  end of an acknowledged send in a          the end of its first ok commit
     transaction
 37  failover: next epoch                      the first on that store that begins after the fault, of whatever
                                               instance
-38  failover: served by an epoch              its instance, and the acknowledgement's end lies in the epoch
-39  failover: clients                         all that are measured, whether or not they were served before the fault
-40  failover: "tries on past the bound        a send under way or begun after fault + bound, and none begun after the
-    without success"                          fault (plus uncertainty) ever acknowledged, by whatever instance
+38  failover: served by an epoch              the send ended in it, give or take the epoch's uncertainty, by its
+                                              instance; an epoch after the next one does as well
+39  failover: clients                         all that are measured, but for one that first connected after the fault
+40  failover: "tries on past the bound        a send, connect, prepare or commit that ended after fault + bound; one
+    without success"                          that began after the fault and never returned lasts to the run's end
 41  failover: served before the fault         an acknowledged send on that store ended before it
 42  failover: a null instance                 on an acknowledged send after the fault that ended before the measured
                                               one (or there is none): that client is unknown
-43  failover: a fault without failover        adds nothing; unknown only if no client of any fault is measured
-44  failover: detection                       the end of the epoch that was hit; first delivery: the first receive ok
-                                              that ended in the next epoch, of any client
-45  failover, failback, available: measured   worst finite value in ms; a client without success has none
+43  failover: a fault without failover        an epoch that serves on after it, and is hit again before the next one
+                                              begins, or never ends and has no next: adds nothing
+44  failover: detection                       a `detected` note or health, the next one's `starting`, else the end of
+                                              the epoch that was hit; first delivery: the first receive ok after the
+                                              fault that an epoch after it served, of any client
+45  failover, failback: measured              worst in ms; without success, how long it was tried or waited for
 46  failback: original instance               that of the store's first epoch
 47  failback: heal of a fault                 a heal with name and instance of an earlier fault; one that finds the
-                                              instance active is no failback
+                                              instance active as before the fault is no failback
 48  available: ends of the load               count like successes, so a service that never comes back is an outage;
-                                              no load end: the end of the run; no load begin: unknown
+                                              no load end: the end of the run; no load begin, no success: unknown
 49  available: addresses                      those with a send (or receive) row that began in the load, dead-letter
                                               addresses never on side receive
 50  the fault of an outage                    the last one before its end that was not healed before its start
@@ -429,7 +433,8 @@ def find_units(facts: Facts) -> list[Unit]:
             names = set(expected_subscriptions(facts, address, attempts))
             # "a delivery to another subscription … gets a class only if it is processed"
             for name, deliveries in by_subscription.items():
-                if any(delivery["result"] == "processed" for delivery in deliveries):
+                # … "allowed" is said of what was sent: of a failed or unknown message every delivery counts
+                if state in ("failed", "never") or any(d["result"] == "processed" for d in deliveries):
                     names.add(name)
             if message in evidence and not names and state in ("failed", "never"):
                 names = {None}  # "if the message failed it is a phantom, if it was never attempted unexpected"
@@ -539,10 +544,15 @@ def by_class(facts: Facts, spec: PromiseSpec) -> Row:
     bad = [unit for unit, name in classes if name in BREAKING[spec.name]]
     verdicts = ["fail" if bad else "pass"]
     # "A promise without evidence (… nothing was sent …) is unknown"
-    if not facts.of("send"):
-        verdicts.append("unknown")
+    sent = {
+        address
+        for (address, _), attempts in facts.attempts.items()
+        if spec.name == "no_phantoms" or any(attempt["result"] != "fail" for attempt in attempts)
+    }
     # "no_dead_letters without a mapped address"
-    if spec.name == "no_dead_letters" and not facts.run.dead_letters:
+    if spec.name == "no_dead_letters":
+        sent &= set(facts.run.dead_letters)
+    if not sent:
         verdicts.append("unknown")
     # "unseen … no_loss is unknown"
     if spec.name == "no_loss" and any(name == "unseen" for _, name in classes):
@@ -559,12 +569,21 @@ def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
     ends: dict[tuple[str, int], int] = {}
     sessions = {(op["client"], op["session"]) for op in facts.ops}
     for client, session in sessions:
-        closes = [ended(op) for op in facts.of("close") if (op["client"], op["session"]) == (client, session)]
+        closes = [
+            ended(op)
+            for op in facts.of("close")
+            if (op["client"], op["session"]) == (client, session) and op["outcome"] != "fail"
+        ]
         nexts = [op["start_ns"] for op in facts.of("connect") if op["client"] == client and op["session"] > session]
         if closes:
             ends[client, session] = min(closes)
         elif nexts:
             ends[client, session] = min(nexts)
+    for received in facts.deliveries.values():
+        for delivery in received:
+            who = (delivery["client"], delivery["session"])
+            if who in ends:
+                ends[who] = max(ends[who], ended(delivery))
     return ends
 
 
@@ -711,7 +730,7 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
             if begin < end and other_begin < other_end and max(begin, other_begin) < min(end, other_end):
                 witnesses.append({"store": one.store, "instances": sorted({one.instance, other.instance})})
     # "a null broker where one is needed"
-    blind = not facts.epochs or any(send["served"] is None for send in sends)
+    blind = not facts.epochs or not sends or any(send["served"] is None for send in sends)
     verdict = "fail" if witnesses else "unknown" if blind else "pass"
     return entry(spec, verdict, len(witnesses), witnesses=witnesses)
 
@@ -750,70 +769,109 @@ def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
     return hits
 
 
+def epoch_of(facts: Facts, op: Row, store: str) -> Epoch | None:
+    """The epoch on `store` that served an operation: the instance's last one that had begun by the operation's end, if
+    it had not ended before the operation began (each give or take its uncertainty)."""
+    own = [e for e in facts.epochs if e.instance == op.get("instance")]
+    begun = [e for e in own if e.begin - e.begin_uncertainty <= ended(op)]
+    if not begun:
+        return None
+    last = begun[-1]
+    until = facts.end if last.end is None else last.end + last.end_uncertainty
+    return last if last.store == store and op["start_ns"] <= until else None
+
+
 def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     """Return the promise's entry and the rows of `failover`."""
     acked = acknowledged_sends(facts)
     bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
     parts: list[Row] = []
     witnesses: list[Row] = []
+    times: list[float] = []
     blind = False
-    for fault, hit in hits_on_active(facts):
+    hits = hits_on_active(facts)
+    for fault, hit in hits:
         t = fault["t_ns"]
         after = t + fault["uncertainty_ns"]  # "began after the fault plus its uncertainty"
         following = [e for e in facts.epochs if e.store == hit.store and e.begin > t]
         successor = min(following, key=lambda e: e.begin, default=None)  # "the next epoch on that store"
+        until = NEVER if successor is None else successor.begin
+        begun = [send for send in acked if send["start_ns"] > after]
+        served_on = any(epoch_of(facts, send, hit.store) is hit for send in begun)
+        again = any(other is not fault and epoch is hit and t < other["t_ns"] < until for other, epoch in hits)
+        # "no failover happened"
+        if served_on and (again or (hit.end is None and successor is None)):
+            continue
         for client in sorted({op["client"] for op in facts.of("send")}):
-            begun = [send for send in acked if send["client"] == client and send["start_ns"] > after]
-            served = [
-                send
-                for send in begun
-                if successor is not None
-                and send.get("instance") == successor.instance
-                and successor.begin <= send["acked_ns"] <= (facts.end if successor.end is None else successor.end)
-            ]
+            own = [send for send in begun if send["client"] == client]
+            # "a client that was served before the fault"
+            before = any(
+                send["client"] == client and send["acked_ns"] <= t and store_of(facts, send) == hit.store
+                for send in acked
+            )
+            connects = [op["start_ns"] for op in facts.of("connect") if op["client"] == client]
+            if not before and connects and min(connects) > t:
+                continue
+            served = [send for send in own if epoch_of(facts, send, hit.store) in following]
             first = served[0] if served else None
-            nameless = [send for send in begun if send.get("instance") is None]
+            nameless = [send for send in own if store_of(facts, send) is None]
             if any(first is None or send["acked_ns"] < first["acked_ns"] for send in nameless):
                 blind = True  # "a null broker where one is needed"
                 continue
-            if first is not None and successor is not None:
-                deliveries = [
-                    ended(d)
-                    for received in facts.deliveries.values()
-                    for d in received
-                    if d.get("instance") == successor.instance and successor.covers(ended(d))
-                ]
-                parts.append(
-                    {
-                        "fault": fault.get("name"),
-                        "t_ns": t,
-                        "client": client,
-                        "detection_ms": None if hit.end is None else in_ms(hit.end - t),
-                        "activation_ms": in_ms(successor.begin - t),
-                        "first_send_ms": in_ms(first["acked_ns"] - t),
-                        "first_delivery_ms": in_ms(min(deliveries) - t) if deliveries else None,
-                    }
-                )
-                if first["acked_ns"] - t > bound:
-                    witnesses.append({"client": client, "t_ns": t})
+            took = None
+            if first is not None:
+                took = first["acked_ns"] - t
+            else:
+                # "… and tries on past the bound without success breaks it"
+                lasts = []
+                for op in facts.of("send", "connect", "prepare", "commit"):
+                    if op["client"] == client:
+                        hanging = op.get("end_ns") is None and op["start_ns"] > t
+                        lasts.append(facts.end if hanging else ended(op))
+                if before and max(lasts) > t + bound:
+                    took = max(lasts) - t
+            if took is None:
                 continue
-            # "a client that was served before the fault and tries on past the bound without success breaks it"
-            before = any(
-                send["client"] == client and send["acked_ns"] < t and store_of(facts, send) == hit.store
-                for send in acked
-            )
-            tries = any(
-                (facts.end if op.get("end_ns") is None else op["end_ns"]) > t + bound
-                for op in facts.of("send")
-                if op["client"] == client
-            )
-            if before and tries and not begun:
+            times.append(in_ms(took))
+            if first is None or took > bound:
                 witnesses.append({"client": client, "t_ns": t})
+            deliveries = [
+                ended(d)
+                for received in facts.deliveries.values()
+                for d in received
+                if ended(d) > after and epoch_of(facts, d, hit.store) in following
+            ]
+            seen = detected_at(facts, t, hit, successor)
+            parts.append(
+                {
+                    "fault": fault.get("name"),
+                    "t_ns": t,
+                    "client": client,
+                    "detection_ms": None if seen is None else in_ms(seen - t),
+                    "activation_ms": None if successor is None else in_ms(successor.begin - t),
+                    "first_send_ms": None if first is None else in_ms(took),
+                    "first_delivery_ms": in_ms(min(deliveries) - t) if deliveries else None,
+                }
+            )
     # "measured is the worst client's"
-    measured = max((part["first_send_ms"] for part in parts), default=None)
     # "no failover happened"
     verdict = "fail" if witnesses else "unknown" if blind or not parts else "pass"
-    return entry(spec, verdict, len(witnesses), measured=measured, witnesses=witnesses), parts
+    return entry(spec, verdict, len(witnesses), measured=max(times, default=None), witnesses=witnesses), parts
+
+
+def detected_at(facts: Facts, t: int, hit: Epoch, successor: Epoch | None) -> int | None:
+    """When the first sign says that the fault at `t` was noticed."""
+    if successor is None:
+        return None
+    for event in facts.events:
+        if not t <= event["t_ns"] <= successor.begin:
+            continue
+        there = event.get("store") == hit.store or event.get("instance") == successor.instance
+        if event["kind"] in ("note", "health") and event.get("name") == "detected" and there:
+            return event["t_ns"]
+        if event["kind"] == "role" and event["value"] == "starting" and event["instance"] == successor.instance:
+            return event["t_ns"]
+    return hit.end if hit.end is not None and hit.end <= successor.begin else None
 
 
 def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
@@ -829,18 +887,20 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
         if heal["kind"] != "heal" or heal.get("instance") not in originals.values():
             continue
         healed = [
-            fault
+            fault["t_ns"]
             for fault in facts.events
             if fault["kind"] == "fault"
             and (fault.get("name"), fault.get("instance")) == (heal.get("name"), heal["instance"])
             and fault["t_ns"] < heal["t_ns"]
         ]
         own = [epoch for epoch in facts.epochs if epoch.instance == heal["instance"]]
-        if not healed or any(epoch.covers(heal["t_ns"]) for epoch in own):
+        if not healed or any(epoch.covers(heal["t_ns"]) and epoch.begin <= max(healed) for epoch in own):
             continue
-        again = [epoch.begin for epoch in own if epoch.begin > heal["t_ns"]]
+        active = any(epoch.covers(heal["t_ns"]) for epoch in own)
+        again = [heal["t_ns"]] if active else [epoch.begin for epoch in own if epoch.begin > heal["t_ns"]]
         if not again:
             # "Not active again by the end of the run breaks it."
+            times.append(in_ms(facts.end - heal["t_ns"]))
             witnesses.append({"instance": heal["instance"], "t_ns": heal["t_ns"], "client_gap_ms": None})
             continue
         took = min(again) - heal["t_ns"]
@@ -903,7 +963,8 @@ def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
             if later - sooner > bound:
                 fault = fault_over(facts, sooner, later)
                 outages.append({"start_ns": sooner, "end_ns": later, "fault": fault, "address": address, "side": side})
-    verdict = "fail" if outages else "pass" if spans else "unknown"
+    seen = any(begin <= at <= end for address in tried for at in successes[address])
+    verdict = "fail" if outages else "pass" if seen else "unknown"
     measured = in_ms(max(spans)) if spans else None
     return entry(spec, verdict, len(outages), measured=measured, witnesses=outages), outages
 

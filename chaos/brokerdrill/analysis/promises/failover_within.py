@@ -50,12 +50,14 @@ def judged(frames: Frames) -> DataFrame:
     null), blind (it is not known who served it first), gave_up (served before, it tried on past the bound without
     success) and took (ns from the fault to the success, or to the last try of one who gave up; null: neither).
 
-    An epoch outlived a fault if it served on after it and never ended, or was hit again before the next began: no
-    failover is due. Nor is it from a client that came only after the fault.
+    An epoch outlived a fault if it served on after it and was hit again before the next began, or never ended and had no
+    next: no failover is due. Nor is it from a client that came only after the fault.
     """
     rows = clients(frames)
     outlived = (
-        rows.where((F.col("hit_open") | F.col("again")) & F.col("as_before")).select("run_id", "fault").distinct()
+        rows.where(F.col("as_before") & (F.col("again") | (F.col("hit_open") & F.col("next_at").isNull())))
+        .select("run_id", "fault")
+        .distinct()
     )
     late = F.coalesce(F.col("last_try") > F.col("f_at") + F.col("bound"), F.lit(False))
     return (

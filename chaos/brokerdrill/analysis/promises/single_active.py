@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from brokerdrill.analysis.frames import Frames, marks, milliseconds
+from brokerdrill.analysis.frames import Frames, marks
 
 NAME = "single_active"
 
@@ -64,7 +64,6 @@ def check(frames: Frames) -> DataFrame:
         frames.tables.overlaps.join(specs, "run_id"),
         breaks=F.lit(True),
         weight=F.col("end_ns") - F.col("start_ns"),
-        measured=milliseconds(F.col("end_ns") - F.col("start_ns")),
         witness=F.struct("store", "instance", "other_instance", "start_ns", "end_ns"),
     )
     told = (
