@@ -53,7 +53,16 @@ JARS = (
     "pem-keystore-",
     "asn-one-",
 )
-JVM_OPTIONS = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xrs")
+# The first compiler alone costs a third less of the processor at a drill's rates, and a fifth of the peak rate;
+# WorkerConfig.jvm_options come after and win.
+JVM_OPTIONS = (
+    "-Xms32m",
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-XX:TieredStopAtLevel=1",
+    "-Xrs",  # signals are the worker's
+)
 
 # Of the connection URL; WorkerConfig.url_params come after and win.
 URL_PARAMS: Mapping[str, str] = {
