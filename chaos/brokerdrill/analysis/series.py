@@ -17,13 +17,13 @@ from brokerdrill.ledger import RunInfo
 
 SECOND_NS = 1_000_000_000
 MOST_BUCKETS = 600
-_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 
 def bucket_ns(run_end: int) -> int:
     """Return the width of a bucket (ns): the first round number of seconds by which a run needs at most 600."""
     seconds = next((s for s in _STEPS if run_end <= s * SECOND_NS * MOST_BUCKETS), None)
-    return (seconds or -(-run_end // (SECOND_NS * MOST_BUCKETS))) * SECOND_NS
+    return int((seconds or -(-run_end // (SECOND_NS * MOST_BUCKETS))) * SECOND_NS)
 
 
 def series_of(
