@@ -29,14 +29,14 @@ RENDER = """
         variables: {variables}
 """
 
-# Renders a role's templates for a host without touching it: the action plugin of `files`, with a map instead of a host.
+# Renders a role's templates for a host without touching it: the action plugin of `host`, with a map instead of a host.
 PLUGIN = """
 import json
 from pathlib import Path
-from ansible_collections.brokerdrill.ha.plugins.action.files import ActionModule as Files
+from ansible_collections.brokerdrill.ha.plugins.action.host import ActionModule as Host
 
 
-class ActionModule(Files):
+class ActionModule(Host):
     _requires_connection = False
 
     def run(self, tmp=None, task_vars=None):

@@ -146,17 +146,17 @@ def test_a_member_serves_when_the_ensemble_has_a_leader() -> None:
     assert (silent.state, silent.in_sync) == ("starting", False)
 
 
-FILES = ROOT / "plugins" / "modules" / "files.py"
+HOST = ROOT / "plugins" / "modules" / "host.py"
 
 
 def put(directories: list[dict[str, str]], files: list[dict[str, str]], check: bool = False) -> dict[str, object]:
-    """Run the module `files` as a host would."""
+    """Run the module `host` as a host would."""
     import base64
 
     payload = base64.b64encode(json.dumps({"directories": directories, "files": files}).encode()).decode()
     arguments = {"payload": payload, "_ansible_check_mode": check, "_ansible_diff": True}
     done = subprocess.run(
-        [sys.executable, str(FILES)],
+        [sys.executable, str(HOST)],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
         env={**os.environ, "ANSIBLE_MODULE_ARGS_PROFILE": "legacy"},
         capture_output=True,

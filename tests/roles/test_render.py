@@ -172,7 +172,13 @@ def test_made_passwords_stay_and_differ(render: Render) -> None:
 def test_descriptors_are_what_the_runner_reads(render: Render, role: str, host: str, variable: str) -> None:
     from brokerdrill import descriptors
 
-    found = render(role, host, {}, [variable])["variables"][variable]
+    on_host = {
+        "uid": 997,
+        "java": {"version": 17, "home": "/usr/lib/jvm/java-17"},
+        "python": "3.11",
+        "machine": "x86_64",
+    }
+    found = render(role, host, {}, [variable], common_user_result=on_host)["variables"][variable]
     (parsed,) = descriptors.parse(host, {f"/etc/brokerdrill/{found['instance']}.json": json.dumps(found)})
     assert (parsed.product, parsed.host) == (role, host)
     dialled = {(dial.link, dial.to, dial.port) for dial in parsed.dials}

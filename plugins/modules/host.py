@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Put directories and files in place, all in one call."""
+"""What a service needs of its host, in one call: groups, a user, directories, files, a unit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import base64
 import grp
 import json
 import os
+import platform
 import pwd
+import re
+import shutil
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,14 +20,24 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = r"""
-module: files
-short_description: Put all files of a service in place with one call to the host
+module: host
+short_description: Bring a service's part of a host about in one call
 description:
-  - Renders templates on the controller and writes directories and files, each atomically, in one call.
-    A service has a dozen small files; a call for each would cost most of a deployment's time.
+  - Makes groups and a system user, renders templates on the controller, writes directories and files, each atomically,
+    and enables and starts a unit; and says which Java and Python the host has. All of it is optional.
+  - A service needs a dozen small things. A call for each, each by a module of its own, would cost most of a
+    deployment's time.
   - A file may name a schema inside an archive of the controller. It is checked before anything is sent.
   - Shows differences with C(--diff), except of files that are O(files[].secret).
 options:
+  groups: {description: System groups to make., type: list, elements: str, default: []}
+  user:
+    description: A system user without a login, with a group of its own.
+    type: dict
+    suboptions:
+      name: {description: Its name., type: str, required: true}
+      home: {description: Its home; not created., type: path, required: true}
+      groups: {description: Groups that it must be in as well., type: list, elements: str, default: []}
   directories:
     description: Made in this order.
     type: list
@@ -53,23 +67,114 @@ options:
           The C(archive) on the controller, the C(member) of it that is an XML schema, and the C(element) below the root
           that it describes.
         type: dict
+  unit: {description: A systemd unit to enable and start., type: str}
   payload: {description: What the action plugin made of the above; not for playbooks., type: str}
 author: ["Brokerdrill developers"]
 """
 
 EXAMPLES = r"""
 - name: Configure the service
-  brokerdrill.ha.files:
+  brokerdrill.ha.host:
+    user: {name: example, home: /var/lib/example}
     directories:
       - {path: /etc/example, mode: "0750"}
     files:
       - {dest: /etc/example/example.conf, template: example.conf.j2}
       - {dest: /etc/example/secret, content: "{{ example_secret }}", mode: "0600", secret: true}
+    unit: example.service
 """
 
 RETURN = r"""
-paths: {description: What was changed., type: list, elements: str, returned: always}
+paths: {description: Directories and files that were changed., type: list, elements: str, returned: always}
+made: {description: "Groups, users and unit states that were changed.", type: list, elements: str, returned: always}
+uid: {description: The user's number; null in check mode before it is there., type: int, returned: always}
+java: {description: C(version) and C(home) of the host's Java; null without one., type: dict, returned: always}
+python: {description: Version of the host's Python., type: str, returned: always}
+machine: {description: The host's architecture., type: str, returned: always}
 """
+
+
+def java() -> dict[str, Any] | None:
+    """Return {"version", "home"} of the Java on the PATH, or None. A release file beside it spares starting it."""
+    program = shutil.which("java")
+    if program is None:
+        return None
+    home = Path(program).resolve().parent.parent
+    try:
+        words = (home / "release").read_text()
+        found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', words)
+    except OSError:
+        command = [program, "-XshowSettings:properties", "-version"]
+        words = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        found = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", words)
+    return {"version": int(found[1]), "home": str(home)} if found else None
+
+
+def run(module: AnsibleModule, command: list[str]) -> None:
+    """Run `command`. Fails the module in its words where that fails."""
+    status, out, err = module.run_command(command)
+    if status != 0:
+        module.fail_json(msg=f"{' '.join(command)}: {(err or out).strip()}")
+
+
+def group(module: AnsibleModule, name: str) -> str | None:
+    """Make the system group; return what was to change."""
+    try:
+        grp.getgrnam(name)
+        return None
+    except KeyError:
+        if not module.check_mode:
+            run(module, ["groupadd", "--system", name])
+        return f"group {name}"
+
+
+def user(module: AnsibleModule, entry: dict[str, Any]) -> str | None:
+    """Make the system user, or put it into groups that it is not in; return what was to change."""
+    name = entry["name"]
+    wanted = entry.get("groups") or []
+    try:
+        pwd.getpwnam(name)
+        missing = [item for item in wanted if name not in members(item)]
+        if not missing:
+            return None
+        command = ["usermod", "--append", "--groups", ",".join(missing), name]
+    except KeyError:
+        command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", entry["home"]]
+        command += ["--shell", "/usr/sbin/nologin", *(["--groups", ",".join(wanted)] if wanted else []), name]
+    if not module.check_mode:
+        run(module, command)
+    return f"user {name}"
+
+
+def members(name: str) -> list[str]:
+    """Return the users that the group lists; none where there is no such group."""
+    try:
+        return grp.getgrnam(name).gr_mem
+    except KeyError:
+        return []
+
+
+def unit(module: AnsibleModule, name: str) -> list[str]:
+    """Enable and start the unit; return what was to change."""
+    properties = ["-p", "LoadState", "-p", "UnitFileState", "-p", "ActiveState", "-p", "NeedDaemonReload"]
+    _status, out, _err = module.run_command(["systemctl", "show", name, *properties])
+    state = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+    if module.check_mode and state.get("LoadState") != "loaded":
+        return [f"{name} enabled", f"{name} started"]
+    changes = []
+    if state.get("LoadState") != "loaded" or state.get("NeedDaemonReload") == "yes":
+        if not module.check_mode:
+            run(module, ["systemctl", "daemon-reload"])
+        changes.append("systemd reloaded")
+    if state.get("UnitFileState") != "enabled":
+        if not module.check_mode:
+            run(module, ["systemctl", "--quiet", "enable", name])
+        changes.append(f"{name} enabled")
+    if state.get("ActiveState") not in ("active", "activating", "reloading"):
+        if not module.check_mode:
+            run(module, ["systemctl", "start", name])
+        changes.append(f"{name} started")
+    return changes
 
 
 def identity(module: AnsibleModule, owner: str, group: str) -> tuple[int, int] | None:
@@ -161,16 +266,29 @@ def defaults(options: dict[str, Any]) -> dict[str, Any]:
     return {name: option["default"] for name, option in options.items() if "default" in option}
 
 
+USER = {
+    "name": {"type": "str", "required": True},
+    "home": {"type": "path", "required": True},
+    "groups": {"type": "list", "elements": "str", "default": []},
+}
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "groups": {"type": "list", "elements": "str", "default": []},
+            "user": {"type": "dict", "options": USER},
             "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
+            "unit": {"type": "str"},
             "payload": {"type": "str", "no_log": True},
         },
         supports_check_mode=True,
     )
     work = json.loads(base64.b64decode(module.params["payload"] or "e30="))
+    made = [change for name in work.get("groups", []) if (change := group(module, name))]
+    if work.get("user") and (change := user(module, work["user"])):
+        made.append(change)
     paths, diff = [], []
     try:
         for entry in work.get("directories", []):
@@ -183,7 +301,24 @@ def main() -> None:
                 diff.append(difference)
     except OSError as error:
         module.fail_json(msg=f"{error.filename}: {error.strerror}", paths=paths)
-    module.exit_json(changed=bool(paths), paths=paths, diff=diff if module._diff else [])
+    if work.get("unit"):
+        made += unit(module, work["unit"])
+    if made:
+        diff.append({"prepared": "\n".join(made) + "\n"})
+    try:
+        uid = pwd.getpwnam(work["user"]["name"]).pw_uid if work.get("user") else None
+    except KeyError:
+        uid = None
+    module.exit_json(
+        changed=bool(paths or made),
+        paths=paths,
+        made=made,
+        uid=uid,
+        java=java(),
+        python=".".join(platform.python_version_tuple()[:2]),
+        machine=platform.machine(),
+        diff=diff if module._diff else [],
+    )
 
 
 if __name__ == "__main__":

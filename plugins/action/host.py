@@ -1,4 +1,4 @@
-"""Render a service's files on the controller and put all of them in place with one call to the host."""
+"""Render a service's files on the controller and bring its part of the host about with one call."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def schema_problem(text: str, archive: str, member: str, element: str | None) ->
 
 
 class ActionModule(ActionBase):
-    """See plugins/modules/files.py for the documentation of the arguments."""
+    """See plugins/modules/host.py for the documentation of the arguments."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         variables = task_vars or {}
-        files = [self._ready(dict(entry), variables) for entry in self._task.args.get("files") or []]
-        work = {"files": files, "directories": self._task.args.get("directories") or []}
+        work = dict(self._task.args)
+        work["files"] = [self._ready(dict(entry), variables) for entry in work.get("files") or []]
         # One opaque argument: the contents are neither for the host's log nor for -vvv.
         payload = base64.b64encode(json.dumps(work).encode()).decode()
-        return self._execute_module("brokerdrill.ha.files", module_args={"payload": payload}, task_vars=variables)
+        return self._execute_module("brokerdrill.ha.host", module_args={"payload": payload}, task_vars=variables)
 
     def _ready(self, entry: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Turn one entry with a template, a source or a content into one with its content only."""
