@@ -65,7 +65,7 @@ Where the contract leaves a choice, this is the one made:
 32  single_active: "ok send"                  a send row that is ok (elsewhere the contract says *acknowledged*)
 33  single_active: within one epoch           begin ≤ start and end ≤ epoch's end, without uncertainty
 34  single_active: count                      sends in between, plus overlapping pairs of epochs
-35  single_active: no evidence                no epoch at all, no ok send, or one without instance or store
+35  single_active: no evidence                no epoch at all, or an ok send without instance or store
 36  end of an acknowledged send in a          the end of its first ok commit
     transaction
 37  failover: next epoch                      the first on that store that begins after the fault, of whatever
@@ -83,7 +83,7 @@ Where the contract leaves a choice, this is the one made:
 44  failover: detection                       a `detected` note or health, the next one's `starting`, else the end of
                                               the epoch that was hit; first delivery: the first receive ok after the
                                               fault that an epoch after it served, of any client
-45  failover, failback: measured              worst in ms; without success, how long it was tried or waited for
+45  failover, failback: measured              worst finite value in ms; without success there is none
 46  failback: original instance               that of the store's first epoch
 47  failback: heal of a fault                 a heal with name and instance of an earlier fault; one that finds the
                                               instance active as before the fault is no failback
@@ -730,7 +730,7 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
             if begin < end and other_begin < other_end and max(begin, other_begin) < min(end, other_end):
                 witnesses.append({"store": one.store, "instances": sorted({one.instance, other.instance})})
     # "a null broker where one is needed"
-    blind = not facts.epochs or not sends or any(send["served"] is None for send in sends)
+    blind = not facts.epochs or any(send["served"] is None for send in sends)
     verdict = "fail" if witnesses else "unknown" if blind else "pass"
     return entry(spec, verdict, len(witnesses), witnesses=witnesses)
 
@@ -787,7 +787,6 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
     parts: list[Row] = []
     witnesses: list[Row] = []
-    times: list[float] = []
     blind = False
     hits = hits_on_active(facts)
     for fault, hit in hits:
@@ -818,10 +817,7 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
             if any(first is None or send["acked_ns"] < first["acked_ns"] for send in nameless):
                 blind = True  # "a null broker where one is needed"
                 continue
-            took = None
-            if first is not None:
-                took = first["acked_ns"] - t
-            else:
+            if first is None:
                 # "… and tries on past the bound without success breaks it"
                 lasts = []
                 for op in facts.of("send", "connect", "prepare", "commit"):
@@ -829,11 +825,10 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
                         hanging = op.get("end_ns") is None and op["start_ns"] > t
                         lasts.append(facts.end if hanging else ended(op))
                 if before and max(lasts) > t + bound:
-                    took = max(lasts) - t
-            if took is None:
+                    witnesses.append({"client": client, "t_ns": t})
                 continue
-            times.append(in_ms(took))
-            if first is None or took > bound:
+            took = first["acked_ns"] - t
+            if took > bound:
                 witnesses.append({"client": client, "t_ns": t})
             deliveries = [
                 ended(d)
@@ -849,14 +844,15 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
                     "client": client,
                     "detection_ms": None if seen is None else in_ms(seen - t),
                     "activation_ms": None if successor is None else in_ms(successor.begin - t),
-                    "first_send_ms": None if first is None else in_ms(took),
+                    "first_send_ms": in_ms(took),
                     "first_delivery_ms": in_ms(min(deliveries) - t) if deliveries else None,
                 }
             )
     # "measured is the worst client's"
+    measured = max((part["first_send_ms"] for part in parts), default=None)
     # "no failover happened"
     verdict = "fail" if witnesses else "unknown" if blind or not parts else "pass"
-    return entry(spec, verdict, len(witnesses), measured=max(times, default=None), witnesses=witnesses), parts
+    return entry(spec, verdict, len(witnesses), measured=measured, witnesses=witnesses), parts
 
 
 def detected_at(facts: Facts, t: int, hit: Epoch, successor: Epoch | None) -> int | None:
@@ -900,7 +896,6 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
         again = [heal["t_ns"]] if active else [epoch.begin for epoch in own if epoch.begin > heal["t_ns"]]
         if not again:
             # "Not active again by the end of the run breaks it."
-            times.append(in_ms(facts.end - heal["t_ns"]))
             witnesses.append({"instance": heal["instance"], "t_ns": heal["t_ns"], "client_gap_ms": None})
             continue
         took = min(again) - heal["t_ns"]

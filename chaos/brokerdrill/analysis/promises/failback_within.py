@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks, milliseconds
+from brokerdrill.analysis.timeline import NEVER
 
 NAME = "failback_within"
 
@@ -47,8 +48,9 @@ def check(frames: Frames) -> DataFrame:
         rows,
         breaks=breaks,
         evidence=F.lit(True),
-        measured=milliseconds(took),
-        weight=took,
+        measured=F.when(F.col("back_at").isNotNull(), milliseconds(took)),
+        # What never came back is worst of all.
+        weight=F.when(F.col("back_at").isNull(), F.lit(NEVER)).otherwise(took),
         witness=F.when(
             breaks,
             F.struct(

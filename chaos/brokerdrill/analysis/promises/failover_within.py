@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks, milliseconds
+from brokerdrill.analysis.timeline import NEVER
 
 NAME = "failover_within"
 
@@ -46,12 +47,12 @@ def clients(frames: Frames) -> DataFrame:
 
 
 def judged(frames: Frames) -> DataFrame:
-    """`clients` of faults that an epoch did not outlive, with the promise's spec and bound where the run lists it (else
-    null), blind (it is not known who served it first), gave_up (served before, it tried on past the bound without
-    success) and took (ns from the fault to the success, or to the last try of one who gave up; null: neither).
+    """`clients` of faults that an epoch did not outlive, with the promise's spec and bound where the run lists it
+    (else null), blind (it is not known who served it first), gave_up (served before, it tried on past the bound
+    without success) and took (ns from the fault to the success; null: blind, or none).
 
-    An epoch outlived a fault if it served on after it and was hit again before the next began, or never ended and had no
-    next: no failover is due. Nor is it from a client that came only after the fault.
+    An epoch outlived a fault if it served on after it and was hit again before the next began, or never ended and had
+    no next: no failover is due. Nor is it from a client that came only after the fault.
     """
     rows = clients(frames)
     outlived = (
@@ -68,13 +69,7 @@ def judged(frames: Frames) -> DataFrame:
             "blind", F.col("nameless").isNotNull() & F.coalesce(F.col("nameless") < F.col("success"), F.lit(True))
         )
         .withColumn("gave_up", F.col("before") & F.col("success").isNull() & late & ~F.col("blind"))
-        .withColumn(
-            "took",
-            F.when(
-                ~F.col("blind"),
-                F.coalesce("success", F.when(F.col("gave_up"), F.col("last_try"))) - F.col("f_at"),
-            ),
-        )
+        .withColumn("took", F.when(~F.col("blind"), F.col("success") - F.col("f_at")))
     )
 
 
@@ -88,7 +83,8 @@ def check(frames: Frames) -> DataFrame:
         evidence=F.col("took").isNotNull(),
         doubt=F.col("blind"),
         measured=milliseconds(F.col("took")),
-        weight=F.coalesce("took", F.lit(0)),
+        # Who was never served again is worst of all.
+        weight=F.coalesce(F.col("took"), F.lit(NEVER)),
         witness=F.when(
             breaks,
             F.struct(
@@ -105,9 +101,9 @@ def check(frames: Frames) -> DataFrame:
 
 
 def split(frames: Frames) -> DataFrame:
-    """One row a fault that ended an epoch and client: run_id, fault (its type), instance, store, t_ns, client, and
-    from the fault in ms (null: the events do not tell): detection_ms, activation_ms, first_send_ms,
-    first_delivery_ms.
+    """One row a fault that ended an epoch and client that was served again: run_id, fault (its type), instance,
+    store, t_ns, client, and from the fault in ms (null: the events do not tell): detection_ms, activation_ms,
+    first_send_ms, first_delivery_ms.
 
     Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any
     consumer that an epoch of that store which began after the fault served.

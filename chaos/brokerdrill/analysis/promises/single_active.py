@@ -12,7 +12,7 @@ NAME = "single_active"
 
 def check(frames: Frames) -> DataFrame:
     """Return marks: a send served by one instance wholly between two sends of another's one epoch breaks, and so does
-    an overlap of two instances' certain active intervals. Epochs and served sends are evidence; a send whose store
+    an overlap of two instances' certain active intervals. An epoch is evidence; a send whose store
     is not known casts doubt."""
     specs = frames.spec(NAME).select("run_id", "spec")
     sends = frames.sends.where(F.col("outcome") == "ok").withColumn("end", F.coalesce("end", "start"))
@@ -66,10 +66,10 @@ def check(frames: Frames) -> DataFrame:
         weight=F.col("end_ns") - F.col("start_ns"),
         witness=F.struct("store", "instance", "other_instance", "start_ns", "end_ns"),
     )
-    told = (
-        sends.groupBy("run_id")
-        .agg(F.max(F.col("store").isNotNull()).alias("some"), F.max(F.col("store").isNull()).alias("not_all"))
-        .join(F.broadcast(frames.tables.served.where(F.col("epoch").isNotNull()).select("run_id").distinct()), "run_id")
-        .join(specs, "run_id")
+    told = frames.tables.served.where(F.col("epoch").isNotNull()).select("run_id").distinct().join(specs, "run_id")
+    homeless = sends.where(F.col("store").isNull()).select("run_id").distinct().join(specs, "run_id")
+    return (
+        intruders.unionByName(both)
+        .unionByName(marks(told, evidence=F.lit(True)))
+        .unionByName(marks(homeless, doubt=F.lit(True)))
     )
-    return intruders.unionByName(both).unionByName(marks(told, evidence=F.col("some"), doubt=F.col("not_all")))
