@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: setup demo test test-all lint clean lock
+.PHONY: setup setup-tests demo test test-all lint clean lock
 
 setup:
 	@chaos/setup.sh
@@ -12,7 +12,10 @@ setup:
 demo: setup
 	@$(BIN)/brokerdrill demo
 
-lint: setup
+setup-tests:
+	@chaos/setup.sh --tests
+
+lint: setup-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the controller ready: Debian packages that are missing, the locked Python environment, the collection's link.
-# Doing it again changes nothing and takes a moment. As another user than root it names what to install.
+# With --tests also what only the tests need. Doing it again changes nothing and takes a moment. As another user than root it names what to install.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -53,6 +53,8 @@ have git || want git
 have ssh || want openssh-client
 have ip || want iproute2
 have tar || want tar
+# The reports are tested in a real browser.
+[ "${1:-}" != --tests ] || have chromium || want chromium
 [ -e /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 if [ "$(id -u)" -eq 0 ]; then
   # Without root there is no engine of our own to start and no root file system to make: the user's engine pulls one.
