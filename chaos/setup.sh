@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the controller ready: Debian packages that are missing, the locked Python environment, the collection's link.
-# With --tests also what only the tests need. Doing it again changes nothing and takes a moment. As another user than root it names what to install.
+# With --tests also what only the tests need. Doing it again changes nothing and takes a moment.
+# As another user than root it names what to install.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
