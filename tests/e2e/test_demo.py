@@ -50,7 +50,7 @@ def test_the_killed_broker_kept_every_promise(demo: tuple[str, dict[str, Path]])
     assert set(result["messages"]) == set(CLASSES)
     assert sum(result["messages"].values()) > 1000
     assert result["failover"]
-    assert all(0 < item["first_send_ms"] <= 6000 for item in result["failover"])
+    assert all(0 < item["first_send_ms"] <= 8000 for item in result["failover"])
 
 
 def test_the_lost_reply_is_harmless_with_detection_and_named_without(demo: tuple[str, dict[str, Path]]) -> None:
