@@ -35,8 +35,9 @@ def parquet(path: Path, rows: Sequence[Row], columns: Sequence[Column]) -> None:
     full = []
     for row in rows:
         whole = {column.name: row.get(column.name) for column in columns}
-        if isinstance(whole.get("detail"), dict):
-            whole["detail"] = list(whole["detail"].items())
+        detail = row.get("detail")
+        if isinstance(detail, dict):
+            whole["detail"] = list(detail.items())
         full.append(whole)
     pq.write_table(pa.Table.from_pylist(full, schema=pa.schema(fields)), path)
 

@@ -1,0 +1,306 @@
+"""A run that keeps every promise, and what breaks it: each change must be caught by its promise, and only there.
+
+All ledgers are judged in one Spark job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from brokerdrill.ledger import PROMISES, Clock, PromiseSpec, RunInfo
+from tests.analysis.batch import Ledger, Row, analyse
+
+MS = 1_000_000
+RUN = RunInfo(
+    run_id="r",
+    outcome="completed",
+    stores={"s": ("a", "b"), "z": ("x",)},
+    drained={"q": True},
+    dead_letters={"q": "DLQ"},
+    clocks={"load": Clock("load1"), "controller": Clock("controller")},
+    promises=(
+        *(PromiseSpec(name) for name in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters")),
+        PromiseSpec("ordered", scope="key"),
+        PromiseSpec("sticky", check_period_ms=10),
+        PromiseSpec("single_active"),
+        PromiseSpec("failover_within", bound_ms=700),
+        PromiseSpec("failback_within", bound_ms=700),
+        PromiseSpec("available", bound_ms=700),
+    ),
+)
+FAULT, ACTIVE_B, HEAL, ACTIVE_A = 3000, 3400, 5000, 5500
+
+
+def op(client: str, kind: str, start: float, end: float | None, **columns: Any) -> Row:
+    common = {"run_id": "r", "clock": "load", "client": client, "session": 0, "op": kind, "outcome": "ok"}
+    times = {"start_ns": round(start * MS), "end_ns": None if end is None else round(end * MS)}
+    return {**common, **times, "protocol": "core", **columns}
+
+
+def event(kind: str, at: float, **columns: Any) -> Row:
+    return {"run_id": "r", "clock": "controller", "t_ns": round(at * MS), "kind": kind, **columns}
+
+
+def server(at: float) -> str | None:
+    """Who serves store s; nobody during the failover and the failback."""
+    if at < FAULT or at >= ACTIVE_A:
+        return "a"
+    return "b" if ACTIVE_B <= at < ACTIVE_A - 100 else None
+
+
+def kept() -> Ledger:
+    """4 messages a transaction each 100 ms from 0 to 8 s, in order, through a failover and a failback."""
+    ops, number = [], 0
+    for at in range(0, 8000, 100):
+        instance = server(at)
+        if instance is None:
+            continue
+        txn = {"txn": f"t{at}", "instance": instance}
+        for place in range(4):
+            message = {"address": "q", "message_id": f"m{number}", "payload_sha": f"sha{number}", "instance": instance}
+            sent = {**message, "durable": True, "attempt": 0, "key": "k", "producer_seq": number, "txn": f"t{at}"}
+            ops.append(op("p", "send", at + place, at + place + 0.5, **sent))
+            received = {**message, "delivery": f"d{number}", "redelivered": False, "txn": f"r{at}"}
+            ops.append(op("c", "receive", at + 10 + place, at + 10 + place + 0.5, **received))
+            number += 1
+        ops.append(op("p", "commit", at + 5, at + 7, **txn))
+        ops.append(op("c", "commit", at + 20, at + 22, txn=f"r{at}", instance=instance))
+    ops += [op("k", "connect", at, at + 1, key="k", instance=server(at)) for at in (100, 1000, 2000, 4000, 7000)]
+    ops += [op("inspector", "browse", 9000, 9001, address="DLQ")]
+    events = [
+        *(event("phase", at, name="load", value=value) for at, value in ((0, "begin"), (8000, "end"))),
+        *(event("phase", at, name="drain", value=value) for at, value in ((8000, "begin"), (9000, "end"))),
+        *(event("role", 0, instance=who, store="s", value=value) for who, value in (("a", "active"), ("b", "passive"))),
+        event("role", 0, instance="x", store="z", value="active"),
+        event("fault", FAULT, name="kill", instance="a", store="s", target="host-a"),
+        event("role", FAULT + 50, instance="a", store="s", value="down"),
+        event("role", ACTIVE_B, instance="b", store="s", value="active"),
+        event("heal", HEAL, name="kill", instance="a", store="s", target="host-a"),
+        event("role", HEAL + 100, instance="a", store="s", value="passive"),
+        event("role", ACTIVE_A - 100, instance="b", store="s", value="passive"),
+        event("role", ACTIVE_A, instance="a", store="s", value="active"),
+    ]
+    return RUN, [{"op_id": index, **row} for index, row in enumerate(ops)], events
+
+
+Change = Callable[[list[Row], list[Row]], None]
+
+
+def find(rows: list[Row], **columns: Any) -> Row:
+    """The first row with these values."""
+    return next(row for row in rows if all(row.get(name) == value for name, value in columns.items()))
+
+
+def without(ops: list[Row], **columns: Any) -> None:
+    ops.remove(find(ops, **columns))
+
+
+def a_message_is_lost(ops: list[Row], events: list[Row]) -> None:
+    without(ops, op="receive", message_id="m5")
+
+
+def a_delivery_is_never_committed(ops: list[Row], events: list[Row]) -> None:
+    without(ops, op="commit", txn="r1000")
+
+
+def a_delivery_is_rolled_back(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="commit", txn="r1000")["op"] = "rollback"
+
+
+def a_message_comes_twice(ops: list[Row], events: list[Row]) -> None:
+    again = {**find(ops, op="receive", message_id="m5"), "op_id": 9001, "delivery": "again", "txn": None}
+    ops.append({**again, "start_ns": 8100 * MS, "end_ns": 8101 * MS})
+    ops.append(op("c", "ack", 8102, 8103, op_id=9002, delivery="again", address="q"))
+
+
+def a_payload_is_changed(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="receive", message_id="m5")["payload_sha"] = "another"
+
+
+def a_refused_transaction_is_delivered(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="commit", txn="t1000")["outcome"] = "fail"
+
+
+def a_stranger_is_delivered(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="receive", message_id="m5")["message_id"] = "stranger"
+    ops.append({**find(ops, op="receive", message_id="stranger"), "op_id": 9001, "message_id": "m5", "delivery": "d-x"})
+
+
+def a_message_is_dead(ops: list[Row], events: list[Row]) -> None:
+    without(ops, op="receive", message_id="m5")
+    find(ops, op="browse")["message_id"] = "m5"
+
+
+def two_messages_change_places(ops: list[Row], events: list[Row]) -> None:
+    one, other = find(ops, op="receive", message_id="m5"), find(ops, op="receive", message_id="m6")
+    for name in ("message_id", "payload_sha"):
+        one[name], other[name] = other[name], one[name]
+
+
+def a_key_moves(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="connect", start_ns=2000 * MS)["instance"] = "x"
+
+
+def two_are_active(ops: list[Row], events: list[Row]) -> None:
+    find(events, kind="role", instance="b", value="active")["t_ns"] = 2500 * MS
+
+
+def a_passive_one_serves(ops: list[Row], events: list[Row]) -> None:
+    row = find(ops, op="send", start_ns=2000 * MS)
+    row["instance"] = "b"
+
+
+def the_failover_is_late(ops: list[Row], events: list[Row]) -> None:
+    find(events, kind="fault")["t_ns"] -= 350 * MS
+    find(events, kind="role", value="down")["t_ns"] -= 350 * MS
+    for row in ops:
+        if row["start_ns"] >= (FAULT - 350) * MS and row.get("instance") == "a" and row["start_ns"] < FAULT * MS:
+            row["outcome"] = "fail" if row["op"] in ("send", "commit") else "unknown"
+
+
+def the_failback_is_late(ops: list[Row], events: list[Row]) -> None:
+    find(events, kind="heal")["t_ns"] -= 400 * MS
+
+
+def it_never_comes_back(ops: list[Row], events: list[Row]) -> None:
+    events.remove(find(events, kind="role", instance="b", value="passive", t_ns=(ACTIVE_A - 100) * MS))
+    events.remove(find(events, kind="role", instance="a", value="active", t_ns=ACTIVE_A * MS))
+    for row in ops:
+        if row["start_ns"] >= ACTIVE_A * MS and row.get("instance") == "a":
+            row["instance"] = "b"
+
+
+def sends_stop(ops: list[Row], events: list[Row]) -> None:
+    gone = [row for row in ops if 6000 * MS <= row["start_ns"] < 6800 * MS and row["client"] in ("p", "c")]
+    for row in gone:
+        ops.remove(row)
+
+
+BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
+    "a message is lost": (a_message_is_lost, {"no_loss": "lost"}),
+    "a delivery is never committed": (a_delivery_is_never_committed, {"no_loss": "lost"}),
+    "a delivery is rolled back": (a_delivery_is_rolled_back, {"no_loss": "lost"}),
+    "a message comes twice": (a_message_comes_twice, {"no_duplicates": "duplicated"}),
+    "a payload is changed": (a_payload_is_changed, {"no_phantoms": "corrupted"}),
+    "a refused transaction is delivered": (a_refused_transaction_is_delivered, {"no_phantoms": "phantom"}),
+    "a stranger is delivered": (a_stranger_is_delivered, {"no_phantoms": "unexpected"}),
+    "a message is dead": (a_message_is_dead, {"no_dead_letters": "dead_lettered"}),
+    "two messages change places": (two_messages_change_places, {"ordered": ""}),
+    "a key moves": (a_key_moves, {"sticky": ""}),
+    "two are active": (two_are_active, {"single_active": ""}),
+    "a passive one serves": (a_passive_one_serves, {"single_active": ""}),
+    "the failover is late": (the_failover_is_late, {"failover_within": ""}),
+    "the failback is late": (the_failback_is_late, {"failback_within": ""}),
+    "it never comes back": (it_never_comes_back, {"failback_within": ""}),
+    "sends stop": (sends_stop, {"available": ""}),
+}
+# What a change breaks besides: the same outage seen from another side; an epoch that began before the fault is not the
+# next one after it.
+ALSO = {"the failover is late": {"available"}, "two are active": {"failover_within"}}
+
+
+def changed(change: Change) -> Ledger:
+    run, ops, events = kept()
+    change(ops, events)
+    return run, ops, events
+
+
+def cut_off(at_ms: float) -> Ledger:
+    """The run as it stood when its consumer was killed in the middle of a transaction: what it had begun has no end,
+    nothing of it comes later, and the messages it held are delivered to another consumer and processed there."""
+    run, ops, events = kept()
+    at = round(at_ms * MS)
+    left: list[Row] = []
+    held: list[Row] = []
+    for row in ops:
+        if row["client"] != "c" or row["end_ns"] <= at:
+            left.append(row)
+        elif row["start_ns"] <= at:
+            left.append({**row, "end_ns": None, "outcome": "unknown"})
+        if row["client"] == "c" and row["op"] == "receive" and (row["start_ns"] > at or row["txn"] == "r1000"):
+            held.append(row)
+    for row in held:
+        begin = max(row["start_ns"], at) + 200 * MS
+        who = {"client": "c2", "delivery": f"{row['delivery']}-2", "txn": None, "redelivered": row["txn"] == "r1000"}
+        left.append({**row, **who, "start_ns": begin, "end_ns": begin + MS})
+        ack = {"op_id": row["op_id"] + 50000, "address": "q", "delivery": who["delivery"]}
+        left.append(op("c2", "ack", begin / MS + 1, begin / MS + 2, **ack))
+    return replace(run, outcome="crashed"), left, events
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    ledgers = {name: changed(change) for name, (change, _) in BREAKS.items()}
+    ledgers["kept"] = kept()
+    # Within the consumer's transaction of 1000 ms: after its receives, within its commit, and after its commit.
+    ledgers |= {f"cut off at {at}": cut_off(at) for at in (1016, 1021, 1030)}
+    return analyse(spark, ledgers)
+
+
+def broken(result: dict[str, Any]) -> set[str]:
+    return {promise["name"] for promise in result["promises"] if promise["verdict"] == "fail"}
+
+
+def test_a_run_that_keeps_every_promise(results: dict[str, dict[str, Any]]) -> None:
+    verdicts = {promise["name"]: promise["verdict"] for promise in results["kept"]["promises"]}
+    assert verdicts == dict.fromkeys(PROMISES, "pass")
+    measured = {promise["name"]: promise["measured"] for promise in results["kept"]["promises"]}
+    assert measured["failover_within"] == 407.0
+    assert measured["failback_within"] == 500.0
+    assert results["kept"]["failover"] == [
+        {
+            "fault": "kill",
+            "instance": "a",
+            "store": "s",
+            "t_ns": FAULT * MS,
+            "client": "p",
+            "detection_ms": 50.0,
+            "activation_ms": 400.0,
+            "first_send_ms": 407.0,
+            "first_delivery_ms": 410.5,
+        }
+    ]
+
+
+def test_every_promise_is_broken_by_some_change() -> None:
+    assert {name for _, promises in BREAKS.values() for name in promises} == set(PROMISES)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_change_breaks_its_promise_and_no_other(results: dict[str, dict[str, Any]], name: str) -> None:
+    result, promises = results[name], BREAKS[name][1]
+    assert broken(result) - ALSO.get(name, set()) == set(promises)
+    assert result["verdict"] == "fail"
+    for promise, unit_class in promises.items():
+        told = next(one for one in result["promises"] if one["name"] == promise)
+        assert told["count"] >= 1
+        assert told["witnesses"]
+        if unit_class:
+            assert result["messages"][unit_class] == told["count"]
+            assert told["witnesses"][0]["class"] == unit_class
+
+
+def test_a_consumer_killed_before_its_commit_left_nothing_undone(results: dict[str, dict[str, Any]]) -> None:
+    result = results["cut off at 1016"]
+    assert broken(result) == set()
+    # 4 messages were delivered twice, and processed once.
+    assert result["messages"]["redelivered"] == 4
+    assert result["redelivered"] == {"flagged": 4, "unflagged": 0, "in_doubt": 0, "not_in_doubt": 4}
+
+
+def test_a_consumer_killed_within_its_commit_is_in_doubt_and_no_duplicate(results: dict[str, dict[str, Any]]) -> None:
+    result = results["cut off at 1021"]
+    assert broken(result) == set()
+    assert result["messages"]["redelivered"] == 4
+    assert result["redelivered"]["in_doubt"] == 4
+
+
+def test_a_consumer_killed_after_its_commit_whose_messages_come_again(results: dict[str, dict[str, Any]]) -> None:
+    result = results["cut off at 1030"]
+    assert broken(result) == {"no_duplicates"}
+    assert result["messages"]["duplicated"] == 4
