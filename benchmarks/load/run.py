@@ -29,6 +29,8 @@ from tests.workload.worker_process import WorkerProcess
 QUEUE = "bench.q0"
 LEDGER_GOAL = 0.95
 PERF_GOAL = 0.6
+# In pairs of slices: well before the queue is so long that the broker pages.
+PURGE_EVERY = 10
 # A queue that pages would measure the disk, so the broker has room for all that one measurement sends.
 BROKER_JAVA_ARGS = "-Xms1g -Xmx2g -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
 
@@ -52,6 +54,7 @@ class Load:
             jars=str(broker.home / "lib"),
             spool=str(spool) if spool else None,
             jvm_options=tuple(options.jvm_option),
+            url_params={"connectionTTL": "120000"},  # the broker is not to give up a halted worker
         )
         self._worker = WorkerProcess(config.to_json(), env={"JAVA_HOME": str(java.home())})
         self._worker.begin()
@@ -102,6 +105,8 @@ def measure_ledger(broker: Broker, options: argparse.Namespace, folder: Path) ->
     rates: dict[Load, list[float]] = {on: [], off: []}
     try:
         for number in range(options.slices):
+            if number % PURGE_EVERY == 0:
+                broker.artemis("queue", "purge", "--name", QUEUE)
             for load in (on, off) if number % 2 == 0 else (off, on):
                 rates[load].append(load.rate(options.slice))
                 load.halt()
@@ -140,8 +145,8 @@ def measure_perf(broker: Broker, options: argparse.Namespace, folder: Path) -> t
 def main() -> int:
     """Run the benchmark; the exit status is 1 when a ratio misses its goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--slices", type=int, default=20, help="pairs of slices with and without the ledger")
-    parser.add_argument("--slice", type=float, default=2.0, help="seconds of each")
+    parser.add_argument("--slices", type=int, default=60, help="pairs of slices with and without the ledger")
+    parser.add_argument("--slice", type=float, default=1.0, help="seconds of each")
     parser.add_argument("--repeats", type=int, default=4, help="pairs of a worker and artemis perf")
     parser.add_argument("--seconds", type=int, default=8, help="of each of those, after the warm-up")
     parser.add_argument("--warmup", type=int, default=5, help="seconds")
@@ -150,6 +155,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=4, help="producers, each with a connection and a thread")
     parser.add_argument("--no-detection", action="store_true", help="without duplicate detection, as artemis perf")
     parser.add_argument("--jvm-option", action="append", default=[], help="of the worker, e.g. --jvm-option=-Xmx64m")
+    parser.add_argument("--spool-dir", type=Path, help="where the ledgers go; default: beside the broker's journal")
     parser.add_argument("--json", type=Path, help="write the result there, too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="brokerdrill-bench-") as name:
@@ -157,8 +163,10 @@ def main() -> int:
         broker = Broker(unpack(folder), folder / "broker", [QUEUE], anonymous=True, java_args=BROKER_JAVA_ARGS)
         try:
             broker.start()
-            on, off = measure_ledger(broker, options, folder)
-            ours, perf = measure_perf(broker, options, folder)
+            spools = Path(tempfile.mkdtemp(dir=options.spool_dir or folder))
+            on, off = measure_ledger(broker, options, spools)
+            ours, perf = measure_perf(broker, options, spools)
+            spools.rmdir()
         finally:
             broker.kill()
     result = {

@@ -286,14 +286,14 @@ class Producer(_Runner):
             self._moved()
             ledger.end_sends(session, first, times, outcome, self._endpoint)
             return outcome
-        begun = ledger.begin("commit", session, txn=txn)
+        begun = ledger.begin_commit(session, txn)
         outcome = self._client.commit(resent=attempt > 0)
         # A success across a failover was the new instance's: the library rolls back whatever the old one had begun.
         moved = self._client.connection_id() != self._connection
         endpoint = self._client.served_by() if moved and outcome.result == OK else self._endpoint
         sent = Outcome(OK, DUPLICATE) if outcome.error == DUPLICATE else DONE
         ledger.end_sends(session, first, times, sent, endpoint)
-        ledger.end(begun, outcome, endpoint, txn=txn)
+        ledger.end(begun, outcome, endpoint)
         return outcome
 
     def _end_broken(self, session: int, first: int, size: int, times: list[int], outcome: Outcome) -> None:
@@ -308,7 +308,7 @@ class Producer(_Runner):
         """Roll back a transaction whose sends broke. Without a commit it certainly takes no effect: fail."""
         begun = self._ledger.begin("rollback", self._session, txn=txn)
         outcome = self._client.rollback()
-        self._ledger.end(begun, outcome, self._endpoint, txn=txn)
+        self._ledger.end(begun, outcome, self._endpoint)
         return Outcome(FAIL, cause.error, cause.usable and outcome.usable and outcome.result == OK)
 
 
@@ -352,11 +352,11 @@ class Consumer(_Runner):
             # The old connection's transaction is gone, and the messages come again: nothing here may be committed.
             begun = self._ledger.begin("rollback", self._session, txn=txn)
             outcome = self._client.rollback()
-            self._ledger.end(begun, outcome, self._endpoint, txn=txn)
+            self._ledger.end(begun, outcome, self._endpoint)
         else:
-            begun = self._ledger.begin("commit", session, txn=txn)
+            begun = self._ledger.begin_commit(session, txn)
             outcome = self._client.commit(resent=False)
-            self._ledger.end(begun, outcome, self._endpoint, txn=txn)
+            self._ledger.end(begun, outcome, self._endpoint)
             if outcome.result == OK:
                 self.counts.received += taken
         if not outcome.usable:
