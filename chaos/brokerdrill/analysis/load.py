@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from brokerdrill.analysis.files import Folder, open_folder, qualified
+from brokerdrill.analysis.spark import gather
 from brokerdrill.analysis.tables import table
 from brokerdrill.errors import UsageError
 from brokerdrill.ledger import (
@@ -315,6 +316,6 @@ def _checked(rows: DataFrame, columns: Sequence[Field], problem: Column) -> Data
 
 def _union(spark: SparkSession, frames: Sequence[DataFrame], columns: Sequence[Field]) -> DataFrame:
     if frames:
-        return reduce(DataFrame.unionByName, frames)
+        return gather(reduce(DataFrame.unionByName, frames))
     extra = "_src string, _text string, _problem string, _file string, _raw string, _line bigint"
     return spark.createDataFrame([], f"{spark_schema(columns)}, {extra}")

@@ -115,3 +115,8 @@ def cut(frame: DataFrame) -> DataFrame:
     The promises share a dozen frames; with the whole plan under each of them the optimizer takes minutes.
     """
     return frame.localCheckpoint(eager=False)
+
+
+def gather(frame: DataFrame) -> DataFrame:
+    """Return `frame` in one partition where the session is set up for a small ledger, which spares it most exchanges."""
+    return frame.coalesce(1) if frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1" else frame
