@@ -50,8 +50,8 @@ Where the contract leaves a choice, this is the one made:
                                               excused ones are counted apart
 24  ordered: "ended between"                  between the first delivery of *any* overtaking message and the late
                                               one's
-25  ordered: a session's end                  its close's end (not fail), else the start of the client's next connect,
-                                              but not before its own last delivery; else it does not end
+25  ordered: a session's end                  its close's end (not fail), else the start of the client's next connect;
+                                              else it does not end
 26  ordered: sessions of a subscription       those with a subscribe, receive or ack there
 27  ordered: times in a transaction           an attempt is its send row: that row's start and end
 28  sticky: time of a connect                 its end; the window is from the previous one's minus check_period to
@@ -579,11 +579,6 @@ def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
             ends[client, session] = min(closes)
         elif nexts:
             ends[client, session] = min(nexts)
-    for received in facts.deliveries.values():
-        for delivery in received:
-            who = (delivery["client"], delivery["session"])
-            if who in ends:
-                ends[who] = max(ends[who], ended(delivery))
     return ends
 
 

@@ -118,5 +118,5 @@ def cut(frame: DataFrame) -> DataFrame:
 
 
 def gather(frame: DataFrame) -> DataFrame:
-    """Return `frame` in one partition where the session is set up for a small ledger, which spares it most exchanges."""
+    """Return `frame` in one partition where the session is set up for a small ledger: that spares it most exchanges."""
     return frame.coalesce(1) if frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1" else frame

@@ -10,41 +10,43 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks
+from brokerdrill.analysis.timeline import NEVER
 
 NAME = "ordered"
 
 
 def _session_ends(frames: Frames) -> DataFrame:
-    """When each consumer session of a subscription was seen to end: its close's end, else the start of the client's
-    next connect, but not before its own last delivery; sessions that were not seen to end are left out."""
-    ops, ended = frames.ops, F.coalesce("end", "start")
+    """When each consumer session of a subscription was seen to end: run_id, address, sub, e_at (its close's end, else
+    the start of the client's next connect), e_client, e_session, e_before (when the session before it ended, null:
+    none). Sessions that were not seen to end are left out."""
     own = Window.partitionBy("run_id", "client").orderBy("session").rowsBetween(1, Window.unboundedFollowing)
+    closed = F.when((F.col("op") == "close") & (F.col("outcome") != "fail"), F.coalesce("end", "start"))
     sessions = (
-        ops.groupBy("run_id", "client", "session")
-        .agg(
-            F.min(F.when((F.col("op") == "close") & (F.col("outcome") != "fail"), ended)).alias("closed"),
-            F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("connected"),
-            F.max(F.when((F.col("op") == "receive") & (F.col("outcome") == "ok"), ended)).alias("last"),
-        )
-        .withColumn("seen", F.coalesce("closed", F.min("connected").over(own)))
-        .where(F.col("seen").isNotNull())
-        .select("run_id", "client", "session", F.greatest("seen", "last").alias("ended_at"))
+        frames.ops.groupBy("run_id", "client", "session")
+        .agg(F.min(closed).alias("closed"), F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("connected"))
+        .withColumn("e_at", F.coalesce("closed", F.min("connected").over(own)))
+        .where(F.col("e_at").isNotNull())
     )
     consuming = (
-        ops.where(F.col("op").isin("subscribe", "receive", "ack") & F.col("address").isNotNull())
+        frames.ops.where(F.col("op").isin("subscribe", "receive", "ack") & F.col("address").isNotNull())
         .select("run_id", "client", "session", "address", F.coalesce("subscription", F.lit("")).alias("sub"))
         .distinct()
     )
-    return consuming.join(sessions, ["run_id", "client", "session"]).select("run_id", "address", "sub", "ended_at")
+    order = Window.partitionBy("run_id", "address", "sub").orderBy("e_at", "client", "session")
+    return consuming.join(sessions, ["run_id", "client", "session"]).select(
+        "run_id",
+        "address",
+        "sub",
+        "e_at",
+        F.col("client").alias("e_client"),
+        F.col("session").alias("e_session"),
+        F.lag("e_at").over(order).alias("e_before"),
+    )
 
 
-def check(frames: Frames) -> DataFrame:
-    """Return marks: each late message breaks, unless it is flagged redelivered or another session of its subscription
-    ended after a message that it precedes was delivered and before it was; two messages, one preceding the other,
-    are evidence.
-
-    Scope `session` compares within one consumer session, `key` across the sessions of a subscription.
-    """
+def _first_deliveries(frames: Frames) -> DataFrame:
+    """The first delivery of each unit that was sent, with the last end of another session of its subscription before it
+    (other_end, null: none)."""
     first = (
         frames.messages.where(F.col("state").isin("acknowledged", "unknown"))
         .select(
@@ -65,39 +67,57 @@ def check(frames: Frames) -> DataFrame:
             F.col("d.first.session").alias("session"),
         )
     )
-    # `ends` counts the sessions of the subscription that ended before a delivery: where it differs, one ended between.
-    by_time = Window.partitionBy("run_id", "address", "sub").orderBy("at").rangeBetween(Window.unboundedPreceding, -1)
-    timed = first.unionByName(
-        _session_ends(frames).select(
-            "run_id", "address", "sub", F.col("ended_at").alias("at"), F.lit(1).alias("ended")
-        ),
-        allowMissingColumns=True,
-    ).withColumn("ends", F.coalesce(F.sum("ended").over(by_time), F.lit(0)))
+    ends = _session_ends(frames).withColumn("at", F.col("e_at"))
+    earlier = Window.partitionBy("run_id", "address", "sub").orderBy("at").rangeBetween(Window.unboundedPreceding, -1)
+    ended = F.when(F.col("e_at").isNotNull(), F.struct("e_at", "e_client", "e_session", "e_before"))
+    own = (F.col("e.e_client") == F.col("consumer")) & (F.col("e.e_session") == F.col("session"))
+    return (
+        first.unionByName(ends, allowMissingColumns=True)
+        .withColumn("e", F.max(ended).over(earlier))
+        .where(F.col("message_id").isNotNull())
+        .withColumn("other_end", F.when(own, F.col("e.e_before")).otherwise(F.col("e.e_at")))
+        .drop("e", "e_at", "e_client", "e_session", "e_before")
+    )
+
+
+def check(frames: Frames) -> DataFrame:
+    """Return marks: each late message breaks, unless it is flagged redelivered or another session of its subscription
+    ended after a message that it precedes was delivered and before it was; two messages, one preceding the other, are
+    evidence.
+
+    Scope `session` compares within one consumer session, `key` across the sessions of a subscription.
+    """
     rows = (
-        timed.where(F.col("message_id").isNotNull())
+        _first_deliveries(frames)
         .join(frames.spec(NAME).select("run_id", "spec", "scope"), "run_id")
         .withColumn("within", F.when(F.col("scope") == "session", F.struct("consumer", "session")))
     )
     group = Window.partitionBy("run_id", "spec", "address", "sub", "producer", "key", "within")
     before = group.orderBy("at").rangeBetween(Window.unboundedPreceding, -1)
-    before_end = group.orderBy("ends").rangeBetween(Window.unboundedPreceding, -1)
-    late = F.coalesce(F.max("began").over(before) > F.col("over"), F.lit(False))
-    judged = rows.select(
-        "*",
-        late.alias("late"),
-        F.coalesce(F.max("began").over(before_end) > F.col("over"), F.lit(False)).alias("session_ended"),
-        (F.min("over").over(group) < F.max("began").over(group)).alias("comparable"),
-        (F.max("began").over(before) - F.col("over")).alias("behind"),
+    compared = (
+        rows.withColumn("newest", F.max("began").over(before))
+        .withColumn("comparable", F.min("over").over(group) < F.max("began").over(group))
+        .withColumn("late", F.coalesce(F.col("newest") > F.col("over"), F.lit(False)))
     )
-    excused = F.col("redelivered") | F.col("session_ended")
+    # A late message asks again, at the time when the other session ended: was one that it precedes delivered before?
+    asked = compared.withColumn(
+        "asks", F.explode(F.when(F.col("late"), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False))))
+    )
+    then = F.when(F.col("asks"), F.coalesce("other_end", F.lit(-NEVER))).otherwise(F.col("at"))
+    until_then = group.orderBy("then").rangeBetween(Window.unboundedPreceding, -1)
+    judged = asked.withColumn("then", then).withColumn(
+        "newest_then", F.max(F.when(~F.col("asks"), F.col("began"))).over(until_then)
+    )
+    excused = F.col("redelivered") | F.coalesce(F.col("newest_then") > F.col("over"), F.lit(False))
+    breaks = F.col("asks") & ~excused
     return marks(
         judged,
-        breaks=F.col("late") & ~excused,
-        excused=F.col("late") & excused,
+        breaks=breaks,
+        excused=F.col("asks") & excused,
         evidence=F.col("comparable"),
-        weight=F.when(F.col("late"), F.col("behind")).otherwise(0),
+        weight=F.when(breaks, F.col("newest") - F.col("over")).otherwise(0),
         witness=F.when(
-            F.col("late") & ~excused,
+            breaks,
             F.struct(
                 "message_id",
                 "address",
@@ -107,7 +127,7 @@ def check(frames: Frames) -> DataFrame:
                 "consumer",
                 "session",
                 F.col("at").alias("delivered_ns"),
-                F.col("behind").alias("behind_ns"),
+                (F.col("newest") - F.col("over")).alias("behind_ns"),
             ),
         ),
     )
