@@ -54,7 +54,8 @@ class Load:
             jars=str(broker.home / "lib"),
             spool=str(spool) if spool else None,
             jvm_options=tuple(options.jvm_option),
-            url_params={"connectionTTL": "120000"},  # the broker is not to give up a halted worker
+            # Neither side is to give the other up because the worker was halted.
+            url_params={"clientFailureCheckPeriod": "120000", "connectionTTL": "240000"},
         )
         self._worker = WorkerProcess(config.to_json(), env={"JAVA_HOME": str(java.home())})
         self._worker.begin()
@@ -71,6 +72,7 @@ class Load:
         first = self._worker.until("status")
         end_ns = first["clock_ns"] + seconds * 1e9
         last = self._worker.until_status(lambda status: status["clock_ns"] >= end_ns)
+        assert last["sent_ok"] > first["sent_ok"], f"nothing was acknowledged: {first} {last}"
         return (last["sent_ok"] - first["sent_ok"]) / (last["clock_ns"] - first["clock_ns"]) * 1e9
 
     def end(self) -> None:
