@@ -46,6 +46,8 @@ class Channel(Protocol):
     async def lines(self) -> AsyncIterator[str]:
         yield ""
 
+    async def end_input(self) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -61,9 +63,12 @@ class _SshChannel:
         async for line in self._process.stdout:
             yield line
 
-    async def close(self) -> None:
+    async def end_input(self) -> None:
         with contextlib.suppress(OSError, asyncssh.Error):
             self._process.stdin.write_eof()
+
+    async def close(self) -> None:
+        await self.end_input()
         self._process.close()
 
 
@@ -81,9 +86,12 @@ class _LocalChannel:
         async for line in self._process.stdout:
             yield line.decode(errors="replace")
 
-    async def close(self) -> None:
+    async def end_input(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    async def close(self) -> None:
+        await self.end_input()
         with contextlib.suppress(ProcessLookupError, asyncio.TimeoutError):
             await asyncio.wait_for(self._process.wait(), 5)
 

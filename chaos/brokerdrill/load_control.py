@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ _PACKAGE = Path(__file__).parent
 _SHIPPED = ("__init__.py", "errors.py", "ledger.py", "workload")
 CODE_DIR = "/run/brokerdrill/code"
 READY_DEADLINE_S = 60
+CLOSE_DEADLINE_S = 15
+_MODULE = "brokerdrill.workload.worker"
 CLOCK_SAMPLES = 15
 
 
@@ -39,6 +41,23 @@ def bundle() -> bytes:
                     info.size = path.stat().st_size
                     archive.addfile(info, io.BytesIO(path.read_bytes()))
     return buffer.getvalue()
+
+
+async def end_orphans(connections: Iterable[HostConnection], inventory: str) -> None:
+    """Kill the workers of that inventory that still run on these hosts, and wait until they are gone.
+
+    Who holds the inventory's lock may: any such worker belongs to a run that has ended. One that lived on would send
+    into the next run. Raises InfrastructureError when one does not go.
+    """
+    # The bracket keeps the pattern from finding the shell that asks for it.
+    pattern = f"[{_MODULE[0]}]{_MODULE[1:]} {inventory}( |$)"
+    script = f"""n=0
+while pids=$(pgrep -f '{pattern}'); do
+  kill -9 $pids 2>/dev/null
+  n=$((n + 1)); [ $n -lt 100 ] || exit 1
+  sleep 0.1
+done"""
+    await asyncio.gather(*(connection.sh(script, check=True) for connection in connections))
 
 
 @dataclass
@@ -129,8 +148,9 @@ class Totals:
 class LoadControl:
     """All workers of one run."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, inventory: str, on_change: Callable[[], None]) -> None:
         self.workers: list[Worker] = []
+        self._inventory = inventory
         self._on_change = on_change
 
     async def start(
@@ -156,7 +176,7 @@ class LoadControl:
                 f"JAVA_HOME={descriptor.extra('java_home')}",
                 "PYTHONDONTWRITEBYTECODE=1",
             ]
-            command = ["env", *environment, descriptor.extra("python"), "-u", "-m", "brokerdrill.workload.worker"]
+            command = ["env", *environment, descriptor.extra("python"), "-u", "-m", _MODULE, self._inventory]
             channel = await connection.open(command)
             worker = Worker(name, connection, config["clock"], f"{spool_dir}/{name}.jsonl", channel)
             worker.reader = asyncio.create_task(worker.read(self._on_change))
@@ -190,8 +210,17 @@ class LoadControl:
         return Totals(*(sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names))
 
     async def close(self) -> None:
-        """End every worker that still runs: its input closes, and it closes its clients."""
+        """End every worker that still runs: its input ends, it closes its clients and goes; one that does not is killed.
+
+        When this returns none of them can send any more.
+        """
+        await asyncio.gather(*(worker.channel.end_input() for worker in self.workers), return_exceptions=True)
+        readers = [worker.reader for worker in self.workers if worker.reader]
+        if readers:
+            _, late = await asyncio.wait(readers, timeout=CLOSE_DEADLINE_S)
+            if late:
+                hosts = {worker.connection.name: worker.connection for worker in self.workers}
+                await end_orphans(hosts.values(), self._inventory)
         await asyncio.gather(*(worker.channel.close() for worker in self.workers), return_exceptions=True)
-        for worker in self.workers:
-            if worker.reader:
-                worker.reader.cancel()
+        for reader in readers:
+            reader.cancel()

@@ -27,7 +27,7 @@ from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import complete_params, fault_type
 from brokerdrill.hosts import HostConnection, connected
 from brokerdrill.journal import Journal
-from brokerdrill.load_control import LoadControl
+from brokerdrill.load_control import LoadControl, end_orphans
 from brokerdrill.load_plan import worker_configs
 from brokerdrill.locks import inventory_lock
 from brokerdrill.products.base import Management, ManagementError, Product
@@ -142,7 +142,7 @@ class _Session:
         journal.write("run", "", inventory=str(self._request.topology.directory.resolve()))
         events = EventWriter(run_dir, self._run_id, self._base_ns)
         executor = Executor(self._connections, journal, events)
-        load = LoadControl(self._wake)
+        load = LoadControl(self._request.topology.name, self._wake)
         outcome = "crashed"
         drained: dict[str, bool] = {}
         watch: RoleWatch | None = None
@@ -156,6 +156,7 @@ class _Session:
             watch.start()
             self._progress.step("wait until every store has one active instance and the others are in sync")
             await self._until(lambda: self._in_sync(watch), CONNECT_STEADY_S, "the topology was not in sync", watch)
+            await end_orphans([connection for connection, _ in load_hosts], self._request.topology.name)
             await self._purge(watch)
             await self._arm_links(executor, watch)
             await self._start_load(load, load_hosts)

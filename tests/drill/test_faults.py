@@ -42,6 +42,14 @@ async def dial(connection: HostConnection, address: str, port: int, tls: str = "
     return (await connection.sh(script, check=True)).out.strip()
 
 
+async def handshake_ms(connection: HostConnection, address: str, port: int, tls: str) -> int:
+    """The time of a TLS handshake; one that the broker breaks off on a busy machine is tried again."""
+    deadline = time.monotonic() + 60
+    while not (took := await dial(connection, address, port, tls)).isdecimal():
+        assert time.monotonic() < deadline, took
+    return int(took)
+
+
 class Lab:
     """An executor on the real hosts with a scene in which artemis1 is taken for active."""
 
@@ -128,12 +136,12 @@ def test_an_armed_link_can_be_slowed_and_cut_and_costs_nothing_after(
             # A TLS handshake needs the broker's answer: the latency of the way back shows in it.
             talk = here.scene.instance("load1").tls["ca"]  # type: ignore[union-attr,index]
             await here.inject("arm", "link load→active")
-            assert (await dial(load1, core.address, core.port, talk)).isdecimal()
+            assert await handshake_ms(load1, core.address, core.port, talk) > 0
             slow = await here.inject("toxic", "link load→active", type="latency", attributes={"latency": 700})
-            assert int(await dial(load1, core.address, core.port, talk)) >= 700
+            assert await handshake_ms(load1, core.address, core.port, talk) >= 700
             await here.executor.heal(slow)
             deadline = time.monotonic() + 30
-            while int(await dial(load1, core.address, core.port, talk)) >= 700:
+            while await handshake_ms(load1, core.address, core.port, talk) >= 700:
                 assert time.monotonic() < deadline, "the link is still slow"
             cut = await here.inject("cut", "link load→active")
             assert await dial(load1, core.address, core.port) == "ConnectionRefusedError"
