@@ -210,7 +210,7 @@ class LoadControl:
         return Totals(*(sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names))
 
     async def close(self) -> None:
-        """End every worker that still runs: its input ends, it closes its clients and goes; one that does not is killed.
+        """End every worker that still runs: its input ends, it closes its clients and goes; one that stays is killed.
 
         When this returns none of them can send any more.
         """
