@@ -15,7 +15,7 @@ from brokerdrill.errors import InfrastructureError
 DEFAULT_MASTER = "local[2]"
 DRIVER_MEMORY = "2g"
 # Up to this size of all files a run is judged sooner with a simple compiler and without generated code.
-SMALL_BYTES = 16 << 20
+SMALL_BYTES = 24 << 20
 # Compressed or not, this much of a ledger makes a partition that fits a task's memory.
 PARTITION_BYTES = 32 << 20
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
