@@ -212,7 +212,8 @@ def run(
     master: MasterOption = None,
 ) -> None:
     """Run SCENARIO on its deployed topology, analyse what was recorded, and write the report."""
-    from brokerdrill.judging import exit_status, judge
+    from brokerdrill.analysis.verdict import exit_status
+    from brokerdrill.judging import judge
     from brokerdrill.scenario import load_scenario
     from brokerdrill.topology import find_topology
 
@@ -248,7 +249,7 @@ def analyze(
 ) -> None:
     """Judge finished runs from their ledgers alone."""
     from brokerdrill.analysis.analyze import analyze as judge_only
-    from brokerdrill.judging import exit_status
+    from brokerdrill.analysis.verdict import exit_status
     from brokerdrill.report import print_verdict
 
     result = judge_only(list(run_dirs), parse_promises(promise or []) or None, master)
@@ -283,7 +284,8 @@ def report(
     master: MasterOption = None,
 ) -> None:
     """Analyse finished runs and write their HTML, JUnit and JSON reports."""
-    from brokerdrill.judging import exit_status, judge
+    from brokerdrill.analysis.verdict import exit_status
+    from brokerdrill.judging import judge
 
     result, reports = judge(run_dirs, console, report_dir=out, master=master)
     for path in reports:

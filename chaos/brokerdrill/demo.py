@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from brokerdrill import bench
+from brokerdrill.analysis.verdict import exit_status
 from brokerdrill.deploying import run_playbook
 from brokerdrill.errors import EXIT_KEPT
-from brokerdrill.judging import exit_status, judge
+from brokerdrill.judging import judge
 from brokerdrill.progress import Progress
 from brokerdrill.scenario import load_scenario
 from brokerdrill.topology import find_topology

@@ -10,14 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from brokerdrill import ledger
-from brokerdrill.errors import EXIT_BROKEN, EXIT_KEPT, EXIT_UNKNOWN, InfrastructureError
-
-
-def exit_status(result: Mapping[str, Any]) -> int:
-    """The exit status of one verdict object, or of one that holds several `runs`: as expected, broken, or unknown."""
-    if result["as_expected"]:
-        return EXIT_KEPT
-    return EXIT_UNKNOWN if result["verdict"] == "unknown" else EXIT_BROKEN
+from brokerdrill.errors import InfrastructureError
 
 
 def judge(

@@ -74,12 +74,13 @@ class RoleWatch:
             value = "answers" if answering else "silent"
             self._events.write("health", at_ns=answered, instance=name, target=descriptor.host, value=value)
         if role != seen.role:
-            # The change lies between the last question that found the old role and this answer.
+            # The change lies between the last question that found the old role and this answer. The question's time
+            # stands for it: an answer that was overtaken by the next change must not come after that change.
             since = seen.asked_ns or asked
             self._events.write(
                 "role",
-                at_ns=answered,
-                uncertainty_ns=answered - since,
+                at_ns=asked,
+                uncertainty_ns=max(asked - since, answered - asked),
                 target=descriptor.host,
                 instance=name,
                 store=descriptor.store,
