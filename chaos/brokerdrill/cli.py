@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import random
-import signal
 import sys
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,40 +54,6 @@ PromiseOption = Annotated[
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the verdict as JSON.")]
 RunDirs = Annotated[list[Path], typer.Argument(help="Run directories.")]
-
-
-class Interrupted(BrokerdrillError):
-    """The user or the system asked for the end; the faults were healed on the way out."""
-
-    exit_status = EXIT_INFRASTRUCTURE
-
-
-def run_async(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run `work`; the first SIGINT or SIGTERM cancels it, later ones wait until it has healed and ended."""
-
-    async def main() -> Any:
-        task = asyncio.ensure_future(work)
-        asked: list[str] = []
-
-        def stop(name: str) -> None:
-            if asked:
-                console.print("still healing; please wait")
-                return
-            asked.append(name)
-            console.print(f"{name}: healing every fault, then ending")
-            task.cancel()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number.name)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if not asked:
-                raise
-            raise Interrupted(f"interrupted by {asked[0]}; every fault is healed") from None
-
-    return asyncio.run(main())
 
 
 @app.command("topologies")
@@ -214,6 +178,7 @@ def run(
     """Run SCENARIO on its deployed topology, analyse what was recorded, and write the report."""
     from brokerdrill.analysis.verdict import exit_status
     from brokerdrill.judging import judge
+    from brokerdrill.recording import record
     from brokerdrill.scenario import load_scenario
     from brokerdrill.topology import find_topology
 
@@ -223,24 +188,10 @@ def run(
     if run_dir and count > 1:
         raise UsageError("--run-dir names one run; it does not go with --repeat")
     first = seed if seed is not None else random.SystemRandom().randrange(1_000_000)
-    done = record(loaded, found, runs, [first + number for number in range(count)], run_dir)
+    done = record(loaded, found, runs, [first + number for number in range(count)], console, run_dir)
     result, reports = judge(done, console, json_file=json_file, master=master)
     console.print(f"report: {reports[-1]}")
     raise typer.Exit(exit_status(result))
-
-
-def record(loaded: Any, found: Any, runs: Path, seeds: list[int], run_dir: Path | None = None) -> list[Path]:
-    """Run `loaded` on `found` once for each seed; return the run directories."""
-    from brokerdrill import runner
-
-    done = []
-    for seed in seeds:
-        request = runner.RunRequest(loaded, found, run_dir or runner.new_run_dir(runs, loaded.name, seed), seed)
-        runner.check_request(request)
-        with Progress(console) as progress:
-            progress.step(f"{loaded.name} on {found.name}, seed {seed} → {request.run_dir}")
-            done.append(run_async(runner.run(request, progress)))
-    return done
 
 
 @app.command()
@@ -297,13 +248,14 @@ def report(
 def heal(runs: Annotated[Path, typer.Argument(help="Directory that holds the run directories.")] = RUNS) -> None:
     """Heal every fault that an ended runner left behind, from the journals, and bring its ledgers home."""
     from brokerdrill.healing import heal_run, unfinished
+    from brokerdrill.recording import run_async
 
     left = unfinished(runs)
     problems = []
     with Progress(console) as progress:
         for item in left:
             try:
-                run_async(heal_run(item, progress))
+                run_async(heal_run(item, progress), console)
             except InfrastructureError as error:
                 problems.append(str(error))
     if problems:

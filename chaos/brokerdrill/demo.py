@@ -14,6 +14,7 @@ from brokerdrill.deploying import run_playbook
 from brokerdrill.errors import EXIT_KEPT
 from brokerdrill.judging import judge
 from brokerdrill.progress import Progress
+from brokerdrill.recording import record
 from brokerdrill.scenario import load_scenario
 from brokerdrill.topology import find_topology
 
@@ -24,8 +25,6 @@ SCENARIOS = ("artemis_quorum_kill_active", "artemis_lost_reply", "artemis_lost_r
 
 def run_demo(runs: Path, console: Console) -> int:
     """Run the demo into `runs`; return the exit status of its verdicts."""
-    from brokerdrill.cli import record
-
     started = time.monotonic()
     topology = find_topology(TOPOLOGY)
     with Progress(console) as progress:
@@ -34,7 +33,7 @@ def run_demo(runs: Path, console: Console) -> int:
         run_playbook(topology, "site", progress)
         progress.step("deployed")
     seed = random.SystemRandom().randrange(1_000_000)
-    done = [path for name in SCENARIOS for path in record(load_scenario(name), topology, runs, [seed])]
+    done = [path for name in SCENARIOS for path in record(load_scenario(name), topology, runs, [seed], console)]
     console.print("analyse the ledgers")
     result, reports = judge(done, console)
     status = exit_status(result)
