@@ -192,8 +192,10 @@ class _Session:
         problems = await executor.heal_all()
         await load.close()
         if watch:
-            with contextlib.suppress(Exception):
+            try:
                 await watch.stop()
+            except Exception as error:  # a watch that had died left the run with roles that were no longer live
+                problems.append(f"the watch of the live roles failed: {type(error).__name__}: {error}")
         try:
             for worker in load.workers:
                 await self._collect(worker.connection, worker.spool)
