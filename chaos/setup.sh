@@ -56,6 +56,9 @@ have ip || want iproute2
 have tar || want tar
 # The reports are tested in a real browser.
 [ "${1:-}" != --tests ] || have chromium || want chromium
+# The session router is tested against a real broker, and measured against the proxy that is usual.
+[ "${1:-}" != --tests ] || [ -x /usr/sbin/rabbitmq-server ] || want rabbitmq-server
+[ "${1:-}" != --tests ] || have haproxy || want haproxy
 [ -e /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 if [ "$(id -u)" -eq 0 ]; then
   # Without root there is no engine of our own to start and no root file system to make: the user's engine pulls one.
@@ -85,7 +88,7 @@ fi
 
 # --- the Python environment ----------------------------------------------------------------------------------------
 stamp=.venv/.brokerdrill-setup
-now=$({ echo "$root"; "$python" -V; cat requirements.lock pyproject.toml; } | sha256sum)
+now=$({ echo "$root"; "$python" -V; cat requirements.lock pyproject.toml router/pyproject.toml; } | sha256sum)
 if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ] || ! [ -x .venv/bin/brokerdrill ]; then
   say "making the Python environment .venv (a few minutes the first time)"
   mkdir -p .cache
@@ -96,7 +99,7 @@ if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ] || ! [ -x .venv/bin/broke
   export PIP_DISABLE_PIP_VERSION_CHECK=1
   .venv/bin/python -m pip install -q --require-hashes -r requirements.lock >.cache/pip.log 2>&1 \
     || die "pip cannot install requirements.lock: $(grep ERROR .cache/pip.log | tail -n 1) (log: .cache/pip.log)"
-  .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . >>.cache/pip.log 2>&1 \
+  .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . -e router >>.cache/pip.log 2>&1 \
     || die "pip cannot install this checkout (log: .cache/pip.log)"
   printf '%s\n' "$now" >"$stamp"
 fi
