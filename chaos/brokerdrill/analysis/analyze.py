@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.files import ledger_bytes
-from brokerdrill.analysis.judge import judge_staged
+from brokerdrill.analysis.frames import frames
+from brokerdrill.analysis.judge import judge_frames
 from brokerdrill.analysis.load import Loaded, Run, load
 from brokerdrill.analysis.problems import problem_rows, refused
 from brokerdrill.analysis.series import series_of
@@ -67,7 +68,8 @@ def analyze_with_series(
         times = {key: ready.times[key] for key in good}
         doubts, notes = _doubts(loaded.runs, ready.unplaced)
         small = tables(spark, good, {key: checked[key] for key in good}, times)
-        results = judge_staged(ops, good, checked, small, doubts, notes)
+        made = frames(ops, small)
+        results = judge_frames(made, good, checked, doubts, notes)
         if with_series:
             drawn = series_of(ops, small, good, times, results)
     runs = [

@@ -15,7 +15,7 @@ from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import Frames, frames
 from brokerdrill.analysis.promises import available, check_all, failover_within
 from brokerdrill.analysis.spark import cut
-from brokerdrill.analysis.tables import Tables, clocks, tables
+from brokerdrill.analysis.tables import clocks, tables
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
 from brokerdrill.ledger import CLASSES_SHOWN, PromiseSpec, RunInfo
 
@@ -42,20 +42,18 @@ def judge(
     staged = cut(with_transactions(merge_rows(ops, clock)))
     ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
     times, _ = timelines(place_events(events, clock), runs, ends)
-    return judge_staged(good_ops(staged), runs, promises, tables(spark, runs, promises, times))
+    return judge_frames(frames(good_ops(staged), tables(spark, runs, promises, times)), runs, promises)
 
 
-def judge_staged(
-    ops: DataFrame,
+def judge_frames(
+    made: Frames,
     runs: Mapping[str, RunInfo],
     promises: Specs,
-    small: Tables,
     doubts: Mapping[str, frozenset[str]] | None = None,
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """As `judge`, from merged operations with their transactions and the small tables. `doubts` names, by run,
-    promises that cannot pass, `notes` what to say of the input."""
-    made = frames(ops, small)
+    """As `judge`, from what the promises look at. `doubts` names, by run, promises that cannot pass, `notes` what to
+    say of the input."""
     names = {spec.name for specs in promises.values() for spec in specs}
     collected: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in _rows(made, names).collect():
