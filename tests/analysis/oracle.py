@@ -60,8 +60,8 @@ Where the contract leaves a choice, this is the one made:
     store
 30  sticky: pool state before an instance's   not not_ready
     first pool event
-31  store of an op                            that of the instance's epoch at its end, else the only store that lists
-                                              the instance
+31  store of an op                            that of the epoch that served it (as in 38), else the only store that
+                                              lists the instance
 32  single_active: "ok send"                  a send row that is ok (elsewhere the contract says *acknowledged*)
 33  single_active: within one epoch           begin ≤ start and end ≤ epoch's end, without uncertainty
 34  single_active: count                      sends in between, plus overlapping pairs of epochs
@@ -342,10 +342,21 @@ def store_of(facts: Facts, op: Row) -> str | None:
     """The store for which the op's instance served it; None where that cannot be told."""
     if op.get("instance") is None:
         return None
-    for epoch in facts.epochs:
-        if epoch.instance == op["instance"] and epoch.covers(ended(op)):
-            return epoch.store
-    return only_store(facts.run, op["instance"])
+    epoch = epoch_of(facts, op)
+    return epoch.store if epoch else only_store(facts.run, op["instance"])
+
+
+def epoch_of(facts: Facts, op: Row) -> Epoch | None:
+    """The epoch that served an operation: the instance's last one that had begun by the operation's end, if it had not
+    ended before the operation began (each give or take its uncertainty)."""
+    begun = [
+        e for e in facts.epochs if e.instance == op.get("instance") and e.begin - e.begin_uncertainty <= ended(op)
+    ]
+    if not begun:
+        return None
+    last = begun[-1]
+    until = facts.end if last.end is None else last.end + last.end_uncertainty
+    return last if op["start_ns"] <= until else None
 
 
 def phase(facts: Facts, name: str, value: str) -> int | None:
@@ -764,18 +775,6 @@ def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
     return hits
 
 
-def epoch_of(facts: Facts, op: Row, store: str) -> Epoch | None:
-    """The epoch on `store` that served an operation: the instance's last one that had begun by the operation's end, if
-    it had not ended before the operation began (each give or take its uncertainty)."""
-    own = [e for e in facts.epochs if e.instance == op.get("instance")]
-    begun = [e for e in own if e.begin - e.begin_uncertainty <= ended(op)]
-    if not begun:
-        return None
-    last = begun[-1]
-    until = facts.end if last.end is None else last.end + last.end_uncertainty
-    return last if last.store == store and op["start_ns"] <= until else None
-
-
 def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     """Return the promise's entry and the rows of `failover`."""
     acked = acknowledged_sends(facts)
@@ -791,7 +790,7 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
         successor = min(following, key=lambda e: e.begin, default=None)  # "the next epoch on that store"
         until = NEVER if successor is None else successor.begin
         begun = [send for send in acked if send["start_ns"] > after]
-        served_on = any(epoch_of(facts, send, hit.store) is hit for send in begun)
+        served_on = any(epoch_of(facts, send) is hit for send in begun)
         again = any(other is not fault and epoch is hit and t < other["t_ns"] < until for other, epoch in hits)
         # "no failover happened"
         if served_on and (again or (hit.end is None and successor is None)):
@@ -806,7 +805,7 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
             connects = [op["start_ns"] for op in facts.of("connect") if op["client"] == client]
             if not before and connects and min(connects) > t:
                 continue
-            served = [send for send in own if epoch_of(facts, send, hit.store) in following]
+            served = [send for send in own if epoch_of(facts, send) in following]
             first = served[0] if served else None
             nameless = [send for send in own if store_of(facts, send) is None]
             if any(first is None or send["acked_ns"] < first["acked_ns"] for send in nameless):
@@ -829,7 +828,7 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
                 ended(d)
                 for received in facts.deliveries.values()
                 for d in received
-                if ended(d) > after and epoch_of(facts, d, hit.store) in following
+                if ended(d) > after and epoch_of(facts, d) in following
             ]
             seen = detected_at(facts, t, hit, successor)
             parts.append(
