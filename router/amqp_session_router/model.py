@@ -6,13 +6,13 @@ The data path (sessions, handshake, listeners) supplies `Session` and `Server`. 
     lease = limits.accept(source_ip)                    # at accept(); a Refusal: close the socket, nothing was counted
     routing.registered(session)                         # it has an id now, `ctl conn` shows it
     ... protocol header, Start, Start-Ok, Tune, Tune-Ok, Open
-    verdict = await authorizer.authorize(request)       # Denied: Close with its code; Allowed may carry roles and credentials
+    verdict = await authorizer.authorize(request)       # Denied: Close; Allowed may carry roles, credentials
     refusal = lease.open(vhost, user)                   # rate and number of connections; Refusal: Close with its code
     await routing.unpaused(vhost)                       # a paused vhost: stay here and send heartbeats
     decision = routing.decide(identity)                 # Reject: Close with its code
     for backend in decision.candidates: ...             # connect until Open-Ok; `routing.attempted` after each
     lease.authenticated(); routing.opened(session)      # Open-Ok reached the client
-    wait = lease.take(n)                                # only if lease.metered: n more bytes from the client, wait so long
+    wait = lease.take(n)                                # only if lease.metered: n bytes came, wait so long
     lease.release(); routing.closed(session, End....)   # always, once each; both may be called again without effect
 """
 
