@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
+import tempfile
 from functools import cache
 from typing import Any
 
@@ -19,11 +22,19 @@ def topology() -> Topology:
 
 
 @cache
+def control_dir() -> str:
+    """Return a folder for the sockets of shared SSH connections: ~/.ssh need not exist."""
+    made = tempfile.mkdtemp(prefix="bd-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@cache
 def connect(name: str) -> Any:
     """Return testinfra's host called `name`; what its commands need is done as root."""
     host = topology().host(name)
     common = str(host.vars.get("ansible_ssh_common_args", ""))
-    extra = f"{common} -o ControlMaster=auto -o ControlPath=~/.ssh/bd-%C -o ControlPersist=30"
+    extra = f"{common} -o ControlMaster=auto -o ControlPath={control_dir()}/%C -o ControlPersist=30"
     return testinfra.get_host(
         f"ssh://{host.user}@{host.address}:{host.port}",
         ssh_identity_file=host.key_file,
