@@ -245,6 +245,24 @@ def report(
 
 
 @app.command()
+def synthesize(
+    ops: Annotated[int, typer.Option(min=1, help="How many operations, about.")],
+    out: Annotated[Path, typer.Option(help="The run directory to make.")],
+    anomalies: Annotated[str, typer.Option(help="KIND=N,...; KIND alone is one; all is one of every kind.")] = "",
+    seed: Annotated[int, typer.Option(help="Decides where the anomalies are.")] = 0,
+    clients: Annotated[int | None, typer.Option(min=4, help="Producers and consumers in all.")] = None,
+    master: MasterOption = None,
+) -> None:
+    """Make a ledger with known anomalies in known places (its synthesized.json tells), to see that checks find them."""
+    from brokerdrill.synthesize.plan import parse_anomalies
+    from brokerdrill.synthesize.write import synthesize as make
+
+    known = make(out, ops, parse_anomalies(anomalies), seed=seed, clients=clients, master=master)
+    planted = sum(len(places) for places in known["placed"].values())
+    console.print(f"{out}: {known['messages']} messages, {planted} of them with an anomaly")
+
+
+@app.command()
 def heal(runs: Annotated[Path, typer.Argument(help="Directory that holds the run directories.")] = RUNS) -> None:
     """Heal every fault that an ended runner left behind, from the journals, and bring its ledgers home."""
     from brokerdrill.healing import heal_run, unfinished

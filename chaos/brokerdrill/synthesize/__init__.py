@@ -1,0 +1,1 @@
+"""`brokerdrill synthesize`: ledgers with known anomalies in known places."""
