@@ -52,6 +52,8 @@ PROTOCOLS = ("core", "openwire", "amqp", "amqp091", "stomp", "mqtt", "openmq")
 
 EVENT_KINDS = ("fault", "heal", "role", "health", "pool", "probe", "phase", "abort", "note")
 ROLES = ("active", "passive", "syncing", "starting", "failed", "down")
+# Steps of a scenario that are recorded as faults but disturb nothing while they are in effect, only when they end.
+PREPARATIONS = ("arm",)
 PHASES = ("load", "drain")
 PHASE_VALUES = ("begin", "end")
 POOL_VALUES = ("ready", "not_ready")

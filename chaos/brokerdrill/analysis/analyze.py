@@ -10,13 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis import verdict
+from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.files import ledger_bytes
 from brokerdrill.analysis.frames import frames
 from brokerdrill.analysis.judge import judge_frames
 from brokerdrill.analysis.load import Loaded, Run, load
+from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.problems import problem_rows, refused
-from brokerdrill.analysis.series import series_of
+from brokerdrill.analysis.series import series_of, widths
 from brokerdrill.analysis.spark import cut, session
 from brokerdrill.analysis.tables import clocks, tables
 from brokerdrill.analysis.timeline import Timeline
@@ -70,8 +72,10 @@ def analyze_with_series(
         small = tables(spark, good, {key: checked[key] for key in good}, times)
         made = frames(ops, small)
         results = judge_frames(made, good, checked, doubts, notes)
+        bins = histogram(made, times, widths(times) if with_series else None)
+        add_details(results, made, good, times, loaded.ops, bins)
         if with_series:
-            drawn = series_of(ops, small, good, times, results)
+            drawn = series_of(bins, times, results)
     runs = [
         verdict.unreadable(str(run_dir), errors[place]) if place in errors else results[f"{place:06d}"]
         for place, run_dir in enumerate(run_dirs)

@@ -10,13 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from brokerdrill.analysis.tables import Tables, table
+from brokerdrill.analysis.measures import quantiles
 from brokerdrill.analysis.timeline import Timeline
-from brokerdrill.analysis.units import dead_letter_addresses
-from brokerdrill.ledger import RunInfo
 
 SECOND_NS = 1_000_000_000
 MOST_BUCKETS = 600
+_SHOWN = {"p50": 0.5, "p99": 0.99}
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 
@@ -26,89 +25,55 @@ def bucket_ns(run_end: int) -> int:
     return int((seconds or -(-run_end // (SECOND_NS * MOST_BUCKETS))) * SECOND_NS)
 
 
+def widths(times: Mapping[str, Timeline]) -> dict[str, int]:
+    """Return the width of each run's buckets (ns)."""
+    return {key: bucket_ns(one.run_end) for key, one in times.items()}
+
+
 def series_of(
-    ops: DataFrame,
-    small: Tables,
-    runs: Mapping[str, RunInfo],
+    bins: DataFrame,
     times: Mapping[str, Timeline],
     results: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Return each run's series, JSON-able, by its key; times are run time in ns, latencies ms.
+    """Return each run's series, JSON-able, by its key; times are run time in ns, latencies ms. `bins` is of
+    `measures.histogram` with these runs' `widths`.
 
     bucket_ns; buckets: {start_ns, sends (acknowledged), deliveries, send_p50_ms, send_p99_ms, send_max_ms (of a send,
-    in a transaction of its commit), delivery_p50_ms, ... (from the end of the acknowledged attempt's send to the end
-    of the receive)}, empty ones left out; roles: {instance, store, value, start_ns, end_ns, uncertainty_ns}; faults:
+    in a transaction of its commit), delivery_p50_ms, ... (from the start of the send to the message's first delivery)},
+    empty ones left out; roles: {instance, store, value, start_ns, end_ns, uncertainty_ns}; faults:
     {name, target, instance, store, start_ns, end_ns, uncertainty_ns, healed}; phases: {name, start_ns, end_ns};
     failbacks: {instance, store, fault, start_ns, end_ns}; outages and failover as in the verdict; end_ns.
     """
-    spark = ops.sparkSession
-    widths = {key: bucket_ns(times[key].run_end) for key in runs}
-    width = table(spark, widths.items(), "run_id string, width long")
     buckets: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
-    for row in _buckets(ops, small, width).collect():
+    for row in _buckets(bins).collect():
         bucket = buckets[row.run_id][row.start_ns]
-        side = "send" if row.side == "send" else "delivery"
         bucket["sends" if row.side == "send" else "deliveries"] = row.n
-        for name in ("p50", "p99", "max"):
-            bucket[f"{side}_{name}_ms"] = row[name]
+        for name, value in zip(_SHOWN, row.quantiles or [None] * len(_SHOWN), strict=True):
+            bucket[f"{row.side}_{name}_ms"] = value
+        bucket[f"{row.side}_max_ms"] = row.longest
+    width = widths(times)
     return {
         key: {
-            "bucket_ns": widths[key],
+            "bucket_ns": width[key],
             "buckets": [{"start_ns": start, **buckets[key][start]} for start in sorted(buckets[key])],
             **_spans(times[key]),
             "outages": list(results[key]["outages"]),
             "failover": list(results[key]["failover"]),
             "end_ns": times[key].run_end,
         }
-        for key in runs
+        for key in results
     }
 
 
-def _buckets(ops: DataFrame, small: Tables, width: DataFrame) -> DataFrame:
-    """run_id, side, start_ns, n, p50, p99, max (ms): one row for each bucket and side in which something ended."""
-    acked = ops.where((F.col("op") == "send") & (F.col("attempt_state") == "ok"))
-    commits = (
-        ops.where((F.col("op") == "commit") & (F.col("outcome") == "ok") & F.col("end").isNotNull())
-        .select(
-            "run_id", F.col("end").alias("at"), (F.col("end") - F.col("start")).alias("took"), F.lit(0).alias("counted")
-        )
-        .withColumn("side", F.lit("send"))
-    )
-    sends = acked.select(
-        "run_id",
-        F.col("acked_at").alias("at"),
-        # The client of a transaction waits for its commit: that is the latency that it sees.
-        F.when(F.col("txn").isNull(), F.col("end") - F.col("start")).alias("took"),
-        F.lit(1).alias("counted"),
-    ).withColumn("side", F.lit("send"))
-    received = ops.where((F.col("op") == "receive") & (F.col("outcome") == "ok") & F.col("end").isNotNull()).join(
-        dead_letter_addresses(small), ["run_id", "address"], "left_anti"
-    )
-    sent = acked.groupBy("run_id", "address", "message_id").agg(F.min("end").alias("sent_at"))
-    deliveries = (
-        received.join(sent, ["run_id", "address", "message_id"], "left")
-        .select(
-            "run_id",
-            F.col("end").alias("at"),
-            # Delivered before the send's reply came back (or as clocks disagree): no time at all.
-            F.greatest(F.col("end") - F.col("sent_at"), F.when(F.col("sent_at").isNotNull(), F.lit(0))).alias("took"),
-            F.lit(1).alias("counted"),
-        )
-        .withColumn("side", F.lit("delivery"))
-    )
-    took = F.col("took").cast("double") / F.lit(1e6)
-    return (
-        sends.unionByName(commits)
-        .unionByName(deliveries)
-        .where(F.col("at") >= 0)
-        .join(F.broadcast(width), "run_id")
-        .groupBy("run_id", "side", (F.floor(F.col("at") / F.col("width")) * F.col("width")).alias("start_ns"))
-        .agg(
-            F.sum("counted").alias("n"),
-            F.percentile_approx(took, 0.5, 1000).alias("p50"),
-            F.percentile_approx(took, 0.99, 1000).alias("p99"),
-            F.max(took).alias("max"),
-        )
+def _buckets(bins: DataFrame) -> DataFrame:
+    """run_id, side, start_ns, n, quantiles (ms, p50 and p99), longest (ms): one row for each bucket and side in which
+    something ended. A commit's latency is a send's: its client waits for that."""
+    return bins.groupBy(
+        "run_id", "start_ns", F.when(F.col("kind") == "receive", "delivery").otherwise("send").alias("side")
+    ).agg(
+        F.sum("n").alias("n"),
+        quantiles(_SHOWN.values()).alias("quantiles"),
+        F.max("longest").alias("longest"),
     )
 
 
