@@ -366,3 +366,8 @@ class Authorizer(Protocol):
 
     async def authorize(self, request: AuthRequest) -> Allowed | Denied:
         """Ask; whatever goes wrong is a Denied. Never raises but for cancellation."""
+
+
+def short_string(text: str) -> str:
+    """Return `text` cut to what an AMQP short string holds: 255 bytes of UTF-8, no character cut in two."""
+    return text.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")

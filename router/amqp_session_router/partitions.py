@@ -6,6 +6,7 @@ policy can reorder, it can neither lose a backend nor bring one in.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,8 @@ from typing import Protocol
 from amqp_session_router import plugins
 from amqp_session_router.markers import Markers
 from amqp_session_router.model import Backend
+
+log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "amqp_session_router.partition_policies"
 
@@ -76,9 +79,13 @@ def apply(backends: Sequence[Backend], policies: Sequence[PartitionPolicy], arou
     groups: list[Group] = [tuple(backends)]
     for policy in policies:
         left = {backend.name: backend for group in groups for backend in group}
-        kept = [
-            tuple(left.pop(backend.name) for backend in group if backend.name in left)
-            for group in policy(groups, around)
-        ]
+        try:
+            kept = [
+                tuple(left.pop(backend.name) for backend in group if backend.name in left)
+                for group in policy(groups, around)
+            ]
+        except Exception:  # a user's own may raise anything; its farm still works
+            log.exception("a partition policy failed and is left out")
+            continue
         groups = [group for group in (*kept, tuple(left.values())) if group]
     return [group for group in groups if group]

@@ -8,6 +8,7 @@ is selected; no backend is selected twice; all of a partition come before any of
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from typing import Protocol
 from amqp_session_router import plugins
 from amqp_session_router.markers import Markers
 from amqp_session_router.model import NO_KEY, Backend
+
+log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "amqp_session_router.backend_selectors"
 
@@ -99,7 +102,12 @@ def ranking(
     so that later partitions are ranked by what is known then."""
     for partition in partitions:
         left = {backend.name: backend for backend in partition}
-        ranked = [left.pop(backend.name) for backend in selector(partition, markers, key) if backend.name in left]
+        try:
+            ranked = [left.pop(backend.name) for backend in selector(partition, markers, key) if backend.name in left]
+        except Exception:  # a user's own may raise anything; its sessions still get a backend
+            log.exception("a backend selector failed: its partition is taken round robin", extra={"key": key})
+            left = {backend.name: backend for backend in partition}
+            ranked = [left.pop(backend.name) for backend in round_robin(partition, markers, key)]
         yield from (*ranked, *left.values())
 
 

@@ -1,0 +1,300 @@
+"""Where sessions go: the live form of the settings, swapped whole on a reload, and the registry of live sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from amqp_session_router import partitions, selectors
+from amqp_session_router.markers import Markers
+from amqp_session_router.model import (
+    CONNECTION_FORCED,
+    FAILURES,
+    NO_KEY,
+    NOT_ALLOWED,
+    Backend,
+    Decision,
+    End,
+    Identity,
+    Reject,
+    Route,
+    Session,
+    Timeouts,
+    Tune,
+    short_string,
+)
+from amqp_session_router.partitions import Surroundings
+from amqp_session_router.rules import ToBackend, ToFarm, ToLocal, ToReject, first_match, target_name
+from amqp_session_router.settings import Farm, Settings, state_file
+from amqp_session_router.statistics import Statistics
+from amqp_session_router.stickiness import Stickiness
+
+log = logging.getLogger(__name__)
+
+
+class Routes:
+    """See `model.Routing`. All of it runs in the event loop's thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.markers = Markers()
+        self.statistics = Statistics()
+        self.sessions: dict[str, Session] = {}
+        self.sticky: dict[str, Stickiness] = {}
+        self.on_failure: Callable[[str], None] = lambda backend: None
+        """Called with the name of a backend at which an attempt failed, so that it is checked soon."""
+        self._paused: dict[str, asyncio.Event] = {}
+        self._open: dict[str, str] = {}
+        """Session id → name of the backend that it is counted at."""
+        self.apply(settings)
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The time-outs of now."""
+        return self.settings.timeouts
+
+    @property
+    def tune(self) -> Tune:
+        """What to offer clients."""
+        return self.settings.tune
+
+    def apply(self, settings: Settings) -> None:
+        """Decide by `settings` from here on. Live sessions stay as they are; marks and stickiness are kept."""
+        self.settings = settings
+        self.markers.forget(settings.backends)
+        kept: dict[str, Stickiness] = {}
+        for farm in settings.farms.values():
+            if farm.cached:
+                path = _sticky_path(settings, farm)
+                old = self.sticky.pop(farm.name, None)
+                if old is not None and old.path == path:
+                    old.timeout = farm.cache_timeout
+                    kept[farm.name] = old
+                else:
+                    if old is not None:
+                        old.close()
+                    kept[farm.name] = Stickiness(farm.cache_timeout, path)
+        for gone in self.sticky.values():
+            gone.close()
+        self.sticky = kept
+
+    def close(self) -> None:
+        """Close the files."""
+        for cache in self.sticky.values():
+            cache.close()
+
+    # --- pausing ---
+
+    @property
+    def paused(self) -> list[str]:
+        """The vhosts that are paused, sorted."""
+        return sorted(self._paused)
+
+    def pause(self, vhost: str) -> None:
+        """New sessions of `vhost` wait before they get a backend. Idempotent."""
+        self._paused.setdefault(vhost, asyncio.Event())
+
+    def unpause(self, vhost: str) -> bool:
+        """Let them go on; returns whether `vhost` was paused."""
+        event = self._paused.pop(vhost, None)
+        if event is not None:
+            event.set()
+        return event is not None
+
+    async def unpaused(self, vhost: str) -> None:
+        """Return when `vhost` is not paused."""
+        while (event := self._paused.get(vhost)) is not None:
+            await event.wait()
+
+    # --- deciding ---
+
+    def decide(self, identity: Identity) -> Decision:
+        """Return where the session goes."""
+        found = first_match(self.settings.rules, identity)
+        if found is None:
+            return Reject(NOT_ALLOWED, short_string(f"vhost '{identity.vhost}' not found"))
+        rule, vhost = found
+        match rule.to:
+            case ToReject(code, text):
+                return Reject(code, short_string(text))
+            case ToBackend(name):
+                backends = [self.settings.backends[name]]
+                return self._ready_or_reject(target_name(rule.to), vhost, backends)
+            case ToLocal():
+                backends = [backend for backend in self.settings.backends.values() if backend.local]
+                return self._ready_or_reject(target_name(rule.to), vhost, backends)
+            case ToFarm(name):
+                return self._to_farm(self.settings.farms[name], identity, vhost)
+
+    def _ready_or_reject(self, target: str, vhost: str, backends: list[Backend]) -> Decision:
+        open_ones = [backend for backend in backends if not backend.drain]
+        if not open_ones:
+            return Reject(CONNECTION_FORCED, short_string(f"{target} takes no new sessions: it drains"))
+        ranked = selectors.ranking([open_ones], selectors.round_robin, self.markers, NO_KEY)
+        return Route(target, NO_KEY, vhost, self._marking(ranked))
+
+    def _to_farm(self, farm: Farm, identity: Identity, vhost: str) -> Decision:
+        """The chain of farms from `farm` on by `fallback`; the first that is active gives the name and the key."""
+        chain = [farm]
+        while (name := chain[-1].fallback) is not None:
+            chain.append(self.settings.farms[name])
+        active = [one for one in chain if self.why_inactive(one) is None]
+        if not active:
+            return Reject(CONNECTION_FORCED, short_string(f"farm {farm.name} {self.why_inactive(farm)}"))
+        return Route(
+            f"farm {farm.name}", _key(active[0], identity), vhost, self._marking(self._through(active, identity))
+        )
+
+    def why_inactive(self, farm: Farm) -> str | None:
+        """Return the clause that says why `farm` gives no backend out now, None if it does."""
+        if not farm.members:
+            return "has no members"
+        open_ones = [backend for backend in farm.members if not backend.drain]
+        if not open_ones:
+            return "takes no new sessions: all its members drain"
+        ready = sum(self.markers.of(backend.name).healthy for backend in open_ones)
+        if ready < farm.quorum:
+            return f"has {ready} ready members of the {farm.quorum} it needs"
+        return None
+
+    def groups(self, farm: Farm) -> list[partitions.Group]:
+        """Return the partitions of `farm` as they are now, draining members left out."""
+        open_ones = [backend for backend in farm.members if not backend.drain]
+        return partitions.apply(open_ones, farm.policies, Surroundings(self.settings.config.datacenter, self.markers))
+
+    def _through(self, farms: list[Farm], identity: Identity) -> Iterator[Backend]:
+        """Yield each backend of `farms` once: the one that the session's key sticks to if it is ready, the ranking."""
+        seen: set[str] = set()
+        for farm in farms:
+            key = _key(farm, identity)
+            stuck = self._stuck(farm, key)
+            if stuck is not None and stuck.name not in seen:
+                seen.add(stuck.name)
+                yield stuck
+            for backend in selectors.ranking(self.groups(farm), farm.selector, self.markers, key):
+                if backend.name not in seen:
+                    seen.add(backend.name)
+                    yield backend
+
+    def _stuck(self, farm: Farm, key: str) -> Backend | None:
+        cache = self.sticky.get(farm.name)
+        name = cache.get(key) if cache is not None else None
+        for backend in farm.members:
+            if backend.name == name and not backend.drain and self.markers.of(backend.name).healthy:
+                return backend
+        return None
+
+    def _marking(self, candidates: Iterator[Backend]) -> Iterator[Backend]:
+        """Mark each backend as attempted once, when it is taken."""
+        for backend in candidates:
+            self.markers.attempt(backend.name)
+            yield backend
+
+    # --- what becomes of sessions ---
+
+    def registered(self, session: Session) -> None:
+        """Take `session` into the registry."""
+        self.sessions[session.id] = session
+        self.statistics.accepted(session)
+
+    def attempted(self, session: Session, backend: Backend, ok: bool, reason: str = "") -> None:
+        """Record the outcome of one attempt."""
+        session.counters.attempts += 1
+        self.markers.outcome(backend.name, ok)
+        self.statistics.attempted(backend.name, ok)
+        if not ok:
+            log.warning(
+                "attempt failed: %s",
+                reason or "no reason given",
+                extra={"session": session.id, "backend": backend.name, "attempt": session.counters.attempts},
+            )
+            self.on_failure(backend.name)
+
+    def opened(self, session: Session) -> None:
+        """The session is open at session.backend."""
+        if session.id in self._open or session.backend is None:
+            return
+        name = session.backend.name
+        self._open[session.id] = name
+        self.markers.opened(name)
+        self.statistics.opened(session)
+        self._stick(session, name)
+        log.info("opened", extra=_about(session))
+
+    def _stick(self, session: Session, backend: str) -> None:
+        if session.route is None or session.identity is None:
+            return
+        found = first_match(self.settings.rules, session.identity)
+        name = found[0].to.name if found is not None and isinstance(found[0].to, ToFarm) else None
+        while name is not None:
+            farm = self.settings.farms[name]
+            cache = self.sticky.get(name)
+            if any(member.name == backend for member in farm.members):
+                if cache is not None:
+                    cache.put(_key(farm, session.identity), backend)
+                return
+            name = farm.fallback
+
+    def closed(self, session: Session, how: End, text: str = "") -> None:
+        """The session is over. A second call has no effect."""
+        if self.sessions.pop(session.id, None) is None:
+            return
+        name = self._open.pop(session.id, None)
+        if name is not None:
+            self.markers.closed(name)
+        self.statistics.closed(session, how)
+        about = _about(session) | {
+            "how": how.value,
+            "bytes_from_client": session.counters.bytes_from_client,
+            "bytes_from_broker": session.counters.bytes_from_broker,
+        }
+        if text:
+            about["text"] = text
+        log.log(logging.WARNING if how in FAILURES else logging.INFO, "closed", extra=about)
+
+    def misplaced(self, session: Session) -> bool:
+        """Return whether a new session of the same identity could not come to this session's backend any more."""
+        if session.identity is None or session.backend is None:
+            return False
+        found = first_match(self.settings.rules, session.identity)
+        if found is None:
+            return True
+        name = session.backend.name
+        match found[0].to:
+            case ToReject():
+                return True
+            case ToBackend(target):
+                return target != name
+            case ToLocal():
+                return name not in self.settings.backends or not self.settings.backends[name].local
+            case ToFarm(target):
+                farm: str | None = target
+                while farm is not None:
+                    if any(member.name == name for member in self.settings.farms[farm].members):
+                        return False
+                    farm = self.settings.farms[farm].fallback
+                return True
+
+
+def _key(farm: Farm, identity: Identity) -> str:
+    return NO_KEY if farm.key is None else farm.key.of(identity)
+
+
+def _sticky_path(settings: Settings, farm: Farm) -> Path | None:
+    return state_file(settings, f"sticky-{farm.name}.jsonl") if farm.cache_persisted else None
+
+
+def _about(session: Session) -> dict[str, object]:
+    """Return the fields that name a session in the log."""
+    about: dict[str, object] = {"session": session.id, "client": session.client, "listener": session.listener}
+    if session.identity is not None:
+        about |= {"vhost": session.identity.vhost, "user": session.identity.user}
+        if session.identity.client_id:
+            about["client_id"] = session.identity.client_id
+    if session.backend is not None:
+        about["backend"] = session.backend.name
+    if session.route is not None:
+        about["target"] = session.route.target
+    return about
