@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from brokerdrill import java
+from brokerdrill import cli_foreign, java
 from brokerdrill.errors import (
     EXIT_INFRASTRUCTURE,
     EXIT_KEPT,
@@ -287,6 +287,9 @@ def demo(runs: RunsOption = RUNS) -> None:
     from brokerdrill.demo import run_demo
 
     raise typer.Exit(run_demo(runs, console))
+
+
+cli_foreign.add_to(app, console)
 
 
 def main() -> None:
