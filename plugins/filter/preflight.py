@@ -9,6 +9,9 @@ SESSION_TICKS = (2, 20)
 """ZooKeeper Administrator's Guide, minSessionTimeout and maxSessionTimeout: a session lasts 2 to 20 ticks."""
 
 
+COORDINATION_LENGTH = 16
+
+
 def zookeeper_problems(members: Mapping[str, Mapping[str, Any]], allow_small: bool = False) -> list[str]:
     """Return what forbids this ensemble.
 
@@ -52,17 +55,38 @@ def _pair_problems(pair: str, members: Mapping[str, Mapping[str, Any]]) -> list[
     return problems
 
 
-def _quorum_problems(config: Mapping[str, Any]) -> list[str]:
-    problems = []
+def _pairs(config: Mapping[str, Any]) -> dict[str, dict[str, Mapping[str, Any]]]:
     pairs: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, member in config["members"].items():
         pairs.setdefault(member["pair"], {})[host] = member
-    for pair, members in sorted(pairs.items()):
-        problems += _pair_problems(pair, members)
+    return dict(sorted(pairs.items()))
+
+
+def _all_pairs_problems(config: Mapping[str, Any]) -> list[str]:
+    return [problem for pair, members in _pairs(config).items() for problem in _pair_problems(pair, members)]
+
+
+def _one_value(config: Mapping[str, Any], field: str, what: str) -> list[str]:
+    """Return which pairs' members differ in `field`: `what` names it."""
+    problems = []
+    for members in _pairs(config).values():
+        first: dict[Any, str] = {}
+        for host, member in sorted(members.items()):
+            first.setdefault(member[field], host)
+        if len(first) > 1:
+            problems.append(
+                f"{' and '.join(first.values())} have different {what}: the members of a pair need the same"
+            )
+    return problems
+
+
+def _lock_manager_problems(config: Mapping[str, Any]) -> list[str]:
+    """What isolation protection by ZooKeeper asks for."""
+    problems = []
     servers = list(config["zookeeper_servers"])
     if len(servers) < 3 and not config.get("allow_small"):
         problems.append(
-            f"replication_quorum with {len(servers)} ZooKeeper servers cannot stand a partition: it needs 3 or more"
+            f"{config['policy']} with {len(servers)} ZooKeeper servers cannot stand a partition: it needs 3 or more"
         )
     session, tick = int(config["session_ms"]), int(config["tick_ms"])
     low, high = (ticks * tick for ticks in SESSION_TICKS)
@@ -73,26 +97,166 @@ def _quorum_problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _primary_only_problems(config: Mapping[str, Any]) -> list[str]:
+def _same_journals(config: Mapping[str, Any]) -> list[str]:
+    return _one_value(config, "journal", "artemis_journal_file_size")
+
+
+def _quorum_problems(config: Mapping[str, Any]) -> list[str]:
+    return _all_pairs_problems(config) + _same_journals(config) + _lock_manager_problems(config)
+
+
+def _replication_problems(config: Mapping[str, Any]) -> list[str]:
+    return _all_pairs_problems(config) + _same_journals(config) + _unchecked_failback(config)
+
+
+def _unchecked_failback(config: Mapping[str, Any]) -> list[str]:
+    """A classic primary that returns after a failover serves all over again what its backup has handled already."""
+    if config["allow_failback"] and not config["check_for_active"] and not config.get("allow_unchecked_failback"):
+        return [
+            "artemis_allow_failback without artemis_check_for_active_server: a primary that returns after a failover "
+            "would serve everything a second time beside its backup"
+        ]
+    return []
+
+
+def _shared_store_problems(config: Mapping[str, Any]) -> list[str]:
+    return _all_pairs_problems(config) + _one_value(config, "store_dir", "artemis_store_dir") + _same_journals(config)
+
+
+def _peers_problems(config: Mapping[str, Any]) -> list[str]:
+    problems = []
+    for pair, members in _pairs(config).items():
+        if len(members) < 2:
+            problems.append(f"pair {pair} has one peer only: it needs a second host")
+        backups = sorted(host for host, member in members.items() if member["role"] != "primary")
+        problems += [f"{host} is a backup, but peers have none: each is a primary" for host in backups]
+    problems += _one_value(config, "coordination_id", "artemis_coordination_id")
+    # ReplicationPrimaryPolicyConfiguration.setCoordinationId cuts at 16 characters.
+    pairs: dict[str, set[str]] = {}
+    for member in config["members"].values():
+        pairs.setdefault(str(member["coordination_id"])[:COORDINATION_LENGTH], set()).add(member["pair"])
+    problems += [
+        f"the coordination ids of {' and '.join(sorted(names))} are the same within {COORDINATION_LENGTH} characters"
+        for _, names in sorted(pairs.items())
+        if len(names) > 1
+    ]
+    return problems + _same_journals(config) + _lock_manager_problems(config)
+
+
+def _colocated_problems(config: Mapping[str, Any]) -> list[str]:
+    problems = _no_backups(config)
+    if len(config["members"]) < 2:
+        problems.append("colocated with one broker: there is no other to run its backup")
+    problems += [
+        f"{' and '.join(sorted(members))} are one pair {pair}: colocated brokers are a pair each"
+        for pair, members in _pairs(config).items()
+        if len(members) > 1
+    ]
+    moved = sorted(set(config["connectors"]) - {config["own"]} - set(config["excludes"]))
+    if config["colocated_store"] == "shared_store":
+        if moved:
+            problems.append(
+                f"a colocated backup with a shared store moves the connectors {', '.join(moved)} to ports that nobody "
+                f"listens on (the schema has no excludes there): set artemis_discovery to udp or jgroups"
+            )
+        return problems
+    if moved:
+        problems.append(
+            f"artemis_colocated_excludes lacks {', '.join(moved)}: a colocated backup would dial them at moved ports"
+        )
+    return problems + _unchecked_failback(config)
+
+
+def _no_backups(config: Mapping[str, Any]) -> list[str]:
     backups = sorted(host for host, member in config["members"].items() if member["role"] == "backup")
-    return [f"{host} is a backup, but artemis_ha_policy primary_only has none" for host in backups]
+    return [f"{host} is a backup, but artemis_ha_policy {config['policy']} has none" for host in backups]
 
 
-POLICIES = {"replication_quorum": _quorum_problems, "primary_only": _primary_only_problems}
+def _scale_down_problems(config: Mapping[str, Any]) -> list[str]:
+    return _no_backups(config) + _scale_down_target_problems(config)
+
+
+def _scale_down_target_problems(config: Mapping[str, Any]) -> list[str]:
+    target = config["scale_down"]
+    if not target or target["enabled"] is False:
+        return []
+    if target["discovery_group"]:
+        if config["discovery"] == "static":
+            return [f"scale-down by the discovery group {target['discovery_group']}, but artemis_discovery is static"]
+        if target["discovery_group"] != config["discovery_group"]:
+            return [f"scale-down by {target['discovery_group']}, which is not artemis_discovery_group"]
+        return []
+    if not target["connectors"]:
+        return ["scale-down has nobody to hand messages to: the cluster has no other pair, and no connector is named"]
+    unknown = sorted(set(target["connectors"]) - set(config["connectors"]))
+    return [f"scale-down names the connectors {', '.join(unknown)}, which there are not"] if unknown else []
+
+
+POLICIES = {
+    "primary_only": _no_backups,
+    "shared_store": _shared_store_problems,
+    "replication": _replication_problems,
+    "replication_quorum": _quorum_problems,
+    "peers": _peers_problems,
+    "colocated": _colocated_problems,
+    "scale_down": _scale_down_problems,
+}
+
+_GROUPS = {"artemis_group_name", "artemis_replication_cluster_name", "artemis_retry_replication_wait_ms"}
+_CHECK = {"artemis_check_for_active_server", "artemis_check_for_live_server"}
+_VOTES = {
+    "artemis_vote_on_replication_failure",
+    "artemis_quorum_size",
+    "artemis_vote_retries",
+    "artemis_vote_retry_wait_ms",
+    "artemis_quorum_vote_wait_s",
+}
+_REQUESTS = {
+    "artemis_backup_request_retries",
+    "artemis_backup_request_retry_interval_ms",
+    "artemis_max_backups",
+    "artemis_colocated_excludes",
+}
+_BACKUP = {"artemis_restart_backup", "artemis_scale_down"}
+TAKES: dict[str, set[str]] = {
+    "primary_only": set(),
+    "shared_store": {"artemis_wait_for_activation"} | _BACKUP,
+    "replication": _GROUPS | _CHECK | _VOTES | _BACKUP,
+    "replication_quorum": _GROUPS,
+    "peers": _GROUPS,
+    "colocated": _GROUPS | _CHECK | _VOTES | _REQUESTS | _BACKUP | {"artemis_wait_for_activation"},
+    "scale_down": {"artemis_scale_down"},
+}
+"""What each policy makes use of; set with another one, it would be a wish that nobody hears."""
+
+
+def _ignored(config: Mapping[str, Any]) -> list[str]:
+    takes = TAKES[config["policy"]]
+    return [
+        f"{name} is set, but {config['policy']} ignores it: take it out"
+        for name, value in sorted(config["optional"].items())
+        if value is not None and name not in takes
+    ]
 
 
 def artemis_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this cluster of brokers.
 
-    `config`: policy; members, host to {"pair", "role", "cluster_user", "cluster_password"}; and for replication_quorum
-    zookeeper_servers, session_ms, tick_ms.
+    `config`: policy; members, host to {"pair", "role", "store_dir", "journal", "coordination_id", "cluster_user",
+    "cluster_password"}; optional, variable to value (None: not set); and what each policy's own check reads.
     """
     problems = []
     policy = config["policy"]
+    if not config["archive"]:
+        problems.append(
+            f"artemis_version {config['version']} is not known: give its coordinate and checksum in artemis_archive"
+        )
     if policy not in POLICIES:
         problems.append(f"artemis_ha_policy {policy!r} is unknown; there are: {', '.join(sorted(POLICIES))}")
     else:
-        problems += POLICIES[policy](config)
+        problems += POLICIES[policy](config) + _ignored(config)
+        if policy in ("shared_store", "replication", "colocated"):
+            problems += _scale_down_target_problems(config)
     credentials: dict[Any, list[str]] = {}
     for host, member in sorted(config["members"].items()):
         credentials.setdefault((member["cluster_user"], member["cluster_password"]), []).append(host)

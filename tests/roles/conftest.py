@@ -46,7 +46,8 @@ class ActionModule(Host):
             entry = {"dest": name, "template": template}
             found[name] = self._ready(entry, task_vars)["content"]
         values = {name: self._templar.template(self._templar.available_variables[name]) for name in args["variables"]}
-        Path(args["out"]).write_text(json.dumps({"files": found, "variables": values}))
+        text = json.dumps({"files": found, "variables": values})
+        (Path(args["out"]) / task_vars["inventory_hostname"]).write_text(text)
         return {"changed": False}
 """
 
@@ -82,46 +83,51 @@ def playbook(arguments: list[str], cache: Path, **more: str) -> subprocess.Compl
 Render = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def render(tmp_path: Path) -> Render:
-    """Return a function that renders templates and variables of a role for one host of an inventory.
+def render_all(
+    work: Path,
+    role: str,
+    hosts: str,
+    files: dict[str, str],
+    variables: list[str] | None = None,
+    inventory: Path = ROOT / "inventories" / "artemis_quorum",
+    **extra: Any,
+) -> dict[str, dict[str, Any]]:
+    """Render templates and variables of a role for `hosts` (an Ansible pattern) in one play; return host → what came.
 
     Raises AssertionError with Ansible's words where it fails, preflight included.
     """
+    plugins, library, out = work / "plugins", work / "library", work / "out"
+    for directory in (plugins, library, out):
+        directory.mkdir(exist_ok=True)
+    (plugins / "brokerdrill_render.py").write_text(PLUGIN)
+    (library / "brokerdrill_render.py").write_text("#!/usr/bin/python\n")
+    templates = {name: str(ROOT / "roles" / role / "templates" / name) for name in files.values()}
+    book = work / "play.yml"
+    book.write_text(
+        RENDER.format(
+            host=hosts,
+            role=role,
+            out=out,
+            files=json.dumps({name: templates[template] for name, template in files.items()}),
+            variables=json.dumps(variables or []),
+        )
+    )
+    (work / "extra.json").write_text(json.dumps(extra))
+    done = playbook(
+        ["-i", str(inventory), str(book), "-e", f"@{work / 'extra.json'}"],
+        work / "cache",
+        ANSIBLE_ACTION_PLUGINS=str(plugins),
+        ANSIBLE_LIBRARY=str(library),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.name: json.loads(path.read_text()) for path in out.iterdir()}
 
-    def run(
-        role: str,
-        host: str,
-        files: dict[str, str],
-        variables: list[str] | None = None,
-        inventory: Path = ROOT / "inventories" / "artemis_quorum",
-        **extra: Any,
-    ) -> dict[str, Any]:
-        plugins = tmp_path / "plugins"
-        plugins.mkdir(exist_ok=True)
-        (plugins / "brokerdrill_render.py").write_text(PLUGIN)
-        library = tmp_path / "library"
-        library.mkdir(exist_ok=True)
-        (library / "brokerdrill_render.py").write_text("#!/usr/bin/python\n")
-        out = tmp_path / "out.json"
-        templates = {name: str(ROOT / "roles" / role / "templates" / name) for name in files.values()}
-        book = tmp_path / "play.yml"
-        book.write_text(
-            RENDER.format(
-                host=host,
-                role=role,
-                out=out,
-                files=json.dumps({name: templates[template] for name, template in files.items()}),
-                variables=json.dumps(variables or []),
-            )
-        )
-        done = playbook(
-            ["-i", str(inventory), str(book), "-e", json.dumps(extra)],
-            tmp_path / "cache",
-            ANSIBLE_ACTION_PLUGINS=str(plugins),
-            ANSIBLE_LIBRARY=str(library),
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return json.loads(out.read_text())
+
+@pytest.fixture
+def render(tmp_path: Path) -> Render:
+    """Return a function that renders templates and variables of a role for one host of an inventory."""
+
+    def run(role: str, host: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+        return render_all(tmp_path, role, host, *arguments, **named)[host]
 
     return run

@@ -45,6 +45,26 @@ def test_password_hash_is_the_brokers_own_form() -> None:
     assert digest == digest.upper() != artemis.artemis_password_hash("Secret", salt).split(":")[2][:-1]
 
 
+def test_older_names_are_understood_and_said() -> None:
+    assert [artemis.artemis_modern(name) for name in ("master", "slave", "live-only", "peers")] == [
+        "primary",
+        "backup",
+        "primary_only",
+        "peers",
+    ]
+    used = {"artemis_ha_role": "slave", "artemis_ha_policy": "peers", "artemis_check_for_live_server": False}
+    assert artemis.artemis_old_names(used) == [
+        "artemis_ha_role: slave is an older name of backup",
+        "artemis_check_for_live_server is an older name of artemis_check_for_active_server",
+    ]
+    assert artemis.artemis_old_names({"artemis_ha_role": "backup", "artemis_check_for_live_server": None}) == []
+
+
+def test_roles_list_their_users() -> None:
+    users = [{"name": "u1", "roles": ["b", "a"]}, {"name": "u2", "roles": ["b"]}]
+    assert artemis.artemis_members_of(users) == {"a": ["u1"], "b": ["u1", "u2"]}
+
+
 @pytest.mark.parametrize(
     ("coordinate", "name"),
     [

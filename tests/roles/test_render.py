@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from lxml import etree
 
 from tests.roles.conftest import ROOT, Render, load, playbook
-from tests.roles.test_plugins import cached
+from tests.roles.schemas import schema_of
 
 CORE = "{urn:activemq:core}"
 INVENTORY = ROOT / "inventories" / "artemis_quorum"
@@ -20,23 +19,9 @@ INVENTORY = ROOT / "inventories" / "artemis_quorum"
 
 @pytest.fixture(scope="session")
 def schema(tmp_path_factory: pytest.TempPathFactory) -> etree.XMLSchema:
-    """The schema of the distribution that the role pins, from the controller's cache."""
-    from brokerdrill import paths
-
-    defaults = load(ROOT / "roles" / "artemis" / "defaults" / "main.yml")
-    version = defaults["artemis_version"]
-    source = {
-        **defaults["artemis_archive"],
-        "coordinate": defaults["artemis_archive"]["coordinate"].replace("{{ artemis_version }}", version),
-    }
-    name = f"apache-artemis-{version}-bin.tar.gz"
-    archive = cached.keep(paths.cache() / "archives", name, "maven", [source])
-    out = tmp_path_factory.mktemp("schema")
-    with tarfile.open(archive["path"]) as content:
-        members = [item for item in content if "/schema/" in item.name and item.name.endswith(".xsd")]
-        content.extractall(out, members, filter="data")
-    (found,) = out.rglob("artemis-configuration.xsd")
-    return etree.XMLSchema(etree.parse(found))
+    """The schema of the distribution that the role deploys by default, from the controller's cache."""
+    version = load(ROOT / "roles" / "artemis" / "defaults" / "main.yml")["artemis_version"]
+    return schema_of(version, tmp_path_factory.mktemp("schema"))
 
 
 def broker(render: Render, host: str, **extra: Any) -> etree._Element:
@@ -115,11 +100,28 @@ def test_data_reaches_the_broker_and_is_escaped(render: Render, schema: etree.XM
     assert uri.endswith("amqpCredits=10;protocols=CORE,AMQP")
 
 
-def test_many_addresses_render_in_seconds(render: Render, schema: etree.XMLSchema) -> None:
-    names = [{"name": f"address.{number}", "routing": "anycast"} for number in range(650)]
-    root = broker(render, "artemis1", artemis_addresses=names)
+def test_many_addresses_users_and_roles(render: Render, schema: etree.XMLSchema) -> None:
+    """An estate of a real size: every address with its own role, user, setting and permissions."""
+    names = [f"address.{number}" for number in range(650)]
+    roles = [f"role{number}" for number in range(620)]
+    permissions = [
+        {"match": a, "permissions": {"send": [r], "consume": [r]}} for a, r in zip(names, roles, strict=False)
+    ]
+    found = render(
+        "artemis",
+        "artemis1",
+        {name: f"{name}.j2" for name in ("broker.xml", "artemis-users.properties", "artemis-roles.properties")},
+        artemis_addresses=[{"name": name, "routing": "anycast"} for name in names],
+        artemis_address_settings=[{"match": name, "settings": {"max-delivery-attempts": 3}} for name in names],
+        artemis_security_settings=permissions,
+        artemis_more_users=[{"name": f"user-{role}", "password": f"not-{role}", "roles": [role]} for role in roles],
+    )["files"]
+    root = etree.fromstring(found["broker.xml"].encode())
     check(schema, root)
     assert len(list(root.iter(f"{CORE}address"))) == 650
+    assert len(list(root.iter(f"{CORE}security-setting"))) == 620
+    assert found["artemis-users.properties"].count("ENC(1024:") == 622
+    assert found["artemis-roles.properties"].count("= user-role") == 620
 
 
 def test_the_schema_catches_a_wrong_setting(render: Render, schema: etree.XMLSchema) -> None:

@@ -1,0 +1,26 @@
+"""The brokers' own schemas, out of the distributions that the role pins."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+from lxml import etree
+
+from tests.roles.conftest import ROOT, load
+from tests.roles.test_plugins import cached
+
+ARCHIVES = load(ROOT / "roles" / "artemis" / "vars" / "main.yml")["__artemis_archives"]
+
+
+def schema_of(version: str, work: Path) -> etree.XMLSchema:
+    """Return the schema of that version's distribution, fetched once into the controller's cache."""
+    from brokerdrill import paths
+
+    name = f"apache-artemis-{version}-bin.tar.gz"
+    archive = cached.keep(paths.cache() / "archives", name, "maven", [ARCHIVES[version]])
+    with tarfile.open(archive["path"]) as content:
+        members = [item for item in content if "/schema/" in item.name and item.name.endswith(".xsd")]
+        content.extractall(work, members, filter="data")
+    (found,) = work.rglob("artemis-configuration.xsd")
+    return etree.XMLSchema(etree.parse(found))

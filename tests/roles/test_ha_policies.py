@@ -1,0 +1,438 @@
+"""Every row of Artemis' own tables of HA settings: one cluster a row, rendered in one play, held against the schema of
+each version that the role knows.
+
+A row names what it sets and what must then be in the file. Hosts of a row are `ROW-HOST` in a cluster of its name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+from lxml import etree
+
+from tests.roles.conftest import ROOT, load, render_all
+from tests.roles.schemas import ARCHIVES, schema_of
+
+CORE = "{urn:activemq:core}"
+Vars = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """Variables of all hosts of the row, each host's own, and for a host: path below ha-policy → text, or None where
+    the element must not be there."""
+
+    shared: Vars
+    hosts: dict[str, Vars]
+    expected: dict[str, dict[str, str | None]]
+
+
+PAIR: dict[str, Vars] = {
+    "a": {"artemis_pair": "p1", "artemis_ha_role": "primary"},
+    "b": {"artemis_pair": "p1", "artemis_ha_role": "backup"},
+}
+PEERS: dict[str, Vars] = {"a": {"artemis_pair": "p1"}, "b": {"artemis_pair": "p1"}}
+ALONE: dict[str, Vars] = {"a": {}, "b": {}}
+# One of each pair stays behind: what a backup scales down to is another pair's.
+TWO_PAIRS: dict[str, Vars] = PAIR | {
+    "c": {"artemis_pair": "p2", "artemis_ha_role": "primary"},
+    "d": {"artemis_pair": "p2", "artemis_ha_role": "backup"},
+}
+
+
+def classic(**settings: Any) -> Vars:
+    return {"artemis_ha_policy": "replication", **settings}
+
+
+def both(path: str, text: str | None) -> dict[str, dict[str, str | None]]:
+    """The same element in the primary and in the backup of a classic pair."""
+    return {"a": {f"replication/primary/{path}": text}, "b": {f"replication/backup/{path}": text}}
+
+
+def quorum(**settings: Any) -> Vars:
+    return {"artemis_ha_policy": "replication_quorum", **settings}
+
+
+def store(**settings: Any) -> Vars:
+    return {"artemis_ha_policy": "shared_store", "artemis_store_dir": "/srv/shared/p1", **settings}
+
+
+def colocated(**settings: Any) -> Vars:
+    return {"artemis_ha_policy": "colocated", **settings}
+
+
+def colocated_store(**settings: Any) -> Vars:
+    shared = {"artemis_colocated_store": "shared_store", "artemis_discovery": "udp"}
+    return {"artemis_ha_policy": "colocated", **shared, **settings}
+
+
+def scale_down(**target: Any) -> Vars:
+    return {"artemis_ha_policy": "scale_down", "artemis_scale_down": target or None}
+
+
+MANAGER = "replication/primary/manager/properties/property[@key='{}']/@value"
+
+ROWS: dict[str, Row] = {
+    # primary-only, and its older name
+    "primary_only": Row({"artemis_ha_policy": "primary_only"}, {"a": {}}, {"a": {"primary-only": ""}}),
+    "live_only": Row({"artemis_ha_policy": "live-only"}, {"a": {}}, {"a": {"primary-only": "", "live-only": None}}),
+    # classic replication
+    "classic": Row(classic(), PAIR, both("group-name", "p1")),
+    "older_roles": Row(
+        classic(),
+        {"a": {**PAIR["a"], "artemis_ha_role": "master"}, "b": {**PAIR["b"], "artemis_ha_role": "slave"}},
+        both("initial-replication-sync-timeout", "30000"),
+    ),
+    "checked": Row(classic(), PAIR, {"a": {"replication/primary/check-for-active-server": "true"}}),
+    "checked_older_name": Row(
+        classic(artemis_check_for_live_server=False, artemis_allow_failback=False),
+        PAIR,
+        {
+            "a": {
+                "replication/primary/check-for-active-server": "false",
+                "replication/primary/check-for-live-server": None,
+            }
+        },
+    ),
+    "unchecked": Row(
+        classic(artemis_check_for_active_server=False, artemis_allow_unchecked_failback=True),
+        PAIR,
+        {"a": {"replication/primary/check-for-active-server": "false"}},
+    ),
+    "cluster_name": Row(
+        classic(artemis_replication_cluster_name="cluster_name"), PAIR, both("cluster-name", "cluster_name")
+    ),
+    "group_name": Row(classic(artemis_group_name="fish"), PAIR, both("group-name", "fish")),
+    "sync_timeout": Row(
+        classic(artemis_initial_replication_sync_timeout_ms=9000),
+        PAIR,
+        both("initial-replication-sync-timeout", "9000"),
+    ),
+    "saved_journals": Row(
+        classic(artemis_max_saved_replicated_journals=7), PAIR, both("max-saved-replicated-journals-size", "7")
+    ),
+    "no_failback": Row(
+        classic(artemis_allow_failback=False), PAIR, {"b": {"replication/backup/allow-failback": "false"}}
+    ),
+    "restart_backup": Row(
+        classic(artemis_restart_backup=True), PAIR, {"b": {"replication/backup/restart-backup": "true"}}
+    ),
+    "votes": Row(classic(artemis_vote_on_replication_failure=True), PAIR, both("vote-on-replication-failure", "true")),
+    "quorum_size": Row(classic(artemis_quorum_size=2), PAIR, both("quorum-size", "2")),
+    "vote_retries": Row(classic(artemis_vote_retries=5), PAIR, both("vote-retries", "5")),
+    "vote_retry_wait": Row(classic(artemis_vote_retry_wait_ms=700), PAIR, both("vote-retry-wait", "700")),
+    "quorum_vote_wait": Row(classic(artemis_quorum_vote_wait_s=9), PAIR, both("quorum-vote-wait", "9")),
+    "retry_replication": Row(
+        classic(artemis_retry_replication_wait_ms=800), PAIR, both("retry-replication-wait", "800")
+    ),
+    "own_defaults": Row(classic(), PAIR, both("vote-retries", None)),
+    # replication with a lock manager
+    "quorum": Row(
+        quorum(),
+        PAIR,
+        {
+            "a": {
+                "replication/primary/manager/class-name": (
+                    "org.apache.activemq.artemis.lockmanager.zookeeper.CuratorDistributedLockManager"
+                ),
+                MANAGER.format("connect-string"): "192.0.2.201:2281,192.0.2.202:2281,192.0.2.203:2281",
+                MANAGER.format("namespace"): "artemis-quorum",
+                MANAGER.format("session-ms"): "4000",
+                MANAGER.format("session-percent"): "33",
+                MANAGER.format("connection-ms"): "2000",
+                MANAGER.format("retries"): "3",
+                MANAGER.format("retries-ms"): "500",
+                "replication/primary/check-for-active-server": None,
+                "replication/primary/allow-failback": None,
+            },
+            "b": {"replication/backup/allow-failback": "true"},
+        },
+    ),
+    "quorum_older_class": Row(
+        quorum(
+            artemis_quorum_class_name="org.apache.activemq.artemis.quorum.zookeeper.CuratorDistributedPrimitiveManager"
+        ),
+        PAIR,
+        {
+            "a": {
+                "replication/primary/manager/class-name": (
+                    "org.apache.activemq.artemis.lockmanager.zookeeper.CuratorDistributedLockManager"
+                )
+            }
+        },
+    ),
+    "quorum_other_class": Row(
+        quorum(
+            artemis_quorum_class_name="org.apache.activemq.artemis.lockmanager.file.FileBasedLockManager",
+            artemis_quorum_properties={"locks-folder": "/srv/locks"},
+        ),
+        PAIR,
+        {"a": {MANAGER.format("locks-folder"): "/srv/locks", MANAGER.format("connect-string"): None}},
+    ),
+    "quorum_properties": Row(
+        quorum(artemis_quorum_properties={"session-ms": 5000}), PAIR, {"a": {MANAGER.format("session-ms"): "5000"}}
+    ),
+    "quorum_no_failback": Row(
+        quorum(artemis_allow_failback=False), PAIR, {"b": {"replication/backup/allow-failback": "false"}}
+    ),
+    # peers
+    "peers": Row(
+        {"artemis_ha_policy": "peers"},
+        PEERS,
+        {
+            "a": {"replication/primary/coordination-id": "p1", MANAGER.format("session-ms"): "4000"},
+            "b": {"replication/primary/coordination-id": "p1", "replication/backup": None},
+        },
+    ),
+    "coordination_id": Row(
+        {"artemis_ha_policy": "peers", "artemis_coordination_id": "peer-journal-001"},
+        PEERS,
+        {"a": {"replication/primary/coordination-id": "peer-journal-001"}},
+    ),
+    # shared store
+    "shared_store": Row(
+        store(),
+        PAIR,
+        {
+            "a": {
+                "shared-store/primary/failover-on-shutdown": "true",
+                "shared-store/primary/wait-for-activation": None,
+            },
+            "b": {"shared-store/backup/allow-failback": "true", "shared-store/backup/failover-on-shutdown": "true"},
+        },
+    ),
+    "no_failover_on_shutdown": Row(
+        store(artemis_failover_on_shutdown=False),
+        PAIR,
+        {
+            "a": {"shared-store/primary/failover-on-shutdown": "false"},
+            "b": {"shared-store/backup/failover-on-shutdown": "false"},
+        },
+    ),
+    "wait_for_activation": Row(
+        store(artemis_wait_for_activation=False), PAIR, {"a": {"shared-store/primary/wait-for-activation": "false"}}
+    ),
+    "store_no_failback": Row(
+        store(artemis_allow_failback=False), PAIR, {"b": {"shared-store/backup/allow-failback": "false"}}
+    ),
+    "store_restart_backup": Row(
+        store(artemis_restart_backup=True), PAIR, {"b": {"shared-store/backup/restart-backup": "true"}}
+    ),
+    # colocated, replication
+    "colocated": Row(
+        colocated(),
+        ALONE,
+        {
+            "a": {
+                "replication/colocated/request-backup": "true",
+                "replication/colocated/backup-port-offset": "100",
+                "replication/colocated/excludes/connector-ref": "colocated-b",
+                "replication/colocated/primary/check-for-active-server": "true",
+                "replication/colocated/primary/group-name": None,
+                "replication/colocated/backup/allow-failback": "true",
+            }
+        },
+    ),
+    "colocated_requests": Row(
+        colocated(
+            artemis_request_backup=False,
+            artemis_backup_request_retries=44,
+            artemis_backup_request_retry_interval_ms=33,
+            artemis_max_backups=3,
+            artemis_backup_port_offset=33,
+        ),
+        ALONE,
+        {
+            "a": {
+                "replication/colocated/request-backup": "false",
+                "replication/colocated/backup-request-retries": "44",
+                "replication/colocated/backup-request-retry-interval": "33",
+                "replication/colocated/max-backups": "3",
+                "replication/colocated/backup-port-offset": "33",
+            }
+        },
+    ),
+    "colocated_excludes": Row(
+        colocated(
+            artemis_more_connectors=[{"name": "remote-connector", "address": "192.0.2.9", "port": 61616}],
+            artemis_colocated_excludes=["remote-connector", "colocated_excludes-a", "colocated_excludes-b"],
+        ),
+        ALONE,
+        {"a": {"replication/colocated/excludes/connector-ref[1]": "remote-connector"}},
+    ),
+    # The documents' own example of a colocated backup that scales down.
+    "purple_and_tiddles": Row(
+        colocated(
+            artemis_discovery="udp",
+            artemis_discovery_group="wahey",
+            artemis_group_name="purple",
+            artemis_replication_cluster_name="abcdefg",
+            artemis_restart_backup=False,
+            artemis_colocated_backup={
+                "group_name": "tiddles",
+                "cluster_name": "33rrrrr",
+                "max_saved_replicated_journals": 22,
+            },
+            artemis_scale_down={"group_name": "boo!", "discovery_group": "wahey"},
+        ),
+        ALONE,
+        {
+            "a": {
+                "replication/colocated/primary/group-name": "purple",
+                "replication/colocated/primary/cluster-name": "abcdefg",
+                "replication/colocated/backup/group-name": "tiddles",
+                "replication/colocated/backup/cluster-name": "33rrrrr",
+                "replication/colocated/backup/max-saved-replicated-journals-size": "22",
+                "replication/colocated/backup/restart-backup": "false",
+                "replication/colocated/backup/scale-down/group-name": "boo!",
+                "replication/colocated/backup/scale-down/discovery-group-ref/@discovery-group-name": "wahey",
+            }
+        },
+    ),
+    # colocated, shared store
+    "colocated_store": Row(
+        colocated_store(artemis_max_backups=2, artemis_wait_for_activation=False),
+        ALONE,
+        {
+            "a": {
+                "shared-store/colocated/request-backup": "true",
+                "shared-store/colocated/max-backups": "2",
+                "shared-store/colocated/primary/failover-on-shutdown": "true",
+                "shared-store/colocated/primary/wait-for-activation": "false",
+                "shared-store/colocated/backup/allow-failback": "true",
+                "shared-store/colocated/excludes": None,
+            }
+        },
+    ),
+    # scale-down
+    "scale_down": Row(
+        scale_down(),
+        ALONE,
+        {
+            "a": {
+                "primary-only/scale-down/enabled": "true",
+                "primary-only/scale-down/connectors/connector-ref": "scale_down-b",
+            }
+        },
+    ),
+    "scale_down_connectors": Row(
+        scale_down(connectors=["server1-connector"])
+        | {"artemis_more_connectors": [{"name": "server1-connector", "address": "192.0.2.9", "port": 61616}]},
+        ALONE,
+        {"a": {"primary-only/scale-down/connectors/connector-ref": "server1-connector"}},
+    ),
+    "scale_down_discovery": Row(
+        scale_down(discovery_group="my-discovery-group")
+        | {"artemis_discovery": "udp", "artemis_discovery_group": "my-discovery-group"},
+        ALONE,
+        {"a": {"primary-only/scale-down/discovery-group-ref/@discovery-group-name": "my-discovery-group"}},
+    ),
+    "scale_down_group": Row(
+        scale_down(group_name="my-group", commit_interval=100),
+        ALONE,
+        {"a": {"primary-only/scale-down/group-name": "my-group", "primary-only/scale-down/commit-interval": "100"}},
+    ),
+    "scale_down_off": Row(
+        scale_down(enabled=False, connectors=["scale_down_off-b"]),
+        ALONE,
+        {"a": {"primary-only/scale-down/enabled": "false"}},
+    ),
+    "backup_scales_down": Row(
+        classic(artemis_scale_down={"group_name": "my-group"}),
+        TWO_PAIRS,
+        {
+            "a": {"replication/primary/scale-down": None},
+            "b": {
+                "replication/backup/scale-down/group-name": "my-group",
+                "replication/backup/scale-down/connectors/connector-ref[1]": "backup_scales_down-c",
+                "replication/backup/scale-down/connectors/connector-ref[2]": "backup_scales_down-d",
+            },
+        },
+    ),
+    "store_scales_down": Row(
+        {"artemis_ha_policy": "shared_store", "artemis_scale_down": {"enabled": True}},
+        {name: {**host, "artemis_store_dir": f"/srv/{host['artemis_pair']}"} for name, host in TWO_PAIRS.items()},
+        {"b": {"shared-store/backup/scale-down/connectors/connector-ref[1]": "store_scales_down-c"}},
+    ),
+}
+
+LIVE = {
+    f"live{n}": {"artemis_pair": f"pair{n}", "artemis_group_name": "fish" if n < 4 else "bird"} for n in range(1, 6)
+}
+BACKUPS = {
+    f"backup{n}": {
+        "artemis_pair": f"pair{n if n < 4 else n - 1}",
+        "artemis_group_name": "fish" if n < 5 else "bird",
+        "artemis_ha_role": "backup",
+    }
+    for n in range(1, 7)
+}
+# The documents' fish and bird: five primaries, six backups, one of the fish to spare.
+ROWS["fish_and_bird"] = Row(
+    classic(),
+    LIVE | BACKUPS,
+    {
+        **{f"live{n}": {"replication/primary/group-name": "fish" if n < 4 else "bird"} for n in range(1, 6)},
+        **{f"backup{n}": {"replication/backup/group-name": "fish" if n < 5 else "bird"} for n in range(1, 7)},
+    },
+)
+
+
+def inventory() -> Vars:
+    """All rows as one inventory."""
+    children, address = {}, 1
+    for name, row in ROWS.items():
+        hosts = {}
+        for host, own in row.hosts.items():
+            hosts[f"{name}-{host}"] = {"ansible_host": f"192.0.2.{address}", **own}
+            address += 1
+        children[name] = {"hosts": hosts, "vars": {"artemis_cluster": name, **row.shared}}
+    zookeeper = {f"zk{n}": {"ansible_host": f"192.0.2.20{n}"} for n in (1, 2, 3)}
+    return {"all": {"children": {"artemis": {"children": children}, "zookeeper": {"hosts": zookeeper}}}}
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, etree._Element]:
+    """Host → its broker.xml, of all rows."""
+    work = tmp_path_factory.mktemp("policies")
+    (work / "rows").mkdir()
+    (work / "rows" / "hosts.yml").write_text(json.dumps(inventory()))
+    files = {"broker.xml": "broker.xml.j2"}
+    hosts = ",".join(f"{name}-{host}" for name, row in ROWS.items() for host in row.expected)
+    found = render_all(work, "artemis", hosts, files, inventory=work / "rows")
+    return {host: etree.fromstring(parts["files"]["broker.xml"].encode()) for host, parts in found.items()}
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, etree.XMLSchema]:
+    """Version → schema, of every version that the role knows."""
+    return {version: schema_of(version, tmp_path_factory.mktemp("schema")) for version in ARCHIVES}
+
+
+def text_at(root: etree._Element, path: str) -> str | None:
+    """Return the text of the only element (or the attribute) at `path` below ha-policy, None where it is not there."""
+    path, _, attribute = path.partition("/@")
+    steps = [f"{CORE}{step}" for step in path.split("/")]
+    found = root.findall(f".//{CORE}ha-policy/" + "/".join(steps))
+    if not found:
+        return None
+    (element,) = found
+    return element.get(attribute) if attribute else (element.text or "").strip()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row(rendered: dict[str, etree._Element], schemas: dict[str, etree.XMLSchema], row: str) -> None:
+    for host in ROWS[row].expected:
+        for version, schema in schemas.items():
+            core = rendered[f"{row}-{host}"].find(f"{CORE}core")
+            assert schema.validate(core), (version, host, schema.error_log)
+    for host, expected in ROWS[row].expected.items():
+        found = {path: text_at(rendered[f"{row}-{host}"], path) for path in expected}
+        assert found == expected, host
+
+
+def test_every_version_is_held_against_its_own_schema() -> None:
+    assert set(ARCHIVES) == {"2.56.0", "2.44.0"}
+    assert ARCHIVES["2.44.0"]["coordinate"].startswith("org.apache.activemq:")
+    assert load(ROOT / "roles" / "artemis" / "defaults" / "main.yml")["artemis_version"] in ARCHIVES
