@@ -70,6 +70,7 @@ class ServerTls:
     cert_file: str
     key_file: str
     ca_file: str | None = None
+    dh_file: str | None = None
     client_cert: str = "none"
     """`none`, `optional` or `required`; the last two need `ca_file`."""
     minimum: str = "1.2"
@@ -283,6 +284,9 @@ class Routing(Protocol):
 
     async def unpaused(self, vhost: str) -> None:
         """Return when `vhost` is not paused, at once if it is not."""
+
+    async def client_name(self, address: str) -> str:
+        """Return the host name of the client's IP where the configuration asks for names, else `address`."""
 
     def decide(self, identity: Identity) -> Decision:
         """Return where the session goes. Never raises."""

@@ -25,6 +25,7 @@ from amqp_session_router.model import (
     Tune,
     short_string,
 )
+from amqp_session_router.names import ClientNames
 from amqp_session_router.partitions import Surroundings
 from amqp_session_router.rules import ToBackend, ToFarm, ToLocal, ToReject, first_match, target_name
 from amqp_session_router.settings import Farm, Settings, state_file
@@ -43,6 +44,7 @@ class Routes:
         self.statistics = Statistics()
         self.sessions: dict[str, Session] = {}
         self.sticky: dict[str, Stickiness] = {}
+        self._names = ClientNames()
         self.on_failure: Callable[[str], None] = lambda backend: None
         """Called with the name of a backend at which an attempt failed, so that it is checked soon."""
         self._paused: dict[str, asyncio.Event] = {}
@@ -107,6 +109,10 @@ class Routes:
         """Return when `vhost` is not paused."""
         while (event := self._paused.get(vhost)) is not None:
             await event.wait()
+
+    async def client_name(self, address: str) -> str:
+        """Return the host name of the client's IP where the configuration asks for names, else `address`."""
+        return await self._names.of(address) if self.settings.config.resolve_client_names else address
 
     # --- deciding ---
 

@@ -64,14 +64,16 @@ class Part(BaseModel):
 
 
 class ServerTlsPart(Part):
-    """TLS towards clients. Files are PEM."""
+    """TLS towards clients. Files are PEM; `true` is the same as `{}`, what is absent comes from `tls.ingress`."""
 
-    cert_file: str
-    """The certificate and its chain."""
-    key_file: str
-    """Its private key, without a passphrase."""
+    cert_file: str | None = None
+    """The certificate and its chain; needed, here or in `tls.ingress`."""
+    key_file: str | None = None
+    """Its private key, without a passphrase; needed, here or in `tls.ingress`."""
     ca_file: str | None = None
     """Authorities of the clients' certificates."""
+    dh_file: str | None = None
+    """Diffie-Hellman parameters; without them OpenSSL's own."""
     client_cert: Literal["none", "optional", "required"] = "none"
     """Whether clients are asked for a certificate; the last two need `ca_file`."""
     minimum: TlsVersion = "1.2"
@@ -81,7 +83,7 @@ class ServerTlsPart(Part):
 
 
 class ClientTlsPart(Part):
-    """TLS towards a backend. Files are PEM; `true` is the same as `{}`."""
+    """TLS towards a backend. Files are PEM; `true` is the same as `{}`, what is absent comes from `tls.egress`."""
 
     ca_file: str | None = None
     """Authorities of the broker's certificate; without it the system's."""
@@ -99,6 +101,15 @@ class ClientTlsPart(Part):
     """OpenSSL's list for TLS 1.2."""
 
 
+class TlsPart(Part):
+    """What listeners and backends with TLS have in common."""
+
+    ingress: ServerTlsPart = ServerTlsPart()
+    """Towards clients."""
+    egress: ClientTlsPart = ClientTlsPart()
+    """Towards backends."""
+
+
 class ListenerPart(Part):
     """An address that clients connect to."""
 
@@ -106,7 +117,7 @@ class ListenerPart(Part):
     """Address to listen on; `::` for IPv6 and IPv4."""
     port: Annotated[int, Field(ge=0, le=65535)] = 5672
     """0: any free port."""
-    tls: ServerTlsPart | None = None
+    tls: Annotated[ServerTlsPart | None, BeforeValidator(_true_is_empty)] = None
     """TLS from the first byte; absent: plain."""
     proxy_protocol: bool = False
     """Every connection must begin with a PROXY header, v1 or v2."""
@@ -340,6 +351,8 @@ class Config(Part):
     """Directory for what outlives a restart: stickiness, changes by control, paused vhosts. Absent: nothing does."""
     resolve_client_names: bool = False
     """Look up the clients' host names for the client properties that the broker shows."""
+    tls: TlsPart = TlsPart()
+    """TLS settings that listeners and backends share."""
     listeners: dict[Name, ListenerPart] = {}
     """Addresses that clients connect to, by name."""
     backends: dict[Name, BackendPart] = {}

@@ -22,6 +22,7 @@ from amqp_session_router.schema import (
     KeyPart,
     ListenerPart,
     RulePart,
+    ServerTlsPart,
 )
 from amqp_session_router.selectors import BackendSelector
 
@@ -79,9 +80,9 @@ class Settings:
 
 def build(config: Config) -> Settings:
     """Return the settings that `config` describes; raises Problem for the first thing that does not hold."""
-    listeners = {name: _listener(name, part) for name, part in config.listeners.items()}
+    listeners = {name: _listener(name, part, config.tls.ingress) for name, part in config.listeners.items()}
     _distinct_addresses(listeners.values())
-    backends = {name: _backend(name, part) for name, part in config.backends.items()}
+    backends = {name: _backend(name, part, config.tls.egress) for name, part in config.backends.items()}
     _no_loop(listeners.values(), backends.values())
     farms = {name: _farm(name, part, backends, config) for name, part in config.farms.items()}
     _no_fallback_cycle(farms)
@@ -100,7 +101,7 @@ def build(config: Config) -> Settings:
     )
 
 
-def _listener(name: str, part: ListenerPart) -> Listener:
+def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:
     place: Place = ("listeners", name)
     try:
         ipaddress.ip_address(part.host)
@@ -109,7 +110,11 @@ def _listener(name: str, part: ListenerPart) -> Listener:
             raise Problem((*place, "host"), f"{part.host!r} is not an IP address to listen on") from None
     secure = None
     if part.tls is not None:
-        secure = ServerTls(**part.tls.model_dump())
+        merged = shared.model_dump() | part.tls.model_dump(exclude_unset=True)
+        for needed in ("cert_file", "key_file"):
+            if merged[needed] is None:
+                raise Problem((*place, "tls"), f"{needed} is missing, here and in tls.ingress")
+        secure = ServerTls(**merged)
         try:
             tls.server_context(secure)
         except UsageError as error:
@@ -128,15 +133,11 @@ def _distinct_addresses(listeners: Iterable[Listener]) -> None:
         taken[address] = listener.name
 
 
-def _client_tls(part: ClientTlsPart) -> ClientTls:
-    return ClientTls(**part.model_dump())
-
-
-def _backend(name: str, part: BackendPart) -> Backend:
+def _backend(name: str, part: BackendPart, shared: ClientTlsPart) -> Backend:
     place: Place = ("backends", name)
     secure = None
     if part.tls is not None:
-        secure = _client_tls(part.tls)
+        secure = ClientTls(**(shared.model_dump() | part.tls.model_dump(exclude_unset=True)))
         try:
             tls.client_context(secure)
         except UsageError as error:

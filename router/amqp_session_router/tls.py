@@ -47,6 +47,12 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
     """Return the context of a listener; raises UsageError for a file or cipher that does not serve."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _prepare(context, tls)
+    if tls.dh_file is not None:
+        _must_read(tls.dh_file)
+        try:
+            context.load_dh_params(tls.dh_file)
+        except ssl.SSLError as error:
+            raise UsageError(f"{tls.dh_file} holds no Diffie-Hellman parameters: {error.reason or error}") from None
     if tls.client_cert != "none" and tls.ca_file is None:
         raise UsageError("client certificates cannot be verified without ca_file")
     context.verify_mode = {
