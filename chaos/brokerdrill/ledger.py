@@ -88,6 +88,7 @@ PROMISES = (
     "no_loss",
     "no_duplicates",
     "no_dead_letters",
+    "atomic",
     "ordered",
     "sticky",
     "single_active",

@@ -521,7 +521,11 @@ class _Maker:
         drawn = [
             PromiseSpec(n) for n in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters", "single_active")
         ]
-        drawn += [PromiseSpec("ordered", scope=self.rng.choice((None, "session", "key"))), *sticky]
+        drawn += [
+            PromiseSpec("atomic"),
+            PromiseSpec("ordered", scope=self.rng.choice((None, "session", "key"))),
+            *sticky,
+        ]
         bounded = [PromiseSpec(name, bound_ms=1e9) for name in ("failover_within", "failback_within", "available")]
         bounded.append(PromiseSpec("available", bound_ms=1e9, side="receive"))
         for spec, true in zip(bounded, judge(run, ops, events, bounded)["promises"][1:], strict=True):

@@ -104,6 +104,16 @@ Where the contract leaves a choice, this is the one made:
     subscription, and not processed
 57  ordered: a null key                       a key like others: null equals null
 58  a connect, send or receive without end    its start stands for its end (but an attempt without end precedes nothing)
+59  atomic: a committed transaction           one with an attempt in it that is not fail: committed, or perhaps so
+60  atomic: seen                              delivered, whatever became of the delivery, or found on the dead-letter
+                                              address
+61  atomic: not seen                          told only of a durable message that has not expired by the drain's end, on
+                                              a drained address; on another address it may still be there: unknown
+62  atomic: a message tried more than once    seen, it speaks for a transaction only where every attempt that is not
+                                              fail is in that one; not seen, it speaks against each
+63  atomic: units                             all units of a transaction's messages together, of all addresses and
+                                              subscriptions
+64  atomic: no evidence                       no transaction with two units that are seen or certainly not
 """
 
 from __future__ import annotations
@@ -349,9 +359,7 @@ def store_of(facts: Facts, op: Row) -> str | None:
 def epoch_of(facts: Facts, op: Row) -> Epoch | None:
     """The epoch that served an operation: the instance's last one that had begun by the operation's end, if it had not
     ended before the operation began (each give or take its uncertainty)."""
-    begun = [
-        e for e in facts.epochs if e.instance == op.get("instance") and e.begin - e.begin_uncertainty <= ended(op)
-    ]
+    begun = [e for e in facts.epochs if e.instance == op.get("instance") and e.begin - e.begin_uncertainty <= ended(op)]
     if not begun:
         return None
     last = begun[-1]
@@ -570,6 +578,46 @@ def by_class(facts: Facts, spec: PromiseSpec) -> Row:
         verdicts.append("unknown")
     witnesses = [dict(zip(("address", "message_id", "subscription"), unit.key, strict=True)) for unit in bad]
     return entry(spec, merge(verdicts), len(bad), witnesses=witnesses)
+
+
+# --- atomic ---------------------------------------------------------------------------------------------------------
+
+
+def atomic(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "all or none of a transaction's messages seen" """
+    drain_end = phase(facts, "drain", "end")
+    names = {
+        a["txn"] for attempts in facts.attempts.values() for a in attempts if a["result"] != "fail" and a.get("txn")
+    }
+    witnesses: list[Row] = []
+    judged, open_ones = 0, 0
+    for name in sorted(names):
+        seen, proving, missing, waiting = [], [], [], []
+        for unit in facts.units:
+            effective = [a for a in unit.attempts if a["result"] != "fail"]
+            if not any(a.get("txn") == name for a in effective):
+                continue
+            if unit.deliveries or unit.dead:
+                seen.append(unit)
+                if all(a.get("txn") == name for a in effective):
+                    proving.append(unit)
+                continue
+            never = any(a.get("expires_ns") is None for a in unit.attempts)
+            gone = not never and drain_end is not None and max(a["expires_ns"] for a in unit.attempts) < drain_end
+            if gone or all(a.get("durable") is False for a in unit.attempts):
+                continue
+            if facts.run.drained.get(unit.key[0], False):
+                missing.append(unit)
+            else:
+                waiting.append(unit)
+        if proving and missing:
+            witnesses.append({"txn": name, "seen": len(seen), "missing": len(missing)})
+        if proving and waiting:
+            open_ones += 1
+        if len(seen) + len(missing) > 1:
+            judged += 1
+    verdict = "fail" if witnesses else "unknown" if open_ones or not judged else "pass"
+    return entry(spec, verdict, len(witnesses), witnesses=witnesses)
 
 
 # --- ordered --------------------------------------------------------------------------------------------------------
@@ -960,7 +1008,7 @@ def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
 
 # --- the whole ------------------------------------------------------------------------------------------------------
 
-_BY_EVENTS = ("sticky", "single_active", "failover_within", "failback_within", "available", "no_loss")
+_BY_EVENTS = ("atomic", "sticky", "single_active", "failover_within", "failback_within", "available", "no_loss")
 
 
 def judge(
@@ -987,6 +1035,8 @@ def judge(
     for spec in specs:
         if spec.name in BREAKING:
             one = by_class(facts, spec)
+        elif spec.name == "atomic":
+            one = atomic(facts, spec)
         elif spec.name == "ordered":
             one = ordered(facts, spec)
         elif spec.name == "sticky":

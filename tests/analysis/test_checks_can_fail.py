@@ -24,7 +24,7 @@ RUN = RunInfo(
     dead_letters={"q": "DLQ"},
     clocks={"load": Clock("load1"), "controller": Clock("controller")},
     promises=(
-        *(PromiseSpec(name) for name in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters")),
+        *(PromiseSpec(name) for name in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters", "atomic")),
         PromiseSpec("ordered", scope="key"),
         PromiseSpec("sticky", check_period_ms=10),
         PromiseSpec("single_active"),
@@ -181,6 +181,12 @@ def sends_stop(ops: list[Row], events: list[Row]) -> None:
         ops.remove(row)
 
 
+def a_transaction_comes_apart(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="commit", txn="t1000")["outcome"] = "unknown"
+    for send in [row for row in ops if row["op"] == "send" and row["txn"] == "t1000"][:2]:
+        without(ops, op="receive", message_id=send["message_id"])
+
+
 BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "a message is lost": (a_message_is_lost, {"no_loss": "lost"}),
     "a delivery is never committed": (a_delivery_is_never_committed, {"no_loss": "lost"}),
@@ -190,6 +196,7 @@ BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "a refused transaction is delivered": (a_refused_transaction_is_delivered, {"no_phantoms": "phantom"}),
     "a stranger is delivered": (a_stranger_is_delivered, {"no_phantoms": "unexpected"}),
     "a message is dead": (a_message_is_dead, {"no_dead_letters": "dead_lettered"}),
+    "a transaction comes apart": (a_transaction_comes_apart, {"atomic": ""}),
     "two messages change places": (two_messages_change_places, {"ordered": ""}),
     "a key moves": (a_key_moves, {"sticky": ""}),
     "two are active": (two_are_active, {"single_active": ""}),
@@ -199,9 +206,9 @@ BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "it never comes back": (it_never_comes_back, {"failback_within": ""}),
     "sends stop": (sends_stop, {"available": ""}),
 }
-# What a change breaks besides: the same outage seen from another side; an epoch that began before the fault is not the
-# next one after it.
-ALSO = {"the failover is late": {"available"}, "two are active": {"failover_within"}}
+# What a change breaks besides: a lost message leaves its transaction incomplete; the same outage is seen from another
+# side; an epoch that began before the fault is not the next one after it.
+ALSO = {"a message is lost": {"atomic"}, "the failover is late": {"available"}, "two are active": {"failover_within"}}
 
 
 def changed(change: Change) -> Ledger:

@@ -33,10 +33,10 @@ _ENDS = ("prepare", "commit", "rollback")
 
 
 class Wanted(NamedTuple):
-    """What a witness's story is looked up by: its `message` (address, id), or what `client` did, or the connects with
+    """What a witness's story is looked up by: its `messages` (address, id), or what `client` did, or the connects with
     `key`, each from `start` to `end` (run time, ns), which also bound the events."""
 
-    message: tuple[str, str] | None
+    messages: frozenset[tuple[str, str]]
     client: str | None
     key: str | None
     start: int | None
@@ -45,18 +45,20 @@ class Wanted(NamedTuple):
 
 def wanted(witness: Mapping[str, Any]) -> Wanted:
     """Return what to look up for a witness of any promise: by its fields alone."""
-    message = None
-    if witness.get("message_id") is not None and witness.get("address") is not None:
-        message = (str(witness["address"]), str(witness["message_id"]))
+    messages = frozenset(
+        (str(witness[f"{prefix}address"]), str(witness[f"{prefix}message_id"]))
+        for prefix in ("", "seen_")
+        if witness.get(f"{prefix}message_id") is not None and witness.get(f"{prefix}address") is not None
+    )
     times = [int(value) for name, value in witness.items() if name.endswith("_ns") and name != "behind_ns" and value]
     for name in ("first_send_ms", "last_try_ms"):
         if witness.get(name) is not None and witness.get("t_ns") is not None:
             times.append(int(witness["t_ns"]) + round(float(witness[name]) * 1e6))
-    client = None if message or witness.get("key") is not None else witness.get("client")
+    client = None if messages or witness.get("key") is not None else witness.get("client")
     return Wanted(
-        message,
+        messages,
         client,
-        None if message else witness.get("key"),
+        None if messages else witness.get("key"),
         min(times, default=None),
         max(times, default=None),
     )
@@ -127,7 +129,7 @@ def _operations(
 
 
 def _by_message(ops: DataFrame, asked: Mapping[str, Sequence[Wanted]]) -> DataFrame | None:
-    messages = {(key, want.message[1]) for key, wants in asked.items() for want in wants if want.message}
+    messages = {(key, message_id) for key, wants in asked.items() for want in wants for _, message_id in want.messages}
     if not messages:
         return None
     of = table(ops.sparkSession, sorted(messages), "run_id string, message_id string")
@@ -210,9 +212,11 @@ def _add_errors(found: Mapping[str, dict[tuple[str, int], dict[str, Any]]], raw:
 
 def _belongs(want: Wanted, row: Mapping[str, Any], dead: Mapping[str, str]) -> bool:
     """Whether a row that was looked up is of this witness itself; what follows from it comes by delivery and txn."""
-    if want.message:
-        address, message_id = want.message
-        return row["message_id"] == message_id and row["address"] in (None, address, dead.get(address))
+    if want.messages:
+        return any(
+            row["message_id"] == message_id and row["address"] in (None, address, dead.get(address))
+            for address, message_id in want.messages
+        )
     at = row["start"] if row["end"] is None else row["end"]
     near = (want.start or 0) - AROUND_NS <= at and row["start"] <= (want.end or want.start or 0) + AROUND_NS
     if want.client:
@@ -227,7 +231,7 @@ def _story(
     times: Timeline,
 ) -> list[dict[str, Any]]:
     own = {who: row for who, row in rows.items() if _belongs(want, row, dead)}
-    if want.message:
+    if want.messages:
         deliveries = {row["delivery"] for row in own.values() if row["delivery"]}
         own |= {who: row for who, row in rows.items() if row["op"] == "ack" and row["delivery"] in deliveries}
         txns = {row["txn"] for row in own.values() if row["txn"]}

@@ -14,7 +14,9 @@ WITNESSES = 10
 # A torn line among the operations may hide anything; one among the events only what is judged by events (the drain's
 # begin and end decide which units are expected or expired).
 DOUBTED_BY_OPS = frozenset(PROMISES)
-DOUBTED_BY_EVENTS = frozenset({"no_loss", "sticky", "single_active", "failover_within", "failback_within", "available"})
+DOUBTED_BY_EVENTS = frozenset(
+    {"no_loss", "atomic", "sticky", "single_active", "failover_within", "failback_within", "available"}
+)
 # Promises that compare the times of different recorders: a clock that run.json does not place leaves them open.
 DOUBTED_BY_CLOCKS = frozenset({"ordered", "sticky", "single_active", "failover_within", "failback_within", "available"})
 

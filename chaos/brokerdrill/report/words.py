@@ -69,6 +69,12 @@ PROMISE_WORDS: Mapping[str, PromiseWords] = {
         "{messages} found on a dead-letter address and never processed.",
         "No dead-letter address was watched.",
     ),
+    "atomic": PromiseWords(
+        "Of a transaction's messages all are seen, or none.",
+        "Every transaction's messages were seen all together, or none of them.",
+        "{transactions} seen in part: some messages were delivered, others never.",
+        "No transaction with two messages could be judged, or some of its messages may still be on their queues.",
+    ),
     "ordered": PromiseWords(
         "Messages of one producer (and key) arrive in the order in which they were sent.",
         "Messages arrived in the order in which their producers sent them.",
@@ -136,6 +142,7 @@ def meaning(promise: Mapping[str, Any]) -> str:
         sentence = sentence.replace(": {measured} at worst", "")
     sentence = sentence.replace("{measured}", fmt.milliseconds(measured) if measured is not None else "")
     sentence = sentence.replace("{messages}", _plural(count, "message was", "messages were"))
+    sentence = sentence.replace("{transactions}", _plural(count, "transaction was", "transactions were"))
     sentence = sentence.replace("{times}", _plural(count, "time", "times"))
     reasons = [str(promise[key]) for key in ("reason", "note") if promise.get(key)]
     if reasons:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from brokerdrill.analysis.frames import Frames
 from brokerdrill.analysis.promises import (
+    atomic,
     available,
     failback_within,
     failover_within,
@@ -25,7 +26,7 @@ RULES = (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RUL
 
 CHECKS: dict[str, Callable[[Frames], DataFrame]] = {
     module.NAME: module.check
-    for module in (ordered, sticky, single_active, failover_within, failback_within, available)
+    for module in (atomic, ordered, sticky, single_active, failover_within, failback_within, available)
 }
 
 
