@@ -1,0 +1,269 @@
+"""What explains a verdict, on ledgers whose every number can be told by hand: stories, phases, redeliveries, blame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from brokerdrill.analysis.details import add_details
+from brokerdrill.analysis.events import place_events, timelines
+from brokerdrill.analysis.frames import frames
+from brokerdrill.analysis.judge import judge_frames
+from brokerdrill.analysis.measures import histogram, lengths, segments
+from brokerdrill.analysis.series import series_of, widths
+from brokerdrill.analysis.stories import events_around, wanted
+from brokerdrill.analysis.tables import clocks, tables
+from brokerdrill.analysis.timeline import Event, Fault, Timeline
+from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
+from brokerdrill.analysis.verdict import checked
+from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS
+from tests.analysis import test_checks_can_fail as ledgers
+from tests.analysis.batch import Ledger, rows_frame
+from tests.analysis.test_checks_can_fail import ACTIVE_B, FAULT, HEAL, MS
+
+Results = dict[str, dict[str, Any]]
+
+
+def explain(spark: SparkSession, given: dict[str, Ledger]) -> tuple[Results, Results]:
+    """The verdicts of the ledgers with what explains them, and their series."""
+    raw = rows_frame(spark, [{**row, "run_id": key} for key, (_, rows, _) in given.items() for row in rows], OP_COLUMNS)
+    told = [{**row, "run_id": key} for key, (_, _, rows) in given.items() for row in rows]
+    runs = {key: run for key, (run, _, _) in given.items()}
+    promises = {key: checked(run, run.promises, key) for key, run in runs.items()}
+    clock = clocks(spark, runs)
+    staged = with_transactions(merge_rows(raw, clock)).localCheckpoint()
+    ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
+    times, _ = timelines(place_events(rows_frame(spark, told, EVENT_COLUMNS), clock), runs, ends)
+    made = frames(good_ops(staged), tables(spark, runs, promises, times))
+    results = judge_frames(made, runs, promises)
+    bins = histogram(made, times, widths(times))
+    add_details(results, made, runs, times, raw, bins)
+    return results, series_of(bins, times, results)
+
+
+def a_send_fails_first(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    """m5 is tried once more before, without success; and comes twice."""
+    ledgers.a_message_comes_twice(ops, events)
+    first = ledgers.find(ops, op="send", message_id="m5")
+    times = {"start_ns": first["start_ns"] - 50 * MS, "end_ns": first["start_ns"] - 20 * MS}
+    failed = {"outcome": "unknown", "txn": "t-first", "op_id": 9100, "error": "JMSException: no answer"}
+    ops.append({**first, **times, **failed})
+    first["attempt"] = 1
+
+
+@pytest.fixture(scope="module")
+def explained(spark: SparkSession) -> tuple[Results, Results]:
+    changes = {
+        "twice": a_send_fails_first,
+        "lost": ledgers.a_message_is_lost,
+        "apart": ledgers.a_transaction_comes_apart,
+        "moved": ledgers.a_key_moves,
+        "late": ledgers.the_failover_is_late,
+        "stopped": ledgers.sends_stop,
+    }
+    given = {name: ledgers.changed(change) for name, change in changes.items()}
+    given["kept"] = ledgers.kept()
+    given["again"] = ledgers.cut_off(1016)
+    return explain(spark, given)
+
+
+@pytest.fixture(scope="module")
+def results(explained: tuple[Results, Results]) -> Results:
+    return explained[0]
+
+
+def story(result: dict[str, Any], promise: str, place: int = 0) -> list[dict[str, Any]]:
+    found = next(one for one in result["promises"] if one["name"] == promise)
+    steps: list[dict[str, Any]] = found["witnesses"][place]["story"]
+    return steps
+
+
+def told(steps: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(s["t_ns"] // MS, s.get("op") or s.get("value") or s["name"], s.get("outcome")) for s in steps]
+
+
+def test_a_message_that_came_twice_is_told_from_its_first_attempt_on(results: Results) -> None:
+    steps = story(results["twice"], "no_duplicates")
+    ops = [step for step in steps if step["kind"] == "op"]
+    assert told(ops) == [
+        (51, "send", "unknown"),
+        (101, "send", "ok"),
+        (105, "commit", "ok"),
+        (111, "receive", "ok"),
+        (120, "commit", "ok"),
+        (8100, "receive", "ok"),
+        (8102, "ack", "ok"),
+    ]
+    assert ops[0]["error"] == "JMSException: no answer"
+    assert [step["attempt"] for step in ops[:2]] == [0, 1]
+    assert ops[-1]["delivery"] == ops[-2]["delivery"] == "again"
+    # What happened to the brokers meanwhile is there as well, and all of it in the order of time.
+    assert [step["t_ns"] for step in steps] == sorted(step["t_ns"] for step in steps)
+    around = {(step["kind"], step.get("instance"), step.get("value") or step.get("name")) for step in steps}
+    assert {("role", "a", "active"), ("fault", "a", "kill"), ("heal", "a", "kill"), ("role", "b", "active")} <= around
+
+
+def test_a_lost_message_is_told_up_to_its_commit(results: Results) -> None:
+    ops = [step for step in story(results["lost"], "no_loss") if step["kind"] == "op"]
+    assert told(ops) == [(101, "send", "ok"), (105, "commit", "ok")]
+
+
+def test_a_transaction_seen_in_part_is_told_with_a_message_of_either_kind(results: Results) -> None:
+    promise = next(one for one in results["apart"]["promises"] if one["name"] == "atomic")
+    assert promise["count"] == 1
+    witness = promise["witnesses"][0]
+    assert (witness["txn"], witness["seen"], witness["missing"], witness["client"]) == ("t1000", 2, 2, "p")
+    ops = [step for step in witness["story"] if step["kind"] == "op"]
+    assert [step["op"] for step in ops] == ["send", "send", "commit", "receive", "commit"]
+    assert ops[2]["outcome"] == "unknown"
+    assert {step["message_id"] for step in ops if step["op"] == "send"} == {
+        witness["message_id"],
+        witness["seen_message_id"],
+    }
+
+
+def test_a_key_that_moved_is_told_by_its_connects(results: Results) -> None:
+    ops = [step for step in story(results["moved"], "sticky") if step["kind"] == "op"]
+    assert [(step["op"], step["instance"]) for step in ops] == [("connect", "a"), ("connect", "x")]
+
+
+def test_a_client_that_waited_is_told_from_its_last_success_to_its_next(results: Results) -> None:
+    steps = story(results["late"], "failover_within")
+    assert ("fault", "kill") in [(step["kind"], step.get("name")) for step in steps]
+    ops = [step for step in steps if step["kind"] == "op"]
+    assert ops[0]["outcome"] == ops[-1]["outcome"] == "ok"
+    assert any(step["outcome"] != "ok" for step in ops[1:-1])
+    assert {step["client"] for step in ops} == {"p"}
+
+
+def test_a_run_that_keeps_its_promises_has_no_story_to_tell(results: Results) -> None:
+    kept = results["kept"]
+    assert all(promise["witnesses"] == [] for promise in kept["promises"])
+    assert kept["attribution"] == kept["redeliveries"] == kept["outages"] == []
+
+
+def test_quantiles_by_phase(results: Results) -> None:
+    phases = {row["phase"]: row for row in results["kept"]["phases"]}
+    assert list(phases) == ["before_fault", "during_fault", "after_heal", "drain"]
+    assert phases["before_fault"]["seconds"] == FAULT / 1000
+    assert phases["during_fault"]["seconds"] == (HEAL - FAULT) / 1000
+    # 30 transactions of 4 messages before the fault; both sides commit.
+    before = phases["before_fault"]
+    assert (before["send"]["count"], before["commit"]["count"], before["receive"]["count"]) == (120, 60, 120)
+    assert before["send"]["per_s"] == pytest.approx(40)
+    assert before["send"]["p50_ms"] is None, "in a transaction the client waits for its commit"
+    assert (before["commit"]["p50_ms"], before["commit"]["max_ms"]) == (2.0, 2.0)
+    # A message is delivered 10.5 ms after its send began.
+    assert before["receive"]["p50_ms"] == before["receive"]["p99_ms"] == before["receive"]["max_ms"] == 10.5
+    down = [at for at in range(0, 8000, 100) if ledgers.server(at) == "b"]
+    assert phases["during_fault"]["send"]["count"] == 4 * len([at for at in down if at < HEAL])
+    everything = sum(row["send"]["count"] for row in phases.values() if "send" in row)
+    assert everything == results["kept"]["messages"]["ok"]
+
+
+def test_buckets_and_phases_count_the_same(explained: tuple[Results, Results]) -> None:
+    results, series = explained
+    for key in results:
+        phases = results[key]["phases"]
+        for kind, name in (("send", "sends"), ("receive", "deliveries")):
+            by_phase = sum(row[kind]["count"] for row in phases if kind in row)
+            assert by_phase == sum(bucket.get(name, 0) for bucket in series[key]["buckets"]), (key, kind)
+    top = max(bucket.get("send_max_ms") or 0 for bucket in series["kept"]["buckets"])
+    assert top == 2.0
+
+
+def test_what_broke_has_a_fault_a_broker_and_a_client(results: Results) -> None:
+    assert results["twice"]["attribution"] == [
+        {
+            "class": "duplicated",
+            # From the first attempt before the fault to the delivery after its heal.
+            "fault": "kill",
+            "fault_ns": FAULT * MS,
+            "target": "a",
+            "instance": "a",
+            "client": "c",
+            "count": 1,
+        }
+    ]
+    lost = results["lost"]["attribution"]
+    assert [(row["class"], row["fault"], row["instance"], row["client"]) for row in lost] == [
+        ("lost", "kill", "a", "p")
+    ]
+
+
+def test_redeliveries_by_flag_doubt_consumer_broker_and_fault(results: Results) -> None:
+    rows = results["again"]["redeliveries"]
+    assert sum(row["count"] for row in rows) == 4
+    assert {(row["flagged"], row["in_doubt"], row["client"], row["instance"]) for row in rows} == {
+        (True, False, "c2", "a")
+    }
+    # Delivered again at 1.2 s, before any fault.
+    assert {row["fault"] for row in rows} == {None}
+
+
+def test_outages_name_who_was_served_before_and_after(results: Results) -> None:
+    outage = results["stopped"]["outages"][0]
+    assert (outage["client"], outage["instance"]) == ("p", "a")
+    assert (outage["next_client"], outage["next_instance"]) == ("p", "a")
+    assert outage["fault"] is None
+
+
+def test_segments_of_a_run() -> None:
+    def fault(number: int, at: int, healed: int | None, name: str = "kill") -> Fault:
+        return Fault(number, name, "a", "host", "s", at, 0, healed)
+
+    times = Timeline(
+        run_end=100, drain_begin=80, drain_end=90, loads=((10, 70),), faults=(fault(1, 20, 30), fault(2, 25, 40))
+    )
+    assert segments(times)[1:] == [
+        (10, "before_fault"),
+        (20, "during_fault"),
+        (40, "after_heal"),
+        (71, "outside"),
+        (80, "drain"),
+        (91, "outside"),
+    ]
+    # 0 to 10, 71 to 80 and 91 to 100 are outside.
+    assert lengths(times) == {
+        "outside": 28, "before_fault": 10, "during_fault": 20, "after_heal": 31, "drain": 11
+    }  # fmt: skip
+    # Arming a link disturbs nothing; a fault that is never healed lasts to the end, but for the drain.
+    armed = replace(times, faults=(fault(1, 5, 60, "arm"),))
+    assert [name for _, name in segments(armed)] == ["outside", "load", "outside", "drain", "outside"]
+    never = replace(times, faults=(fault(1, 20, None),))
+    assert [name for _, name in segments(never)[2:]] == ["during_fault", "drain", "during_fault", "outside"]
+    assert segments(Timeline(run_end=5)) == [(segments(Timeline(run_end=5))[0][0], "outside")]
+
+
+def test_events_around_say_what_was_already_so() -> None:
+    roles = tuple(
+        Event("role", at, instance=who, store="s", value=value)
+        for at, who, value in ((1, "a", "active"), (2, "b", "passive"), (50, "b", "active"), (90, "a", "passive"))
+    )
+    faults = (Fault(1, "cut", None, "link", None, 10, 0, 45), Fault(2, "kill", "a", "host", "s", 200, 0, None))
+    times = Timeline(run_end=300, roles=roles, faults=faults)
+    steps = events_around(times, 40, 60)
+    assert sorted((s["t_ns"], s["kind"], s.get("value") or s["name"]) for s in steps) == [
+        (1, "role", "active"),
+        (2, "role", "passive"),
+        (10, "fault", "cut"),
+        (45, "heal", "cut"),
+        (50, "role", "active"),
+    ]
+
+
+def test_what_a_witness_is_looked_up_by() -> None:
+    assert wanted({"message_id": "m", "address": "q", "client": "p"}).messages == {("q", "m")}
+    client = wanted({"client": "p", "t_ns": 5 * MS, "first_send_ms": 2.0, "last_try_ms": 9.0})
+    assert (client.client, client.start, client.end) == ("p", 5 * MS, 14 * MS)
+    assert wanted({"key": "k", "client": "p", "connected_ns": 7}).key == "k"
+    assert wanted({"store": "s", "start_ns": 3, "end_ns": 8})[-2:] == (3, 8)
+
+
+def test_the_failover_is_where_the_stories_say(results: Results) -> None:
+    steps = story(results["late"], "failover_within")
+    roles = [(step["t_ns"] // MS, step["instance"], step["value"]) for step in steps if step["kind"] == "role"]
+    assert (ACTIVE_B, "b", "active") in roles
