@@ -19,9 +19,11 @@ _JSON = re.compile(r'\s*\{\s*"')
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation of a history, at place `index` from 0 and on line `line` of the file: `process` is a client's
-    number or another process' name (`nemesis`), `value` as `edn.read` returns it, `time` nanoseconds since the test's start or
-    None."""
+    """One operation of a history, at place `index` from 0 and on line `line` of the file.
+
+    `process` is a client's number or another process' name (`nemesis`), `value` as `edn.read` returns it, `time`
+    nanoseconds since the test's start or None.
+    """
 
     index: int
     line: int

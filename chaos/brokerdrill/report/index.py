@@ -13,7 +13,7 @@ from brokerdrill import ledger
 from brokerdrill.errors import UsageError
 from brokerdrill.report import format as fmt
 from brokerdrill.report import view, words
-from brokerdrill.report.statistics import percentile, upper_bound
+from brokerdrill.statistics import percentile, upper_bound
 
 
 @dataclass(frozen=True)
