@@ -27,13 +27,14 @@ def rows_frame(spark: SparkSession, rows: Iterable[Row], columns: Sequence[Colum
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], spark_schema(columns))
 
 
-def analyse(spark: SparkSession, ledgers: Mapping[str, Ledger]) -> dict[str, dict[str, Any]]:
-    """Return the verdict's JSON of each ledger, by its key, from one Spark job."""
+def analyse(spark: SparkSession, ledgers: Mapping[str, Ledger], *, large: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the verdict's JSON of each ledger, by its key, from one Spark job; `large`: by the way of a large
+    ledger."""
     ops = [{**row, "run_id": key} for key, (_, rows, _) in ledgers.items() for row in rows]
     events = [{**row, "run_id": key} for key, (_, _, rows) in ledgers.items() for row in rows]
     runs = {key: run for key, (run, _, _) in ledgers.items()}
     promises = {key: checked(run, run.promises, key) for key, run in runs.items()}
-    return judge(spark, rows_frame(spark, ops, OP_COLUMNS), rows_frame(spark, events, EVENT_COLUMNS), runs, promises)
+    return judge(spark, rows_frame(spark, ops, OP_COLUMNS), rows_frame(spark, events, EVENT_COLUMNS), runs, promises, large=large)
 
 
 def expected(ledger: Ledger) -> dict[str, Any]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.files import ledger_bytes
-from brokerdrill.analysis.frames import frames
-from brokerdrill.analysis.judge import judge_frames
+from brokerdrill.analysis.frames import Frames, frames
+from brokerdrill.analysis.judge import judge_frames, needs_whole
+from brokerdrill.analysis.large import large_frames, operations, scan
 from brokerdrill.analysis.load import Loaded, Run, load
 from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.problems import problem_rows, refused
 from brokerdrill.analysis.series import series_of, widths
-from brokerdrill.analysis.spark import cut, session
-from brokerdrill.analysis.tables import clocks, tables
+from brokerdrill.analysis.spark import cut, is_small, session
+from brokerdrill.analysis.tables import Tables, clocks, tables
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
 from brokerdrill.errors import UsageError
@@ -66,11 +67,10 @@ def analyze_with_series(
     results: dict[str, dict[str, Any]] = {}
     drawn: dict[str, dict[str, Any]] = {}
     if good:
-        ops = ready.ops if len(good) == len(loaded.runs) else ready.ops.where(F.col("run_id").isin(*good))
         times = {key: ready.times[key] for key in good}
         doubts, notes = _doubts(loaded.runs, ready.unplaced)
-        small = tables(spark, good, {key: checked[key] for key in good}, times)
-        made = frames(ops, small)
+        asked = {key: checked[key] for key in good}
+        made = ready.make(tables(spark, good, asked, times), needs_whole(asked), list(good))
         results = judge_frames(made, good, checked, doubts, notes)
         bins = histogram(made, times, widths(times) if with_series else None)
         add_details(results, made, good, times, loaded.ops, bins)
@@ -86,34 +86,55 @@ def analyze_with_series(
 
 
 class _Ready:
-    """Operations merged and with their transactions, the runs' timelines, and which runs have times on unplaced
-    clocks."""
+    """The promises' frames from the small tables, the runs' timelines, and which runs have times on unplaced clocks."""
 
-    def __init__(self, ops: DataFrame, times: Mapping[str, Timeline], unplaced: frozenset[str]) -> None:
-        self.ops = ops
+    def __init__(
+        self,
+        make: Callable[[Tables, bool, Sequence[str]], Frames],
+        times: Mapping[str, Timeline],
+        unplaced: frozenset[str],
+    ) -> None:
+        self.make = make
         self.times = times
         self.unplaced = unplaced
 
 
+def _only(ops: DataFrame, runs: Sequence[str], all_runs: int) -> DataFrame:
+    return ops if len(runs) == all_runs else ops.where(F.col("run_id").isin(*runs))
+
+
 def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str]) -> _Ready:
-    """Merge the operations once, and find what is wrong with any row: `errors` gets a sentence for each bad run."""
+    """Merge the operations, and find what is wrong with any row: `errors` gets a sentence for each bad run."""
     infos: dict[str, RunInfo] = {run.key: run.info for run in loaded.runs}
     clock = clocks(spark, infos)
-    staged = cut(with_transactions(merge_rows(loaded.ops, clock)))
-    raw_events = loaded.events
-    ends = ops_ends(staged.where(F.col("_problem").isNull()))
-    summary = (
-        problem_rows(staged)
-        .unionByName(ends, allowMissingColumns=True)
-        .unionByName(problem_rows(raw_events), allowMissingColumns=True)
-        .collect()
-    )
-    for key, sentence in refused([row for row in summary if row.problem is not None], loaded).items():
+    events = loaded.events
+    make: Callable[[Tables, bool, Sequence[str]], Frames]
+    problems: list[Row]
+    if is_small(spark):
+        staged = cut(with_transactions(merge_rows(loaded.ops, clock)))
+        ends = ops_ends(staged.where(F.col("_problem").isNull()))
+        summary = problem_rows(staged).unionByName(ends, allowMissingColumns=True)
+        rows = summary.unionByName(problem_rows(events), allowMissingColumns=True).collect()
+        problems = [row for row in rows if row.problem is not None]
+        told = [row for row in rows if row.problem is None]
+        ops = good_ops(staged)
+
+        def make(small: Tables, whole: bool, good: Sequence[str]) -> Frames:
+            return frames(_only(ops, good, len(infos)), small)
+    else:
+        scanned = scan(loaded.ops, clock)
+        merged, conflicts = operations(loaded.ops, clock, scanned)
+        told = list(scanned.runs)
+        problems = [*scanned.problems, *conflicts.unionByName(problem_rows(events)).collect()]
+
+        def make(small: Tables, whole: bool, good: Sequence[str]) -> Frames:
+            return large_frames(_only(merged, good, len(infos)), small, scanned, whole=whole)
+
+    for key, sentence in refused(problems, loaded).items():
         errors.setdefault(int(key), sentence)
-    told = [row for row in summary if row.problem is None]
-    placed = place_events(raw_events.where(F.col("_problem").isNull()), clock)
+    placed = place_events(events.where(F.col("_problem").isNull()), clock)
     times, unplaced = timelines(placed, infos, {row.run_id: row.ops_end for row in told})
-    return _Ready(good_ops(staged), times, unplaced | {row.run_id for row in told if row.unplaced})
+    return _Ready(make, times, unplaced | {row.run_id for row in told if row.unplaced})
 
 
 def _doubts(runs: Sequence[Run], unplaced: frozenset[str]) -> tuple[dict[str, frozenset[str]], dict[str, list[str]]]:

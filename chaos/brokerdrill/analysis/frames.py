@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
@@ -19,6 +19,10 @@ class Frames:
 
     `sends` are the send operations and `receives` the receives that are ok (none on a dead-letter address), each with
     who served it.
+
+    Of a large ledger `messages` and `units` leave out the plain messages: each is one unit of class ok. `plain` has
+    those (run_id, address, message_id, began, over, at: when it was delivered), and `disordered` the messages that the
+    check of order has to look at (`large`). Else both are None.
     """
 
     ops: DataFrame
@@ -27,6 +31,8 @@ class Frames:
     units: DataFrame
     sends: DataFrame
     receives: DataFrame
+    plain: DataFrame | None = None
+    disordered: Callable[[Collection[str]], tuple[DataFrame, DataFrame]] | None = None
 
     shared: dict[str, DataFrame] = field(default_factory=dict)
 
@@ -41,6 +47,22 @@ class Frames:
         """The sends whose attempt was acknowledged."""
         return self.sends.where(F.col("attempt_state") == "ok")
 
+    @property
+    def plain_counts(self) -> DataFrame | None:
+        """How many plain messages each address has: run_id, address, n; None: `messages` has them all."""
+        if self.plain is None:
+            return None
+        plain = self.plain
+        return self.once("plain_counts", lambda _: plain.groupBy("run_id", "address").agg(F.count("*").alias("n")))
+
+    @property
+    def first_deliveries(self) -> DataFrame:
+        """The first delivery of each message that may have been sent, in each subscription: run_id, began, at."""
+        known = self.messages.where(F.col("began").isNotNull()).select(
+            "run_id", "began", F.explode("delivered.first.at").alias("at")
+        )
+        return known if self.plain is None else known.unionByName(self.plain.select("run_id", "began", "at"))
+
     def spec(self, name: str) -> DataFrame:
         """Return the specs (run_id, spec, bound, scope, side, check_period, cache_timeout) of the promise `name`."""
         return F.broadcast(self.tables.specs.where(F.col("name") == name).drop("name"))
@@ -48,14 +70,15 @@ class Frames:
 
 def frames(ops: DataFrame, tables: Tables) -> Frames:
     """Derive the `Frames` from merged good operations (`units.good_ops`); each is computed once."""
-    found = cut(u.messages(ops, tables))
+    sends = ops.where(F.col("op") == "send")
+    found = cut(u.messages(sends, u.deliveries(ops, tables), u.evidence(ops, tables)))
     received = ops.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
     return Frames(
         ops=ops,
         tables=tables,
         messages=found,
         units=cut(u.units(found, u.topics(ops, tables), tables)),
-        sends=cut(u.served(ops.where(F.col("op") == "send"), tables)),
+        sends=cut(u.served(sends, tables)),
         receives=u.served(received.join(u.dead_letter_addresses(tables), ["run_id", "address"], "left_anti"), tables),
     )
 

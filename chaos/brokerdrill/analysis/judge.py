@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import Frames, frames
+from brokerdrill.analysis.large import large_frames, operations, scan
 from brokerdrill.analysis.promises import available, check_all, failover_within
 from brokerdrill.analysis.spark import cut
 from brokerdrill.analysis.tables import clocks, tables
@@ -21,6 +22,9 @@ from brokerdrill.ledger import CLASSES_SHOWN, PromiseSpec, RunInfo
 
 # More than a report can show; the rest is counted, not listed.
 MOST_ROWS = 1000
+
+# Promises whose checks look at units that are in no doubt themselves.
+WHOLE = frozenset({"atomic"})
 
 Specs = Mapping[str, Sequence[PromiseSpec]]
 
@@ -31,18 +35,31 @@ def judge(
     events: DataFrame,
     runs: Mapping[str, RunInfo],
     promises: Specs,
+    *,
+    large: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Return the JSON object of each run of `runs`, by its key, which is the `run_id` of its rows in `ops` and
-    `events`.
+    `events`. `large`: by the way of a large ledger.
 
     `ops` and `events` have the contract's columns, unmerged and valid. `promises` are each run's promises to check,
     in the order of the output (`verdict.checked` makes them).
     """
     clock = clocks(spark, runs)
+    if large:
+        scanned = scan(ops, clock)
+        merged, _ = operations(ops, clock, scanned)
+        times, _ = timelines(place_events(events, clock), runs, {row.run_id: row.ops_end for row in scanned.runs})
+        small = tables(spark, runs, promises, times)
+        return judge_frames(large_frames(merged, small, scanned, whole=needs_whole(promises)), runs, promises)
     staged = cut(with_transactions(merge_rows(ops, clock)))
     ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
     times, _ = timelines(place_events(events, clock), runs, ends)
     return judge_frames(frames(good_ops(staged), tables(spark, runs, promises, times)), runs, promises)
+
+
+def needs_whole(promises: Specs) -> bool:
+    """Whether a promise is to be checked that has to look at every message, plain or not."""
+    return any(spec.name in WHOLE for specs in promises.values() for spec in specs)
 
 
 def judge_frames(
@@ -80,11 +97,14 @@ def _rows(made: Frames, names: set[str]) -> DataFrame:
 
 
 def _classes(made: Frames) -> DataFrame:
-    return (
-        made.units.groupBy("run_id", F.col("class").alias("value"), "flagged", "in_doubt")
-        .agg(F.count("*").alias("n"))
-        .withColumn("kind", F.lit("class"))
+    counted = made.units.groupBy("run_id", F.col("class").alias("value"), "flagged", "in_doubt").agg(
+        F.count("*").alias("n")
     )
+    plain = made.plain_counts
+    if plain is not None:
+        ok = plain.select("run_id", F.lit("ok").alias("value"), F.col("n"))
+        counted = counted.unionByName(ok, allowMissingColumns=True)
+    return counted.withColumn("kind", F.lit("class"))
 
 
 def _promises(made: Frames, names: set[str]) -> DataFrame:

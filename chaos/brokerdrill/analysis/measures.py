@@ -107,9 +107,7 @@ def histogram(made: Frames, times: Mapping[str, Timeline], widths: Mapping[str, 
     committed = (F.col("op") == "commit") & (F.col("outcome") == "ok") & end.isNotNull()
     commits = _rows(made.ops.where(committed), "commit", end, end - start, F.lit(0))
     receives = _rows(made.receives, "receive", F.coalesce("end", "start"), none, one)
-    first = made.messages.where(F.col("began").isNotNull()).select(
-        "run_id", "began", F.explode("delivered.first.at").alias("at")
-    )
+    first = made.first_deliveries
     # Delivered before the send began, as clocks disagree: no time at all.
     waits = _rows(first, "receive", F.col("at"), F.greatest(F.col("at") - F.col("began"), F.lit(0)), F.lit(0))
     took = F.col("took").cast("double") / F.lit(1e6)

@@ -18,7 +18,9 @@ DRIVER_MEMORY = "2g"
 SMALL_BYTES = 24 << 20
 # Compressed or not, this much of a ledger makes a partition that fits a task's memory.
 PARTITION_BYTES = 32 << 20
+MIN_PARTITIONS = 8
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_STEADY = "-XX:+UseParallelGC"
 
 _LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -40,7 +42,7 @@ def session(master: str | None = None, ledger_bytes: int | None = None) -> Spark
     local = master is None or master.startswith("local")
     spark = SparkSession.getActiveSession() or _start(master or DEFAULT_MASTER, local, small)
     if local:
-        partitions = 1 if small else min(64, 2 + (ledger_bytes or 0) // PARTITION_BYTES)
+        partitions = 1 if small else max(MIN_PARTITIONS, min(512, (ledger_bytes or 0) // PARTITION_BYTES))
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     # A small ledger takes less time to go through than the code to be generated for it.
     spark.conf.set("spark.sql.codegen.wholeStage", str(not small).lower())
@@ -61,11 +63,13 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
         .config("spark.log.level", "ERROR")
         .config("spark.driver.memory", DRIVER_MEMORY)
         .config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j.as_uri()} {_QUICK if small else ''}"
+            "spark.driver.extraJavaOptions",
+            f"-Dlog4j2.configurationFile={log4j.as_uri()} {_QUICK if small else _STEADY}",
         )
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
         .config("spark.sql.ansi.enabled", "true")
+        .config("spark.rdd.compress", "true")
     )
     if local:
         builder = (
@@ -117,6 +121,11 @@ def cut(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=False)
 
 
+def is_small(spark: SparkSession) -> bool:
+    """Whether the session is set up for a small ledger."""
+    return spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
 def gather(frame: DataFrame) -> DataFrame:
     """Return `frame` in one partition where the session is set up for a small ledger: that spares it most exchanges."""
-    return frame.coalesce(1) if frame.sparkSession.conf.get("spark.sql.shuffle.partitions") == "1" else frame
+    return frame.coalesce(1) if is_small(frame.sparkSession) else frame

@@ -91,17 +91,48 @@ def _conflict() -> Column:
     )
 
 
-def with_transactions(merged: DataFrame) -> DataFrame:
-    """Add to each operation what became of its transaction.
+def single_rows(raw: DataFrame, clocks: DataFrame) -> DataFrame:
+    """As `merge_rows` without `_conflict` and the loader's columns, for rows that are each the only one of their
+    operation."""
+    offset = F.coalesce("offset", F.lit(0))
+    return raw.join(F.broadcast(clocks), ["run_id", "clock"], "left").select(
+        "run_id",
+        "client",
+        "op_id",
+        "op",
+        "session",
+        (F.col("start_ns") + offset).alias("start"),
+        (F.col("end_ns") + offset).alias("end"),
+        F.coalesce("clock_u", F.lit(0)).alias("u"),
+        F.col("offset").isNotNull().alias("placed"),
+        (F.col("expires_ns") + offset).alias("expires"),
+        *_KEPT,
+        "outcome",
+    )
 
-    Adds `attempt_state` (ok, fail, unknown; the outcome of a send as an attempt), `acked_at` (when an ok attempt was
-    acknowledged: its end, in a transaction the end of the first commit that is ok) and `txn_state` (what the commit
-    decides for a delivery: NEITHER, POSSIBLY, PROCESSED; null outside a transaction).
-    """
+
+def incomplete() -> Column:
+    """Whether a row lacks what its operation needs; another row of the operation may have it."""
+    send = F.col("op") == "send"
+    received = (F.col("op") == "receive") & (F.col("outcome") == "ok")
+    missing = F.lit(False)
+    for name in ("op", "outcome", "session", "start_ns"):
+        missing = missing | F.col(name).isNull()
+    return F.coalesce(
+        missing
+        | ((send | received) & (F.col("address").isNull() | F.col("message_id").isNull()))
+        | ((F.col("op") == "ack") & F.col("delivery").isNull()),
+        F.lit(True),
+    )
+
+
+def transactions(ops: DataFrame) -> DataFrame:
+    """One row a transaction of the operations given: run_id, txn, t_invoked (a prepare or commit was), t_commit (a
+    commit was), t_ok, t_open (a commit is ok, is unknown), t_rolled_back, t_end (when the first commit that is ok
+    ended)."""
     commit = F.col("op") == "commit"
-    settled = F.coalesce("end", "start")
-    transactions = (
-        merged.where(F.col("op").isin("prepare", "commit", "rollback") & F.col("txn").isNotNull())
+    return (
+        ops.where(F.col("txn").isNotNull())
         .groupBy("run_id", "txn")
         .agg(
             F.max(F.col("op").isin("prepare", "commit")).alias("t_invoked"),
@@ -109,14 +140,27 @@ def with_transactions(merged: DataFrame) -> DataFrame:
             F.max(commit & (F.col("outcome") == "ok")).alias("t_ok"),
             F.max(commit & (F.col("outcome") == "unknown")).alias("t_open"),
             F.max((F.col("op") == "rollback") & (F.col("outcome") == "ok")).alias("t_rolled_back"),
-            F.min(F.when(commit & (F.col("outcome") == "ok"), settled)).alias("t_end"),
+            F.min(F.when(commit & (F.col("outcome") == "ok"), settled())).alias("t_end"),
         )
     )
-    no = F.lit(False)
-    invoked, committed, opened, rolled_back = (
-        F.coalesce(name, no) for name in ("t_invoked", "t_ok", "t_open", "t_rolled_back")
-    )
-    all_failed = F.coalesce("t_commit", no) & ~committed & ~opened
+
+
+def settled() -> Column:
+    """When an operation ended, as far as is known."""
+    return F.coalesce("end", "start")
+
+
+def transaction_states(unnamed_ok: bool = False) -> dict[str, Column]:
+    """Columns of operations joined with `transactions`: `attempt_state` (ok, fail, unknown; the outcome of a send as an
+    attempt) and `txn_state` (what the commit decides for a delivery: NEITHER, POSSIBLY, PROCESSED; null outside a
+    transaction).
+
+    A transaction that the join did not find was never ended; with `unnamed_ok` it was committed.
+    """
+    unnamed = F.lit(unnamed_ok)
+    invoked, commits, committed = (F.coalesce(name, unnamed) for name in ("t_invoked", "t_commit", "t_ok"))
+    opened, rolled_back = (F.coalesce(name, F.lit(False)) for name in ("t_open", "t_rolled_back"))
+    all_failed = commits & ~committed & ~opened
     in_txn = F.col("txn").isNotNull()
     outcome = F.col("outcome")
     state = (
@@ -132,11 +176,21 @@ def with_transactions(merged: DataFrame) -> DataFrame:
         .when(opened, POSSIBLY)
         .otherwise(NEITHER)
     )
-    return merged.join(transactions, ["run_id", "txn"], "left").select(
+    return {"attempt_state": F.when(F.col("op") == "send", state), "txn_state": decided}
+
+
+def acked_at() -> Column:
+    """When an attempt that is ok was acknowledged: its end, in a transaction the end of the first commit that is ok."""
+    return F.when(F.col("txn").isNotNull(), F.coalesce("t_end", settled())).otherwise(settled())
+
+
+def with_transactions(merged: DataFrame) -> DataFrame:
+    """Add to each operation what became of its transaction: the columns of `transaction_states`, and `acked_at`."""
+    ends = transactions(merged.where(F.col("op").isin("prepare", "commit", "rollback")))
+    return merged.join(ends, ["run_id", "txn"], "left").select(
         *merged.columns,
-        F.when(F.col("op") == "send", state).alias("attempt_state"),
-        F.when(in_txn, F.coalesce("t_end", settled)).otherwise(settled).alias("acked_at"),
-        decided.alias("txn_state"),
+        *(column.alias(name) for name, column in transaction_states().items()),
+        acked_at().alias("acked_at"),
     )
 
 
@@ -198,8 +252,9 @@ def evidence(ops: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-def messages(ops: DataFrame, tables: Tables) -> DataFrame:
-    """One row a message (run_id, address, message_id) that was attempted, delivered, or perhaps found dead.
+def messages(attempts: DataFrame, delivered: DataFrame, found_dead: DataFrame) -> DataFrame:
+    """One row a message (run_id, address, message_id) that was attempted, delivered, or perhaps found dead: of the
+    sends `attempts`, the `deliveries` and the `evidence` given.
 
     Columns: attempts, state (acknowledged, unknown, failed; null: never attempted), durable, expires (null: never),
     shas (of its sends), began (first start) and over (last end) of the attempts that may have taken effect, producer,
@@ -207,7 +262,7 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
     redelivered}}; found: array of {sub, dead_letter}.
     """
     live = F.col("attempt_state") != "fail"
-    sends = ops.where(F.col("op") == "send").select(
+    sends = attempts.select(
         "run_id",
         "address",
         "message_id",
@@ -223,8 +278,7 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
         ).alias("send"),
     )
     per_unit = (
-        deliveries(ops, tables)
-        .groupBy("run_id", "address", "message_id", "sub")
+        delivered.groupBy("run_id", "address", "message_id", "sub")
         .agg(
             F.count("*").alias("count"),
             F.count_if(F.col("state") == PROCESSED).alias("processed"),
@@ -240,7 +294,7 @@ def messages(ops: DataFrame, tables: Tables) -> DataFrame:
             F.struct("sub", "count", "processed", "possibly", "flagged", "shas", "first").alias("delivery"),
         )
     )
-    dead = evidence(ops, tables).select("run_id", "address", "message_id", F.struct("sub", "dead_letter").alias("dead"))
+    dead = found_dead.select("run_id", "address", "message_id", F.struct("sub", "dead_letter").alias("dead"))
     union = sends.unionByName(per_unit, allowMissingColumns=True).unionByName(dead, allowMissingColumns=True)
     state = (
         F.when(F.max(F.col("send.state") == "ok"), "acknowledged")

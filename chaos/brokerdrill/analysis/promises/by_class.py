@@ -34,7 +34,8 @@ def check_classes(frames: Frames, rules: Sequence[ClassRule]) -> DataFrame:
     spark = frames.ops.sparkSession
     told = [(rule.name, name, name in rule.breaking) for rule in rules for name in (*rule.breaking, *rule.doubtful)]
     by_class = table(spark, told, "name string, class string, broken boolean").join(frames.tables.specs, "name")
-    counted = frames.units.join(F.broadcast(by_class.select("run_id", "spec", "class", "broken")), ["run_id", "class"])
+    unusual = frames.units.where(F.col("class") != "ok")
+    counted = unusual.join(F.broadcast(by_class.select("run_id", "spec", "class", "broken")), ["run_id", "class"])
     found = marks(
         counted,
         breaks=F.col("broken"),
@@ -54,11 +55,17 @@ def check_classes(frames: Frames, rules: Sequence[ClassRule]) -> DataFrame:
     )
     mapped = F.broadcast(frames.tables.dead_letters)
     live = F.col("state").isin("acknowledged", "unknown")
+    attempted = frames.messages.where(F.col("attempts") > 0).select("run_id", "address", live.alias("live"))
+    plain = frames.plain_counts
+    if plain is not None:
+        attempted = attempted.unionByName(plain.select("run_id", "address", F.lit(True).alias("live")))
     sent = (
-        frames.messages.where(F.col("attempts") > 0)
-        .join(mapped, ["run_id", "address"], "left")
+        attempted.join(mapped, ["run_id", "address"], "left")
         .groupBy("run_id")
-        .agg(F.max(live).alias("any_live"), F.max(live & F.col("dead_letter").isNotNull()).alias("any_mapped"))
+        .agg(
+            F.max("live").alias("any_live"),
+            F.max(F.col("live") & F.col("dead_letter").isNotNull()).alias("any_mapped"),
+        )
     )
     asked = table(
         spark,

@@ -44,11 +44,11 @@ def _session_ends(frames: Frames) -> DataFrame:
     )
 
 
-def _first_deliveries(frames: Frames) -> DataFrame:
-    """The first delivery of each unit that was sent, with the last end of another session of its subscription before it
-    (other_end, null: none)."""
+def _first_deliveries(frames: Frames, found: DataFrame) -> DataFrame:
+    """The first delivery of each unit of the messages `found` that was sent, with the last end of another session of
+    its subscription before it (other_end, null: none)."""
     first = (
-        frames.messages.where(F.col("state").isin("acknowledged", "unknown"))
+        found.where(F.col("state").isin("acknowledged", "unknown"))
         .select(
             "run_id", "address", "message_id", "began", "over", "producer", "key", F.explode("delivered").alias("d")
         )
@@ -87,8 +87,18 @@ def check(frames: Frames) -> DataFrame:
 
     Scope `session` compares within one consumer session, `key` across the sessions of a subscription.
     """
+    if frames.disordered is None:
+        return _check(frames, frames.messages)
+    specs = frames.spec(NAME).select("run_id", "spec", "scope")
+    found, evidence = frames.disordered({row.scope for row in specs.collect()})
+    told = evidence.join(specs, ["run_id", "scope"])
+    return _check(frames, found).unionByName(marks(told, evidence=F.lit(True)))
+
+
+def _check(frames: Frames, found: DataFrame) -> DataFrame:
+    """The marks of the messages `found`."""
     rows = (
-        _first_deliveries(frames)
+        _first_deliveries(frames, found)
         .join(frames.spec(NAME).select("run_id", "spec", "scope"), "run_id")
         .withColumn("within", F.when(F.col("scope") == "session", F.struct("consumer", "session")))
     )
