@@ -212,15 +212,17 @@ class Scenario:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """All fields of run.json. `started_at` is RFC 3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one
-    of `EXPECTATIONS`; `stores` maps a store to the instances that may serve it; `dead_letters` an address to its
-    dead-letter address; `drained` an address to whether it was drained; `clocks` a clock's name to its `Clock`."""
+    """All fields of run.json. `settings` maps what a sweep or a matrix set for this run to its value; `started_at` is
+    RFC 3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one of `EXPECTATIONS`; `stores` a store to the
+    instances that may serve it; `dead_letters` an address to its dead-letter address; `drained` an address to whether
+    it was drained; `clocks` a clock's name to its `Clock`."""
 
     run_id: str
     scenario: Scenario = field(default_factory=lambda: Scenario(""))
     topology: str = ""
     inventory_sha256: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     started_at: str = ""
     outcome: str = "running"
@@ -241,6 +243,7 @@ class RunInfo:
             "topology": self.topology,
             "inventory_sha256": self.inventory_sha256,
             "versions": dict(self.versions),
+            "settings": dict(self.settings),
             "seed": self.seed,
             "started_at": self.started_at,
             "outcome": self.outcome,
@@ -435,6 +438,7 @@ def run_from_json(value: object, where: str) -> RunInfo:
         topology=_take(value, "topology", str, where, ""),
         inventory_sha256=_take(value, "inventory_sha256", str, where, ""),
         versions=_map_of(value, "versions", str, where),
+        settings=_map_of(value, "settings", str, where),
         seed=_take(value, "seed", int, where, None),
         started_at=_take(value, "started_at", str, where, ""),
         outcome=_one_of(_take(value, "outcome", str, where, "running"), RUN_OUTCOMES, "outcome", where),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,14 @@ def record(
     seeds: Sequence[int],
     console: Console,
     run_dir: Path | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Run `loaded` on `topology` once for each seed; return the run directories, new ones below `runs`."""
+    """Run `loaded` on `topology` once for each seed; return the run directories, new ones below `runs`. `settings` go
+    to run.json as they are."""
     done = []
     for seed in seeds:
-        request = runner.RunRequest(loaded, topology, run_dir or runner.new_run_dir(runs, loaded.name, seed), seed)
+        target = run_dir or runner.new_run_dir(runs, loaded.name, seed)
+        request = runner.RunRequest(loaded, topology, target, seed, settings or {})
         runner.check_request(request)
         with Progress(console) as progress:
             progress.step(f"{loaded.name} on {topology.name}, seed {seed} → {request.run_dir}")

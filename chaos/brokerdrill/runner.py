@@ -12,8 +12,8 @@ import datetime
 import json
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from brokerdrill import descriptors as desc
@@ -48,12 +48,14 @@ ARM_TTL_MARGIN_S = 120
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run: a scenario on a topology, with a seed, into a new directory `run_dir`."""
+    """What to run: a scenario on a topology, with a seed, into a new directory `run_dir`; `settings` say what was set
+    for this run, and go to run.json as they are."""
 
     loaded: LoadedScenario
     topology: Topology
     run_dir: Path
     seed: int
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def new_run_dir(runs: Path, scenario: str, seed: int) -> Path:
@@ -241,6 +243,7 @@ class _Session:
             topology=self._request.topology.name,
             inventory_sha256=self._request.topology.sha256,
             versions={item.product: item.version for item in self._descriptors if item.version},
+            settings=self._request.settings,
             seed=self._request.seed,
             started_at=datetime.datetime.now(datetime.UTC).isoformat(),
             expect=self._scenario.expect(),

@@ -6,7 +6,7 @@ how failover times are spread:
 - rate of violation: Clopper & Pearson, Biometrika 26 (1934);
 - quantile: order statistics, David & Nagaraja, Order Statistics, 3rd ed. (2003), section 7.1;
 - two sets of times: Mann & Whitney, Ann. Math. Stat. 18 (1947), exact for small samples without ties, with Cliff's
-  delta as effect size and the Hodges-Lehmann shift with its interval (Hollander, Wolfe & Chicken, 3rd ed., section 4.3);
+  delta as effect size and the Hodges-Lehmann shift with its interval (Hollander, Wolfe & Chicken, section 4.3);
 - two rates: Fisher's exact test; several tests at once: Holm, Scand. J. Stat. 6 (1979).
 """
 

@@ -107,14 +107,14 @@ def _row(run_dir: Path, result: Mapping[str, Any], run: ledger.RunInfo | None, o
     }
 
 
-def strip(times: Sequence[float], bound_ms: float | None) -> dict[str, Any] | None:
+def strip(times: Sequence[float], bound_ms: float | None, until: float = 0) -> dict[str, Any] | None:
     """Return the strip of failover times: dots (x in percent of its width, a level where dots would meet), ticks, p50,
-    p95 and bound; None without a time."""
+    p95 and bound; None without a time. Strips that are given the same `until` (ms) have the same scale."""
     if not times:
         return None
     middle, slow = percentile(times, 0.5), percentile(times, 0.95)
     assert middle is not None and slow is not None
-    end = max(max(times) * 1.08, (bound_ms or 0) * 1.04, 1.0)
+    end = max(max(times) * 1.08, (bound_ms or 0) * 1.04, until * 1.08, 1.0)
     step = next(size * 10**power for power in range(12) for size in (1, 2, 5) if end / (size * 10**power) <= 6)
     stacked: dict[int, int] = {}
     dots = []

@@ -39,7 +39,7 @@ def _environment() -> Environment:
     )
 
 
-def _own(name: str) -> Markup:
+def own(name: str) -> Markup:
     """One of our own style sheets or scripts, which is not escaped."""
     text = (TEMPLATES / name).read_text(encoding="utf-8")
     return Markup(text.replace("@LIGHT@", variables(dark=False)).replace("@DARK@", variables(dark=True)))
@@ -57,14 +57,15 @@ def _version() -> str:
         return ""
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """Return the page of a template of ours, with the style and the scripts that all pages share."""
     return (
         _environment()
         .get_template(template)
         .render(
-            style=_own("style.css"),
-            theme_script=_own("theme.js"),
-            page_script=_own("page.js"),
+            style=own("style.css"),
+            theme_script=own("theme.js"),
+            page_script=own("page.js"),
             terms=words.TERMS,
             nothing=fmt.NOTHING,
             brokerdrill_version=_version(),
@@ -233,7 +234,7 @@ def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str,
     name = fmt.clean((run.scenario.name if run else "") or result.get("run_id") or run_dir.name)
     classes = view.class_rows(result)
     started = f", {run.started_at}" if run and run.started_at else ""
-    return _render(
+    return render(
         "report.html.j2",
         headline=words.headline(result),
         scenario_name=name,
@@ -273,7 +274,7 @@ def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str,
         counts=view.count_rows(result, shown, run),
         bokeh_scripts=bokeh_scripts() if pictures.script else [],
         plot_script=script(pictures.script),
-        plots_script=_own("plots.js"),
+        plots_script=own("plots.js"),
     )
 
 
@@ -297,4 +298,4 @@ def write_index(runs: Sequence[tuple[Path, Mapping[str, Any]]], out: Path) -> Pa
     the run directory. Raises InfrastructureError when the page cannot be written.
     """
     target = out / "index.html" if out.is_dir() else out
-    return _write(target, _render("index.html.j2", **index_view(runs, target)))
+    return _write(target, render("index.html.j2", **index_view(runs, target)))
