@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from amqp_session_router import partitions, selectors
@@ -117,41 +118,46 @@ class Routes:
     # --- deciding ---
 
     def decide(self, identity: Identity) -> Decision:
-        """Return where the session goes."""
+        """Return where the session goes. Each candidate is marked as attempted, once, when it is taken."""
+        plan = self.plan(identity)
+        return plan if isinstance(plan, Reject) else replace(plan, candidates=self._marking(plan.candidates))
+
+    def plan(self, identity: Identity) -> Decision:
+        """Return the same without marking: to look at only."""
         found = first_match(self.settings.rules, identity)
         if found is None:
             return Reject(NOT_ALLOWED, short_string(f"vhost '{identity.vhost}' not found"))
         rule, vhost = found
+        target = target_name(rule.to)
         match rule.to:
             case ToReject(code, text):
                 return Reject(code, short_string(text))
+            case ToFarm(name):
+                return self._to_farm(target, self.settings.farms[name], identity, vhost)
             case ToBackend(name):
                 backends = [self.settings.backends[name]]
-                return self._ready_or_reject(target_name(rule.to), vhost, backends)
             case ToLocal():
                 backends = [backend for backend in self.settings.backends.values() if backend.local]
-                return self._ready_or_reject(target_name(rule.to), vhost, backends)
-            case ToFarm(name):
-                return self._to_farm(self.settings.farms[name], identity, vhost)
-
-    def _ready_or_reject(self, target: str, vhost: str, backends: list[Backend]) -> Decision:
         open_ones = [backend for backend in backends if not backend.drain]
         if not open_ones:
             return Reject(CONNECTION_FORCED, short_string(f"{target} takes no new sessions: it drains"))
         ranked = selectors.ranking([open_ones], selectors.round_robin, self.markers, NO_KEY)
-        return Route(target, NO_KEY, vhost, self._marking(ranked))
+        return Route(target, NO_KEY, vhost, ranked)
 
-    def _to_farm(self, farm: Farm, identity: Identity, vhost: str) -> Decision:
-        """The chain of farms from `farm` on by `fallback`; the first that is active gives the name and the key."""
-        chain = [farm]
-        while (name := chain[-1].fallback) is not None:
-            chain.append(self.settings.farms[name])
-        active = [one for one in chain if self.why_inactive(one) is None]
+    def _to_farm(self, target: str, farm: Farm, identity: Identity, vhost: str) -> Decision:
+        """Go through the farm and its fallbacks, those without quorum left out; the first of them gives the key."""
+        active = [one for one in self._chain(farm) if self.why_inactive(one) is None]
         if not active:
-            return Reject(CONNECTION_FORCED, short_string(f"farm {farm.name} {self.why_inactive(farm)}"))
-        return Route(
-            f"farm {farm.name}", _key(active[0], identity), vhost, self._marking(self._through(active, identity))
-        )
+            return Reject(CONNECTION_FORCED, short_string(f"{target} {self.why_inactive(farm)}"))
+        return Route(target, _key(active[0], identity), vhost, self._through(active, identity))
+
+    def _chain(self, farm: Farm) -> Iterator[Farm]:
+        """Yield the farm, its fallback, that one's fallback, …: there is no cycle in the settings."""
+        step: str | None = farm.name
+        while step is not None:
+            farm = self.settings.farms[step]
+            yield farm
+            step = farm.fallback
 
     def why_inactive(self, farm: Farm) -> str | None:
         """Return the clause that says why `farm` gives no backend out now, None if it does."""
@@ -230,18 +236,15 @@ class Routes:
         log.info("opened", extra=_about(session))
 
     def _stick(self, session: Session, backend: str) -> None:
-        if session.route is None or session.identity is None:
+        """Remember the session's key in the farm of its route that has the backend."""
+        found = first_match(self.settings.rules, session.identity) if session.identity is not None else None
+        if session.identity is None or found is None or not isinstance(found[0].to, ToFarm):
             return
-        found = first_match(self.settings.rules, session.identity)
-        name = found[0].to.name if found is not None and isinstance(found[0].to, ToFarm) else None
-        while name is not None:
-            farm = self.settings.farms[name]
-            cache = self.sticky.get(name)
+        for farm in self._chain(self.settings.farms[found[0].to.name]):
             if any(member.name == backend for member in farm.members):
-                if cache is not None:
-                    cache.put(_key(farm, session.identity), backend)
+                if farm.name in self.sticky:
+                    self.sticky[farm.name].put(_key(farm, session.identity), backend)
                 return
-            name = farm.fallback
 
     def closed(self, session: Session, how: End, text: str = "") -> None:
         """The session is over. A second call has no effect."""
@@ -276,12 +279,8 @@ class Routes:
             case ToLocal():
                 return name not in self.settings.backends or not self.settings.backends[name].local
             case ToFarm(target):
-                farm: str | None = target
-                while farm is not None:
-                    if any(member.name == name for member in self.settings.farms[farm].members):
-                        return False
-                    farm = self.settings.farms[farm].fallback
-                return True
+                chain = self._chain(self.settings.farms[target])
+                return not any(member.name == name for farm in chain for member in farm.members)
 
 
 def _key(farm: Farm, identity: Identity) -> str:
