@@ -129,6 +129,43 @@ class Control:
                     "policies": ", ".join(part.policies),
                     "partitions": " > ".join(", ".join(backend.name for backend in group) for group in groups),
                     "draining": ", ".join(backend.name for backend in farm.members if backend.drain),
+                    "key": "" if part.key is None else part.key.type,
+                    "quorum": part.quorum,
+                    "fallback": part.fallback,
+                    "state": self._routes.why_inactive(farm) or "active",
+                }
+            )
+        return {"rows": rows}
+
+    def _limit_print(self, arguments: Arguments) -> Reply:
+        return {"rows": describe(self._service.limits, self._service.settings.config.limits, arguments["vhost"])}
+
+    def _listen_print(self, _: Arguments) -> Reply:
+        server = self._service.server
+        listening = {} if server is None else server.listening()
+        return {
+            "rows": [
+                {
+                    "name": listener.name,
+                    "host": listener.host,
+                    "port": listener.port,
+                    "tls": listener.tls is not None,
+                    "proxy_protocol": listener.proxy_protocol,
+                }
+                for listener in listening.values()
+            ]
+        }
+
+    def _map_print(self, _: Arguments) -> Reply:
+        rows = []
+        rules = self._service.settings.rules
+        for index, rule in enumerate(rules):
+            is_default = self._service.settings.config.default is not None and index == len(rules) - 1
+            rows.append(
+                {
+                    "rule": "default" if is_default else index,
+                    "vhost": rule.vhost if rule.vhost_pattern is None else f"~ {rule.vhost_pattern.pattern}",
+                    "listener": rule.listener,
                     "key": f"{rule.key.type} ~ {rule.matches.pattern}" if rule.key and rule.matches else "",
                     "rewrite": rule.rewrite,
                     "to": target_name(rule.to),
