@@ -20,6 +20,7 @@ from typing import Any
 
 from amqp_session_router import config, metrics, tls, verbs
 from amqp_session_router.errors import RouterError, UsageError, unknown_name
+from amqp_session_router.limits import describe
 from amqp_session_router.model import CONNECTION_FORCED, ClientTls, Identity, Route, ServerTls, Session
 from amqp_session_router.rules import first_match, target_name
 from amqp_session_router.service import Service
