@@ -444,6 +444,7 @@ class _Session:
             "failed_back": lambda: acknowledged_since(
                 bool(hit) and all(watch.roles.get(name) == "active" for name in hit)
             ),
+            "syncing": lambda: "syncing" in watch.roles.values(),
             "in_sync": lambda: self._in_sync(watch),
             "acknowledged": lambda: load.totals().sent_ok >= start + step.count,
         }
@@ -553,8 +554,11 @@ class _Session:
 
 
 async def read_log(connection: HostConnection, item: Descriptor, since_ns: int) -> list[tuple[int, str]]:
-    """Return (monotonic ns of the host, text) of each line that the unit's journal got since `since_ns`."""
-    if not item.unit:
+    """Return (monotonic ns of the host, text) of each line that the unit's journal got since `since_ns`.
+
+    None of an instance whose descriptor says `log: null`: it shares a process and its log with another one.
+    """
+    if not item.unit or (item.model_extra or {}).get("log", "journal") is None:
         return []
     script = f"journalctl -u {item.unit} -o json --output-fields=MESSAGE --no-pager --since=-2h"
     result = await connection.sh(script, timeout=60, check=True)

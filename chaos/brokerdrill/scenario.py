@@ -94,7 +94,7 @@ class Probe(_Step):
     """Wait until a condition holds: a deadline passed makes the run abort."""
 
     type: Literal["probe"]
-    until: Literal["failed_over", "failed_back", "in_sync", "acknowledged", "unanswered"]
+    until: Literal["failed_over", "failed_back", "syncing", "in_sync", "acknowledged", "unanswered"]
     of: str | None = Field(None, description="the step whose fault the condition is about")
     count: int = Field(1, ge=1, description="for acknowledged and unanswered: how many messages")
     timeout: float = Field(60, gt=0, description="seconds")
