@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from brokerdrill import cli_foreign, java
+from brokerdrill import cli_across, cli_foreign, java
 from brokerdrill.errors import (
     EXIT_INFRASTRUCTURE,
     EXIT_KEPT,
@@ -289,6 +289,7 @@ def demo(runs: RunsOption = RUNS) -> None:
     raise typer.Exit(run_demo(runs, console))
 
 
+cli_across.add_to(app, console)
 cli_foreign.add_to(app, console)
 
 

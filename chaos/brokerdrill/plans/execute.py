@@ -1,0 +1,288 @@
+"""Carry out a plan: deploy, run, judge, cell after cell, so that a runner killed at any time goes on where it was.
+
+A plan's folder holds `plan.json` and `cells.jsonl`, which says of each cell, on the disk before and after, that it
+begins and how it ended. A cell that began and did not end is healed and run again; the run it left stays as evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brokerdrill import bench, ledger, runner
+from brokerdrill.deploying import run_playbook
+from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.healing import heal_run, unfinished
+from brokerdrill.judging import judge
+from brokerdrill.plans.plan import Cell, Plan, digest
+from brokerdrill.plans.settings import patched, text
+from brokerdrill.progress import Progress
+from brokerdrill.recording import Interrupted, record, run_async
+from brokerdrill.report.files import write
+from brokerdrill.scenario import load_scenario
+from brokerdrill.topology import Topology, find_topology
+
+PLAN_FILE = "plan.json"
+CELLS_FILE = "cells.jsonl"
+PLANS = "plans"
+# No role restarts a running broker: a changed configuration comes into force by taking the instances away, data kept.
+REDEPLOY = ("teardown", "site")
+
+DONE, REFUSED, FAILED = "done", "refused", "failed"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a cell ended last: `state` done (a run to judge), refused (its settings cannot be deployed or run) or failed
+    (the run could not be made: tried again when the plan goes on)."""
+
+    state: str
+    run_dir: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to carry out a plan: `runs` takes the run directories; `deploy` each topology before its cells even where no
+    variable is changed; `bench_hosts`: its hosts are made before and removed after; `master` is Spark's."""
+
+    runs: Path
+    deploy: bool = False
+    bench_hosts: bool = False
+    master: str | None = None
+
+
+def plan_folder(plan: Plan, runs: Path) -> Path:
+    return runs / PLANS / plan.folder
+
+
+class Record:
+    """`cells.jsonl`: appended and on the disk before each step; a last line that a crash tore counts as not written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / CELLS_FILE
+
+    def append(self, cell: Cell, state: str, **fields: Any) -> None:
+        """Append one entry. Raises InfrastructureError where the disk does not take it."""
+        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        entry = {"cell": cell.key, "state": state, **fields, "at": at}
+        # A torn line of a crash must not swallow this one.
+        line = ("" if self._whole() else "\n") + json.dumps(entry, ensure_ascii=False) + "\n"
+        try:
+            with self._path.open("ab") as file:
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InfrastructureError(f"{self._path} cannot be written: {error.strerror}") from None
+
+    def _whole(self) -> bool:
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+        return True
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return what is written, oldest first."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    entry = json.loads(line)
+                    if isinstance(entry, dict):
+                        found.append(entry)
+        return found
+
+    def ended(self) -> dict[str, Ended]:
+        """Return how each cell ended last, by its key; one that began again since has not ended."""
+        found: dict[str, Ended] = {}
+        for entry in self.entries():
+            if entry["state"] in (DONE, REFUSED, FAILED):
+                found[entry["cell"]] = Ended(entry["state"], entry.get("run_dir"), entry.get("error"))
+            else:
+                found.pop(entry["cell"], None)
+        return found
+
+    def begun(self) -> set[str]:
+        """Return the names of the run directories that cells of this plan began."""
+        return {entry["run_dir"] for entry in self.entries() if entry.get("run_dir")}
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Hold the plan's lock. Raises InfrastructureError while another process carries it out."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InfrastructureError(f"another process carries out this plan ({folder})") from None
+        yield
+
+
+def checked(plan: Plan) -> None:
+    """Raise UsageError, before anything is touched, where a cell's scenario or topology cannot be had."""
+    for cell in plan.cells:
+        patched(load_scenario(cell.scenario), cell.scenario_changes, ", ".join(cell.labels.values()))
+        topology = find_topology(cell.topology)
+        if not topology.drill_allowed:
+            raise UsageError(f"inventory {topology.name} does not say `drill_allowed: true` for all its hosts")
+
+
+def execute(
+    plan: Plan, options: Options, console: Console, written: Callable[[dict[str, Ended]], None]
+) -> dict[str, Ended]:
+    """Carry out what is left of `plan`; return how each cell ended, by its key.
+
+    `written` is called with that after every cell: it writes the page. Raises UsageError where the plan cannot be
+    carried out at all, Interrupted on a signal (healed; the plan goes on when it is started again), InfrastructureError
+    where two cells in a row cannot be deployed or run.
+    """
+    checked(plan)
+    folder = plan_folder(plan, options.runs)
+    with _only_one(folder):
+        write(folder / PLAN_FILE, (json.dumps(asdict(plan), indent=2, ensure_ascii=False, default=str) + "\n").encode())
+        record_ = Record(folder)
+        _heal(record_.begun(), options.runs, console)
+        ended = record_.ended()
+        left = [cell for cell in plan.cells if cell.key not in ended or ended[cell.key].state == FAILED]
+        console.print(f"{plan.title}: {len(plan.cells) - len(left)} of {len(plan.cells)} cells are done; {folder}")
+        written(ended)
+        with _Deployments(options, console) as deployments:
+            broken_off = 0
+            for number, cell in enumerate(left, start=1):
+                where = ", ".join(f"{axis} {word}" for axis, word in cell.labels.items())
+                console.print(f"cell {number} of {len(left)}: {where}, run {cell.repeat}", markup=False)
+                ended[cell.key] = end = _one(cell, options, console, record_, deployments)
+                written(ended)
+                broken_off = broken_off + 1 if end.state == FAILED else 0
+                if broken_off == 2:
+                    raise InfrastructureError(f"two runs in a row could not be made, the last one because: {end.error}")
+    return ended
+
+
+def _heal(begun: set[str], runs: Path, console: Console) -> None:
+    """Finish what a killed runner of this plan left on the hosts."""
+    with Progress(console) as progress:
+        for item in unfinished(runs):
+            if item.run_dir.name in begun:
+                progress.step(f"heal what {item.run_dir.name} left")
+                run_async(heal_run(item, progress), console)
+
+
+def _one(cell: Cell, options: Options, console: Console, record_: Record, deployments: _Deployments) -> Ended:
+    """Deploy, run and judge one cell, and write down how it ended."""
+    loaded = patched(load_scenario(cell.scenario), cell.scenario_changes, ", ".join(cell.labels.values()))
+    run_dir: Path | None = None
+    try:
+        topology = deployments.ready(cell)
+        run_dir = runner.new_run_dir(options.runs, loaded.name, cell.seed)
+        record_.append(cell, "begin", run_dir=run_dir.name)
+        settings = {name: text(value) for name, value in cell.changes.items()}
+        record(loaded, topology, options.runs, [cell.seed], console, run_dir, settings)
+        end = Ended(DONE, run_dir.name)
+    except Interrupted:
+        raise
+    except UsageError as error:
+        end = Ended(REFUSED, None, str(error))
+    except InfrastructureError as error:
+        end = Ended(FAILED, run_dir.name if run_dir and (run_dir / ledger.RUN_FILE).exists() else None, str(error))
+    if end.run_dir and run_dir:
+        try:
+            result, _ = judge([run_dir], console, master=options.master)
+        except BrokerdrillError as error:
+            end = Ended(FAILED, end.run_dir, end.error or str(error))
+        else:
+            # A run that broke off because a promise was broken has said what it was to say.
+            if result["verdict"] == "fail":
+                end = Ended(DONE, end.run_dir, end.error)
+    if end.error:
+        console.print(f"{end.state}: {end.error}", markup=False)
+    record_.append(cell, end.state, **{name: value for name, value in asdict(end).items() if name != "state" and value})
+    return end
+
+
+class _Deployments:
+    """What is deployed now; leaves each inventory as it says itself."""
+
+    def __init__(self, options: Options, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._now: tuple[Topology, dict[str, Any]] | None = None
+        self._refused: dict[str, str] = {}
+
+    def __enter__(self) -> _Deployments:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not issubclass(kind, (InfrastructureError, KeyboardInterrupt)):
+            self._leave()
+
+    def ready(self, cell: Cell) -> Topology:
+        """Return the cell's topology, with its variables deployed. Raises UsageError where preflight refuses them,
+        InfrastructureError where anything else fails."""
+        topology = find_topology(cell.topology)
+        changed = cell.deployment
+        what = digest((cell.topology, changed))
+        if what in self._refused:
+            raise UsageError(self._refused[what])
+        try:
+            return self._made_ready(topology, changed)
+        except UsageError as error:
+            self._refused[what] = str(error)
+            raise
+
+    def _made_ready(self, topology: Topology, changed: dict[str, Any]) -> Topology:
+        if self._now and self._now[0].directory == topology.directory and self._now[1] == changed:
+            return topology
+        if self._now and self._now[0].directory != topology.directory:
+            self._leave()
+        first = self._now is None
+        with Progress(self._console) as progress:
+            if first and self._options.bench_hosts:
+                bench.up(topology, fresh=False, progress=progress.step)
+            if changed or not first:
+                self._deploy(topology, changed, REDEPLOY, progress)
+            elif self._options.deploy or self._options.bench_hosts:
+                self._deploy(topology, changed, ("site",), progress)
+        self._now = (topology, changed)
+        return topology
+
+    def _deploy(
+        self, topology: Topology, changed: Mapping[str, Any], playbooks: tuple[str, ...], progress: Progress
+    ) -> None:
+        self._now = (topology, {"": "half deployed"})
+        # A file, not a word of the command: a variable may be a secret, and every user sees the commands that run.
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="brokerdrill-") as file:
+            json.dump(dict(changed), file)
+            file.flush()
+            for playbook in playbooks:
+                said = ", ".join(changed) or "the inventory's own settings"
+                progress.step(f"{playbook}.yml on {topology.name} with {said}")
+                run_playbook(topology, playbook, progress, ("--extra-vars", f"@{file.name}") if changed else ())
+
+    def _leave(self) -> None:
+        """Deploy the inventory's own settings again, or remove the hosts that were made for the plan."""
+        if self._now is None:
+            return
+        topology, changed = self._now
+        with Progress(self._console) as progress:
+            if self._options.bench_hosts:
+                bench.down(topology, progress.step)
+            elif changed:
+                self._deploy(topology, {}, REDEPLOY, progress)
+        self._now = None

@@ -1,0 +1,71 @@
+"""`brokerdrill sweep`: one scenario over values of deployment variables and load parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from brokerdrill.errors import UsageError
+from brokerdrill.plans.plan import Cell, Plan, ordered
+from brokerdrill.plans.settings import check_variable, in_scenario, parse_value, patched, text
+from brokerdrill.scenario import load_scenario
+from brokerdrill.topology import find_topology
+
+KIND = "sweep"
+
+
+def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
+    """Return name → values of `NAME=A,B,C` words; a value is YAML, and one that holds commas stands in [] or {}.
+
+    Raises UsageError: no name, no value, a name or value given twice.
+    """
+    found: dict[str, list[Any]] = {}
+    for word in words:
+        name, equals, rest = word.partition("=")
+        where = f"--vary {word}"
+        if not equals or not name or not rest:
+            raise UsageError(f"{where}: write NAME=VALUE,VALUE,…")
+        if name in found:
+            raise UsageError(f"{where}: {name} is varied twice")
+        values = parse_value(f"[{rest}]", where)
+        if None in values:
+            raise UsageError(f"{where}: a value is empty")
+        if len({text(value) for value in values}) < len(values):
+            raise UsageError(f"{where}: a value is there twice")
+        found[name] = values
+    return found
+
+
+def sweep_plan(
+    scenario: str, vary: Mapping[str, Sequence[Any]], repeat: int, seed: int, inventory: str | None = None
+) -> Plan:
+    """Return the plan that runs `scenario` `repeat` times with every combination of values; seeds count from `seed`,
+    the same ones in every setting.
+
+    Raises UsageError: an unknown scenario, topology, place in the scenario or variable; a value the scenario refuses.
+    """
+    if not vary:
+        raise UsageError("nothing is varied: give --vary NAME=VALUE,VALUE")
+    loaded = load_scenario(scenario)
+    where = inventory or loaded.scenario.topology
+    topology = find_topology(where)
+    for name in vary:
+        if not in_scenario(name):
+            check_variable(name, topology, f"--vary {name}")
+    cells = []
+    for values in product(*vary.values()):
+        changes = dict(zip(vary, values, strict=True))
+        patched(loaded, {name: value for name, value in changes.items() if in_scenario(name)}, "--vary")
+        labels = {name: text(value) for name, value in changes.items()}
+        cells += [
+            Cell(labels, number + 1, scenario, where, changes, seed + number) for number in range(repeat)
+        ]  # fmt: skip
+    return Plan(
+        kind=KIND,
+        name=loaded.name,
+        title=f"{loaded.scenario.title}: {', '.join(vary)}",
+        axes=tuple(vary),
+        cells=ordered(cells),
+        versions={loaded.name: loaded.sha256, topology.name: topology.sha256},
+    )
