@@ -271,6 +271,17 @@ def _remove_network(client: docker.DockerClient, name: str) -> None:
 # --- the containers --------------------------------------------------------------------------------------------------
 
 
+def shared_volumes(topology: str, host: Host) -> dict[str, str]:
+    """Return the engine's volume → where `host` has it, from its `bench_volumes` (name → absolute path).
+
+    Hosts of a topology that name the same volume share it, as they would a mount of one server. Raises UsageError.
+    """
+    given = host.vars.get("bench_volumes") or {}
+    if not isinstance(given, Mapping) or not all(str(path).startswith("/") for path in given.values()):
+        raise UsageError(f"host {host.name}: bench_volumes must map names to absolute paths")
+    return {f"brokerdrill-{topology}-{name}": str(path) for name, path in given.items()}
+
+
 def _host_config(client: docker.DockerClient, found: Engine, wanted: Plan, host: Host, limits: bool) -> dict[str, Any]:
     memory = str(host.vars.get("bench_memory", DEFAULT_MEMORY)) if limits else None
     options: dict[str, Any] = {
@@ -283,10 +294,12 @@ def _host_config(client: docker.DockerClient, found: Engine, wanted: Plan, host:
         "memswap_limit": memory,
         "log_config": {"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
     }
+    binds = [f"{volume}:{path}:rw" for volume, path in sorted(shared_volumes(wanted.topology, host).items())]
     if found.cgroup == "2":
         options["cgroupns"] = "private"
     else:
-        options["binds"] = ["/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw"]
+        binds.insert(0, "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw")
+    options["binds"] = binds
     return client.api.create_host_config(**options)
 
 
@@ -485,6 +498,7 @@ def up(topology: Topology, fresh: bool = False, progress: Progress = _quiet) -> 
             if fresh or container.labels.get(LABEL_HOST) not in wanted.addresses:
                 container.remove(force=True, v=True)
         _ensure_network(client, wanted)
+        _ensure_volumes(client, topology, fresh)
         limits = bool(client.info().get("MemoryLimit"))
         maker = _Maker(client, found, wanted, image_id, _authorized(topology), limits, fresh)
         with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
@@ -519,7 +533,22 @@ def _remove(found: Engine, topology: str, progress: Progress) -> int:
         with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda container: _remove_container(container), containers))
         _remove_network(client, f"brokerdrill-{topology}")
+        _remove_volumes(client, topology)
         return len(containers)
+
+
+def _ensure_volumes(client: docker.DockerClient, topology: Topology, fresh: bool) -> None:
+    """Make the volumes that the hosts share, empty ones with `fresh`."""
+    if fresh:
+        _remove_volumes(client, topology.name)
+    for name in sorted({name for host in topology.hosts for name in shared_volumes(topology.name, host)}):
+        client.volumes.create(name, labels={LABEL: topology.name})
+
+
+def _remove_volumes(client: docker.DockerClient, topology: str) -> None:
+    for volume in client.volumes.list(filters={"label": f"{LABEL}={topology}"}):
+        with contextlib.suppress(NotFound):
+            volume.remove(force=True)
 
 
 def _remove_container(container: Any) -> None:

@@ -68,12 +68,15 @@ class Health:
     detail: str
 
 
-def artemis_state(active: bool, backup: bool, in_sync: bool) -> str:
-    """Return the health that a broker's attributes Active, Backup and ReplicaSync amount to."""
+def artemis_state(active: bool, backup: bool, in_sync: bool, policy: str = "") -> str:
+    """Return the health that a broker's attributes Active, Backup and ReplicaSync amount to.
+
+    A shared store has nothing to synchronise: whoever waits for its lock is ready.
+    """
     if active:
         return "active"
     if backup:
-        return "passive" if in_sync else "syncing"
+        return "passive" if in_sync or policy == "shared_store" else "syncing"
     return "starting"
 
 
@@ -110,7 +113,7 @@ def artemis(descriptor: dict[str, Any]) -> Health:
     value = answer.get("value")
     if answer.get("status") != 200 or not isinstance(value, dict):
         return Health("starting", False, str(answer.get("error", "no broker bean yet")))
-    state = artemis_state(value["Active"], value["Backup"], value["ReplicaSync"])
+    state = artemis_state(value["Active"], value["Backup"], value["ReplicaSync"], descriptor.get("ha_policy", ""))
     return Health(state, bool(value["ReplicaSync"]), str(value["HAPolicy"]))
 
 

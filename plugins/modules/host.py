@@ -38,6 +38,7 @@ options:
       name: {description: Its name., type: str, required: true}
       home: {description: Its home; not created., type: path, required: true}
       groups: {description: Groups that it must be in as well., type: list, elements: str, default: []}
+      uid: {description: "Its number, and its group's, where several hosts must agree.", type: int}
   directories:
     description: Made in this order.
     type: list
@@ -133,13 +134,16 @@ def user(module: AnsibleModule, entry: dict[str, Any]) -> str | None:
     name = entry["name"]
     wanted = entry.get("groups") or []
     try:
-        pwd.getpwnam(name)
+        there = pwd.getpwnam(name).pw_uid
+        if entry.get("uid") not in (None, there):
+            module.fail_json(msg=f"user {name} has the number {there} here, not {entry['uid']}")
         missing = [item for item in wanted if name not in members(item)]
         if not missing:
             return None
         command = ["usermod", "--append", "--groups", ",".join(missing), name]
     except KeyError:
         command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", entry["home"]]
+        command += ["--uid", str(entry["uid"])] if entry.get("uid") is not None else []
         command += ["--shell", "/usr/sbin/nologin", *(["--groups", ",".join(wanted)] if wanted else []), name]
     if not module.check_mode:
         run(module, command)
@@ -270,6 +274,7 @@ USER = {
     "name": {"type": "str", "required": True},
     "home": {"type": "path", "required": True},
     "groups": {"type": "list", "elements": "str", "default": []},
+    "uid": {"type": "int"},
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokerdrill import image
-from brokerdrill.bench import conflict, plan
+from brokerdrill.bench import conflict, plan, shared_volumes
 from brokerdrill.errors import UsageError
 from brokerdrill.topology import Host, Topology
 
@@ -56,6 +56,17 @@ def test_an_inventory_that_is_no_bench_is_refused(addresses: tuple[str, ...], su
 )
 def test_conflict(routes: list[tuple[str, str]], found: str | None) -> None:
     assert conflict(ipaddress.IPv4Network("10.77.0.0/24"), "bd-own", routes) == found
+
+
+def test_hosts_share_a_volume_by_its_name() -> None:
+    def host(volumes: object) -> Host:
+        return Host("h1", "10.77.0.11", 22, "root", None, (), {"bench_volumes": volumes})
+
+    assert shared_volumes("shelf", host({"orders": "/srv/orders"})) == {"brokerdrill-shelf-orders": "/srv/orders"}
+    assert shared_volumes("shelf", host(None)) == {}
+    for wrong in (["orders"], {"orders": "srv"}):
+        with pytest.raises(UsageError, match="bench_volumes must map names to absolute paths"):
+            shared_volumes("shelf", host(wrong))
 
 
 def test_the_image_follows_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

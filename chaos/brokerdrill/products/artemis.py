@@ -30,12 +30,15 @@ _CODE = re.compile(r"\bAMQ\d{6}\b")
 _EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with result")
 
 
-def role_of(active: bool, backup: bool, in_sync: bool) -> str:
-    """Return the role that the broker's attributes Active, Backup and ReplicaSync amount to."""
+def role_of(active: bool, backup: bool, in_sync: bool, policy: str = "") -> str:
+    """Return the role that the broker's attributes Active, Backup and ReplicaSync amount to.
+
+    A shared store has nothing to synchronise: whoever waits for its lock is ready.
+    """
     if active:
         return "active"
     if backup:
-        return "passive" if in_sync else "syncing"
+        return "passive" if in_sync or policy == "shared_store" else "syncing"
     return "starting"
 
 
@@ -55,6 +58,7 @@ class Jolokia:
         management = descriptor.management or {}
         self._broker = f'org.apache.activemq.artemis:broker="{management["broker_name"]}"'
         self._url = management["url"]
+        self._policy = str(descriptor.extra("ha_policy") or "")
         verify = ssl.create_default_context(cadata=ca_pem) if ca_pem else True
         self._http = httpx.AsyncClient(
             auth=(credentials["username"], credentials["password"]),
@@ -85,7 +89,7 @@ class Jolokia:
         value = reply.get("value") if reply.get("status") == 200 else None
         if not isinstance(value, dict):
             return "starting"
-        return role_of(value["Active"], value["Backup"], value["ReplicaSync"])
+        return role_of(value["Active"], value["Backup"], value["ReplicaSync"], self._policy)
 
     def _queue(self, address: str) -> str:
         return f'{self._broker},component=addresses,address="{address}",subcomponent=queues,routing-type=*,queue=*'
