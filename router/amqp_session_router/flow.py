@@ -18,11 +18,11 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Protocol
 
 from amqp_session_router import wire
 from amqp_session_router.boundary import Position, locate, window
 from amqp_session_router.pipes import Pipe, Pool
+from amqp_session_router.stream_flow import Owner
 
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 _LOOK = 16384
@@ -63,22 +63,6 @@ class Plane:
         """Give everything back."""
         self.pool.close()
         os.close(self.nowhere)
-
-
-class Owner(Protocol):
-    """The session, as its flows see it. All are called from the event loop."""
-
-    def flow_ended(self, flow: Flow) -> None:
-        """The source sent its last byte and all were written on."""
-
-    def flow_broke(self, flow: Flow, at_source: bool, error: OSError) -> None:
-        """One side's socket failed."""
-
-    def flow_frame_too_large(self, flow: Flow, size: int) -> None:
-        """The source sent a frame above what was agreed."""
-
-    def flow_moved(self, flow: Flow, count: int) -> None:
-        """So many bytes were moved; only called while `flow.metered`."""
 
 
 class Flow:

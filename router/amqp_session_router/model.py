@@ -239,7 +239,10 @@ class Session(Protocol):
     """`address:port` of the client."""
     started: float
     """time.time() at accept()."""
-    counters: Counters
+
+    @property
+    def counters(self) -> Counters:
+        """The session's own counters, up to date."""
 
     def pause(self) -> None:
         """Stop reading from the client and tell it by Connection.Blocked; keep both sides' heartbeats. Idempotent."""

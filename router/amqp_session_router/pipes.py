@@ -31,7 +31,7 @@ def pipe_of(read: int, write: int) -> Pipe:
 
 
 class Pool:
-    """Empty pipes. `free` always holds at least one, so that a caller may use the last for a moment without taking it."""
+    """Empty pipes. `free` holds at least one: a caller may use the last for a moment without taking it."""
 
     def __init__(self) -> None:
         self.free: list[Pipe] = [self._make()]

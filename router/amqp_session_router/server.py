@@ -1,0 +1,238 @@
+"""The listeners, and what their sessions share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from amqp_session_router.connect import Dialler, watch_peer
+from amqp_session_router.flow import Plane
+from amqp_session_router.handshake import Learned
+from amqp_session_router.model import CONNECTION_FORCED, Authorizer, End, Limits, Listener, Refusal, Routing
+from amqp_session_router.session import LiveSession
+from amqp_session_router.tls import server_context
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 4096
+_ACCEPTS = 64
+"""Connections that one turn of the event loop takes in, so that open sessions do not wait for a crowd."""
+_NO_DESCRIPTOR_PAUSE = 0.2
+
+
+@dataclass(slots=True)
+class _Door:
+    """One listener that is open."""
+
+    settings: Listener
+    sockets: list[socket.socket]
+    context: ssl.SSLContext | None
+    trusted: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+class Listeners:
+    """See `model.Server`. Gives new connections to sessions, and sessions what they need."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        routing: Routing,
+        limits: Limits,
+        authorizer: Authorizer,
+        client_name: Callable[[str], Awaitable[str]] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.routing = routing
+        self.limits = limits
+        self.authorizer = authorizer
+        self.learned = Learned()
+        self.plane = Plane(loop)
+        self.dialler = Dialler(loop, lambda: self.routing.timeouts)
+        self.host_name = socket.gethostname()
+        self.sessions: dict[str, LiveSession] = {}
+        self.leaving = asyncio.Event()
+        """Set once the last session is gone after `exit`."""
+        self._client_name = client_name
+        self._doors: dict[str, _Door] = {}
+        self._exiting = False
+        self._resume: asyncio.TimerHandle | None = None
+
+    # --- model.Server -----------------------------------------------------------------------------------------------
+
+    async def start(self, listener: Listener) -> None:
+        """Listen, or apply new settings to the listener of this name; raises OSError if the address is taken."""
+        context = None
+        if listener.tls is not None:
+            context = server_context(listener.tls)
+            context.sni_callback = _remember_name
+        old = self._doors.get(listener.name)
+        if old is not None and (old.settings.host, old.settings.port) == (listener.host, listener.port):
+            sockets = old.sockets
+        else:
+            sockets = self._bind(listener)
+            if old is not None:
+                self._shut(old)
+        self.dialler.forget_tls()
+        trusted = tuple(ipaddress.ip_network(network) for network in listener.trusted)
+        door = _Door(listener, sockets, context, trusted)
+        self._doors[listener.name] = door
+        self._read(door)
+
+    def adopt(self, listener: Listener, sockets: list[socket.socket]) -> None:
+        """Take over sockets that listen already."""
+        self._doors[listener.name] = _Door(listener, sockets, None, ())
+
+    def _bind(self, listener: Listener) -> list[socket.socket]:
+        """Return one listening socket for each address of the listener's host."""
+        found = socket.getaddrinfo(
+            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        sockets: list[socket.socket] = []
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+                sockets.append(sock)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
+                watch_peer(sock, self.routing.timeouts.dead_peer)
+                sock.bind(address)
+                sock.listen(_BACKLOG)
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
+        return sockets
+
+    def _read(self, door: _Door) -> None:
+        for sock in door.sockets:
+            self.loop.add_reader(sock.fileno(), self._accept, sock, door)
+
+    def _shut(self, door: _Door) -> None:
+        for sock in door.sockets:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+
+    async def stop(self, name: str) -> None:
+        """Listen no more; its sessions stay. Raises KeyError."""
+        self._shut(self._doors.pop(name))
+
+    def listening(self) -> Mapping[str, Listener]:
+        """Return the listeners by name, with the port that is really bound."""
+        return {
+            name: replace(door.settings, port=door.sockets[0].getsockname()[1]) for name, door in self._doors.items()
+        }
+
+    def exit(self, drain: float) -> None:
+        """Begin to leave: no new sessions, Close (320) to all, gone after at most `drain` seconds."""
+        if self._exiting:
+            return
+        self._exiting = True
+        for door in self._doors.values():
+            self._shut(door)
+        self._doors.clear()
+        for session in [*self.sessions.values()]:
+            session.disconnect(CONNECTION_FORCED, "the router is leaving; connect again")
+        self.loop.call_later(drain, self._cut_all)
+        self._check_left()
+
+    def _cut_all(self) -> None:
+        for session in [*self.sessions.values()]:
+            session.force()
+        self.leaving.set()
+
+    def _check_left(self) -> None:
+        if self._exiting and not self.sessions:
+            self.leaving.set()
+
+    def close(self) -> None:
+        """Shut everything at once."""
+        for door in self._doors.values():
+            self._shut(door)
+        self._doors.clear()
+        for session in [*self.sessions.values()]:
+            session.force()
+        self.plane.close()
+
+    # --- new connections --------------------------------------------------------------------------------------------
+
+    def _accept(self, listening: socket.socket, door: _Door) -> None:
+        for _ in range(_ACCEPTS):
+            try:
+                sock, peer = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._no_descriptor(error)
+                return
+            sock.setblocking(False)
+            self._take_in(sock, peer, door)
+
+    def _take_in(self, sock: socket.socket, peer: tuple[str, int], door: _Door) -> None:
+        address = peer[0].removeprefix("::ffff:")
+        lease = self.limits.accept(address)
+        if isinstance(lease, Refusal):
+            # No handshake has begun that could carry a Close.
+            sock.close()
+            return
+        session = LiveSession(self, door.settings, lease, sock, (address, peer[1]), door.context)
+        self.sessions[session.id] = session
+        self.routing.registered(session)
+        session.begin()
+
+    def _no_descriptor(self, error: OSError) -> None:
+        """Wait a moment: the connection that could not be taken stays in the queue and would wake us at once."""
+        log.error("cannot accept: %s", error.strerror)
+        if self._resume is not None:
+            return
+        for door in self._doors.values():
+            for sock in door.sockets:
+                self.loop.remove_reader(sock.fileno())
+        self._resume = self.loop.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
+
+    def _accept_again(self) -> None:
+        self._resume = None
+        for door in self._doors.values():
+            self._read(door)
+
+    # --- what sessions need -----------------------------------------------------------------------------------------
+
+    def trusts(self, listener: str, address: str) -> bool:
+        """May a PROXY header from `address` say who the client is?"""
+        door = self._doors.get(listener)
+        if door is None or not door.trusted:
+            return True
+        with contextlib.suppress(ValueError):
+            return any(ipaddress.ip_address(address) in network for network in door.trusted)
+        return False
+
+    async def client_name(self, address: str) -> str:
+        """Return what the broker is told of the client at `address` (IP and port)."""
+        if self._client_name is None:
+            return address
+        host, _, port = address.rpartition(":")
+        return f"{await self._client_name(host)}:{port}"
+
+    def cell_of(self, session: LiveSession) -> int:
+        """Return the first of the cells that the session's flows write to."""
+        return 2
+
+    def opened(self, session: LiveSession) -> None:
+        """A session's Open-Ok is on its way."""
+        self.routing.opened(session)
+
+    def closed(self, session: LiveSession, how: End, text: str) -> None:
+        """A session is over."""
+        self.sessions.pop(session.id, None)
+        self.routing.closed(session, how, text)
+        self._check_left()
+
+
+def _remember_name(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+    tls.asked_for = name or ""  # type: ignore[attr-defined]
