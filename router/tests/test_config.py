@@ -155,23 +155,14 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert caught.value.code == 64
 
 
+OPENSSL = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=router"
+
+
 def test_certificates_are_loaded_when_the_file_is_checked(tmp_path: Path) -> None:
     cert = tmp_path / "c.pem"
     for name in ("router", "other"):
-        request = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-        ]
-        out = ["-subj", f"/CN={name}", "-keyout", f"{tmp_path}/{name}.key", "-out", f"{tmp_path}/{name}.pem"]
-        subprocess.run([*request, *out], check=True, capture_output=True)
+        files_out = f"-keyout {tmp_path}/{name}.key -out {tmp_path}/{name}.pem"
+        subprocess.run(f"{OPENSSL} {files_out}".split(" "), check=True, capture_output=True)
     shared = f"tls: {{ingress: {{cert_file: {tmp_path}/router.pem, key_file: {tmp_path}/router.key}}}}\n"
     listener = config.parse(shared + "listeners: {s: {port: 5671, tls: {minimum: '1.3'}}}").listeners["s"]
     assert listener.tls is not None

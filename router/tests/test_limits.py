@@ -1,0 +1,189 @@
+"""Each limit, its alarm, alarm-only mode, and that counts come back to nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_session_router.limits import _SWEEP_AT, Bucket, Limiter, VhostLease, describe
+from amqp_session_router.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
+from amqp_session_router.schema import LimitsPart
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limiter(**parts: object) -> tuple[Limiter, Clock]:
+    clock = Clock()
+    return Limiter(LimitsPart.model_validate(parts), clock), clock
+
+
+def lease(limits: Limiter, source: str = "192.0.2.1") -> VhostLease:
+    found = limits.accept(source)
+    assert isinstance(found, VhostLease), found
+    return found
+
+
+def test_without_limits_nothing_is_refused_or_delayed() -> None:
+    limits, _ = limiter(unauthenticated_per_address=None)
+    for _ in range(200):
+        one = lease(limits)
+        assert one.open("v", "u") is None
+        assert not one.metered
+        assert one.take(10**9) == 0.0
+
+
+def test_unauthenticated_connections_of_one_address() -> None:
+    limits, _ = limiter(unauthenticated_per_address=2)
+    first, second = lease(limits), lease(limits)
+    assert limits.accept("192.0.2.1") == Refusal(CONNECTION_FORCED, "192.0.2.1 has 2 connections that are not open yet")
+    assert limits.connections == 2
+    lease(limits, "192.0.2.2")
+    first.authenticated()
+    third = lease(limits)
+    for one in (first, second, third):
+        one.release()
+        one.release()
+    assert limits.connections == 1
+
+
+def test_connections_of_the_router() -> None:
+    limits, _ = limiter(connections=1)
+    one = lease(limits)
+    assert limits.accept("x") == Refusal(CONNECTION_FORCED, "the router's limit of 1 connections is reached")
+    one.release()
+    lease(limits)
+
+
+def test_connections_of_a_vhost_and_its_own_limit() -> None:
+    limits, _ = limiter(default={"connections": 1}, vhosts={"big": {"connections": 3}})
+    one, two = lease(limits), lease(limits)
+    assert one.open("v", "u") is None
+    text = "access to vhost 'v' refused: connection limit (1) is reached"
+    assert two.open("v", "u") == Refusal(NOT_ALLOWED, text)
+    two.release()
+    assert limits.count("v") == 1
+    one.release()
+    assert lease(limits).open("v", "u") is None
+    assert [lease(limits).open("big", "u") is None for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_vhosts_own_limit_leaves_the_other_defaults() -> None:
+    limits, _ = limiter(default={"connections": 1, "frame_max": 8192}, vhosts={"v": {"connections": 5}})
+    assert limits.of("v").connections == 5
+    assert limits.largest_frame("v") == 8192
+    assert limits.largest_frame(None) == 8192
+
+
+def test_connection_rate_is_an_average_with_a_second_at_once() -> None:
+    limits, clock = limiter(default={"connection_rate": 5})
+    assert [lease(limits).open("v", "u") is None for _ in range(6)] == [True] * 5 + [False]
+    clock.now += 0.2
+    assert [lease(limits).open("v", "u") is None for _ in range(2)] == [True, False]
+    clock.now += 100
+    assert [lease(limits).open("v", "u") is None for _ in range(6)] == [True] * 5 + [False]
+    assert lease(limits).open("other", "u") is None
+
+
+def test_less_than_one_connection_a_second_is_one_now_and_then() -> None:
+    limits, clock = limiter(default={"connection_rate": 0.1})
+    assert [lease(limits).open("v", "u") is None for _ in range(2)] == [True, False]
+    clock.now += 10
+    assert lease(limits).open("v", "u") is None
+
+
+def test_data_rate_delays_and_is_shared_by_the_vhost() -> None:
+    limits, clock = limiter(default={"data_rate": 1000})
+    one, two = lease(limits), lease(limits)
+    one.open("v", "u")
+    two.open("v", "u")
+    assert one.metered
+    assert one.take(1000) == 0.0
+    assert two.take(500) == pytest.approx(0.5)
+    assert one.take(10_000) == pytest.approx(10.5)
+    clock.now += 10.5
+    assert one.take(1) == pytest.approx(0.001)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 10**7)), max_size=50))
+def test_a_reader_that_waits_as_told_never_exceeds_rate_and_burst(steps: list[tuple[float, int]]) -> None:
+    clock = Clock()
+    bucket, total, start = Bucket(1000.0, 1000.0, clock), 0, clock.now
+    for idle, nbytes in steps:
+        clock.now += idle
+        total += nbytes
+        clock.now += bucket.owe(nbytes)
+        assert total <= 1000 + 1000 * (clock.now - start) * (1 + 1e-9) + 1
+
+
+def test_alarms_warn_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    limits, _ = limiter(default={"connections_alarm": 1, "connection_rate_alarm": 1, "data_rate_alarm": 10})
+    first, second = lease(limits), lease(limits)
+    assert first.open("v", "alice") is None
+    assert second.open("v", "bob") is None
+    assert second.metered
+    assert second.take(100) == second.take(100) == 0.0
+    told = [(record.levelname, record.__dict__["limit"]) for record in caplog.records]
+    assert told == [("WARNING", name) for name in ("connections_alarm", "connection_rate_alarm", "data_rate_alarm")]
+    assert limits.alarms == {"connections_alarm": 1, "connection_rate_alarm": 1, "data_rate_alarm": 1}
+
+
+def test_alarm_only_mode_lets_every_limit_only_warn(caplog: pytest.LogCaptureFixture) -> None:
+    limits, _ = limiter(
+        alarm_only=True,
+        connections=1,
+        unauthenticated_per_address=1,
+        default={"connections": 0, "connection_rate": 1, "data_rate": 1},
+    )
+    for _ in range(3):
+        one = lease(limits)
+        assert one.open("v", "u") is None
+        assert one.take(1000) == 0.0
+    assert limits.refused == {}
+    assert set(limits.alarms) == {
+        "connections of the router",
+        "unauthenticated_per_address",
+        "connections",
+        "connection_rate",
+        "data_rate",
+    }
+    # One warning of each in ten seconds, however often it is passed.
+    assert len(caplog.records) == 5
+
+
+def test_a_reload_keeps_counts_and_takes_new_limits_on() -> None:
+    limits, clock = limiter(default={"connections": 5})
+    leases = [lease(limits) for _ in range(3)]
+    assert all(one.open("v", "u") is None for one in leases)
+    limits.apply(LimitsPart.model_validate({"default": {"connections": 3, "data_rate": 10}}))
+    assert isinstance(lease(limits).open("v", "u"), Refusal)
+    assert leases[0].metered
+    leases[0].take(10)
+    clock.now += 0.0
+    limits.apply(LimitsPart.model_validate({"default": {"data_rate": 20}}))
+    assert leases[0].take(20) == 0.0
+
+
+def test_made_up_vhosts_do_not_fill_the_memory() -> None:
+    limits, _ = limiter(unauthenticated_per_address=None)
+    for number in range(5 * _SWEEP_AT):
+        one = lease(limits)
+        one.open(f"made-up-{number}", "u")
+        one.release()
+    assert len(limits._vhosts) <= _SWEEP_AT
+    assert limits._at_door == {}
+
+
+def test_description_for_a_table() -> None:
+    limits, _ = limiter(default={"connections": 2}, vhosts={"v": {"data_rate": 5}}, connections=9)
+    lease(limits).open("v", "u")
+    assert describe(limits, limits._config, "v") == [
+        {"of": "v", "limit": "connections", "value": 2, "now": 1},
+        {"of": "v", "limit": "data_rate", "value": 5, "now": None},
+    ]
+    assert {"of": "router", "limit": "connections", "value": 9, "now": 1} in describe(limits, limits._config, None)

@@ -1,0 +1,132 @@
+"""What is counted, and how it reads as JSON, Prometheus text and statsd packets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from router_fakes import FakeSession, members, open_session, settings
+
+from amqp_session_router import metrics
+from amqp_session_router.limits import Limiter
+from amqp_session_router.model import FAILURES, End, Identity, Phase
+from amqp_session_router.routing import Routes
+from amqp_session_router.schema import LimitsPart
+from amqp_session_router.statistics import _MOST
+
+LIMITS = Limiter(LimitsPart())
+A = Identity(vhost="a", user="alice", source_ip="192.0.2.1")
+
+
+def router() -> Routes:
+    return Routes(settings(backends=members("b1"), farms={"f": {"members": ["b1"]}}, default={"farm": "f"}))
+
+
+def samples(routes: Routes) -> dict[tuple[str, str], float]:
+    text = metrics.prometheus(routes, LIMITS).decode()
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_live_and_finished_sessions_add_up() -> None:
+    routes = router()
+    done, live = open_session(routes, A), open_session(routes, A)
+    done.counters.bytes_from_client, live.counters.bytes_from_client = 100, 23
+    routes.closed(done, End.CLIENT_CLOSED)
+    data = metrics.as_data(routes, LIMITS)
+    for part in (data["overall"], data["vhost"]["a"], data["backend"]["b1"], data["source"]["192.0.2.1"]):
+        assert (part["bytes_from_client"], part["opened"], part["active"]) == (123, 2, 1)
+    found = samples(routes)
+    assert found["amqp_router_bytes_from_client_total", ""] == 123
+    assert found["amqp_router_vhost_active", "a"] == 1
+    assert found["amqp_router_backend_ended_total", "b1,client_closed"] == 1
+    assert found["amqp_router_handshake_seconds_count", ""] == 2
+    assert found["amqp_router_handshake_seconds_bucket", "0.0025"] == 0
+    assert found["amqp_router_handshake_seconds_bucket", "0.005"] == 2
+    assert found["amqp_router_handshake_seconds_sum", ""] == pytest.approx(0.008)
+    assert found["amqp_router_farm_active", "f"] == 1
+
+
+@pytest.mark.parametrize("how", End)
+def test_a_clean_close_is_no_failure(how: End) -> None:
+    # The reference counts clean closes as failures of the broker or the client.
+    routes = router()
+    routes.closed(open_session(routes, A), how)
+    assert metrics.as_data(routes, LIMITS)["overall"]["failures"] == (how in FAILURES)
+    clean = {End.CLIENT_CLOSED, End.BROKER_CLOSED, End.ROUTER_CLOSED, End.HANDED_OVER, End.REJECTED, End.LIMITED}
+    assert (how in FAILURES) is (how not in clean)
+
+
+def test_phases() -> None:
+    routes = router()
+    paused, waiting = open_session(routes, A), FakeSession(A)
+    paused.pause()
+    routes.registered(waiting)
+    waiting.phase = Phase.WAITING
+    overall = metrics.as_data(routes, LIMITS, "overall")["overall"]
+    assert (overall["active"], overall["paused"], overall["handshaking"]) == (1, 1, 1)
+
+
+def test_filters() -> None:
+    routes = router()
+    open_session(routes, A)
+    assert set(metrics.as_data(routes, LIMITS)) == {
+        *("process", "overall", "vhost", "backend", "source", "backends", "paused_vhosts", "limits")
+    }
+    assert metrics.as_data(routes, LIMITS, "vhost=a")["vhost"]["a"]["opened"] == 1
+    assert metrics.as_data(routes, LIMITS, "vhost=no")["vhost"]["no"]["opened"] == 0
+    assert metrics.as_data(routes, LIMITS, "process")["process"]["resident_bytes"] > 1e6
+    json.dumps(metrics.as_data(routes, LIMITS))
+
+
+def test_names_that_clients_make_up_are_not_counted_apart_and_cannot_forge_a_line() -> None:
+    routes = router()
+    unknown = FakeSession(Identity(vhost="made up", source_ip="192.0.2.9"))
+    routes.registered(unknown)
+    routes.closed(unknown, End.REJECTED)
+    hostile = 'x"} 1\namqp_router_active 99'
+    open_session(routes, Identity(vhost=hostile))
+    found = samples(routes)
+    assert ("amqp_router_vhost_active", "made up") not in found
+    assert found["amqp_router_vhost_active", hostile] == 1
+    assert found["amqp_router_active", ""] == 1
+    lines = b"\n".join(metrics.Statsd("p").packets(metrics.as_data(routes, LIMITS))).split(b"\n")
+    assert all(line.count(b":") == 1 and line.count(b"|") == 1 for line in lines)
+
+
+def test_addresses_are_counted_apart_up_to_a_bound_and_not_at_all_if_so_wished() -> None:
+    routes = router()
+    for number in range(_MOST + 10):
+        routes.closed(open_session(routes, Identity(vhost="a", source_ip=f"address-{number}")), End.CLIENT_CLOSED)
+    sources = metrics.as_data(routes, LIMITS)["source"]
+    assert len(sources) == _MOST
+    assert f"address-{_MOST + 9}" in sources
+    routes.statistics.by_source = False
+    routes.statistics.forget_sources()
+    open_session(routes, A)
+    assert metrics.as_data(routes, LIMITS)["source"] == {}
+
+
+def test_statsd_counters_are_differences_and_packets_fit_a_datagram() -> None:
+    routes, statsd = router(), metrics.Statsd("p")
+    sessions = [open_session(routes, A) for _ in range(3)]
+
+    def lines() -> list[str]:
+        packets = statsd.packets(metrics.as_data(routes, LIMITS))
+        assert all(len(packet) <= 1400 for packet in packets)
+        return b"\n".join(packets).decode().split("\n")
+
+    first = lines()
+    assert "p.overall.opened:3|c" in first
+    assert "p.vhost.a.active:3|g" in first
+    routes.closed(sessions[0], End.CLIENT_LOST)
+    open_session(routes, A)
+    second = lines()
+    assert "p.overall.opened:1|c" in second
+    assert "p.overall.ended.client_lost:1|c" in second
+    assert "p.overall.failures:1|c" in second
+    assert not [line for line in lines() if line.startswith("p.overall.opened")]
