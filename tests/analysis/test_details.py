@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from brokerdrill.analysis.activity import activity
 from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import frames
@@ -41,7 +42,7 @@ def explain(spark: SparkSession, given: dict[str, Ledger]) -> tuple[Results, Res
     results = judge_frames(made, runs, promises)
     bins = histogram(made, times, widths(times))
     add_details(results, made, runs, times, raw, bins)
-    return results, series_of(bins, times, results)
+    return results, series_of(bins, activity(made, widths(times)), times, results)
 
 
 def a_send_fails_first(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
@@ -173,6 +174,18 @@ def test_buckets_and_phases_count_the_same(explained: tuple[Results, Results]) -
             assert by_phase == sum(bucket.get(name, 0) for bucket in series[key]["buckets"]), (key, kind)
     top = max(bucket.get("send_max_ms") or 0 for bucket in series["kept"]["buckets"])
     assert top == 2.0
+
+
+def test_clients_are_served_but_for_the_failover(explained: tuple[Results, Results]) -> None:
+    series = explained[1]["kept"]
+    assert series["client_count"] == 3
+    own = [span for span in series["clients"] if span["client"] == "p"]
+    # The failover takes 400 ms: too short for a client to be seen waiting.
+    assert [(span["value"], span["start_ns"]) for span in own] == [("served", 0)]
+    late = [span for span in explained[1]["late"]["clients"] if span["client"] == "p"]
+    assert {span["value"] for span in late} == {"served", "failed"}
+    failed = next(span for span in late if span["value"] == "failed")
+    assert failed["start_ns"] >= (FAULT - 400) * MS and failed["failures"] > 4
 
 
 def test_what_broke_has_a_fault_a_broker_and_a_client(results: Results) -> None:

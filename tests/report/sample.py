@@ -130,8 +130,49 @@ def result(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **c
         "redelivered": {"flagged": 38, "unflagged": 0, "in_doubt": 5, "not_in_doubt": 33},
         "outages": [],
         "notes": [],
-    }
+        "phases": [
+            phase("before_fault", 14.204, 8_211), phase("during_fault", 14.8, 6_003), phase("after_heal", 18, 0),
+        ],
+        "attribution": [],
+        "redeliveries": [
+            {
+                "flagged": True, "in_doubt": bool(index), "client": f"consumer-{index}", "instance": "artemis2",
+                "fault": "kill", "fault_ns": KILL, "target": "artemis1", "count": 33 - 28 * index,
+            }
+            for index in range(2)
+        ],
+    }  # fmt: skip
     return verdict | changes
+
+
+def phase(name: str, seconds: float, count: int) -> dict[str, Any]:
+    """A phase of the verdict in which as many messages were sent as received; none: nothing was."""
+    numbers = {
+        "count": count,
+        "per_s": count / seconds,
+        "p50_ms": 3.8,
+        "p95_ms": 9.4,
+        "p99_ms": 17.25,
+        "max_ms": 4127.3,
+    }
+    return {"phase": name, "seconds": seconds} | ({"send": numbers, "receive": numbers} if count else {})
+
+
+def story(message: str, at: int) -> list[dict[str, Any]]:
+    """What happened to a message whose reply was lost."""
+    producer = {"kind": "op", "client": "producer-0", "instance": "artemis1", "session": 0}
+    consumer = {"kind": "op", "client": "consumer-0", "instance": "artemis2", "session": 1, "outcome": "ok"}
+    sent = producer | {"op": "send", "address": "drill.q0", "message_id": message}
+    return [
+        {"t_ns": S, "kind": "role", "instance": "artemis1", "value": "active", "store": "orders_pair1"},
+        sent | {"t_ns": at, "outcome": "unknown", "attempt": 0, "error": "AMQ219014: Timed out"},
+        {"t_ns": KILL, "kind": "fault", "name": "kill", "target": "artemis1", "instance": "artemis1"},
+        sent | {"t_ns": at + S, "end_ns": at + S + 2 * MS, "outcome": "ok", "attempt": 1},
+        consumer | {"t_ns": at + 2 * S, "end_ns": at + 2 * S + MS, "op": "receive", "message_id": message},
+        consumer | {"t_ns": at + 3 * S, "end_ns": at + 3 * S + MS, "op": "receive", "message_id": message}
+        | {"redelivered": True, "delivery": "d-2"},
+        {"t_ns": HEAL, "kind": "heal", "name": "kill", "target": "artemis1", "instance": "artemis1"},
+    ]  # fmt: skip
 
 
 def broken(run_id: str = "20251121T101500Z-artemis_lost_reply_undetected-4711", **changes: Any) -> dict[str, Any]:
@@ -142,8 +183,19 @@ def broken(run_id: str = "20251121T101500Z-artemis_lost_reply_undetected-4711", 
     verdict["outages"] = [
         {
             "start_ns": KILL - 20 * MS, "end_ns": ACTIVE_AGAIN + 290 * MS, "fault": "kill", "target": "artemis1",
-            "address": "drill.q0", "side": "send",
+            "address": "drill.q0", "side": "send", "client": "producer-1", "instance": "artemis1",
+            "next_client": "producer-0", "next_instance": "artemis2",
         }
+    ]  # fmt: skip
+    verdict["attribution"] = [
+        {
+            "class": "duplicated", "fault": "kill", "fault_ns": KILL, "target": "artemis1", "instance": "artemis2",
+            "client": "consumer-0", "count": 3,
+        },
+        {
+            "class": "lost", "fault": None, "fault_ns": None, "target": None, "instance": None, "client": "producer-2",
+            "count": 1,
+        },
     ]  # fmt: skip
     verdict["messages"] |= {"duplicated": 3, "lost": 1, "unseen": 2}
     for promise in verdict["promises"]:
@@ -162,6 +214,7 @@ def broken(run_id: str = "20251121T101500Z-artemis_lost_reply_undetected-4711", 
                         "attempts": 2,
                         "deliveries": 2,
                         "first_ns": KILL + index * 311 * MS,
+                        "story": story(f"4711-producer-{index}-000{index}42", KILL - 200 * MS),
                     }
                     for index in range(3)
                 ],
@@ -240,6 +293,14 @@ def series(seed: int = 1) -> dict[str, Any]:
                 "start_ns": PARTITION + 3 * MS, "end_ns": PARTITION_HEALED + 2 * MS,
             },
         ],
+        "clients": [
+            {"client": f"producer-{index}", "value": value, "start_ns": start, "end_ns": end, "failures": failures}
+            for index in range(3)
+            for value, start, end, failures in (
+                ("served", 2 * S, KILL, 0), ("failed", KILL, KILL + 100 * MS, 4), ("served", ACTIVE_AGAIN, 48 * S, 0),
+            )
+        ],
+        "client_count": 40,
         "phases": [
             {"name": "load", "start_ns": S, "end_ns": 48 * S},
             {"name": "drain", "start_ns": 48 * S + 300 * MS, "end_ns": 54 * S},

@@ -87,6 +87,7 @@ def test_order_of_the_report(pages: dict[str, Path]) -> None:
         "Promises",
         "What happened when",
         "Failover, part by part",
+        "Throughput and latency by phase",
         "Messages by class",
         "Faults",
         "Environment",
@@ -110,6 +111,50 @@ def test_promises_with_bounds_and_witnesses(pages: dict[str, Path]) -> None:
     assert "aborted" in notes and "torn last line" in notes and "Not drained at the end: drill.q0" in notes
 
 
+def test_each_witness_tells_its_story(pages: dict[str, Path]) -> None:
+    stories = parsed(pages["broken"]).xpath("//details[@class='story']")
+    assert len(stories) == 3
+    assert text_of(stories[0].xpath("./summary")[0]) == "The whole story: 7 steps"
+    steps = [words_of(row) for row in stories[0].xpath(".//tbody/tr")]
+    assert steps[0] == "1.000 s artemis1 is active orders_pair1"
+    assert "no answer" in steps[1] and "attempt 1" in steps[1] and "AMQ219014: Timed out" in steps[1]
+    assert steps[2].endswith("F1 kill injected") and steps[-1].endswith("F1 kill healed")
+    assert steps[3].startswith("16.004 s 2 ms producer-0 send, attempt 2 ok artemis1")
+    assert "receive, flagged as redelivered ok artemis2" in steps[5] and "delivery d-2" in steps[5]
+    # A witness without a story is a row as before.
+    assert "4711-producer-2-00187" in text_of(parsed(pages["broken"]).xpath("//table[contains(@class,'promises')]")[0])
+
+
+def test_quantiles_by_phase_are_a_table(pages: dict[str, Path]) -> None:
+    rows = [words_of(row) for row in parsed(pages["kept"]).xpath("//section[@id='phases']//tbody/tr")]
+    assert rows == [
+        "before the fault 14.20 s send 8,211 578 / s 3.80 ms 9.40 ms 17.2 ms 4,127 ms",
+        "end-to-end 8,211 578 / s 3.80 ms 9.40 ms 17.2 ms 4,127 ms",
+        "fault in effect 14.80 s send 6,003 406 / s 3.80 ms 9.40 ms 17.2 ms 4,127 ms",
+        "end-to-end 6,003 406 / s 3.80 ms 9.40 ms 17.2 ms 4,127 ms",
+        "after the heal 18.00 s nothing was sent or delivered",
+    ]
+
+
+def test_who_was_hit_under_which_fault(pages: dict[str, Path]) -> None:
+    page = parsed(pages["broken"])
+    tables = [[words_of(row) for row in table.xpath(".//tbody/tr")] for table in page.xpath("//table[@class='blame']")]
+    assert tables[0] == [
+        "drill.q0 acknowledged sends 15.184 s 3.98 s F1 kill artemis1 producer-1 at artemis1 producer-0 at artemis2"
+    ]
+    assert tables[1] == [
+        "duplicated no_duplicates F1 kill artemis1 artemis2 consumer-0 3",
+        "lost no_loss no fault – producer-2 1",
+    ]
+    assert tables[2][0] == "flagged not in doubt F1 kill artemis1 artemis2 consumer-0 33"
+
+
+def test_clients_have_lanes(pages: dict[str, Path]) -> None:
+    section = text_of(parsed(pages["kept"]).xpath("//section[@id='time']")[0])
+    assert "Brokers, clients and faults" in section
+    assert "The 3 clients with most failures and longest waits; 37 more are not drawn." in section
+
+
 def test_faults_as_asked_and_as_resolved(pages: dict[str, Path]) -> None:
     rows = [words_of(row) for row in parsed(pages["kept"]).xpath("//section[@id='faults']//tbody/tr")]
     assert len(rows) == 3
@@ -129,17 +174,32 @@ def test_index_links_to_each_report(pages: dict[str, Path]) -> None:
     assert "1 of 2 runs as expected" in text_of(page.xpath("//h1")[0])
 
 
+def evil_story() -> list[dict[str, Any]]:
+    ids = dict.fromkeys(("client", "instance", "op", "outcome", "txn", "delivery", "message_id", "error"), EVIL)
+    return [
+        {"t_ns": 1, "kind": "op", "end_ns": None, **ids},
+        {"t_ns": 1, "kind": "role", "instance": EVIL, "value": EVIL, "store": EVIL},
+        {"t_ns": 1, "kind": "fault", "name": EVIL, "target": EVIL},
+        {"t_ns": 1, "kind": "heal", "name": EVIL, "target": EVIL},
+    ]
+
+
 def everything_evil() -> tuple[dict[str, Any], dict[str, Any]]:
     """A verdict and series whose every name and text is hostile."""
     result = sample.broken(EVIL)
     result["notes"] = [EVIL]
     for promise in result["promises"]:
-        promise["witnesses"] = [{"message_id": EVIL, EVIL: EVIL, "nested": {EVIL: [EVIL]}}]
+        promise["witnesses"] = [{"message_id": EVIL, EVIL: EVIL, "nested": {EVIL: [EVIL]}, "story": evil_story()}]
+    for row in [*result["attribution"], *result["redeliveries"]]:
+        row |= dict.fromkeys(("class", "fault", "target", "instance", "client"), EVIL)
+    result["phases"][0]["phase"] = EVIL
     for row in result["failover"]:
         row["client"] = EVIL
     for outage in result["outages"]:
         outage |= {"fault": EVIL, "address": EVIL}
     series = sample.series()
+    for row in series["clients"]:
+        row["client"] = EVIL
     for row in series["roles"]:
         row |= {"instance": f"{row['instance']}{EVIL}", "store": EVIL}
     for row in series["faults"]:

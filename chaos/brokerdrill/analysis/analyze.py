@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis import verdict
+from brokerdrill.analysis.activity import activity
 from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.files import ledger_bytes
@@ -75,7 +76,7 @@ def analyze_with_series(
         bins = histogram(made, times, widths(times) if with_series else None)
         add_details(results, made, good, times, loaded.ops, bins)
         if with_series:
-            drawn = series_of(bins, times, results)
+            drawn = series_of(bins, activity(made, widths(times)), times, results)
     runs = [
         verdict.unreadable(str(run_dir), errors[place]) if place in errors else results[f"{place:06d}"]
         for place, run_dir in enumerate(run_dirs)

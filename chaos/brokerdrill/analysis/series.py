@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from brokerdrill.analysis.activity import client_spans
 from brokerdrill.analysis.measures import quantiles
 from brokerdrill.analysis.timeline import Timeline
 
@@ -32,17 +33,19 @@ def widths(times: Mapping[str, Timeline]) -> dict[str, int]:
 
 def series_of(
     bins: DataFrame,
+    active: DataFrame,
     times: Mapping[str, Timeline],
     results: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Return each run's series, JSON-able, by its key; times are run time in ns, latencies ms. `bins` is of
-    `measures.histogram` with these runs' `widths`.
+    `measures.histogram` and `active` of `activity.activity` with these runs' `widths`.
 
     bucket_ns; buckets: {start_ns, sends (acknowledged), deliveries, send_p50_ms, send_p99_ms, send_max_ms (of a send,
     in a transaction of its commit), delivery_p50_ms, ... (from the start of the send to the message's first delivery)},
     empty ones left out; roles: {instance, store, value, start_ns, end_ns, uncertainty_ns}; faults:
     {name, target, instance, store, start_ns, end_ns, uncertainty_ns, healed}; phases: {name, start_ns, end_ns};
-    failbacks: {instance, store, fault, start_ns, end_ns}; outages and failover as in the verdict; end_ns.
+    failbacks: {instance, store, fault, start_ns, end_ns}; clients (`activity.client_spans`) and client_count, how many
+    the run has; outages and failover as in the verdict; end_ns.
     """
     buckets: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for row in _buckets(bins).collect():
@@ -52,11 +55,16 @@ def series_of(
             bucket[f"{row.side}_{name}_ms"] = value
         bucket[f"{row.side}_max_ms"] = row.longest
     width = widths(times)
+    clients: dict[str, list[Row]] = defaultdict(list)
+    for row in active.collect():
+        clients[row.run_id].append(row)
     return {
         key: {
             "bucket_ns": width[key],
             "buckets": [{"start_ns": start, **buckets[key][start]} for start in sorted(buckets[key])],
             **_spans(times[key]),
+            "clients": client_spans(clients[key], width[key]),
+            "client_count": max((row.clients for row in clients[key]), default=0),
             "outages": list(results[key]["outages"]),
             "failover": list(results[key]["failover"]),
             "end_ns": times[key].run_end,

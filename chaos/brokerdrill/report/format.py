@@ -32,6 +32,13 @@ def milliseconds(value: float | None) -> str:
     return f"{value:,.{digits}f} ms"
 
 
+def rate(value: float | None) -> str:
+    """Return a number a second: `401 / s`, `4.2 / s`."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.{0 if value >= 100 else 1}f} / s"
+
+
 def seconds(ns: float | None) -> str:
     """Return run time in nanoseconds as seconds: `12.345 s`."""
     return NOTHING if ns is None else f"{ns / 1e9:,.3f} s"

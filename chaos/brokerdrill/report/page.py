@@ -14,12 +14,12 @@ from markupsafe import Markup
 
 from brokerdrill import journal, ledger
 from brokerdrill.errors import UsageError
+from brokerdrill.report import details, view, words
 from brokerdrill.report import format as fmt
-from brokerdrill.report import view, words
 from brokerdrill.report.files import write
 from brokerdrill.report.index import index_view
 from brokerdrill.report.palette import variables
-from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, draw, merged_bands
+from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, client_names, draw, merged_bands
 from brokerdrill.report.series import Series, from_json
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -246,7 +246,11 @@ def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str,
         title=f"{scenario.get('title') or name}{f' ({name})' if scenario.get('title') else ''}{started}",
         facts=_facts(result, shown, run),
         notes=[*problems, *view.notes(result, run)],
-        promises=view.promise_rows(result, run),
+        promises=view.promise_rows(result, run, shown.bands),
+        phases=details.phase_rows(result),
+        attribution=details.attribution_rows(result, shown.bands),
+        redeliveries=details.redelivery_rows(result, shown.bands),
+        outages=details.outage_rows(result, shown.bands),
         has_time=any(pictures.divs.get(key) for key in ("timeline", "throughput")),
         zooms=_zooms(shown),
         plots={
@@ -257,6 +261,10 @@ def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str,
         marks=_marks(shown),
         timeline_words=f"Roles of {len({role.instance for role in shown.roles})} brokers and "
         f"{len({band.mark for band in shown.bands})} faults over {fmt.span(shown.end_ns)}",
+        client_lanes=len(client_names(shown)),
+        clients_left_out=fmt.number(left_out)
+        if (left_out := shown.client_count - len(client_names(shown))) > 0
+        else "",
         outage_count=len(shown.outages),
         parts=_failover_parts(result),
         failover_bound=fmt.milliseconds(bound) if bound is not None else "",

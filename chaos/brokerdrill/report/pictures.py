@@ -30,6 +30,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from brokerdrill.ledger import PREPARATIONS
 from brokerdrill.report import format as fmt
 from brokerdrill.report.palette import PALETTE
 from brokerdrill.report.series import Band, Bucket, RoleSpan, Series
@@ -40,6 +41,8 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, '
 TEXT_FONT = constant(FONT)  # a glyph would take the bare string for a column's name
 NAME_LIMIT = 13
 LANE_PX = 30
+# A client's lane beside a broker's.
+CLIENT_LANE = 0.6
 MAX_BARS = 24
 MARK_GAP = 0.08
 MARK_ROWS = 3
@@ -181,11 +184,12 @@ def merged_bands(bands: Iterable[Band]) -> list[Band]:
 
 
 def _shade(plot: Any, bands: Sequence[Band]) -> None:
-    """Shade each fault's time in effect, behind everything else."""
+    """Shade each fault's time in effect, behind everything else; of a mere preparation, only mark the begin."""
     for band in bands:
         start = _s(band.start_ns)
-        box = BoxAnnotation(left=start, right=_s(band.end_ns), fill_alpha=0.12, line_alpha=0, level="underlay")
-        plot.add_layout(themed(box, fill_color="fault"))
+        if band.name not in PREPARATIONS:
+            box = BoxAnnotation(left=start, right=_s(band.end_ns), fill_alpha=0.12, line_alpha=0, level="underlay")
+            plot.add_layout(themed(box, fill_color="fault"))
         edge = Span(location=start, dimension="height", line_width=1.5, line_dash="dashed", level="underlay")
         plot.add_layout(themed(edge, line_color="fault"))
 
@@ -313,14 +317,55 @@ def _role_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
     plot.add_tools(HoverTool(renderers=renderers, tooltips=_tip(rows)))
 
 
+def client_names(series: Series) -> list[str]:
+    """Return the clients that have a lane, by name and number: `consumer-2` before `consumer-10`."""
+
+    def order(name: str) -> tuple[str, int]:
+        head = name.rstrip("0123456789")
+        return head, int(name[len(head) :] or -1)
+
+    return sorted({span.client for span in series.clients}, key=order)
+
+
+def _client_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
+    """Draw when each client was served, low, and when its operations failed, high, in its lane (its middle)."""
+    renderers = []
+    for value, height, colour, what in (
+        ("served", 0.2, "sends", "was served"),
+        ("failed", 0.46, "outage", "an operation failed or is in doubt"),
+    ):
+        spans = [span for span in series.clients if span.value == value]
+        if not spans:
+            continue
+        source = ColumnDataSource(
+            {
+                "left": [_s(span.start_ns) for span in spans],
+                "right": [_s(span.end_ns) for span in spans],
+                "top": [lanes[span.client] + height / 2 for span in spans],
+                "bottom": [lanes[span.client] - height / 2 for span in spans],
+                "client": [plain(span.client) for span in spans],
+                "what": [f"{what} ({span.failures})" if span.failures else what for span in spans],
+                "from": [f"{_s(span.start_ns):,.2f} s" for span in spans],
+                "length": [fmt.span(span.end_ns - span.start_ns) for span in spans],
+            }
+        )
+        bars = plot.quad("left", "right", "top", "bottom", source=source, line_width=1)
+        themed(bars.glyph, fill_color=colour, line_color=colour)
+        renderers.append(bars)
+    if renderers:
+        rows = [("client", "@client"), ("", "@what"), ("from", "@from"), ("for", "@length")]
+        plot.add_tools(HoverTool(renderers=renderers, tooltips=_tip(rows)))
+
+
 def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
     instances = lane_names(series.roles)
     bands = merged_bands(series.bands)
     fault_rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
     faults_high = max(fault_rows, default=-1) + 1
     above = faults_high + bool(series.phases)
-    total = above + len(instances)
-    plot = _time_figure(LANE_PX * total, x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
+    clients = client_names(series)
+    total = above + len(instances) + CLIENT_LANE * len(clients) + (0.2 if clients else 0)
+    plot = _time_figure(round(LANE_PX * total), x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
     _hide(plot.ygrid, "grid_line_color")
     _hide(plot.yaxis, "major_tick_line_color", "axis_line_color")
     _shade(plot, bands)
@@ -335,6 +380,12 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
         lanes = {name: -float(above + index) for index, name in enumerate(instances)}
         names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
         _role_lanes(plot, series, lanes)
+    if clients:
+        # The first lies under the last broker's lane, whose middle is half a lane above its end.
+        top = above + len(instances) - 0.5 + 0.2
+        lanes = {name: -(top + CLIENT_LANE * (index + 0.5)) for index, name in enumerate(clients)}
+        names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
+        _client_lanes(plot, series, lanes)
     plot.yaxis.ticker = FixedTicker(ticks=sorted(names))
     plot.yaxis.major_label_overrides = dict(names)
     for axis in plot.yaxis:
@@ -620,7 +671,8 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
 
 
 def _left_px(series: Series) -> int:
-    longest = max((len(plain(name, NAME_LIMIT)) for name in lane_names(series.roles)), default=0)
+    names = [*lane_names(series.roles), *client_names(series)]
+    longest = max((len(plain(name, NAME_LIMIT)) for name in names), default=0)
     return max(MIN_LEFT_PX, 18 + round(7.2 * longest))
 
 
@@ -634,7 +686,7 @@ def draw(series: Series, messages: Mapping[str, Any], failover_bound_ms: float |
     x_range = Range1d(0, end, bounds=(0, end), min_interval=end / 5000, name=TIME_RANGE)
     left = _left_px(series)
     plots: dict[str, Any | None] = {}
-    if series.roles or series.bands or series.phases:
+    if series.roles or series.bands or series.phases or series.clients:
         plots["timeline"] = _timeline(series, x_range, left)
     if any(map(_has_operations, series.buckets)):
         source = _bucket_source(series)

@@ -7,6 +7,7 @@
      "faults": [{"name", "target", "instance", "start_ns", "end_ns", "healed"}],
      "phases": [{"name", "start_ns", "end_ns"}],
      "failbacks": [{"instance", "store", "fault", "start_ns", "end_ns" (null: not active again)}],
+     "clients": [{"client", "value" (served, failed), "start_ns", "end_ns", "failures"}], "client_count": of the run,
      "outages" and "failover": as in the verdict, whose own are taken where these are absent}
 
 Everything here is optional: a run without a send, or one that another tool recorded, has empty parts, and a picture
@@ -81,6 +82,17 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class ClientSpan:
+    """A time in which one client was `served`, or in which operations of it `failed` or were in doubt."""
+
+    client: str
+    value: str
+    start_ns: int
+    end_ns: int
+    failures: int = 0
+
+
+@dataclass(frozen=True)
 class Series:
     """All that the pictures show."""
 
@@ -89,6 +101,8 @@ class Series:
     roles: tuple[RoleSpan, ...] = ()
     bands: tuple[Band, ...] = ()
     phases: tuple[Phase, ...] = ()
+    clients: tuple[ClientSpan, ...] = ()
+    client_count: int = 0
     outages: tuple[Mapping[str, Any], ...] = ()
     failover: tuple[Mapping[str, Any], ...] = ()
     failbacks: tuple[Mapping[str, Any], ...] = ()
@@ -179,6 +193,17 @@ def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
             Phase(str(row.get("name") or ""), _int(row.get("start_ns")), _int(row.get("end_ns"), end_ns))
             for row in series.get("phases") or ()
         ),
+        clients=tuple(
+            ClientSpan(
+                str(row.get("client") or ""),
+                str(row.get("value") or ""),
+                _int(row.get("start_ns")),
+                _int(row.get("end_ns"), end_ns),
+                _int(row.get("failures")),
+            )
+            for row in series.get("clients") or ()
+        ),
+        client_count=_int(series.get("client_count")),
         outages=tuple(series.get("outages") or result.get("outages") or ()),
         failover=tuple(series.get("failover") or result.get("failover") or ()),
         failbacks=tuple(series.get("failbacks") or ()),

@@ -12,6 +12,7 @@ import yaml
 from brokerdrill import ledger
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
+from brokerdrill.report.details import story_rows
 from brokerdrill.report.series import Band, Series
 
 WITNESS_ROWS = 50
@@ -31,19 +32,28 @@ def scenario_words(text: str) -> dict[str, str]:
     return {key: str(data[key]).strip() for key in ("title", "description", "topology") if data.get(key)}
 
 
-def witness_table(witnesses: Sequence[Any]) -> dict[str, Any]:
-    """Return columns and rows of text for a promise's witnesses, `more` for how many are not shown."""
+def witness_table(witnesses: Sequence[Any], bands: Sequence[Band] = ()) -> dict[str, Any]:
+    """Return columns and rows (cells of text, and the story's steps) for a promise's witnesses, `more` for how many are
+    not shown."""
     shown = [item if isinstance(item, Mapping) else {"witness": item} for item in witnesses[:WITNESS_ROWS]]
-    names = {str(key) for item in shown for key, value in item.items() if value is not None}
+    names = {str(key) for item in shown for key, value in item.items() if value is not None and key != "story"}
     order = [name for name in WITNESS_ORDER if name in names] + sorted(names - set(WITNESS_ORDER))
     return {
         "columns": [name.removesuffix("_ns").removesuffix("_ms").replace("_", " ") for name in order],
-        "rows": [[fmt.value(name, item.get(name)) for name in order] for item in shown],
+        "rows": [
+            {
+                "cells": [fmt.value(name, item.get(name)) for name in order],
+                "story": story_rows(item.get("story") or (), bands),
+            }
+            for item in shown
+        ],
         "more": max(0, len(witnesses) - WITNESS_ROWS),
     }
 
 
-def promise_rows(result: Mapping[str, Any], run: ledger.RunInfo | None) -> list[dict[str, Any]]:
+def promise_rows(
+    result: Mapping[str, Any], run: ledger.RunInfo | None, bands: Sequence[Band] = ()
+) -> list[dict[str, Any]]:
     """Return the rows of the table of promises, in the verdict's order."""
     expect = run.expect if run else {}
     rows = []
@@ -71,7 +81,7 @@ def promise_rows(result: Mapping[str, Any], run: ledger.RunInfo | None) -> list[
                 "excused": fmt.number(promise.get("excused") or 0),
                 "excused_for": known.excused if known else "",
                 "meaning": words.meaning(promise),
-                "witnesses": witness_table(promise.get("witnesses") or ()),
+                "witnesses": witness_table(promise.get("witnesses") or (), bands),
                 "witness_count": len(promise.get("witnesses") or ()),
             }
         )

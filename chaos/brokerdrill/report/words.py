@@ -220,6 +220,16 @@ FAILOVER_PARTS: tuple[tuple[str, str, str], ...] = (
     ("first_delivery_ms", "first delivery", "until the successor had delivered a message"),
 )
 
+# phase -> (its name, what it is).
+PHASE_WORDS: Mapping[str, tuple[str, str]] = {
+    "load": ("under load", "The time under load; no fault was injected."),
+    "before_fault": ("before the fault", "Under load, up to the first fault."),
+    "during_fault": ("fault in effect", "From a fault's injection to its heal."),
+    "after_heal": ("after the heal", "Under load after the first fault, with no fault in effect."),
+    "drain": ("drain", "After the load: consumers empty the queues."),
+    "outside": ("before and after", "Outside load and drain: clients come and go."),
+}
+
 TERMS: Mapping[str, str] = {
     "promise": "A property the brokers are expected to keep while parts of them fail; checked on the record of every "
     "operation.",
@@ -231,6 +241,7 @@ TERMS: Mapping[str, str] = {
     "acknowledged": "The broker confirmed the send (in a transaction: its commit) to the client.",
     "drained": "At the end, after all faults were healed, every queue was seen empty on every broker.",
     "p50": "Half of the operations were at most this slow (median).",
+    "p95": "95 of 100 operations were at most this slow.",
     "p99": "99 of 100 operations were at most this slow.",
     "end-to-end": "From the start of a message's send to its delivery to a consumer.",
     "active": ROLE_WORDS["active"].capitalize() + ".",
@@ -241,6 +252,8 @@ TERMS: Mapping[str, str] = {
     "store": "The messages that a pair of brokers shares: one broker of the pair serves it at a time.",
     "failover": "The passive broker takes over after the active one failed.",
     "failback": "The original broker becomes active again after it was repaired.",
+    "in doubt": "An acknowledgement of the message may or may not have reached the broker before it came again.",
+    "flagged": "The broker marked the delivery as a possible repetition.",
     "outage": "A time, longer than the bound of `available`, without an acknowledged send (or delivery).",
     "seed": "The number all random choices of the run come from: the same seed makes the same choices again.",
     "session": "One connection of a client; a reconnect begins a new one.",
