@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from amqp_session_router import config, ctl
+from amqp_session_router import app, config, ctl
 from amqp_session_router.errors import EXIT_USAGE, RouterError
 
 
@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         description="Routes AMQP 0-9-1 sessions to brokers by vhost, user, client id, address, host name or role.",
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    app.add_parser(commands)
     check = commands.add_parser("check", help="say whether a configuration file is good, and what is wrong with it")
     check.add_argument("config", type=Path, metavar="CONFIG")
     check.set_defaults(run=_check)

@@ -1,0 +1,244 @@
+"""What the router's tests share: a real RabbitMQ, a router process, waiting."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+CTL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
+USER, PASSWORD = "app", "secret-of-the-tests"
+
+
+def free_port() -> int:
+    """Return a TCP port that is free on loopback now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def wait_for(what: str, probe: Callable[[], T], timeout: float = 30.0) -> T:
+    """Return what `probe` returns once it is true; raises AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = probe()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no {what} within {timeout} s")
+        time.sleep(0.02)
+
+
+def accepts(port: int) -> bool:
+    """Does something listen on `port` of loopback?"""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _hash(password: str) -> str:
+    salt = b"salt"
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+class Broker:
+    """A RabbitMQ of Debian's package, as a process of our own in a directory of its own."""
+
+    def __init__(self, directory: Path, settings: str = "", vhosts: tuple[str, ...] = ("/", "other", "closed")) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.distribution, self.mapper = free_port(), free_port()
+        definitions = directory / "definitions.json"
+        definitions.write_text(
+            json.dumps(
+                {
+                    "vhosts": [{"name": name} for name in vhosts],
+                    "users": [
+                        {
+                            "name": USER,
+                            "password_hash": _hash(PASSWORD),
+                            "hashing_algorithm": "rabbit_password_hashing_sha256",
+                            "tags": "",
+                        }
+                    ],
+                    "permissions": [
+                        {"user": USER, "vhost": name, "configure": ".*", "write": ".*", "read": ".*"}
+                        for name in vhosts
+                        if name != "closed"
+                    ],
+                }
+            )
+        )
+        (directory / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nload_definitions = {definitions}\n"
+            f"log.console = false\nlog.file.level = warning\n{settings}\n"
+        )
+        (directory / "plugins").write_text("[].\n")
+        self.environment = os.environ | {
+            "HOME": str(directory),
+            "RABBITMQ_NODENAME": f"router-test-{self.port}@localhost",
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "none"),
+            "RABBITMQ_MNESIA_BASE": str(directory / "data"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_DIST_PORT": str(self.distribution),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
+            "ERL_EPMD_PORT": str(self.mapper),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_RELAXED_COMMAND_CHECK": "1",
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start and wait until it accepts."""
+        self.process = subprocess.Popen(
+            [SERVER],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=(self.directory / "out").open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        wait_for("RabbitMQ", lambda: self._alive() and accepts(self.port), 90)
+
+    def _alive(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError("RabbitMQ ended: " + (self.directory / "out").read_text()[-2000:])
+        return True
+
+    def ctl(self, *words: str) -> str:
+        """Run rabbitmqctl."""
+        done = subprocess.run([CTL, *words], env=self.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def stop(self) -> None:
+        """End the broker and the port mapper that it started."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(20)
+        subprocess.run(["epmd", "-kill"], env=self.environment, capture_output=True, timeout=20)
+
+
+class Router:
+    """An `amqp-session-router run` of its own."""
+
+    def __init__(self, directory: Path, config: dict[str, Any], *options: str) -> None:
+        self.directory = directory
+        self.config = config
+        self.control = directory / "control.sock"
+        config.setdefault("control", {"socket": str(self.control)})
+        self.file = directory / "router.yaml"
+        self.options = options
+        self.log = directory / "router.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """The first listener's port."""
+        return int(next(iter(self.config["listeners"].values()))["port"])
+
+    def start(self) -> None:
+        """Start and wait until it says that it is ready."""
+        self.file.write_text(yaml.safe_dump(self.config))
+        program = Path(sys.executable).with_name("amqp-session-router")
+        self.process = subprocess.Popen(
+            [str(program), "run", "--config", str(self.file), *self.options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self.log.open("ab"),
+        )
+        wait_for("router", lambda: self._alive() and self.entries("ready"))
+
+    def _alive(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError("the router ended: " + self.log.read_text()[-3000:])
+        return True
+
+    def entries(self, message: str) -> list[dict[str, Any]]:
+        """Return the log's entries with this message."""
+        found = []
+        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                if entry.get("message") == message:
+                    found.append(entry)
+        return found
+
+    def ctl(self, *words: str) -> Any:
+        """Return the answer of a verb as data."""
+        program = Path(sys.executable).with_name("amqp-session-router")
+        done = subprocess.run(
+            [str(program), "ctl", "--socket", str(self.control), "--json", *words],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def faults(self) -> list[str]:
+        """Return lines of the log that only a fault of the router writes."""
+        text = self.log.read_text()
+        return [line for line in text.splitlines() if "Traceback" in line or "a session failed" in line]
+
+    def stop(self) -> None:
+        """End it; raises AssertionError if it had a fault."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+                raise AssertionError("the router did not end: " + self.log.read_text()[-2000:]) from None
+        assert not self.faults(), self.log.read_text()[-3000:]
+
+
+def config_of(*backends: int, **more: Any) -> dict[str, Any]:
+    """Return a configuration with one listener and a farm of the backends at these ports of loopback."""
+    names = {f"b{number}": {"host": "127.0.0.1", "port": port} for number, port in enumerate(backends)}
+    data: dict[str, Any] = {
+        "listeners": {"plain": {"host": "127.0.0.1", "port": free_port()}},
+        "backends": names,
+        "farms": {"all": {"members": [*names]}},
+        "default": {"farm": "all"},
+        "status": None,
+    }
+    return data | more
+
+
+@contextlib.contextmanager
+def router_of(config: dict[str, Any], *options: str) -> Iterator[Router]:
+    """Run a router for the length of a block."""
+    with tempfile.TemporaryDirectory(prefix="router-") as directory:
+        router = Router(Path(directory), config, *options)
+        try:
+            router.start()
+            yield router
+        finally:
+            router.stop()
