@@ -201,11 +201,14 @@ def analyze(
     """Judge finished runs from their ledgers alone."""
     from brokerdrill.analysis.analyze import analyze as judge_only
     from brokerdrill.analysis.verdict import exit_status
+    from brokerdrill.judging import add_to_table
     from brokerdrill.report import print_verdict
 
     result = judge_only(list(run_dirs), parse_promises(promise or []) or None, master)
-    for one in result.get("runs", [result]):
+    for run_dir, one in zip(run_dirs, result.get("runs", [result]), strict=True):
         print_verdict(one, console)
+        if not promise and "error" not in one:
+            add_to_table(run_dir, one, console)
     if json_file:
         json_file.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     raise typer.Exit(exit_status(result))

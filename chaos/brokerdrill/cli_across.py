@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +73,39 @@ def add_to(app: typer.Typer, console: Console) -> None:
 
         plan = matrix_plan(*load_matrix(file), repeat, seed)
         raise typer.Exit(_carry_out(plan, Options(runs, deploy, bench, master), console))
+
+    @app.command()
+    def trends(
+        runs: Annotated[Path, typer.Argument(help="Directory that holds the run directories and their table.")] = RUNS,
+        out: Annotated[
+            Path | None,
+            typer.Option(help="The page (its JSON goes beside it); without it RUNS/trends.html."),
+        ] = None,
+        alpha: Annotated[float, typer.Option(help="The chance of a false alarm that is accepted for a look.")] = 0.05,
+        recent: Annotated[int, typer.Option(min=1, help="How many newest runs of a series are held against it.")] = 5,
+        since: Annotated[
+            datetime.datetime | None, typer.Option(help="Instead: the runs from this time on (UTC).")
+        ] = None,
+    ) -> None:
+        """Show failover, violations and coverage over time; 1: something got worse, 2: too few runs to tell."""
+        from brokerdrill.errors import UsageError
+        from brokerdrill.scenario import scenarios
+        from brokerdrill.trends.page import PAGE_FILE, coverage_rows, write_trends
+        from brokerdrill.trends.regression import exit_status, judged, series_of
+        from brokerdrill.trends.table import read
+
+        if not 0 < alpha < 1:
+            raise UsageError(f"--alpha {alpha} is not between 0 and 1")
+        rows = read(runs)
+        from_then = since.replace(tzinfo=datetime.UTC) if since else None
+        found = judged(series_of(rows), alpha, recent, from_then)
+        known = [(item.name, item.scenario.topology) for item in scenarios()]
+        page = write_trends(found, coverage_rows(rows, known), alpha, out or runs / PAGE_FILE)
+        for one in found:
+            said = "; ".join(test.sentence(alpha) for test in one.tests)
+            console.print(f"{one.series.name}: {said}", markup=False)
+        console.print(f"page: {page}", markup=False)
+        raise typer.Exit(exit_status(found, alpha))
 
 
 def _carry_out(plan: Plan, options: object, console: Console) -> int:

@@ -41,12 +41,24 @@ def judge(
         reports.append(write_report(run_dir, one, series[one["run_id"]], folder / "report.html"))
         write_junit(one, folder / "junit.xml")
         _write_json(folder / "verdict.json", one)
+        if not promises:  # an answer to another question is none of the run's results
+            add_to_table(run_dir, one, console)
     if len(run_dirs) > 1:
         folder = report_dir or run_dirs[-1].parent
         reports.append(write_index(list(zip(run_dirs, runs, strict=True)), folder / "index.html"))
     if json_file:
         _write_json(json_file, result)
     return result, reports
+
+
+def add_to_table(run_dir: Path, result: Mapping[str, Any], console: Console) -> None:
+    """Put a run's verdict into the table of results beside it; where that cannot be written, say so and go on."""
+    from brokerdrill.trends.table import append
+
+    try:
+        append(run_dir, result)
+    except InfrastructureError as error:
+        console.print(f"the run is not in the table of results: {error}", markup=False)
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -96,7 +96,7 @@ def _s(ns: float) -> float:
     return ns / 1e9
 
 
-def _style(plot: Any, left_px: int) -> Any:
+def quiet(plot: Any, left_px: int) -> Any:
     """Give `plot` the quiet look all pictures share."""
     plot.toolbar_location = None
     plot.sizing_mode = "stretch_width"
@@ -133,7 +133,7 @@ def _hide(models: Iterable[Model], *properties: str) -> None:
         model.tags = [tag for tag in model.tags if tag.split("=")[0] not in properties]
 
 
-def _tip(rows: Sequence[tuple[str, str]]) -> str:
+def tip(rows: Sequence[tuple[str, str]]) -> str:
     """Return what a hover shows, labels and `@column` values, in the page's colours; Bokeh escapes the values."""
     cells = "".join(f'<span style="color:var(--muted)">{label}</span><span>{field}</span>' for label, field in rows)
     look = "display:grid;grid-template-columns:auto auto;gap:1px 12px;font:13px/1.5 var(--sans)"
@@ -142,7 +142,7 @@ def _tip(rows: Sequence[tuple[str, str]]) -> str:
 
 def _time_figure(height: int, x_range: Range1d, left_px: int, **options: Any) -> Any:
     plot = figure(frame_height=height, x_range=x_range, tools=[], **options)
-    _style(plot, left_px)
+    quiet(plot, left_px)
     # A drag zooms in; the page's own buttons, and a double click, zoom out.
     zoom = BoxZoomTool(dimensions="width")
     themed(zoom.overlay, fill_color="fault", line_color="fault")
@@ -265,7 +265,7 @@ def _fault_lane(plot: Any, bands: Sequence[Band], rows: Sequence[int]) -> None:
     themed(bars.glyph, fill_color="fault", line_color="fault")
     _write_in(plot, source, "ink", x="left", y="y", text="label", x_offset=4, text_font_style="bold")
     rows_shown = [("fault", "@mark @name"), ("hits", "@target"), ("injected", "@start"), ("healed", "@healed")]
-    plot.add_tools(HoverTool(renderers=[bars], tooltips=_tip(rows_shown)))
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=tip(rows_shown)))
 
 
 def _phase_lane(plot: Any, series: Series, y: float) -> None:
@@ -280,7 +280,7 @@ def _phase_lane(plot: Any, series: Series, y: float) -> None:
     bars = plot.quad("left", "right", y + 0.3, y - 0.3, source=source, line_width=1)
     themed(bars.glyph, fill_color="raised", line_color="line")
     _write_in(plot, source, "muted", x="middle", y=y, text="label", text_align="center")
-    plot.add_tools(HoverTool(renderers=[bars], tooltips=_tip([("phase", "@name"), ("for", "@length")])))
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=tip([("phase", "@name"), ("for", "@length")])))
 
 
 def _role_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
@@ -314,7 +314,7 @@ def _role_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
         renderers.append(bars)
     names = ("instance", "store", "role", "since")
     rows = [*((name, f"@{name}") for name in names), ("for", "@length")]
-    plot.add_tools(HoverTool(renderers=renderers, tooltips=_tip(rows)))
+    plot.add_tools(HoverTool(renderers=renderers, tooltips=tip(rows)))
 
 
 def client_names(series: Series) -> list[str]:
@@ -354,7 +354,7 @@ def _client_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None
         renderers.append(bars)
     if renderers:
         rows = [("client", "@client"), ("", "@what"), ("from", "@from"), ("for", "@length")]
-        plot.add_tools(HoverTool(renderers=renderers, tooltips=_tip(rows)))
+        plot.add_tools(HoverTool(renderers=renderers, tooltips=tip(rows)))
 
 
 def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
@@ -423,7 +423,7 @@ def _hover_everywhere(plot: Any, source: ColumnDataSource, level: float, rows: S
     column = f"level {level}"
     source.add([level] * len(source.data["x"]), column)
     probe = plot.line("x", column, source=source, line_alpha=0)
-    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=_tip(rows), line_policy="nearest"))
+    plot.add_tools(HoverTool(renderers=[probe], mode="vline", tooltips=tip(rows), line_policy="nearest"))
 
 
 def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left_px: int) -> Any:
@@ -461,7 +461,7 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
         plot.add_tools(
             HoverTool(
                 renderers=[bar],
-                tooltips=_tip([("@side for", "@length"), ("on", "@address"), ("under", "@fault")]),
+                tooltips=tip([("@side for", "@length"), ("on", "@address"), ("under", "@fault")]),
                 attachment="above",
             )
         )
@@ -574,7 +574,7 @@ def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None
     plot = figure(
         frame_height=18 + 26 * len(bars), y_range=FactorRange(*reversed(labels)), x_range=Range1d(0, end), tools=[]
     )
-    _style(plot, 70)
+    quiet(plot, 70)
     _hide(plot.ygrid, "grid_line_color")
     _hide(plot.yaxis, "major_tick_line_color")
     for axis in plot.yaxis:
@@ -608,7 +608,7 @@ def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None
     plot.add_tools(
         HoverTool(
             renderers=renderers,
-            tooltips=_tip([("client", "@client"), ("part", "@part"), ("took", "@took"), ("reached after", "@at")]),
+            tooltips=tip([("client", "@client"), ("part", "@part"), ("took", "@took"), ("reached after", "@at")]),
         )
     )
     ends = ColumnDataSource(
@@ -642,7 +642,7 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
         x_axis_type="log",
         tools=[],
     )
-    _style(plot, 70)
+    quiet(plot, 70)
     _hide(plot.ygrid, "grid_line_color")
     _hide(plot.yaxis, "major_tick_line_color")
     for axis in plot.yaxis:
@@ -666,7 +666,7 @@ def _classes(messages: Mapping[str, Any]) -> Any | None:
         themed(bar.glyph, fill_color=f"class-{tone}")
         _write_in(plot, source, "ink", x="right", y="y", text="text", x_offset=6)
         bars.append(bar)
-    plot.add_tools(HoverTool(renderers=bars, tooltips=_tip([("@y", "@text"), ("meaning", "@meaning")])))
+    plot.add_tools(HoverTool(renderers=bars, tooltips=tip([("@y", "@text"), ("meaning", "@meaning")])))
     return plot
 
 
