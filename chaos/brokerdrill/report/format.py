@@ -68,6 +68,11 @@ def percent(share: float | None) -> str:
     return f"{share * 100:.2g} %"
 
 
+def label(name: str) -> str:
+    """Return the name of a witness's field as a reader sees it: `first_ns` is `first`, its value says the unit."""
+    return clean(name).removesuffix("_ns").removesuffix("_ms").replace("_", " ")
+
+
 def value(name: str, item: Any) -> str:
     """Return one value of a witness as text; the ending of its name says its unit (`_ns`, `_ms`)."""
     if item is None:

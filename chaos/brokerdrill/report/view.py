@@ -39,7 +39,7 @@ def witness_table(witnesses: Sequence[Any], bands: Sequence[Band] = ()) -> dict[
     names = {str(key) for item in shown for key, value in item.items() if value is not None and key != "story"}
     order = [name for name in WITNESS_ORDER if name in names] + sorted(names - set(WITNESS_ORDER))
     return {
-        "columns": [name.removesuffix("_ns").removesuffix("_ms").replace("_", " ") for name in order],
+        "columns": [fmt.label(name) for name in order],
         "rows": [
             {
                 "cells": [fmt.value(name, item.get(name)) for name in order],
