@@ -237,7 +237,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Directory for the reports; without it beside each run.")] = None,
     master: MasterOption = None,
 ) -> None:
-    """Analyse finished runs and write their HTML, JUnit and JSON reports."""
+    """Analyse finished runs and write their HTML, JUnit, Markdown and JSON reports."""
     from brokerdrill.analysis.verdict import exit_status
     from brokerdrill.judging import judge
 

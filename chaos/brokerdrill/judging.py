@@ -27,7 +27,7 @@ def judge(
     Returns the JSON object of the ledger's contract and the reports' paths.
     """
     from brokerdrill.analysis.analyze import analyze_with_series  # Spark is slow to import: only where it is used
-    from brokerdrill.report import print_verdict, write_index, write_junit, write_report
+    from brokerdrill.report import print_verdict, write_index, write_junit, write_markdown, write_report
 
     result, series = analyze_with_series(list(run_dirs), list(promises) if promises else None, master)
     runs = result.get("runs", [result])
@@ -40,12 +40,15 @@ def judge(
         folder.mkdir(parents=True, exist_ok=True)
         reports.append(write_report(run_dir, one, series[one["run_id"]], folder / "report.html"))
         write_junit(one, folder / "junit.xml")
+        write_markdown(one, folder / "summary.md")
         _write_json(folder / "verdict.json", one)
         if not promises:  # an answer to another question is none of the run's results
             add_to_table(run_dir, one, console)
     if len(run_dirs) > 1:
         folder = report_dir or run_dirs[-1].parent
         reports.append(write_index(list(zip(run_dirs, runs, strict=True)), folder / "index.html"))
+        write_junit(result, folder / "junit.xml")
+        write_markdown(result, folder / "summary.md")
     if json_file:
         _write_json(json_file, result)
     return result, reports
