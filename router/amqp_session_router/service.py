@@ -54,6 +54,7 @@ class Service:
         self._saved = settings.config
         kept = _kept(settings, self._text, inherited)
         self._log = log_to or Log()
+        self._own_log = log_to is None
         self._log.apply(settings.config.log)
         if kept is not None and kept.config is not None:
             try:
@@ -130,6 +131,8 @@ class Service:
             task.cancel()
         await self._authorizer.close()
         self.routing.close()
+        if self._own_log:
+            self._log.close()
 
     # --- changes ---
 
