@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -11,10 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brokerdrill import paths
-from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError, unknown_name
 from brokerdrill.progress import Progress
 from brokerdrill.topology import Topology
 
+PLAYBOOKS = paths.ROOT / "playbooks"
+# A module's result is one line, files and all.
+MAX_LINE = 1 << 22
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\].*?(?:FAILED!|UNREACHABLE!)? => (\{.*)$")
 
@@ -41,20 +45,60 @@ def failure(task: str, line: str) -> BrokerdrillError | None:
     return InfrastructureError(f"{match[1]}: task {task!r} failed: {sentence}")
 
 
+class _Reader:
+    """Follows the output of ansible-playbook: the task it is at, and its first error."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = ""
+        self.error: BrokerdrillError | None = None
+
+    def line(self, line: str) -> None:
+        """Take one line of the output."""
+        if match := _TASK.match(line):
+            self._task = match[1]
+            self._progress.tick(self._task)
+        elif self.error is None:
+            self.error = failure(self._task, line)
+        if line.startswith("[ERROR]") and self.error is None and "preflight" not in self._task.lower():
+            self.error = InfrastructureError(" ".join(line.removeprefix("[ERROR]:").split())[:400])
+
+    def end(self, status: int, log: Path) -> None:
+        """Raise what the exit status and the output amount to; nothing where the playbook succeeded."""
+        if status == 0:
+            return
+        if self.error is None:
+            raise InfrastructureError(f"ansible-playbook ended with status {status}; see {log}")
+        raise type(self.error)(f"{self.error} (all of it: {log})")
+
+
+def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and environment that run playbooks/`playbook`.yml on the topology."""
+    program = shutil.which("ansible-playbook", path=str(Path(sys.executable).parent)) or "ansible-playbook"
+    environment = paths.child_environment() | {
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_CONFIG": str(paths.ROOT / "ansible.cfg"),
+    }
+    environment.pop("ANSIBLE_STDOUT_CALLBACK", None)
+    return [program, "-i", str(topology.directory), str(playbook_path(playbook)), *extra], environment
+
+
+def playbook_path(playbook: str) -> Path:
+    """Return the path of playbooks/`playbook`.yml. Raises UsageError, with the nearest name, where there is none."""
+    path = PLAYBOOKS / f"{playbook}.yml"
+    if not path.is_file():
+        raise unknown_name("playbook", playbook, (item.stem for item in PLAYBOOKS.glob("*.yml")))
+    return path
+
+
 def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> None:
     """Run playbooks/`playbook`.yml on the topology.
 
     Raises UsageError where preflight refuses it, InfrastructureError where anything else fails; the whole output is in
     `playbook_log`.
     """
-    program = shutil.which("ansible-playbook", path=str(Path(sys.executable).parent)) or "ansible-playbook"
-    command = [program, "-i", str(topology.directory), str(paths.ROOT / "playbooks" / f"{playbook}.yml"), *extra]
-    environment = paths.child_environment() | {
-        "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_CONFIG": str(paths.ROOT / "ansible.cfg"),
-    }
-    environment.pop("ANSIBLE_STDOUT_CALLBACK", None)
-    task, first_error = "", None
+    command, environment = _command(topology, playbook, extra)
+    reader = _Reader(progress)
     log = playbook_log(topology, playbook)
     with log.open("w") as file:
         process = subprocess.Popen(
@@ -64,19 +108,40 @@ def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: S
             assert process.stdout is not None
             for line in process.stdout:
                 file.write(line)
-                if match := _TASK.match(line):
-                    task = match[1]
-                    progress.tick(task)
-                elif first_error is None:
-                    first_error = failure(task, line)
-                if line.startswith("[ERROR]") and first_error is None and "preflight" not in task.lower():
-                    first_error = InfrastructureError(" ".join(line.removeprefix("[ERROR]:").split())[:400])
+                reader.line(line)
             status = process.wait()
         except BaseException:
             process.terminate()
             process.wait()
             raise
-    if status != 0:
-        if first_error is None:
-            raise InfrastructureError(f"ansible-playbook ended with status {status}; see {log}")
-        raise type(first_error)(f"{first_error} (all of it: {log})")
+    reader.end(status, log)
+
+
+async def operate(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> None:
+    """As `run_playbook`, beside other work; a cancelled call ends the playbook."""
+    command, environment = _command(topology, playbook, extra)
+    reader = _Reader(progress)
+    log = playbook_log(topology, playbook)
+    with log.open("w") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=paths.ROOT,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=MAX_LINE,
+        )
+        try:
+            assert process.stdout is not None
+            async for raw in process.stdout:
+                line = raw.decode(errors="replace")
+                file.write(line)
+                reader.line(line)
+            status = await process.wait()
+        except BaseException:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+            raise
+    reader.end(status, log)

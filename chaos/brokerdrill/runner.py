@@ -19,6 +19,7 @@ from pathlib import Path
 from brokerdrill import descriptors as desc
 from brokerdrill import ledger
 from brokerdrill.clock import now_ns
+from brokerdrill.deploying import operate
 from brokerdrill.descriptors import Descriptor
 from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.events import CONTROLLER_CLOCK, EventWriter
@@ -34,7 +35,7 @@ from brokerdrill.products.base import Management, ManagementError, Product
 from brokerdrill.products.registry import managed
 from brokerdrill.progress import Progress
 from brokerdrill.roles import RoleWatch
-from brokerdrill.scenario import Action, Heal, LoadedScenario, Probe
+from brokerdrill.scenario import Action, Heal, LoadedScenario, Operation, Probe
 from brokerdrill.targets import Scene, resolve
 from brokerdrill.topology import Topology
 
@@ -401,9 +402,29 @@ class _Session:
             elif isinstance(step, Heal):
                 self._progress.step(f"heal {step.of}")
                 await executor.heal(self._injections[step.of])
+            elif isinstance(step, Operation):
+                await self._operate(step, events)
             else:
                 await self._probe(step, load, events, watch)
             await asyncio.sleep(step.pauses.after)
+
+    async def _operate(self, step: Operation, events: EventWriter) -> None:
+        """Run a playbook while the load goes on; when it began and ended is in the ledger."""
+        begun = now_ns()
+        self._progress.step(f"{step.name}: playbook {step.playbook}")
+        events.write("note", at_ns=begun, name=step.name, value=f"playbook {step.playbook} begins")
+        extra = ["--extra-vars", json.dumps(step.variables)] if step.variables else []
+        try:
+            async with asyncio.timeout(step.timeout):
+                await operate(self._request.topology, step.playbook, self._progress, extra)
+        except TimeoutError:
+            raise InfrastructureError(
+                f"operation {step.name}: playbook {step.playbook} took longer than {step.timeout:.0f} s"
+            ) from None
+        took = (now_ns() - begun) / 1e9
+        value = f"playbook {step.playbook} is done"
+        events.write("note", at_ns=now_ns(), name=step.name, value=value, detail={"seconds": f"{took:.3f}"})
+        self._progress.step(f"{step.name}: {value} after {took:.1f} s")
 
     async def _probe(self, step: Probe, load: LoadControl, events: EventWriter, watch: RoleWatch) -> None:
         begun = now_ns()

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from brokerdrill import ledger, paths
+from brokerdrill.deploying import playbook_path
 from brokerdrill.errors import UsageError, unknown_name
 from brokerdrill.faults.registry import complete_params, fault_type
 from brokerdrill.targets import validate_spec
@@ -106,7 +107,22 @@ class Probe(_Step):
         return self
 
 
-Step = Annotated[Action | Heal | Probe, Field(discriminator="type")]
+class Operation(_Step):
+    """Run a playbook of the collection on the scenario's topology while the load goes on."""
+
+    type: Literal["operation"]
+    playbook: str
+    variables: dict[str, Any] = Field({}, description="extra variables of the playbook")
+    timeout: float = Field(600, gt=0, description="seconds")
+
+    @field_validator("playbook")
+    @classmethod
+    def _known_playbook(cls, value: str) -> str:
+        _usage(lambda: playbook_path(value))
+        return value
+
+
+Step = Annotated[Action | Heal | Probe | Operation, Field(discriminator="type")]
 
 
 class SteadyState(_Strict):
@@ -187,7 +203,7 @@ class Scenario(_Strict):
             seen.add(step.name)
             if isinstance(step, Action):
                 injected.add(step.name)
-            elif step.of is not None and step.of not in injected:
+            elif isinstance(step, (Heal, Probe)) and step.of is not None and step.of not in injected:
                 raise ValueError(f"step {step.name!r}: no action before it is called {step.of!r}")
         names = {promise.name for promise in self.promises}
         for name in [*self.expect_violation, *self.investigates]:
@@ -256,7 +272,7 @@ def parse(text: str, path: Path) -> Scenario:
         return Scenario.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        location = [part for part in first["loc"] if part not in ("action", "heal", "probe")]
+        location = [part for part in first["loc"] if part not in ("action", "heal", "probe", "operation")]
         field = ".".join(str(part) for part in location) or "the scenario"
         message = first["msg"].removeprefix("Value error, ")
         raise UsageError(f"{path}, line {_line_of(tree, location)}: {field}: {message}") from None

@@ -280,6 +280,49 @@ def pair_problems(states: Mapping[str, str], pairs: Mapping[str, Sequence[str]])
     return problems
 
 
+def newest_data(members: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return which member of a pair holds the latest data: {"order": hosts, newest first, "why", "problem"}.
+
+    `members`: host to {"role"} and what the module artemis_journal returned. A lock manager's activation sequence
+    decides, else the journal's files: a member that went on alone has written to later ones. `problem` is a sentence
+    where nothing can be said, else "".
+    """
+    holding = {host: found for host, found in members.items() if found["there"]}
+    if not holding:
+        return {"order": [], "why": "", "problem": "no member has a journal"}
+    identities = {found["node_id"] for found in holding.values()} - {""}
+    if len(identities) > 1:
+        named = " and ".join(sorted(holding))
+        problem = f"{named} hold journals of different brokers: a copy was never made, and the choice is yours"
+        return {"order": [], "why": "", "problem": problem}
+
+    def age(host: str) -> tuple[Any, ...]:
+        found = holding[host]
+        sequence = found["activation_sequence"]
+        return (
+            -1 if sequence is None else sequence,
+            found["journal_file"],
+            found["written"],
+            found["role"] == "primary",
+        )
+
+    order = sorted(holding, key=age, reverse=True)
+    first = holding[order[0]]
+    others = [holding[host] for host in order[1:]]
+    facts = (
+        ("activation_sequence", "its activation sequence is {}, the highest"),
+        ("journal_file", "its journal goes on to file {}, the last"),
+        ("written", "its journal was written last, at {}"),
+    )
+    why = "its data are as new as any other's"
+    for name, words in facts:
+        if others and all(other[name] != first[name] for other in others):
+            why = words.format(first[name])
+            break
+    missing = sorted(set(members) - set(holding))
+    return {"order": order + missing, "why": f"{order[0]}: {why}", "problem": ""}
+
+
 UNSAFE_OPTIONS = {
     "nolock": "locks would be this host's alone",
     "local_lock=all": "locks would be this host's alone",
@@ -343,6 +386,7 @@ class FilterModule:
             "artemis_problems": artemis_problems,
             "mount_unit": mount_unit,
             "mounted_problem": mounted_problem,
+            "newest_data": newest_data,
             "pair_problems": pair_problems,
             "shared_store_problems": shared_store_problems,
         }

@@ -53,6 +53,7 @@ instance: {description: The instance's name., type: str, returned: always}
 state: {description: "active, passive, syncing, starting or failed", type: str, returned: always}
 in_sync: {description: Whether a replicated broker's copy is in sync., type: bool, returned: always}
 detail: {description: What the instance answered., type: str, returned: always}
+version: {description: The version that its descriptor says., type: str, returned: always}
 restart_pending: {description: Whether its files are newer than the running process., type: bool, returned: always}
 """
 
@@ -225,6 +226,7 @@ def main() -> None:
         "state": found.state,
         "in_sync": found.in_sync,
         "detail": found.detail,
+        "version": str(descriptor.get("version", "")),
     }
     result["restart_pending"] = restart_pending(descriptor)
     if result["restart_pending"]:
