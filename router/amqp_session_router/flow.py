@@ -32,8 +32,8 @@ _LARGE = 4096
 _AHEAD = 8
 """Room before what was read for the beginning of a header that came before."""
 _CHUNK = 1 << 19
-_CROWD = 16
-"""So many full looks in a row with small frames make a stream go unseen."""
+_CROWD, _MANY, _FEW = 16, 8192, 1024
+"""So many looks that show many bytes in small frames make a stream go unseen, unless one shows few between them."""
 _CALM, _CALM_BYTES = 4, 32768
 """So many turns in a row with fewer bytes make it be seen again."""
 UNKNOWN = (1 << 64) - 1
@@ -333,14 +333,13 @@ class Flow:
                 self.last_method = _SIZE(scratch, last + 7)[0]
             if at - last >= _LARGE:
                 self._look = _LOOK_LARGE
-            elif got == self._look:
-                if got != _LOOK:
-                    self._look = _LOOK
-                else:
-                    self._crowd += 1
-                    if self._crowd >= _CROWD and self.frame_max <= _CHUNK // 4:
-                        self._go_unseen()
-            else:
+            elif self._look != _LOOK:
+                self._look = _LOOK
+            elif got >= _MANY:
+                self._crowd += 1
+                if self._crowd >= _CROWD and self.frame_max <= _CHUNK // 4:
+                    self._go_unseen()
+            elif got < _FEW:
                 self._crowd = 0
         return moved
 

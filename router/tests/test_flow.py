@@ -1,0 +1,292 @@
+"""Flows between real sockets: every byte, in order, and the boundary known."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.stream_flow import StreamFlow
+from amqp_session_router.wires import SocketWire
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_boundary import frame, publish
+
+FRAME_MAX = 131072
+HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
+
+
+class Owner:
+    """Notes what the flow tells."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.broke: list[bool] = []
+        self.large: list[int] = []
+
+    def flow_ended(self, flow: Any) -> None:
+        self.ended.set()
+
+    def flow_broke(self, flow: Any, at_source: bool, error: OSError) -> None:
+        self.broke.append(at_source)
+        self.ended.set()
+
+    def flow_frame_too_large(self, flow: Any, size: int) -> None:
+        self.large.append(size)
+        flow.halt()
+        self.ended.set()
+
+    def flow_moved(self, flow: Any, count: int) -> None: ...
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        one = socket.create_connection(listening.getsockname())
+        other, _ = listening.accept()
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return one, other
+
+
+class Bench:
+    """writer → (source) flow (sink) → reader; writer and reader are blocking sockets of threads."""
+
+    def __init__(self, kernel: bool = True) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.writer, source = pair()
+        sink, self.reader = pair()
+        self.owner = Owner()
+        self.plane = Plane(self.loop)
+        self.sockets = [self.writer, source, sink, self.reader]
+        source.setblocking(False)
+        sink.setblocking(False)
+        self.source, self.sink = source, sink
+        self.flow: Any
+        if kernel:
+            self.flow = Flow(self.owner, self.plane, 0, source, sink, (FRAME_MAX, 2047))
+        else:
+            self.flow = StreamFlow(
+                self.owner, 0, SocketWire(self.loop, source), SocketWire(self.loop, sink), FRAME_MAX
+            )
+        self.received = bytearray()
+
+    def read_all(self, slowly: bool = False) -> threading.Thread:
+        def read() -> None:
+            while chunk := self.reader.recv(1000 if slowly else 1 << 20):
+                self.received.extend(chunk)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        return thread
+
+    def write(self, data: bytes, pieces: list[int] | None = None, end: bool = True) -> threading.Thread:
+        def write() -> None:
+            at = 0
+            for piece in pieces or ():
+                self.writer.sendall(data[at : at + piece])
+                at += piece
+            self.writer.sendall(data[at:])
+            if end:
+                self.writer.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        return thread
+
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.002)
+        assert condition(), what
+
+    def close(self) -> None:
+        self.flow.stop()
+        for sock in self.sockets:
+            sock.close()
+        self.plane.close()
+
+
+def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    uvloop.run(scene())
+
+
+def stream_of(seed: int, size: int, small: bool) -> bytes:
+    rng = random.Random(seed)
+    out = bytearray()
+    while len(out) < size:
+        length = rng.randint(0, 200) if small else rng.choice([0, 10, 5000, 70000, 131064, 400000])
+        out += publish(rng.randint(1, 9), rng.randbytes(length), FRAME_MAX)
+    return bytes(out)
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    small=st.booleans(),
+    size=st.integers(0, 600_000),
+    pieces=st.lists(st.integers(1, 9), max_size=60),
+    slowly=st.booleans(),
+)
+def test_every_byte_arrives_in_order(
+    kernel: bool, seed: int, small: bool, size: int, pieces: list[int], slowly: bool
+) -> None:
+    async def scene() -> None:
+        bench = Bench(kernel)
+        data = stream_of(seed, size, small)
+        reader, writer = bench.read_all(slowly), bench.write(data, pieces)
+        bench.flow.start()
+        async with asyncio.timeout(60):
+            await bench.owner.ended.wait()
+        assert bench.flow.known_boundary() or bench.flow.unseen
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        assert bytes(bench.received) == data
+        assert bench.flow.total == len(data)
+        bench.close()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])
+@pytest.mark.parametrize("small", [True, False], ids=["small", "large"])
+def test_injections_come_between_frames(kernel: bool, small: bool) -> None:
+    """Heartbeats put into a running stream; taken out again, the stream is what was sent, and frames are whole."""
+
+    async def scene() -> None:
+        bench = Bench(kernel)
+        data = stream_of(7, 30_000_000, small)
+        reader, writer = bench.read_all(), bench.write(data)
+        done = 0
+
+        def inject() -> bool:
+            nonlocal done
+            done += 1
+            bench.flow.inject(HEARTBEAT)
+            return False
+
+        bench.flow.start()
+        for _ in range(20):
+            bench.flow.at_boundary(inject)
+            await asyncio.sleep(0.005)
+        async with asyncio.timeout(60):
+            await bench.owner.ended.wait()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        at, out, beats = 0, bytearray(), 0
+        while at < len(bench.received):
+            size = int.from_bytes(bench.received[at + 3 : at + 7], "big") + 8
+            assert bench.received[at + size - 1] == 0xCE
+            if bench.received[at] == 8:
+                beats += 1
+            else:
+                out += bench.received[at : at + size]
+            at += size
+        assert bytes(out) == data
+        assert beats == done >= 15
+        bench.close()
+
+    run(scene)
+
+
+def test_a_crowd_of_small_frames_goes_unseen_and_is_found_again() -> None:
+    async def scene() -> None:
+        bench = Bench()
+        data = stream_of(3, 40_000_000, True)
+        seen: list[bool] = []
+        reader, writer = bench.read_all(), bench.write(data, end=False)
+        bench.flow.start()
+        while bench.flow.total < len(data):
+            seen.append(bench.flow.unseen)
+            await asyncio.sleep(0.001)
+        assert any(seen)
+        # Found from what was moved last, with nothing more to come.
+        assert bench.flow.known_boundary()
+        bench.writer.sendall(HEARTBEAT)
+        await bench.until(lambda: bench.flow.total == len(data) + 8, "the heartbeat passes")
+        assert not bench.flow.unseen and bench.flow.known_boundary()
+        bench.writer.shutdown(socket.SHUT_WR)
+        await bench.owner.ended.wait()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        bench.close()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])
+def test_halts_on_the_boundary_and_keeps_the_rest(kernel: bool) -> None:
+    async def scene() -> None:
+        bench = Bench(kernel)
+        first, second = publish(1, b"a" * 300_000, FRAME_MAX), publish(2, b"b" * 50, FRAME_MAX)
+        middle = len(first) - 1000
+        bench.writer.sendall(first[:middle])
+        bench.flow.start()
+        reader = bench.read_all()
+        await bench.until(lambda: bench.flow.total == middle, "a partial frame is forwarded at once")
+        reached: list[bool] = []
+        bench.flow.at_boundary(lambda: reached.append(True) or True)  # type: ignore[func-returns-value]
+        assert not reached
+        bench.writer.sendall(first[middle:] + second)
+        await bench.until(lambda: reached, "the boundary")
+        await bench.until(lambda: len(bench.received) == len(first), "the frame's rest")
+        assert bench.flow.halted
+        bench.flow.start()
+        await bench.until(lambda: len(bench.received) == len(first + second), "the rest")
+        bench.writer.shutdown(socket.SHUT_WR)
+        await bench.owner.ended.wait()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive(), "the reader ends")
+        bench.close()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])
+def test_a_frame_above_the_limit_is_not_passed_on(kernel: bool) -> None:
+    async def scene() -> None:
+        bench = Bench(kernel)
+        bench.writer.sendall(struct.pack(">BHI", 3, 1, FRAME_MAX) + b"x" * 100)
+        bench.flow.start()
+        async with asyncio.timeout(10):
+            await bench.owner.ended.wait()
+        assert bench.owner.large == [FRAME_MAX + 8] and bench.flow.total == 0
+        bench.close()
+
+    run(scene)
+
+
+def test_last_method_is_seen() -> None:
+    async def scene() -> None:
+        bench = Bench()
+        close = frame(1, 0, b"\x00\x0a\x00\x32\x00\xc8\x02ok\x00\x00\x00\x00")
+        bench.writer.sendall(publish(1, b"z", FRAME_MAX) + close)
+        bench.writer.shutdown(socket.SHUT_WR)
+        bench.flow.start()
+        await bench.owner.ended.wait()
+        assert bench.flow.last_method == 10 << 16 | 50
+        bench.close()
+
+    run(scene)
+
+
+def test_pipes_are_lent_only_while_bytes_are_stuck() -> None:
+    async def scene() -> None:
+        bench = Bench()
+        bench.flow.start()
+        writer = bench.write(stream_of(1, 20_000_000, False))
+        await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
+        reader = bench.read_all()
+        await bench.owner.ended.wait()
+        assert bench.flow.in_flight() == (None, 0)
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        bench.close()
+
+    run(scene)
