@@ -12,6 +12,7 @@ from rich.console import Console
 from brokerdrill.errors import EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_UNKNOWN
 
 if TYPE_CHECKING:
+    from brokerdrill.plans.execute import Options
     from brokerdrill.plans.plan import Plan
     from brokerdrill.plans.results import Outcome
 
@@ -55,7 +56,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         from brokerdrill.plans.sweep import parse_vary, sweep_plan
 
         plan = sweep_plan(scenario, parse_vary(vary), repeat or 1, seed, inventory)
-        raise typer.Exit(_carry_out(plan, Options(runs, deploy, bench, master), console))
+        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
 
     @app.command()
     def matrix(
@@ -72,7 +73,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         from brokerdrill.plans.matrix import load_matrix, matrix_plan
 
         plan = matrix_plan(*load_matrix(file), repeat, seed)
-        raise typer.Exit(_carry_out(plan, Options(runs, deploy, bench, master), console))
+        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
 
     @app.command()
     def trends(
@@ -108,13 +109,12 @@ def add_to(app: typer.Typer, console: Console) -> None:
         raise typer.Exit(exit_status(found, alpha))
 
 
-def _carry_out(plan: Plan, options: object, console: Console) -> int:
+def carry_out(plan: Plan, options: Options, console: Console) -> int:
     """Carry out a plan with its page kept up to date; return the exit status of what was found."""
-    from brokerdrill.plans.execute import Ended, Options, execute, plan_folder
+    from brokerdrill.plans.execute import Ended, execute, plan_folder
     from brokerdrill.plans.pages import write_results
     from brokerdrill.plans.results import outcomes
 
-    assert isinstance(options, Options)
     folder = plan_folder(plan, options.runs)
 
     def written(ended: dict[str, Ended]) -> None:

@@ -119,7 +119,7 @@ class Record:
 
 
 @contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
+def only_one(folder: Path) -> Iterator[None]:
     """Hold the plan's lock. Raises InfrastructureError while another process carries it out."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def execute(
     """
     checked(plan)
     folder = plan_folder(plan, options.runs)
-    with _only_one(folder):
+    with only_one(folder):
         write(folder / PLAN_FILE, (json.dumps(asdict(plan), indent=2, ensure_ascii=False, default=str) + "\n").encode())
         record_ = Record(folder)
         _heal(record_.begun(), options.runs, console)

@@ -8,6 +8,7 @@ start, and a catalog, for changes of several files at once that never happen her
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -156,7 +157,8 @@ def append_rows(runs: Path, run_id: str, rows: Sequence[Mapping[str, Any]]) -> P
         finally:
             os.close(handle)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
     return path
 
