@@ -1,0 +1,260 @@
+"""The session router against HAProxy (Debian's package): same clients, same broker, one run, sides interleaved.
+
+Proxies are pinned to one core, clients and broker to another; all on loopback. Every figure is a ratio of medians over
+the rounds, or, where the limit is of one side alone, that side's own. Exit status 1 if a limit of issue 7 is not kept.
+Figures of CPU are the scheduler's for the proxy's process (`/proc/PID/schedstat`), kernel work on its behalf included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import peers
+
+HERE = Path(__file__).parent
+PROXY_CORE, PEER_CORE = 0, 1
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that are free now."""
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return ports
+
+
+def cpu(pid: int) -> float:
+    """Return the CPU seconds that a process has used, with its threads and children."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+        with contextlib.suppress(OSError):
+            for child in (task / "children").read_text().split():
+                total += round(cpu(int(child)) * 1e9)
+    return total / 1e9
+
+
+def resident(pid: int) -> int:
+    """Return the resident bytes of a process and its children."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in children)
+
+
+def wait_for_port(port: int) -> None:
+    """Return when something listens."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def sides(directory: Path) -> Iterator[dict[str, tuple[int, int]]]:
+    """Start the broker and both proxies; yields name → (port, pid; 0 without a proxy)."""
+    broker, tcp, splice, own = free_ports(4)
+    config = (HERE / "haproxy.cfg").read_text().format(tcp=tcp, splice=splice, broker=broker, maxconn=5000)
+    (directory / "haproxy.cfg").write_text(config)
+    (directory / "router.yaml").write_text(
+        json.dumps(
+            {
+                "listeners": {"plain": {"host": "127.0.0.1", "port": own}},
+                "backends": {"broker": {"host": "127.0.0.1", "port": broker}},
+                "default": {"backend": "broker"},
+                "control": {"socket": str(directory / "control.sock")},
+                "log": {"level": "error"},
+            }
+        )
+    )
+    program = Path(sys.executable).with_name("amqp-session-router")
+    pin = ["taskset", "-c", str(PROXY_CORE)]
+    processes = []
+    out = (directory / "out").open("ab")
+    try:
+        for words in (
+            [sys.executable, str(HERE / "peers.py"), str(broker), str(PEER_CORE)],
+            [*pin, "/usr/sbin/haproxy", "-db", "-f", str(directory / "haproxy.cfg")],
+            [*pin, str(program), "run", "--config", str(directory / "router.yaml")],
+        ):
+            processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+        for port in (broker, tcp, splice, own):
+            wait_for_port(port)
+        os.sched_setaffinity(0, {PEER_CORE})
+        yield {
+            "direct": (broker, 0),
+            "haproxy": (tcp, processes[1].pid),
+            "haproxy-splice": (splice, processes[1].pid),
+            "router": (own, processes[2].pid),
+        }
+    except BaseException:
+        print((directory / "out").read_text()[-3000:], file=sys.stderr)
+        raise
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def used(pid: int, work: Callable[[], object]) -> float:
+    """Return the CPU seconds of `pid` for `work`."""
+    before = cpu(pid)
+    work()
+    return cpu(pid) - before
+
+
+class Report:
+    """Prints lines and keeps whether all limits held."""
+
+    def __init__(self) -> None:
+        self.kept = True
+        self.rows: list[dict[str, object]] = []
+
+    def line(self, what: str, value: float, limit: str, good: bool, detail: str) -> None:
+        """Take down one result."""
+        self.kept &= good
+        self.rows.append({"what": what, "value": value, "limit": limit, "kept": good, "detail": detail})
+        print(f"{'ok  ' if good else 'MISS'} {what}: {value:.3g} (limit {limit}); {detail}", flush=True)
+
+
+def medians(found: dict[str, list[float]]) -> dict[str, float]:
+    """Return the median of each side."""
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def show(values: dict[str, float], unit: str) -> str:
+    """Return the sides' values as text."""
+    return ", ".join(f"{name} {value:.4g} {unit}" for name, value in values.items())
+
+
+def bulk(on: dict[str, tuple[int, int]], report: Report, rounds: int, total: int) -> None:
+    """Bytes a CPU-second, against HAProxy with splice."""
+    for size, name in ((1_000_000, "1 MB"), (100, "100 B")):
+        found: dict[str, list[float]] = {"haproxy-splice": [], "router": []}
+        for _ in range(rounds):
+            for side, rates in found.items():
+                port, pid = on[side]
+                seconds = used(pid, lambda port=port, size=size: peers.bulk(port, size, total))  # type: ignore[misc]
+                rates.append(total / seconds / 1e6)
+        middle = medians(found)
+        ratio = middle["router"] / middle["haproxy-splice"]
+        report.line(
+            f"bulk, {name} messages, router / HAProxy splice", ratio, "≥ 1.2", ratio >= 1.2, show(middle, "MB/CPU-s")
+        )
+
+
+def round_trip(on: dict[str, tuple[int, int]], report: Report, rounds: int, count: int) -> None:
+    """CPU of a round trip with 200 bytes, against HAProxy."""
+    found: dict[str, list[float]] = {"haproxy": [], "router": []}
+    for _ in range(rounds):
+        for side, times in found.items():
+            port, pid = on[side]
+            times.append(used(pid, lambda port=port: peers.round_trips(port, count, 122)) / count * 1e6)  # type: ignore[misc]
+    middle = medians(found)
+    ratio = middle["router"] / middle["haproxy"]
+    report.line("CPU of a 200 B round trip, router / HAProxy", ratio, "≤ 1.0", ratio <= 1.0, show(middle, "µs"))
+
+
+def connect(on: dict[str, tuple[int, int]], report: Report, rounds: int, count: int) -> None:
+    """CPU of a connection, from accept to its end."""
+    found: dict[str, list[float]] = {"haproxy": [], "router": []}
+    for _ in range(rounds):
+        for side, times in found.items():
+            port, pid = on[side]
+            times.append(used(pid, lambda port=port: peers.connections(port, count)) / count * 1e3)  # type: ignore[misc]
+    middle = medians(found)
+    report.line("CPU of a connection, ms", middle["router"], "≤ 0.5", middle["router"] <= 0.5, show(middle, "ms"))
+
+
+def latency(on: dict[str, tuple[int, int]], report: Report, rounds: int, seconds: float) -> None:
+    """Latency that a proxy adds at the 99th percentile, at a fixed rate."""
+    for sessions, rate in ((1, 500.0), (100, 1000.0), (2000, 1000.0)):
+        found: dict[str, list[float]] = {"direct": [], "haproxy": [], "router": []}
+        opened = {side: peers.many(on[side][0], sessions) for side in found}
+        for _ in range(rounds):
+            for side, tails in found.items():
+                times = sorted(peers.paced(opened[side], rate, seconds, 122))
+                tails.append(times[int(len(times) * 0.99)] * 1e6)
+        for socks in opened.values():
+            for sock in socks:
+                sock.close()
+        middle = medians(found)
+        added = {side: middle[side] - middle["direct"] for side in ("haproxy", "router")}
+        ratio = added["router"] / max(added["haproxy"], 1.0)
+        report.line(
+            f"added latency p99 at {sessions} sessions, router / HAProxy",
+            ratio,
+            "≤ 1.5",
+            ratio <= 1.5,
+            show(middle, "µs"),
+        )
+
+
+def idle(on: dict[str, tuple[int, int]], report: Report, count: int) -> None:
+    """Memory of idle sessions."""
+    port, pid = on["router"]
+    before = resident(pid)
+    socks = peers.many(port, count)
+    after = resident(pid)
+    for sock in socks:
+        sock.close()
+    each = (after - before) / count
+    # A session takes two descriptors: where fewer than 10 000 fit under the user's limit, the rest is reckoned.
+    value = (after + each * (10_000 - count)) / 1e6
+    detail = f"{count} sessions: {after / 1e6:.1f} MB, {each / 1e3:.2f} kB each"
+    report.line("memory with 10 000 idle sessions, MB", value, "≤ 400", value <= 400, detail)
+
+
+PARTS = ("bulk", "roundtrip", "connect", "latency", "idle")
+
+
+def main() -> int:
+    """Run the parts that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; without: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    arguments = parser.parse_args()
+    parts = arguments.parts or PARTS
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}")
+    descriptors = peers.most_descriptors()
+    report = Report()
+    rounds = arguments.rounds
+    with tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory, sides(Path(directory)) as on:
+        for name, part in {
+            "bulk": lambda: bulk(on, report, rounds, 1 << 30),
+            "roundtrip": lambda: round_trip(on, report, rounds, 5000),
+            "connect": lambda: connect(on, report, rounds, 1000),
+            "latency": lambda: latency(on, report, rounds, 3.0),
+            "idle": lambda: idle(on, report, min(10_000, (descriptors - 200) // 2)),
+        }.items():
+            if name in parts:
+                part()
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(report.rows, indent=1))
+    return 0 if report.kept else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
