@@ -103,7 +103,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         known = [(item.name, item.scenario.topology) for item in scenarios()]
         page = write_trends(found, coverage_rows(rows, known), alpha, out or runs / PAGE_FILE)
         for one in found:
-            said = "; ".join(test.sentence(alpha) for test in one.tests)
+            said = "; ".join(f"{test.what}: {test.sentence(alpha)}" for test in one.tests)
             console.print(f"{one.series.name}: {said}", markup=False)
         console.print(f"page: {page}", markup=False)
         raise typer.Exit(exit_status(found, alpha))

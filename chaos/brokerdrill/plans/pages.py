@@ -84,7 +84,7 @@ def _head(plan: Plan, found: Sequence[Outcome]) -> dict[str, Any]:
 
 def interval(value: Interval | None, text: Any) -> str:
     """Return an interval as `low to high`; an end that too few values leave open is a dash."""
-    if value is None:
+    if value is None or (value.low is None and value.high is None):
         return fmt.NOTHING
     low, high = (fmt.NOTHING if end is None else text(end) for end in (value.low, value.high))
     return f"{low} to {high}"

@@ -113,10 +113,10 @@ class Test:
         """Return what the test says, in words."""
         worse = self.regression(alpha)
         if self.p is None:
-            return f"{self.what}: too few runs to show a change"
+            return "too few runs to show a change"
         if self.times is not None:
             by = fmt.milliseconds(abs(self.times.shift.estimate))
-            return f"failover became slower, by about {by}" if worse else "no slowdown of failover is shown"
+            return f"failover became slower, by about {by}" if worse else "no slowdown is shown"
         if self.rates is None or not worse:
             return "no more violations are shown"
         rates = self.rates
