@@ -26,12 +26,15 @@ lint: setup-tests
 test: lint
 	$(BIN)/python -m pytest -m "not long" --ignore=tests/drill --ignore=tests/e2e
 	$(BIN)/molecule test -s artemis_quorum
+	$(BIN)/molecule test -s artemis_shared_store
 	$(BIN)/python -m pytest -m "not long" tests/e2e tests/drill
 
+# Everything, in steps: what has passed with the checkout as it is now is not done again.
+MOLECULE := $(filter-out shared,$(notdir $(wildcard molecule/*)))
 test-all: lint
-	BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest --ignore=tests/drill --ignore=tests/e2e
-	$(BIN)/molecule test -s artemis_quorum
-	$(BIN)/python -m pytest tests/e2e tests/drill
+	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest --ignore=tests/drill --ignore=tests/e2e
+	for topology in $(MOLECULE); do .ci/step molecule-$$topology $(BIN)/molecule test -s $$topology || exit 1; done
+	.ci/step drills $(BIN)/python -m pytest tests/e2e tests/drill
 
 # Takes down every bench host of this checkout; the cache and the engine stay.
 clean: setup
