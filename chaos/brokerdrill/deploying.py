@@ -80,7 +80,10 @@ def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[l
         "ANSIBLE_CONFIG": str(paths.ROOT / "ansible.cfg"),
     }
     environment.pop("ANSIBLE_STDOUT_CALLBACK", None)
-    return [program, "-i", str(topology.directory), str(playbook_path(playbook)), *extra], environment
+    # The kernel ends the playbook if this process is killed: it must not go on changing hosts beside the next one.
+    setpriv = shutil.which("setpriv")
+    bound = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+    return [*bound, program, "-i", str(topology.directory), str(playbook_path(playbook)), *extra], environment
 
 
 def playbook_path(playbook: str) -> Path:

@@ -321,3 +321,45 @@ def test_bad_matrices_are_refused_with_the_place(content: str, sentence: str, tm
 def test_an_unknown_matrix_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'artemis_quorum'"):
         load_matrix("artemis_qorum")
+
+
+def test_a_killed_runner_takes_its_playbook_with_it(tmp_path: Path) -> None:
+    """A playbook that outlives its runner would change hosts while the next one deploys them."""
+    playbook = tmp_path / "long.yml"
+    playbook.write_text(
+        "- hosts: all\n  gather_facts: false\n  connection: local\n  tasks:\n"
+        "    - {name: Wait, ansible.builtin.wait_for: {timeout: 300}}\n"
+    )
+    (tmp_path / "inventory").mkdir()
+    (tmp_path / "inventory" / "hosts.yml").write_text("all: {hosts: {here: {drill_allowed: true}}}\n")
+    program = (
+        "from pathlib import Path\nfrom rich.console import Console\n"
+        "from brokerdrill import deploying, topology\nfrom brokerdrill.progress import Progress\n"
+        f"deploying.PLAYBOOKS = Path({str(tmp_path)!r})\n"
+        f"found = topology.load(Path({str(tmp_path / 'inventory')!r}))\n"
+        f"deploying.run_playbook(found, 'long', Progress(Console()))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=paths.ROOT, stdout=subprocess.DEVNULL)
+
+    def playing() -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(playbook).encode() in words and not words[0].endswith(b"setpriv"):
+                found.append(int(path.parent.name))
+        return found
+
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while not playing():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    while playing():
+        assert time.monotonic() < deadline, "the playbook outlives its runner"
+        time.sleep(0.05)
