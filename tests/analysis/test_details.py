@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
-from brokerdrill.analysis.activity import activity
+from brokerdrill.analysis.activity import activity, client_spans
 from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import frames
@@ -25,6 +25,7 @@ from tests.analysis import test_checks_can_fail as ledgers
 from tests.analysis.batch import Ledger, rows_frame
 from tests.analysis.test_checks_can_fail import ACTIVE_B, FAULT, HEAL, MS
 
+S = 1_000_000_000
 Results = dict[str, dict[str, Any]]
 
 
@@ -280,3 +281,19 @@ def test_the_failover_is_where_the_stories_say(results: Results) -> None:
     steps = story(results["late"], "failover_within")
     roles = [(step["t_ns"] // MS, step["instance"], step["value"]) for step in steps if step["kind"] == "role"]
     assert (ACTIVE_B, "b", "active") in roles
+
+
+def test_a_client_that_does_little_is_not_taken_for_one_that_waits() -> None:
+    def rows(*starts: int, failed: int = 0) -> list[Row]:
+        return [Row(client="p", start_ns=at * S, served=not failed, failed=failed) for at in starts]
+
+    assert [(s["start_ns"], s["end_ns"]) for s in client_spans(rows(0, 5, 10, 15, 40, 45), S)] == [
+        (0, 16 * S),
+        (40 * S, 46 * S),
+    ]
+    often = client_spans([*rows(*range(10)), *rows(12, 13), *rows(10, 11, failed=2)], S // 10)
+    assert [(s["value"], s["start_ns"] // S, s["failures"]) for s in often] == [
+        ("served", 0, 0),
+        ("failed", 10, 2),
+        ("failed", 11, 2),
+    ]

@@ -12,7 +12,7 @@ from lxml import etree, html
 from brokerdrill.errors import InfrastructureError
 from brokerdrill.report import write_index, write_report
 from brokerdrill.report.index import repeat_bounds, strip
-from brokerdrill.report.pictures import MAX_BARS, draw, failover_bars, mark_rows, merged_bands, plain
+from brokerdrill.report.pictures import MAX_BARS, draw, failover_bars, log_ticks, mark_rows, merged_bands, plain
 from brokerdrill.report.series import from_json, mark_faults
 
 from . import sample
@@ -334,6 +334,12 @@ def test_names_for_a_canvas() -> None:
     assert plain("orders-broker-east-1", 13) == "orders…east-1"
     assert "$$" not in plain("a$$b$$")
     assert len(plain("x" * 99, 15)) == 15
+
+
+def test_ticks_of_a_logarithmic_axis() -> None:
+    assert log_ticks(0.8, 70) == [1, 2, 5, 10, 20, 50]
+    assert log_ticks(1, 10_000) == [1, 10, 100, 1_000, 10_000]
+    assert log_ticks(0.004, 0.03) == pytest.approx([0.005, 0.01, 0.02])
 
 
 def test_one_bucket_is_a_picture() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, Window
@@ -54,14 +56,16 @@ def activity(made: Frames, widths: Mapping[str, int]) -> DataFrame:
 
 def client_spans(rows: Iterable[Row], width: int) -> list[dict[str, Any]]:
     """Return one run's rows of `activity` as spans by client and time: {client, value (served or failed), start_ns,
-    end_ns, failures}. A time without a served operation counts as served if it is shorter than a second or two
-    buckets."""
+    end_ns, failures}. A time without a served operation counts as served if it is shorter than a second, two buckets
+    and four times what is usual for the client."""
     by_client: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.client, row.start_ns)):
         by_client[row.client].append(row)
     spans: list[dict[str, Any]] = []
-    near = max(SILENCE_NS, 2 * width)
     for client, own in by_client.items():
+        starts = [row.start_ns for row in own if row.served]
+        usual = median(b - a for a, b in pairwise(starts)) if len(starts) > 1 else 0
+        near = max(SILENCE_NS, 2 * width, 4 * usual)
         last: dict[str, dict[str, Any]] = {}
         for row in own:
             for value, there, reach in (("served", row.served, near), ("failed", row.failed > 0, 0)):

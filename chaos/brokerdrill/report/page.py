@@ -92,7 +92,8 @@ def _summary(result: Mapping[str, Any], run: ledger.RunInfo | None) -> str:
         return fmt.clean(result["error"])
     promises = result.get("promises") or []
     by_verdict = {
-        verdict: [fmt.clean(row.get("name")) for row in promises if row.get("verdict") == verdict]
+        # A promise may be listed twice, of sends and of deliveries.
+        verdict: list(dict.fromkeys(fmt.clean(row.get("name")) for row in promises if row.get("verdict") == verdict))
         for verdict in words.VERDICT_WORDS
     }
     if not promises:

@@ -474,6 +474,14 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
     return plot
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round values (1, 2 and 5 of each decade; over more than two and a half decades the decades alone) from
+    `low` to `high`, both above 0."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
+    return [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+
+
 def _latency(series: Series, source: ColumnDataSource, x_range: Range1d, left_px: int) -> Any | None:
     sides = (("send", "sends"), ("delivery", "deliveries"))
     values = [
@@ -490,6 +498,7 @@ def _latency(series: Series, source: ColumnDataSource, x_range: Range1d, left_px
     plot = _time_figure(
         height, x_range, left_px, y_axis_type="log", y_range=Range1d(max(low, min(values) / 3), high * 4)
     )
+    plot.yaxis.ticker = plot.ygrid.ticker = FixedTicker(ticks=log_ticks(plot.y_range.start, plot.y_range.end))
     plot.yaxis.axis_label = "ms (log scale)"
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     _hide(plot.xgrid, "grid_line_color")

@@ -168,7 +168,7 @@ def headline(result: Mapping[str, Any]) -> str:
     if word == "kept":
         return f"kept, {expected}: all {len(promises)} promises hold"
     chosen = [str(p.get("name")) for p in promises if p.get("verdict") == result.get("verdict")]
-    names = ", ".join(chosen) or "no promise was checked"
+    names = ", ".join(dict.fromkeys(chosen)) or "no promise was checked"
     return f"{word}, {expected}: {fmt.clean(names)}"
 
 
