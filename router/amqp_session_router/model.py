@@ -256,6 +256,9 @@ class Session(Protocol):
     def force(self) -> None:
         """Cut both sockets at once."""
 
+    def meter(self) -> None:
+        """The limits have changed: look again at `Lease.metered`."""
+
     def disconnect_backend(self) -> None:
         """Cut the broker's side at once; the client gets a Close with a reason."""
 
@@ -316,7 +319,7 @@ class Lease(Protocol):
     """One connection's share of the limits."""
 
     metered: bool
-    """True: report bytes through `take`. May change on a reload, so look when you would report."""
+    """True: report bytes through `take`. A reload may change it; `Session.meter` says when."""
 
     def open(self, vhost: str, user: str) -> Refusal | None:
         """Count the connection on its vhost; a refused one stays counted by address only, until `release`."""

@@ -234,6 +234,9 @@ class Routes:
         self.statistics.opened(session)
         self._stick(session, name)
         log.info("opened", extra=_about(session))
+        if session.identity is not None and session.identity.vhost in self._paused:
+            # Its vhost was paused while it was connecting: it has waited for nothing, and waits from now on.
+            asyncio.get_running_loop().call_soon(session.pause)
 
     def _stick(self, session: Session, backend: str) -> None:
         """Remember the session's key in the farm of its route that has the backend."""

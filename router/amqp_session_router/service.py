@@ -202,6 +202,8 @@ class Service:
             self._authorizer = authorizer
         self.routing.apply(settings)
         self.limits.apply(settings.config.limits)
+        for session in self.routing.sessions.values():
+            session.meter()
         if self.server is not None:
             self.checker.apply(settings)
             if settings.config.statsd != old.config.statsd:

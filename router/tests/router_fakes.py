@@ -44,6 +44,9 @@ class FakeSession:
     def force(self) -> None:
         self.told.append(("force",))
 
+    def meter(self) -> None:
+        pass
+
     def disconnect_backend(self) -> None:
         self.told.append(("disconnect_backend",))
 

@@ -253,3 +253,18 @@ def test_a_paused_vhost_lets_wait_and_go_on() -> None:
         return order
 
     assert asyncio.run(story()) == ["b", "unpause", "a"]
+
+
+def test_a_session_that_was_connecting_when_its_vhost_was_paused_is_paused_once_it_is_open() -> None:
+    async def story() -> list[tuple[Any, ...]]:
+        routes = Routes(farm("b1"))
+        decision = routes.decide(A)
+        assert isinstance(decision, Route)
+        session = FakeSession(A, decision, next(decision.candidates))
+        routes.registered(session)
+        routes.pause("a")
+        routes.opened(session)
+        await asyncio.sleep(0)
+        return session.told
+
+    assert asyncio.run(story()) == [("pause",)]
