@@ -53,6 +53,9 @@ PromiseOption = Annotated[
 ]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the verdict as JSON.")]
+LedgerDirs = Annotated[
+    list[str], typer.Argument(help="Run directories, or folders of many runs: paths, or URIs that Hadoop knows.")
+]
 RunDirs = Annotated[list[Path], typer.Argument(help="Run directories.")]
 
 
@@ -196,19 +199,23 @@ def run(
 
 @app.command()
 def analyze(
-    run_dirs: RunDirs, json_file: JsonOption = None, promise: PromiseOption = None, master: MasterOption = None
+    run_dirs: LedgerDirs, json_file: JsonOption = None, promise: PromiseOption = None, master: MasterOption = None
 ) -> None:
     """Judge finished runs from their ledgers alone."""
     from brokerdrill.analysis.analyze import analyze as judge_only
+    from brokerdrill.analysis.files import runs_of
     from brokerdrill.analysis.verdict import exit_status
     from brokerdrill.judging import add_to_table
     from brokerdrill.report import print_verdict
 
-    result = judge_only(list(run_dirs), parse_promises(promise or []) or None, master)
-    for run_dir, one in zip(run_dirs, result.get("runs", [result]), strict=True):
+    found = runs_of(run_dirs)
+    result = judge_only(found, parse_promises(promise or []) or None, master)
+    for one in result.get("runs", [result]):
         print_verdict(one, console)
-        if not promise and "error" not in one:
-            add_to_table(run_dir, one, console)
+    if not promise and not any("://" in str(run_dir) for run_dir in found):  # the table is of this machine's runs
+        for run_dir, one in zip(found, result.get("runs", [result]), strict=True):
+            if "error" not in one:
+                add_to_table(Path(run_dir), one, console)
     if json_file:
         json_file.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     raise typer.Exit(exit_status(result))
@@ -238,13 +245,28 @@ def report(
     master: MasterOption = None,
 ) -> None:
     """Analyse finished runs and write their HTML, JUnit, Markdown and JSON reports."""
+    from brokerdrill.analysis.files import runs_of
     from brokerdrill.analysis.verdict import exit_status
     from brokerdrill.judging import judge
 
-    result, reports = judge(run_dirs, console, report_dir=out, master=master)
+    found = [Path(run_dir) for run_dir in runs_of(run_dirs)]
+    result, reports = judge(found, console, report_dir=out, master=master)
     for path in reports:
         console.print(f"report: {path}")
     raise typer.Exit(exit_status(result))
+
+
+@app.command()
+def compact(
+    run_dirs: RunDirs,
+    out: Annotated[Path | None, typer.Option(help="Ledger folder for many runs; without it each run in place.")] = None,
+    master: MasterOption = None,
+) -> None:
+    """Turn the spools of finished runs into Parquet, one row an operation."""
+    from brokerdrill.compact import compact as make
+
+    with Progress(console) as progress:
+        make(run_dirs, out, master=master, told=progress.step)
 
 
 @app.command()

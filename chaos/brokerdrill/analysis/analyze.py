@@ -13,7 +13,7 @@ from brokerdrill.analysis import verdict
 from brokerdrill.analysis.activity import activity
 from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.events import place_events, timelines
-from brokerdrill.analysis.files import ledger_bytes
+from brokerdrill.analysis.files import ledger_bytes, remote_runs_of, runs_of
 from brokerdrill.analysis.frames import Frames, frames
 from brokerdrill.analysis.judge import judge_frames, needs_whole
 from brokerdrill.analysis.large import large_frames, operations, scan
@@ -35,9 +35,9 @@ def analyze(
     """Return the JSON object of the contract: a run's for one run directory, `{"verdict", "as_expected", "runs"}` for
     several.
 
-    `run_dirs` are local paths or Hadoop-compatible URIs; `promises` replaces the promises that run.json lists
-    (no_phantoms is always checked); `master` is Spark's (default: two local cores). Raises UsageError where a single
-    run cannot be read; among several such a run is there with `error` and verdict unknown.
+    `run_dirs` are local paths or Hadoop-compatible URIs, of runs or of folders of many runs; `promises` replaces the
+    promises that run.json lists (no_phantoms is always checked); `master` is Spark's (default: two local cores). Raises
+    UsageError where a single run cannot be read; among several such a run is there with `error` and verdict unknown.
     """
     return analyze_with_series(run_dirs, promises, master, with_series=False)[0]
 
@@ -52,7 +52,9 @@ def analyze_with_series(
     """As `analyze`; returns its JSON and, by run_id, the series of each run that can be read (`series.series_of`)."""
     if not run_dirs:
         raise UsageError("no run directory is given")
+    run_dirs = runs_of(run_dirs)
     spark = session(master, ledger_bytes(run_dirs))
+    run_dirs = remote_runs_of(spark, run_dirs)
     loaded = load(spark, run_dirs)
     errors = dict(loaded.errors)
     checked: dict[str, tuple[PromiseSpec, ...]] = {}

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from brokerdrill.errors import UsageError
+from brokerdrill.ledger import RUN_FILE
 
 _GLOB = "\\{}[]*?"
 
@@ -98,6 +99,17 @@ class HadoopFolder:
         self._root = self._jvm.org.apache.hadoop.fs.Path(self.name)
         self._fs = self._root.getFileSystem(conf)
 
+    def runs(self) -> list[str]:
+        """Return the URIs of the runs in this folder, sorted, where it is none itself."""
+        if self._fs.exists(self._path(RUN_FILE)) or not self._fs.exists(self._root):
+            return []
+        names = sorted(str(status.getPath().getName()) for status in self._fs.listStatus(self._root))
+        return [
+            f"{self.name}/{name}"
+            for name in names
+            if not _hidden(name) and self._fs.exists(self._path(f"{name}/{RUN_FILE}"))
+        ]
+
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, path)
 
@@ -154,9 +166,36 @@ class HadoopFolder:
 
 def open_folder(spark: SparkSession, run_dir: Path | str) -> Folder:
     """Return the run directory: a URI (with `://`) through Hadoop's file systems, anything else as a local path."""
-    if isinstance(run_dir, str) and "://" in run_dir:
-        return HadoopFolder(spark, run_dir)
+    if _is_uri(run_dir):
+        return HadoopFolder(spark, str(run_dir))
     return LocalFolder(Path(run_dir))
+
+
+def runs_of(run_dirs: Sequence[Path | str]) -> list[Path | str]:
+    """Return the run directories: in place of a local folder of many runs (it has no run.json, folders in it have) each
+    of those, sorted. Other paths and URIs stay as they are."""
+    found: list[Path | str] = []
+    for run_dir in run_dirs:
+        inner: list[Path] = []
+        if not _is_uri(run_dir) and not (Path(run_dir) / RUN_FILE).exists():
+            inner = sorted(path.parent for path in Path(run_dir).glob(f"[!.]*/{RUN_FILE}"))
+        found += inner or [run_dir]
+    return found
+
+
+def remote_runs_of(spark: SparkSession, run_dirs: Sequence[Path | str]) -> list[Path | str]:
+    """As `runs_of`, for the URIs among `run_dirs`."""
+    found: list[Path | str] = []
+    for run_dir in run_dirs:
+        inner: list[str] = []
+        if _is_uri(run_dir):
+            inner = HadoopFolder(spark, str(run_dir)).runs()
+        found += inner or [run_dir]
+    return found
+
+
+def _is_uri(run_dir: Path | str) -> bool:
+    return isinstance(run_dir, str) and "://" in run_dir
 
 
 def qualified(spark: SparkSession, path: str) -> str:
@@ -173,7 +212,7 @@ def qualified(spark: SparkSession, path: str) -> str:
 
 def ledger_bytes(run_dirs: Sequence[Path | str]) -> int | None:
     """Return the size of all files of local run directories; None where one is a URI."""
-    if any(isinstance(run_dir, str) and "://" in run_dir for run_dir in run_dirs):
+    if any(_is_uri(run_dir) for run_dir in run_dirs):
         return None
     files = (file for run_dir in run_dirs for file in Path(run_dir).rglob("*"))
     return sum(file.stat().st_size for file in files if file.is_file())

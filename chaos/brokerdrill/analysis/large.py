@@ -151,56 +151,65 @@ def _conflicts(merged: DataFrame) -> DataFrame:
 
 # --- frames ---------------------------------------------------------------------------------------------------------
 
-_SENT = (
-    "run_id", "client", "op_id", "session", "op", "outcome", "start", "end", "address", "message_id", "key", "txn",
-    "durable", "expires", "payload_sha", "attempt_state", "acked_at", "server", "epoch", "store",
+# What is kept of an operation. Its kind is a literal in each part, so that a filter on it leaves out whole parts.
+_KEPT = (
+    "run_id", "client", "op_id", "session", "outcome", "start", "end", "address", "subscription", "message_id",
+    "attempt", "key", "txn", "delivery", "redelivered", "durable", "expires", "payload_sha", "broker", "instance",
+    "attempt_state", "txn_state",
 )  # fmt: skip
+_SERVED = ("server", "epoch", "store")
 
 
 def large_frames(ops: DataFrame, tables: Tables, scanned: Scanned, *, whole: bool = False) -> Frames:
     """Return the `Frames` of merged operations. `messages` and `units` leave out the plain messages, which
-    `Frames.plain` has; `whole`: they have all."""
+    `Frames.plain` has; `whole`: they have all.
+
+    The operations are stored in three parts, sends and receives (each with who served it) and the rest: all else is
+    made of these."""
     ended = keep(u.transactions(ops))
     odd = ended.where(~F.col("t_ok") | F.col("t_rolled_back")).drop("t_end")
-    many = odd.count()
-    judged = ops.join(few(odd, many), ["run_id", "txn"], "left").select(
+    odd = cut(odd)
+    judged = ops.join(few(odd, odd.count()), ["run_id", "txn"], "left").select(
         *ops.columns, *(column.alias(name) for name, column in u.transaction_states(unnamed_ok=True).items())
     )
-    # Only an acknowledged attempt asks when; the others are not looked up.
     sends = judged.where(F.col("op") == "send")
     sends = sends.join(ended.select("run_id", "txn", "t_end").hint("shuffle_hash"), ["run_id", "txn"], "left")
-    sends = keep(u.served(sends.withColumn("acked_at", u.acked_at()), tables).select(*_SENT))
-    received = _received(judged, tables)
-    delivered = _deliveries(judged, tables, scanned.total("acks"))
-    dead = u.evidence(judged, tables)
-    topic = cut(u.topics(judged if scanned.total("subscribed") else judged.where(F.lit(False)), tables))
+    sends = keep(u.served(sends.withColumn("acked_at", u.acked_at()), tables).select(*_KEPT, *_SERVED, "acked_at"))
+    receives = keep(u.served(judged.where(F.col("op") == "receive"), tables).select(*_KEPT, *_SERVED))
+    rest = keep(judged.where(~F.col("op").isin("send", "receive")).select("op", *_KEPT))
+    parts = (
+        rest,
+        sends.select(F.lit("send").alias("op"), *_KEPT),
+        receives.select(F.lit("receive").alias("op"), *_KEPT),
+    )
+    every = parts[0].unionByName(parts[1]).unionByName(parts[2])
+    received = receives.where(F.col("outcome") == "ok").join(
+        u.dead_letter_addresses(tables), ["run_id", "address"], "left_anti"
+    )
+    delivered = _deliveries(received, rest, scanned.total("acks"))
+    dead = cut(u.evidence(every, tables))
+    topic = cut(u.topics(every if scanned.total("subscribed") else every.where(F.lit(False)), tables))
     found = keep(_found(sends, delivered, dead, topic))
-    suspects = found.where(~F.col("plain")).select(*MESSAGE)
-    unusual = suspects.count()
     if whole:
         exact = cut(u.messages(sends, delivered, dead))
     else:
-        exact = cut(_messages_of(suspects, unusual, sends, delivered, dead))
+        suspects = cut(found.where(~F.col("plain")).select(*MESSAGE))
+        exact = cut(_messages_of(suspects, suspects.count(), sends, delivered, dead))
     return Frames(
-        ops=judged,
+        ops=every,
         tables=tables,
         messages=exact,
         units=cut(u.units(exact, topic, tables)),
-        sends=sends,
-        receives=u.served(received, tables),
+        sends=sends.withColumn("op", F.lit("send")),
+        receives=received.withColumn("op", F.lit("receive")),
         plain=None if whole else found.where("plain"),
         disordered=None if whole else _Disorder(found, sends, delivered, dead, exact),
     )
 
 
-def _received(judged: DataFrame, tables: Tables) -> DataFrame:
-    received = judged.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
-    return received.join(u.dead_letter_addresses(tables), ["run_id", "address"], "left_anti")
-
-
-def _deliveries(judged: DataFrame, tables: Tables, acks: int) -> DataFrame:
+def _deliveries(received: DataFrame, rest: DataFrame, acks: int) -> DataFrame:
     """As `units.deliveries`: acknowledgements, where there are any, are counted by delivery and looked up."""
-    rows = _received(judged, tables)
+    rows = received
     by_ack, by_txn = F.lit(None).cast("int"), F.col("txn_state")
     if acks:
         state = (
@@ -209,12 +218,12 @@ def _deliveries(judged: DataFrame, tables: Tables, acks: int) -> DataFrame:
             .otherwise(u.NEITHER)
         )
         told = (
-            judged.where((F.col("op") == "ack") & F.col("delivery").isNotNull())
+            rest.where((F.col("op") == "ack") & F.col("delivery").isNotNull())
             .groupBy("run_id", "delivery")
-            .agg(F.max(state).alias("by_ack"), F.max("txn_state").alias("by_txn"))
+            .agg(F.max(state).alias("by_ack"), F.max("txn_state").alias("ack_txn"))
         )
         rows = rows.join(few(told, acks), ["run_id", "delivery"], "left")
-        by_ack, by_txn = F.col("by_ack"), F.greatest("txn_state", "by_txn")
+        by_ack, by_txn = F.col("by_ack"), F.greatest("txn_state", "ack_txn")
     return rows.select(
         *MESSAGE,
         F.coalesce("subscription", F.lit(u.NO_SUBSCRIPTION)).alias("sub"),
