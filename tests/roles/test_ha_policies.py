@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from lxml import etree
 
-from tests.roles.conftest import ROOT, load, render_all
+from tests.roles.conftest import ROOT, Render, load, render_all
 from tests.roles.schemas import ARCHIVES, schema_of
 
 CORE = "{urn:activemq:core}"
@@ -357,6 +357,10 @@ ROWS: dict[str, Row] = {
     ),
 }
 
+# Found by announcements instead of the inventory: what a cluster connection refers to is looked at below.
+ROWS["udp"] = Row(classic(artemis_discovery="udp", artemis_udp_group_port=9877), PAIR, both("group-name", "p1"))
+ROWS["jgroups"] = Row(classic(artemis_discovery="jgroups"), PAIR, both("group-name", "p1"))
+
 LIVE = {
     f"live{n}": {"artemis_pair": f"pair{n}", "artemis_group_name": "fish" if n < 4 else "bird"} for n in range(1, 6)
 }
@@ -430,6 +434,38 @@ def test_row(rendered: dict[str, etree._Element], schemas: dict[str, etree.XMLSc
     for host, expected in ROWS[row].expected.items():
         found = {path: text_at(rendered[f"{row}-{host}"], path) for path in expected}
         assert found == expected, host
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("udp", {"group-address": "231.7.7.7", "group-port": "9877", "initial-wait-timeout": "10000"}),
+        ("jgroups", {"jgroups-file": "jgroups.xml", "jgroups-channel": "jgroups", "refresh-timeout": "10000"}),
+    ],
+)
+def test_discovery(rendered: dict[str, etree._Element], row: str, said: dict[str, str]) -> None:
+    root = rendered[f"{row}-a"]
+    (group,) = root.iter(f"{CORE}discovery-group")
+    assert {name: group.findtext(f"{CORE}{name}") for name in said} == said
+    assert group.get("name") == "brokers"
+    (announced,) = root.findall(f".//{CORE}broadcast-group/{CORE}connector-ref")
+    assert announced.text == f"{row}-a"
+    connection = root.find(f".//{CORE}cluster-connection")
+    assert connection is not None
+    (reference,) = connection.iter(f"{CORE}discovery-group-ref")
+    assert reference.get("discovery-group-name") == "brokers"
+    assert connection.find(f"{CORE}static-connectors") is None
+    assert [item.get("name") for item in root.iter(f"{CORE}connector")] == [f"{row}-a"]
+
+
+def test_jgroups_asks_every_member(render: Render) -> None:
+    found = render("artemis", "artemis1", {"jgroups": "jgroups.xml.j2"}, artemis_discovery="jgroups")["files"][
+        "jgroups"
+    ]
+    stack = etree.fromstring(found.encode())
+    names = "{urn:org:jgroups}"
+    assert stack.find(f"{names}TCP").get("bind_addr") == "172.30.16.21"
+    assert stack.find(f"{names}TCPPING").get("initial_hosts") == "172.30.16.21[7800],172.30.16.22[7800]"
 
 
 def test_every_version_is_held_against_its_own_schema() -> None:

@@ -160,6 +160,11 @@ def test_a_brokers_state(active: bool, backup: bool, in_sync: bool, state: str) 
     assert health.artemis_state(active, backup, in_sync) == state
 
 
+def test_who_waits_for_the_lock_of_a_shared_store_is_ready() -> None:
+    assert health.artemis_state(False, True, False, "shared_store") == "passive"
+    assert health.artemis_state(False, True, False, "replication") == "syncing"
+
+
 def test_a_member_serves_when_the_ensemble_has_a_leader() -> None:
     assert health.zookeeper_health("Zookeeper version: 3.9.5\nMode: follower\nNode count: 5\n").state == "active"
     silent = health.zookeeper_health("This ZooKeeper instance is not currently serving requests\n")

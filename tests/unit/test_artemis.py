@@ -17,6 +17,12 @@ def test_attributes_become_a_role(active: bool, backup: bool, in_sync: bool, rol
     assert role_of(active, backup, in_sync) == role
 
 
+def test_a_shared_store_has_nothing_to_synchronise() -> None:
+    assert role_of(active=False, backup=True, in_sync=False, policy="shared_store") == "passive"
+    assert role_of(active=True, backup=False, in_sync=False, policy="shared_store") == "active"
+    assert role_of(active=False, backup=True, in_sync=False, policy="replication") == "syncing"
+
+
 def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
     lines = [
         (1, "INFO  [org.apache.activemq.artemis.core.server] AMQ221000: backup Message Broker is starting"),

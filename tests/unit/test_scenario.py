@@ -70,3 +70,19 @@ def test_an_unknown_scenario_gets_the_nearest_name() -> None:
 def test_the_published_schema_is_the_one_that_is_checked() -> None:
     """`brokerdrill schema > chaos/scenarios/scenario.schema.json` publishes it."""
     assert json.loads((SCENARIOS / "scenario.schema.json").read_text()) == Scenario.model_json_schema()
+
+
+def test_an_operation_names_a_playbook_that_there_is() -> None:
+    step = "  - {type: operation, name: restart, playbook: rolling_restart, variables: {a: 1}}\npromises:"
+    (*_, operation) = parse(GOOD.replace("promises:", step), Path("s.yml")).method
+    assert (operation.type, operation.name) == ("operation", "restart")
+    with pytest.raises(UsageError, match="no playbook is called 'rolling_restat'; did you mean 'rolling_restart'"):
+        parse(GOOD.replace("promises:", step.replace("restart, var", "restat, var")), Path("s.yml"))
+
+
+def test_an_operation_is_no_fault_to_wait_for() -> None:
+    step = (
+        "  - {type: operation, name: restart, playbook: verify}\n  - {type: heal, name: undo, of: restart}\npromises:"
+    )
+    with pytest.raises(UsageError, match="no action before it is called 'restart'"):
+        parse(GOOD.replace("promises:", step), Path("s.yml"))

@@ -1,0 +1,38 @@
+"""Which instance's log proves a role."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.runner import read_log
+
+LINE = '{"__MONOTONIC_TIMESTAMP": "2000000", "MESSAGE": "AMQ221007: Server is now active"}\n'
+
+
+@dataclass
+class Answer:
+    out: str = LINE
+
+
+class Connection:
+    """Answers every command with one line of a journal."""
+
+    name = "h"
+
+    async def sh(self, *_: Any, **__: Any) -> Answer:
+        return Answer()
+
+
+@pytest.mark.parametrize(
+    ("more", "lines"),
+    [({}, 1), ({"log": "journal"}, 1), ({"log": None}, 0), ({"unit": None}, 0)],
+)
+def test_a_shared_log_proves_no_role(more: dict[str, Any], lines: int) -> None:
+    told = {"schema": 1, "product": "artemis", "instance": "a", "host": "h", "unit": "artemis.service", **more}
+    found = asyncio.run(read_log(Connection(), Descriptor.model_validate(told), 0))  # type: ignore[arg-type]
+    assert len(found) == lines
