@@ -282,8 +282,13 @@ class Server(Protocol):
 class Routing(Protocol):
     """What the model offers the data path; `routing.Routes` is it. Everything here is for the event loop's thread."""
 
-    timeouts: Timeouts
-    tune: Tune
+    @property
+    def timeouts(self) -> Timeouts:
+        """The time-outs of now."""
+
+    @property
+    def tune(self) -> Tune:
+        """The most to offer a client."""
 
     def registered(self, session: Session) -> None:
         """Take `session` into the registry."""
@@ -318,8 +323,9 @@ class Refusal:
 class Lease(Protocol):
     """One connection's share of the limits."""
 
-    metered: bool
-    """True: report bytes through `take`. A reload may change it; `Session.meter` says when."""
+    @property
+    def metered(self) -> bool:
+        """True: report bytes through `take`. A reload may change it; `Session.meter` says when."""
 
     def open(self, vhost: str, user: str) -> Refusal | None:
         """Count the connection on its vhost; a refused one stays counted by address only, until `release`."""
