@@ -6,17 +6,27 @@ import argparse
 import asyncio
 import gc
 import logging
-import resource
+import os
 import signal
+import socket
+import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from amqp_session_router import config, state
 from amqp_session_router.control import Control, ControlSocket
-from amqp_session_router.errors import UsageError
+from amqp_session_router.errors import RouterError, UsageError
+from amqp_session_router.flow import UNKNOWN
+from amqp_session_router.handover import receive, send
+from amqp_session_router.journal import Journal, Left
+from amqp_session_router.model import Backend
+from amqp_session_router.pipes import Pipe, pipe_of
 from amqp_session_router.server import Listeners
 from amqp_session_router.service import Service
+from amqp_session_router.supervisor import HANDED_OVER, close_all_but
 
 log = logging.getLogger(__name__)
 
@@ -32,41 +42,207 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the router; returns the exit status. Raises RouterError."""
-    raise_file_limit()
-    service = Service(arguments.config)
-    uvloop.run(serve(service, arguments.drain))
-    return 0
+    """Check the configuration, then become the supervisor, which loads nothing of this."""
+    config.load(arguments.config)
+    path = str(arguments.config.absolute())
+    words = [sys.executable, "-m", "amqp_session_router.supervisor", path, str(arguments.drain)]
+    os.execv(sys.executable, words)
 
 
-def raise_file_limit() -> None:
-    """Allow as many descriptors as this process may: a session takes two, and more while bytes are stuck in pipes."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def work(
+    path: str,
+    drain: float,
+    journal: int,
+    line: socket.socket,
+    kept: set[int],
+    recover: bool,
+    predecessor: socket.socket | None,
+) -> int:
+    """Be the router's process; returns the exit status.
 
-
-async def serve(service: Service, drain: float) -> None:
-    """Run until SIGTERM, SIGINT or `ctl EXIT`; SIGHUP reads the configuration anew."""
-    loop = asyncio.get_running_loop()
-    server = Listeners(loop, service.routing, service.limits, service, service.routing.client_name)
-    part = service.settings.config.control
-    control = None if part is None else ControlSocket(Control(service), Path(part.socket))
-    if control is not None:
-        await control.start()
+    `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
+    With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
+    """
     try:
-        await service.start(server)
+        book = Journal(journal)
+        left = [*book.left()] if recover else []
+        listeners = book.left_listeners() if recover else []
+        if recover:
+            ours = {number for one in left for number in (one.client, one.broker)}
+            ours |= {half for one in left for pipe in one.lent if pipe for half in (pipe & 0xFFFFFFFF, pipe >> 32)}
+            ours |= {number for one in listeners for number in one[3]} | {*book.at_work}
+            close_all_but(kept | ours)
+        inherited = None
+        if predecessor is not None:
+            send(predecessor, {"ask": "state"})
+            answer = receive(predecessor)
+            if answer is None:
+                raise UsageError("the process to relieve is gone")
+            inherited = state.Running(answer[0]["base"], answer[0]["config"], tuple(answer[0]["paused"]))
+        service = Service(Path(path), inherited=inherited)
+        process = Process(service, drain, book, line)
+        return uvloop.run(process.serve(left, listeners, predecessor))
+    except RouterError as error:
+        print(f"amqp-session-router: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+class Process:
+    """The control plane and the data path of one process."""
+
+    def __init__(self, service: Service, drain: float, journal: Journal, line: socket.socket) -> None:
+        self.service = service
+        self.drain = drain
+        self.journal = journal
+        self.line = line
+        self.relieved = False
+        self.server: Listeners
+        self.control: ControlSocket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, left: list[Left], listeners: list[Any], predecessor: socket.socket | None) -> int:
+        """Run until SIGTERM, SIGINT, `ctl EXIT` or a successor; SIGHUP reads the configuration anew."""
+        loop, service = asyncio.get_running_loop(), self.service
+        self.server = server = Listeners(
+            loop, service.routing, service.limits, service, service.routing.client_name, self.journal
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.exit, drain)
-        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(_reload(service)))
-        # What was made until now lives as long as the process: the collector need not look at it again.
-        gc.freeze()
-        log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
-        await server.leaving.wait()
-    finally:
-        server.close()
-        await service.stop()
-        if control is not None:
-            await control.stop()
+            loop.add_signal_handler(number, service.exit, self.drain)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(_reload(service)))
+        try:
+            for name, host, port, numbers in listeners:
+                server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
+            self._recover(left)
+            if predecessor is not None:
+                self._take_over(predecessor)
+            part = service.settings.config.control
+            if part is not None:
+                self.control = ControlSocket(Control(service), Path(part.socket))
+                await self.control.start(take_over=predecessor is not None or bool(left) or bool(listeners))
+            await service.start(server)
+            server.drop_inherited()
+            self.line.setblocking(False)
+            loop.add_reader(self.line.fileno(), self._asked)
+            # What was made until now lives as long as the process: the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
+            await server.leaving.wait()
+            return HANDED_OVER if self.relieved else 0
+        finally:
+            server.close()
+            if not self.relieved:
+                await service.stop()
+                if self.control is not None:
+                    await self.control.stop()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _backend(self, name: str) -> Backend:
+        """Return the backend of this name; one that the configuration has no more keeps its name and its sessions."""
+        return self.service.settings.backends.get(name) or Backend(name, "")
+
+    # after a kill
+
+    def _recover(self, left: list[Left]) -> None:
+        for one in left:
+            # It gets a slot of its own again, perhaps this one.
+            self.journal.closed(one.slot)
+        read, write = self.journal.at_work
+        for one in left:
+            states: list[dict[str, Any]] = []
+            pipes: list[Pipe | None] = []
+            for rest, lent, current in zip(one.rest, one.lent, one.current, strict=True):
+                ends = (lent & 0xFFFFFFFF, lent >> 32) if lent else (read, write) if current else None
+                pipe = None if ends is None else pipe_of(*ends)
+                states.append(
+                    {"rest": None if current or rest == UNKNOWN else rest, "left": 0 if pipe is None else pipe.filled()}
+                )
+                pipes.append(pipe if states[-1]["left"] else None)
+            facts = one.facts | {
+                "flows": states,
+                "paused": one.facts["identity"]["vhost"] in self.service.routing.paused,
+            }
+            client, broker = socket.socket(fileno=one.client), socket.socket(fileno=one.broker)
+            self.server.adopt(facts, client, broker, self._backend(one.facts["backend"]), (pipes[0], pipes[1]))
+        if left:
+            log.warning("recovered after a kill", extra={"sessions": len(left)})
+
+    # as a successor
+
+    def _take_over(self, line: socket.socket) -> None:
+        """Ask for everything; returns when the predecessor keeps nothing that the listeners or endpoints need."""
+        send(line, {"ask": "go"})
+        while (packet := receive(line)) is not None:
+            if packet[0].get("settled"):
+                break
+            self._packet(*packet)
+        line.setblocking(False)
+        asyncio.get_running_loop().add_reader(line.fileno(), self._later, line)
+
+    def _later(self, line: socket.socket) -> None:
+        """Sessions that were in their handshake come when it is done."""
+        try:
+            packet = receive(line)
+        except BlockingIOError:
+            return
+        if packet is None or packet[0].get("end"):
+            asyncio.get_running_loop().remove_reader(line.fileno())
+            return
+        self._packet(*packet)
+
+    def _packet(self, told: dict[str, Any], descriptors: list[int]) -> None:
+        if "listener" in told:
+            name, host, port = told["listener"]
+            self.server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in descriptors])
+        for facts in told.get("sessions", ()):
+            own, descriptors = descriptors[: facts["descriptors"]], descriptors[facts["descriptors"] :]
+            client, broker, *ends = own
+            pipes: list[Pipe | None] = []
+            for one in facts["flows"]:
+                pipes.append(pipe_of(ends.pop(0), ends.pop(0)) if one["left"] else None)
+            self.server.adopt(
+                facts,
+                socket.socket(fileno=client),
+                socket.socket(fileno=broker),
+                self._backend(facts["backend"]),
+                (pipes[0], pipes[1]),
+            )
+
+    # as a predecessor
+
+    def _asked(self) -> None:
+        try:
+            packet = receive(self.line)
+        except BlockingIOError:
+            return
+        self.line.setblocking(True)
+        if packet is None:
+            asyncio.get_running_loop().remove_reader(self.line.fileno())
+        elif packet[0]["ask"] == "state":
+            running = self.service.running
+            send(self.line, {"base": running.base, "config": running.config, "paused": running.paused})
+            self.line.setblocking(False)
+        else:
+            asyncio.get_running_loop().remove_reader(self.line.fileno())
+            self.relieved = True
+            count = len(self.server.sessions)
+            self.server.hand_over(self.line)
+            self.server.let_go()
+            log.info("handed over", extra={"sessions": count - len(self.server.sessions)})
+            self._spawn(self._settle())
+
+    async def _settle(self) -> None:
+        await self.service.stop()
+        if self.control is not None:
+            await self.control.stop()
+        send(self.line, {"settled": True})
+        # Handshakes that are under way end in time by themselves; TLS sessions were told to go.
+        await self.server.leaving.wait()
+        send(self.line, {"end": True})
 
 
 async def _reload(service: Service) -> None:

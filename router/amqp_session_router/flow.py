@@ -1,9 +1,9 @@
 """The bytes of one direction of an open session, moved by the kernel: socket → pipe → socket.
 
 Light traffic is looked at (MSG_PEEK) before it is spliced, so the next frame boundary is known; the rest of a large
-frame is spliced without a look. A stream of many small frames would cost more to look at than to move: it goes
-*unseen*, while a second pipe keeps what was moved last by tee(2), without a copy. From that the boundary is found
-(`boundary.locate`) when the stream calms down or when someone needs it.
+frame is spliced without a look. Bulk would cost more to look at than to move: it goes *unseen*, while a second pipe
+keeps what was moved last by tee(2), without a copy. From that the boundary is found (`boundary.locate`) when the stream
+calms down or when someone needs it.
 Nothing is read before the last byte is written, so no byte is ever held by this process: killed at any instant, all
 that is in flight is in a socket or a pipe, and the cells (see `journal`) say whose it is and where frames begin.
 """
@@ -18,6 +18,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from typing import Any
 
 from amqp_session_router import wire
 from amqp_session_router.boundary import Position, locate, window
@@ -33,7 +34,7 @@ _AHEAD = 8
 """Room before what was read for the beginning of a header that came before."""
 _CHUNK = 1 << 19
 _CROWD, _MANY, _FEW = 16, 8192, 1024
-"""So many looks that show many bytes in small frames make a stream go unseen, unless one shows few between them."""
+"""So many turns with many bytes make a stream go unseen, unless a look shows few between them."""
 _CALM, _CALM_BYTES = 4, 32768
 """So many turns in a row with fewer bytes make it be seen again."""
 UNKNOWN = (1 << 64) - 1
@@ -203,15 +204,36 @@ class Flow:
             self._find()
         return not self.unseen and not self.rest and not self.part and self.clear
 
-    def adopt(self, pipe: Pipe | None, left: int, position: Position | None) -> None:
-        """Take over what another process left: a pipe with `left` bytes, and where the stream stands."""
-        self._pipe, self._left = pipe, left
+    def surrender(self) -> tuple[dict[str, Any], Pipe | None]:
+        """Stop, and return what a successor must know, and the pipe that is in use."""
+        if self.unseen:
+            self._find()
+        pipe, self._pipe = self._pipe, None
+        state = {
+            "rest": None if self.unseen else self.rest,
+            "part": self.part.hex(),
+            "total": self.total,
+            "last_method": self.last_method,
+            "left": self._left,
+            "outbox": self._outbox.hex(),
+        }
+        self.stop()
+        return state, pipe
+
+    def adopt(self, state: dict[str, Any], pipe: Pipe | None) -> None:
+        """Take over what another process had: its `surrender`, and the pipe with `left` bytes."""
+        self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
+        self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
         if pipe is not None:
+            self._pipe = pipe
+            self._plane.cells[self._cell + 2] = pipe.ends
+        if self._left or self._outbox:
             self._plane.loop.add_writer(self._fd_out, self._writable)
-        if position is None:
+        if state["rest"] is None:
             self._go_unseen()
         else:
-            self.rest, self.part = position.rest, position.part
+            self.rest, self.part = state["rest"], bytes.fromhex(state.get("part", ""))
+            self._note()
 
     def in_flight(self) -> tuple[Pipe | None, int]:
         """Return the pipe that is lent, and how many bytes it holds."""
@@ -261,6 +283,8 @@ class Flow:
                     self._end()
                     return
                 self.rest = rest - moved
+                if moved >= _MANY:
+                    self._crowded()
             else:
                 got = self.source.recv_into(plane.look, self._look, socket.MSG_PEEK)
                 if not got:
@@ -336,12 +360,15 @@ class Flow:
             elif self._look != _LOOK:
                 self._look = _LOOK
             elif got >= _MANY:
-                self._crowd += 1
-                if self._crowd >= _CROWD and self.frame_max <= _CHUNK // 4:
-                    self._go_unseen()
+                self._crowded()
             elif got < _FEW:
                 self._crowd = 0
         return moved
+
+    def _crowded(self) -> None:
+        self._crowd += 1
+        if self._crowd >= _CROWD and self.frame_max <= _CHUNK // 4:
+            self._go_unseen()
 
     def _walk(self, view: memoryview, at: int, end: int) -> Position:
         """Return the position at `end`, if a frame begins at `at`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
+import termios
 from dataclasses import dataclass
 
 SIZE = 1 << 20
@@ -18,6 +20,10 @@ class Pipe:
     write: int
     size: int
     ends: int
+
+    def filled(self) -> int:
+        """Return how many bytes are in it."""
+        return int.from_bytes(fcntl.ioctl(self.read, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def close(self) -> None:
         """Close both ends."""

@@ -10,11 +10,25 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amqp_session_router.connect import Dialler, watch_peer
-from amqp_session_router.flow import Plane
+from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.handover import Batches, send
 from amqp_session_router.handshake import Learned
-from amqp_session_router.model import CONNECTION_FORCED, Authorizer, End, Limits, Listener, Refusal, Routing
+from amqp_session_router.journal import Journal
+from amqp_session_router.model import (
+    CONNECTION_FORCED,
+    Authorizer,
+    Backend,
+    End,
+    Limits,
+    Listener,
+    Phase,
+    Refusal,
+    Routing,
+)
+from amqp_session_router.pipes import Pipe
 from amqp_session_router.session import LiveSession
 from amqp_session_router.tls import server_context
 
@@ -24,6 +38,26 @@ _BACKLOG = 4096
 _ACCEPTS = 64
 """Connections that one turn of the event loop takes in, so that open sessions do not wait for a crowd."""
 _NO_DESCRIPTOR_PAUSE = 0.2
+
+
+_NO_CELL = 2
+"""Cells that nobody reads (see `journal`)."""
+
+
+class _Unlimited:
+    """The lease of a session that was there before: no limit ends it."""
+
+    metered = False
+
+    def open(self, vhost: str, user: str) -> Refusal | None:
+        return None
+
+    def authenticated(self) -> None: ...
+
+    def take(self, nbytes: int) -> float:
+        return 0.0
+
+    def release(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -46,13 +80,17 @@ class Listeners:
         limits: Limits,
         authorizer: Authorizer,
         client_name: Callable[[str], Awaitable[str]] | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.loop = loop
         self.routing = routing
         self.limits = limits
         self.authorizer = authorizer
         self.learned = Learned()
-        self.plane = Plane(loop)
+        self.journal = journal
+        self.plane = Plane(loop, None if journal is None else journal.cells)
+        self.heir: Batches | None = None
+        """The successor that sessions go to once they are open."""
         self.dialler = Dialler(loop, lambda: self.routing.timeouts)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
@@ -60,8 +98,10 @@ class Listeners:
         """Set once the last session is gone after `exit`."""
         self._client_name = client_name
         self._doors: dict[str, _Door] = {}
+        self._inherited: dict[str, tuple[str, int, list[socket.socket]]] = {}
         self._exiting = False
         self._resume: asyncio.TimerHandle | None = None
+        self._relieved: list[LiveSession] = []
 
     # --- model.Server -----------------------------------------------------------------------------------------------
 
@@ -72,6 +112,9 @@ class Listeners:
             context = server_context(listener.tls)
             context.sni_callback = _remember_name
         old = self._doors.get(listener.name)
+        inherited = self._inherited.pop(listener.name, None)
+        if inherited is not None and old is None:
+            old = _Door(replace(listener, host=inherited[0], port=inherited[1]), inherited[2], None, ())
         if old is not None and (old.settings.host, old.settings.port) == (listener.host, listener.port):
             sockets = old.sockets
         else:
@@ -83,10 +126,16 @@ class Listeners:
         door = _Door(listener, sockets, context, trusted)
         self._doors[listener.name] = door
         self._read(door)
+        self._note_listeners()
 
-    def adopt(self, listener: Listener, sockets: list[socket.socket]) -> None:
-        """Take over sockets that listen already."""
-        self._doors[listener.name] = _Door(listener, sockets, None, ())
+    def _note_listeners(self) -> None:
+        if self.journal is not None:
+            self.journal.listeners(
+                [
+                    [name, door.settings.host, door.settings.port, [sock.fileno() for sock in door.sockets]]
+                    for name, door in self._doors.items()
+                ]
+            )
 
     def _bind(self, listener: Listener) -> list[socket.socket]:
         """Return one listening socket for each address of the listener's host."""
@@ -122,6 +171,7 @@ class Listeners:
     async def stop(self, name: str) -> None:
         """Listen no more; its sessions stay. Raises KeyError."""
         self._shut(self._doors.pop(name))
+        self._note_listeners()
 
     def listening(self) -> Mapping[str, Listener]:
         """Return the listeners by name, with the port that is really bound."""
@@ -220,12 +270,94 @@ class Listeners:
         return f"{await self._client_name(host)}:{port}"
 
     def cell_of(self, session: LiveSession) -> int:
-        """Return the first of the cells that the session's flows write to."""
-        return 2
+        """Enter the session in the journal; return the first of the cells that its flows write to."""
+        journal, client, broker = self.journal, session.client_wire.kernel, session.broker_wire
+        if journal is None or client is None or broker is None or broker.kernel is None:
+            return _NO_CELL
+        session.slot = journal.opened(session.facts(), client.fileno(), broker.kernel.fileno())
+        return _NO_CELL if session.slot is None else journal.first_cell(session.slot)
+
+    def strike(self, session: LiveSession) -> None:
+        """A session's descriptors are about to be closed."""
+        if session.slot is not None and self.journal is not None:
+            self.journal.closed(session.slot)
+            session.slot = None
 
     def opened(self, session: LiveSession) -> None:
         """A session's Open-Ok is on its way."""
         self.routing.opened(session)
+        if self.heir is not None:
+            self.loop.call_soon(self._hand_over_late, session)
+
+    # --- from one process to the next -------------------------------------------------------------------------------
+
+    def inherit_listener(self, name: str, host: str, port: int, sockets: list[socket.socket]) -> None:
+        """Keep sockets that listen already for the listener of this name and address."""
+        self._inherited[name] = (host, port, sockets)
+
+    def drop_inherited(self) -> None:
+        """Close the sockets of listeners that the configuration does not have any more."""
+        for _, _, sockets in self._inherited.values():
+            for sock in sockets:
+                sock.close()
+        self._inherited.clear()
+
+    def adopt(
+        self,
+        facts: dict[str, Any],
+        client: socket.socket,
+        broker: socket.socket,
+        backend: Backend,
+        pipes: tuple[Pipe | None, Pipe | None],
+    ) -> None:
+        """Go on with a session that another process had."""
+        for sock in (client, broker):
+            sock.setblocking(False)
+        found = self.limits.accept(facts["identity"]["source_ip"])
+        lease = _Unlimited() if isinstance(found, Refusal) else found
+        session = LiveSession.adopt(self, facts, client, broker, backend, lease)
+        self.sessions[session.id] = session
+        self.routing.registered(session)
+        for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):
+            assert isinstance(flow, Flow)
+            flow.adopt(state, pipe)
+        self.routing.opened(session)
+        session.go_on(facts["paused"])
+
+    def hand_over(self, line: socket.socket) -> None:
+        """Give listeners and open sessions to the successor at the other end of `line`; the rest as they open."""
+        for name, door in self._doors.items():
+            told = {"listener": [name, door.settings.host, door.settings.port]}
+            send(line, told, [sock.fileno() for sock in door.sockets])
+            self._shut(door)
+        self._doors.clear()
+        self._exiting = True
+        self.heir = Batches(line)
+        for session in [*self.sessions.values()]:
+            if session.phase in (Phase.OPEN, Phase.PAUSED):
+                self._hand_over(session)
+        self.heir.flush()
+        self._check_left()
+
+    def _hand_over(self, session: LiveSession) -> None:
+        assert self.heir is not None
+        if session.kernel:
+            self.heir.add(*session.surrender())
+            self._relieved.append(session)
+        else:
+            session.disconnect(CONNECTION_FORCED, "the router restarts; connect again")
+
+    def let_go(self) -> None:
+        """Close what was handed over, once it was sent."""
+        for session in self._relieved:
+            session.relieved()
+        self._relieved.clear()
+
+    def _hand_over_late(self, session: LiveSession) -> None:
+        if self.heir is not None and session.phase is Phase.OPEN:
+            self._hand_over(session)
+            self.heir.flush()
+            self.let_go()
 
     def closed(self, session: LiveSession, how: End, text: str) -> None:
         """A session is over."""

@@ -10,8 +10,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from amqp_session_router import proxy_protocol, sasl, wire
 from amqp_session_router.flow import Flow
@@ -473,6 +473,85 @@ class LiveSession:
             self.flows = (StreamFlow(self, 0, client, broker, most), StreamFlow(self, 1, broker, client, agreed))
         self.flows[0].metered = self._lease.metered
 
+    # from one process to the next
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a successor must know and does not change any more."""
+        assert self.identity is not None and self.route is not None and self.backend is not None
+        return {
+            "id": self.id,
+            "listener": self.listener,
+            "client": self.client,
+            "started": self.started,
+            "identity": asdict(self.identity),
+            "backend": self.backend.name,
+            "route": [self.route.target, self.route.key, self.route.vhost],
+            "tune": [self.tune.frame_max, self.tune.channel_max, self.tune.heartbeat],
+            "blocked_capable": self.blocked_capable,
+            "attempts": self._counters.attempts,
+        }
+
+    def surrender(self) -> tuple[dict[str, Any], list[int]]:
+        """Stop, and return all that a successor needs: facts, and descriptors (client, broker, pipes in use)."""
+        assert self.kernel and self.client_wire.kernel is not None
+        assert self.broker_wire is not None and self.broker_wire.kernel is not None
+        descriptors = [self.client_wire.kernel.fileno(), self.broker_wire.kernel.fileno()]
+        states = []
+        for flow in self.flows:
+            assert isinstance(flow, Flow)
+            state, pipe = flow.surrender()
+            states.append(state)
+            if pipe is not None:
+                descriptors += [pipe.read, pipe.write]
+        paused = self.phase is Phase.PAUSED
+        more = {"flows": states, "paused": paused, "blocked_sent": self._blocked_sent, "ended": self._ended}
+        return self.facts() | more, descriptors
+
+    def relieved(self) -> None:
+        """A successor has it."""
+        self._finish(End.HANDED_OVER)
+
+    @classmethod
+    def adopt(
+        cls,
+        server: Listeners,
+        facts: dict[str, Any],
+        client: socket.socket,
+        broker: socket.socket,
+        backend: Backend,
+        lease: Lease,
+    ) -> LiveSession:
+        """Return the session that another process had, with flows that do not run yet."""
+        host, _, port = facts["client"].rpartition(":")
+        session = cls(server, Listener(facts["listener"]), lease, client, (host, int(port)))
+        session.id = facts["id"]
+        session.started = facts["started"]
+        identity = facts["identity"]
+        session.identity = Identity(**identity | {"roles": tuple(identity["roles"])})
+        target, key, vhost = facts["route"]
+        session.route = Route(target, key, vhost, iter(()))
+        session.backend = backend
+        session.tune = Tune(*facts["tune"])
+        session.blocked_capable = facts["blocked_capable"]
+        session._counters.attempts = facts["attempts"]
+        session._blocked_sent = facts.get("blocked_sent", False)
+        session._ended = [*facts.get("ended", ())]
+        session._listener = None
+        session.broker_wire = SocketWire(server.loop, broker)
+        session.phase = Phase.OPEN
+        lease.open(session.identity.vhost, session.identity.user)
+        lease.authenticated()
+        session.make_flows()
+        return session
+
+    def go_on(self, paused: bool) -> None:
+        """Start what `adopt` made."""
+        for flow in self.flows:
+            if flow.index not in self._ended and not (paused and flow.index == 0):
+                flow.start()
+        if paused:
+            self.pause()
+
     # what flows tell
 
     def flow_moved(self, flow: AnyFlow, count: int) -> None:
@@ -727,6 +806,7 @@ class LiveSession:
         self.phase = Phase.CLOSING
         self._cancel_timers()
         counters = self.counters
+        self._server.strike(self)
         for flow in self.flows:
             flow.stop()
         for connection in (self.client_wire, self.broker_wire):

@@ -1,0 +1,140 @@
+"""What a successor must know if this process dies without a word: words and texts in memory that outlives it.
+
+The memory is a file without a name (memfd) whose descriptor the supervisor keeps. Flows write their two words a
+direction themselves (see `flow`): how many bytes are left of the frame they are in, and the pipe that is lent to them.
+Descriptors are numbers in the table that the process shares with its supervisor, so they need no passing on.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_HEAD = 8192
+_SLOT = 2048
+_TEXT = 64
+_WORD = 8
+_USED, _ENDS, CELLS, _LENGTH = 0, 1, 2, 6
+_LISTENERS = 6
+"""The word that holds the length of the listeners' text; words 2 to 5 are for flows that are not in the journal."""
+NAME = "amqp-session-router"
+
+
+def slots_for(descriptors: int) -> int:
+    """Return how many sessions a process with so many descriptors can have."""
+    return max(16, descriptors // 2)
+
+
+def create() -> int:
+    """Return the descriptor of an empty journal, large enough for this process's limit; its pages come as needed."""
+    number = os.memfd_create(NAME)
+    os.ftruncate(number, _HEAD + _SLOT * slots_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """One session that is in the journal."""
+
+    slot: int
+    facts: dict[str, Any]
+    client: int
+    broker: int
+    rest: tuple[int, int]
+    lent: tuple[int, int]
+    current: tuple[bool, bool]
+    """Was the process in the middle of moving bytes of this direction, with the pipe of `Journal.at_work`?"""
+
+
+class Journal:
+    """The journal of one process."""
+
+    def __init__(self, number: int) -> None:
+        self._memory = mmap.mmap(number, os.fstat(number).st_size)
+        self.cells = memoryview(self._memory).cast("Q")
+        self._free = [
+            slot
+            for slot in range((len(self._memory) - _HEAD) // _SLOT - 1, -1, -1)
+            if not self.cells[self._base(slot) + _USED]
+        ]
+
+    @staticmethod
+    def _base(slot: int) -> int:
+        return (_HEAD + slot * _SLOT) // _WORD
+
+    def first_cell(self, slot: int) -> int:
+        """Return the first cell for a session's flows."""
+        return self._base(slot) + CELLS
+
+    def opened(self, facts: dict[str, Any], client: int, broker: int) -> int | None:
+        """Enter a session with its descriptors; returns its slot, None where it does not fit."""
+        text = json.dumps(facts, separators=(",", ":")).encode()
+        if not self._free or len(text) > _SLOT - _TEXT:
+            return None
+        slot = self._free.pop()
+        base = self._base(slot)
+        at = base * _WORD + _TEXT
+        self._memory[at : at + len(text)] = text
+        cells = self.cells
+        cells[base + _ENDS] = client << 32 | broker
+        cells[base + CELLS] = cells[base + CELLS + 1] = cells[base + CELLS + 2] = cells[base + CELLS + 3] = 0
+        cells[base + _LENGTH] = len(text)
+        cells[base + _USED] = 1
+        return slot
+
+    def closed(self, slot: int) -> None:
+        """Strike a session out, before its descriptors are closed."""
+        self.cells[self._base(slot) + _USED] = 0
+        self._free.append(slot)
+
+    def listeners(self, facts: list[Any]) -> None:
+        """Note the listeners; what does not fit is not noted."""
+        text = json.dumps(facts, separators=(",", ":")).encode()
+        self.cells[_LISTENERS] = 0
+        if len(text) <= _HEAD - _TEXT:
+            self._memory[_TEXT : _TEXT + len(text)] = text
+            self.cells[_LISTENERS] = len(text)
+
+    # --- the successor's view ---------------------------------------------------------------------------------------
+
+    def left_listeners(self) -> list[Any]:
+        """Return what `listeners` noted last."""
+        length = self.cells[_LISTENERS]
+        found: list[Any] = json.loads(self._memory[_TEXT : _TEXT + length]) if length else []
+        return found
+
+    @property
+    def at_work(self) -> tuple[int, int]:
+        """Return both ends (read, write) of the pipe that was in use."""
+        return self.cells[1] & 0xFFFFFFFF, self.cells[1] >> 32
+
+    def left(self) -> Iterator[Left]:
+        """Yield the sessions that are in the journal."""
+        cells = self.cells
+        for slot in range((len(self._memory) - _HEAD) // _SLOT):
+            base = self._base(slot)
+            if not cells[base + _USED]:
+                continue
+            at = base * _WORD + _TEXT
+            facts = json.loads(self._memory[at : at + cells[base + _LENGTH]])
+            first = base + CELLS
+            ends = cells[base + _ENDS]
+            yield Left(
+                slot,
+                facts,
+                ends >> 32,
+                ends & 0xFFFFFFFF,
+                (cells[first], cells[first + 1]),
+                (cells[first + 2], cells[first + 3]),
+                (cells[0] == first, cells[0] == first + 1),
+            )
+
+    def close(self) -> None:
+        """Let go of the memory; the supervisor still has it."""
+        self.cells.release()
+        self._memory.close()
