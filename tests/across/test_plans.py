@@ -168,6 +168,19 @@ def test_a_killed_runner_goes_on_where_it_was(tmp_path: Path) -> None:
     ended = Record(folder).ended()
     assert len(ended) == 6 and done <= set(ended) and {end.state for end in ended.values()} == {DONE}
     assert len({end.run_dir for end in ended.values()} & {before[2]["run"]}) == 0
+    # The settings of the run that was cut off were deployed: they are made sure of first, and undone at the end.
+    deployed = [entry for entry in Fake(runs).entries() if "deploy" in entry]
+    assert deployed[-2:] == [{"deploy": "teardown"}, {"deploy": "site"}] and not (folder / "deployed.json").exists()
+
+
+def test_what_a_killed_runner_left_deployed_is_undone_even_if_no_run_is_left(fake: Fake) -> None:
+    assert carry_out(fake, plan()) == 0
+    folder = plan_folder(plan(), fake.runs)
+    before = len(fake.entries())
+    (folder / "deployed.json").write_text(json.dumps(str(paths.INVENTORIES / "artemis_quorum")))
+    assert carry_out(fake, plan()) == 0
+    assert fake.entries()[before:] == [{"deploy": "teardown"}, {"deploy": "site"}]
+    assert not (folder / "deployed.json").exists()
 
 
 def test_a_run_that_could_not_be_made_is_tried_again_and_two_in_a_row_end_it(fake: Fake) -> None:
@@ -234,9 +247,11 @@ def test_settings_that_differ_are_told_apart() -> None:
         ({"a": ["broken"], "b": ["broken"]}, "broken"),
         ({"a": ["kept"], "b": ["unknown"]}, "unknown"),
         ({"a": ["kept"], "b": ["failed"]}, "failed"),
-        ({"a": ["kept"], "b": ["refused"]}, "refused"),
         ({"a": ["kept"], "b": ["pending"]}, "pending"),
-        ({"a": ["broken"], "b": ["pending"]}, "broken"),
+        ({"a": ["broken"], "b": ["pending"]}, "pending"),
+        # What cannot be deployed neither keeps nor breaks.
+        ({"a": ["kept"], "b": ["refused"]}, "kept"),
+        ({"a": ["refused"], "b": ["refused"]}, "refused"),
     ],
 )
 def test_a_square_is_kept_broken_or_kept_only_with_some_settings(words: dict[str, list[str]], said: str) -> None:

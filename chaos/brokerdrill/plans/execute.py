@@ -37,6 +37,10 @@ CELLS_FILE = "cells.jsonl"
 PLANS = "plans"
 # No role restarts a running broker: a changed configuration comes into force by taking the instances away, data kept.
 REDEPLOY = ("teardown", "site")
+DEPLOY = ("site",)
+DEPLOYED_FILE = "deployed.json"
+# What is deployed where a deployment was begun and its end is not known: equal to no settings.
+_UNSURE: dict[str, Any] = {"": None}
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 
@@ -162,7 +166,7 @@ def execute(
         left = [cell for cell in plan.cells if cell.key not in ended or ended[cell.key].state == FAILED]
         console.print(f"{plan.title}: {len(plan.cells) - len(left)} of {len(plan.cells)} cells are done; {folder}")
         written(ended)
-        with _Deployments(options, console) as deployments:
+        with _Deployments(folder, options, console) as deployments:
             broken_off = 0
             for number, cell in enumerate(left, start=1):
                 where = ", ".join(f"{axis} {word}" for axis, word in cell.labels.items())
@@ -217,20 +221,29 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
 
 
 class _Deployments:
-    """What is deployed now; leaves each inventory as it says itself."""
+    """What is deployed now; leaves each inventory as it says itself.
 
-    def __init__(self, options: Options, console: Console) -> None:
+    `deployed.json` in the plan's folder names the topology that is not, so that a plan whose runner was killed leaves
+    that too as it was, when it goes on.
+    """
+
+    def __init__(self, folder: Path, options: Options, console: Console) -> None:
         self._options = options
         self._console = console
+        self._file = folder / DEPLOYED_FILE
         self._now: tuple[Topology, dict[str, Any]] | None = None
         self._refused: dict[str, str] = {}
 
     def __enter__(self) -> _Deployments:
+        with contextlib.suppress(OSError, ValueError, UsageError):
+            self._now = (find_topology(str(json.loads(self._file.read_text(encoding="utf-8")))), _UNSURE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not issubclass(kind, (InfrastructureError, KeyboardInterrupt)):
             self._leave()
+        elif self._file.exists() and self._now:
+            self._console.print(f"{self._now[0].name} keeps the plan's settings; started again, it goes on from there")
 
     def ready(self, cell: Cell) -> Topology:
         """Return the cell's topology, with its variables deployed. Raises UsageError where preflight refuses them,
@@ -254,18 +267,20 @@ class _Deployments:
         first = self._now is None
         with Progress(self._console) as progress:
             if first and self._options.bench_hosts:
-                bench.up(topology, fresh=False, progress=progress.step)
-            if changed or not first:
+                bench.up(topology, fresh=True, progress=progress.step)
+                self._deploy(topology, changed, DEPLOY, progress)
+            elif changed or not first:
                 self._deploy(topology, changed, REDEPLOY, progress)
-            elif self._options.deploy or self._options.bench_hosts:
-                self._deploy(topology, changed, ("site",), progress)
+            elif self._options.deploy:
+                self._deploy(topology, changed, DEPLOY, progress)
         self._now = (topology, changed)
         return topology
 
     def _deploy(
         self, topology: Topology, changed: Mapping[str, Any], playbooks: tuple[str, ...], progress: Progress
     ) -> None:
-        self._now = (topology, {"": "half deployed"})
+        self._now = (topology, _UNSURE)
+        write(self._file, json.dumps(str(topology.directory)).encode())
         # A file, not a word of the command: a variable may be a secret, and every user sees the commands that run.
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="brokerdrill-") as file:
             json.dump(dict(changed), file)
@@ -285,4 +300,5 @@ class _Deployments:
                 bench.down(topology, progress.step)
             elif changed:
                 self._deploy(topology, {}, REDEPLOY, progress)
+        self._file.unlink(missing_ok=True)
         self._now = None

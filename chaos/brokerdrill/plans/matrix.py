@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from brokerdrill import paths
 from brokerdrill.errors import UsageError, unknown_name
+from brokerdrill.plans.execute import FAILED, REFUSED
 from brokerdrill.plans.plan import Cell, Plan, ordered
-from brokerdrill.plans.results import BROKEN, KEPT, Place
+from brokerdrill.plans.results import BROKEN, KEPT, PENDING, UNKNOWN, Place
 from brokerdrill.plans.settings import check_variable, in_scenario, patched
 from brokerdrill.scenario import load_scenario
 from brokerdrill.topology import find_topology
@@ -136,12 +137,14 @@ class Square:
 
     @property
     def word(self) -> str:
-        """kept, broken, only (kept with some settings and broken with others), or the worst of what is left."""
-        if self.kept_with and self.broken_with:
+        """kept or broken with all its settings, only (kept with some and broken with others), or why that is not known.
+
+        Settings that cannot be deployed keep and break nothing: they count only where there are no others.
+        """
+        words = {place.word for place in self.places} - {REFUSED} or {REFUSED}
+        if {KEPT, BROKEN} <= words:
             return "only"
-        order = (BROKEN, "unknown", "failed", "refused", "pending", KEPT)
-        words = {place.word for place in self.places}
-        return next(word for word in order if word in words)
+        return next(word for word in (UNKNOWN, FAILED, PENDING, REFUSED, BROKEN, KEPT) if word in words)
 
 
 def squares(found: Sequence[Place]) -> dict[tuple[str, str, str], Square]:

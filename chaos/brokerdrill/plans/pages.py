@@ -115,6 +115,10 @@ def _facts(place: Place) -> dict[str, Any]:
         "sign": SIGNS[place.word][0],
         "tone": SIGNS[place.word][1],
         "expected": place.as_expected,
+        "errors": [
+            fmt.clean(error)
+            for error in dict.fromkeys(one.ended.error for one in place.outcomes if one.ended and one.ended.error)
+        ],
         "broken": ", ".join(f"{name} ({count} of {judged} runs)" for name, count in broken.items()),
         "failovers": len(times) + place.never,
         "never": place.never,
