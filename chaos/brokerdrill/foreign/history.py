@@ -12,6 +12,8 @@ from typing import Any
 from brokerdrill.errors import UsageError
 from brokerdrill.foreign import edn
 
+# 36 years: the ledger takes no later time.
+LATEST_NS = 1 << 60
 TYPES = ("invoke", "ok", "fail", "info")
 QUEUE_FUNCTIONS = ("enqueue", "dequeue", "drain")
 _JSON = re.compile(r'\s*\{\s*"')
@@ -119,7 +121,7 @@ def _op(value: Any, path: str, index: int, line: int) -> Op:
         known = ", ".join(QUEUE_FUNCTIONS)
         raise UsageError(f"{where}: :f is :{function}, which is of no queue workload ({known})")
     time = fields.get("time")
-    if time is not None and (isinstance(time, bool) or not isinstance(time, int) or time < 0):
+    if time is not None and (isinstance(time, bool) or not isinstance(time, int) or not 0 <= time <= LATEST_NS):
         raise UsageError(f"{where}: :time is {_short(time)}, no number of nanoseconds")
     return Op(index, line, process, kind, function, fields.get("value"), time, fields.get("error"))
 
