@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from brokerdrill.plans.results import Outcome
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
-RepeatOption = Annotated[int | None, typer.Option(min=1, help="Runs of each setting.")]
+RepeatOption = Annotated[
+    int | None, typer.Option(min=1, help="Runs of each setting; without it what the scenario or matrix says.")
+]
 SeedOption = Annotated[int, typer.Option(help="Seed of the first run; repeats count on from it.")]
 DeployOption = Annotated[bool, typer.Option("--deploy", help="Deploy each topology before its first run.")]
 BenchOption = Annotated[
@@ -55,7 +57,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         from brokerdrill.plans.execute import Options
         from brokerdrill.plans.sweep import parse_vary, sweep_plan
 
-        plan = sweep_plan(scenario, parse_vary(vary), repeat or 1, seed, inventory)
+        plan = sweep_plan(scenario, parse_vary(vary), repeat, seed, inventory)
         raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
 
     @app.command()

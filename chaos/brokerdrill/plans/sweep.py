@@ -38,10 +38,10 @@ def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def sweep_plan(
-    scenario: str, vary: Mapping[str, Sequence[Any]], repeat: int, seed: int, inventory: str | None = None
+    scenario: str, vary: Mapping[str, Sequence[Any]], repeat: int | None, seed: int, inventory: str | None = None
 ) -> Plan:
-    """Return the plan that runs `scenario` `repeat` times with every combination of values; seeds count from `seed`,
-    the same ones in every setting.
+    """Return the plan that runs `scenario` `repeat` times (None: its own number) with every combination of values; seeds
+    count from `seed`, the same ones in every setting.
 
     Raises UsageError: an unknown scenario, topology, place in the scenario or variable; a value the scenario refuses.
     """
@@ -58,9 +58,8 @@ def sweep_plan(
         changes = dict(zip(vary, values, strict=True))
         patched(loaded, {name: value for name, value in changes.items() if in_scenario(name)}, "--vary")
         labels = {name: text(value) for name, value in changes.items()}
-        cells += [
-            Cell(labels, number + 1, scenario, where, changes, seed + number) for number in range(repeat)
-        ]  # fmt: skip
+        for number in range(repeat or loaded.scenario.repeat):
+            cells.append(Cell(labels, number + 1, scenario, where, changes, seed + number))
     return Plan(
         kind=KIND,
         name=loaded.name,
