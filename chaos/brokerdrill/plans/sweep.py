@@ -40,8 +40,8 @@ def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
 def sweep_plan(
     scenario: str, vary: Mapping[str, Sequence[Any]], repeat: int | None, seed: int, inventory: str | None = None
 ) -> Plan:
-    """Return the plan that runs `scenario` `repeat` times (None: its own number) with every combination of values; seeds
-    count from `seed`, the same ones in every setting.
+    """Return the plan that runs `scenario` `repeat` times (None: its own number) with every combination of values;
+    seeds count from `seed`, the same ones in every setting.
 
     Raises UsageError: an unknown scenario, topology, place in the scenario or variable; a value the scenario refuses.
     """
