@@ -179,8 +179,8 @@ def compare_times(
     return Shift(
         count_a=len(a),
         count_b=len(b),
-        median_a=float(np.median(a)),
-        median_b=float(np.median(b)),
+        median_a=float(percentile(a, 0.5) or 0),
+        median_b=float(percentile(b, 0.5) or 0),
         p=p,
         delta=float((np.count_nonzero(gaps > 0) - np.count_nonzero(gaps < 0)) / gaps.size),
         shift=Interval(float(np.median(gaps)), float(gaps[c - 1]) if c else None, float(gaps[-c]) if c else None),
