@@ -191,6 +191,7 @@ class Process:
             return
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
+            line.close()
             return
         self._packet(*packet)
 

@@ -146,7 +146,8 @@ class Supervisor:
             if not pid:
                 return None
             if self._relieving is not None and pid == self._relieving[0]:
-                self._relieving[1].close()
+                # The successor, with whom we share it, closes this line when it has heard the end.
+                self._relieving[1].detach()
                 self._relieving = None
             elif pid == self.pid:
                 ended = self._ended(status)
