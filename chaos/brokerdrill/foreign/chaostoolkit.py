@@ -254,10 +254,12 @@ def export_chaostoolkit(run_dir: Path, out: Path) -> int:
     """
     run = ledger.read_run(run_dir)
     origin = folder.read_origin(run_dir)
-    rows = [(placed(run, row, "t_ns") or 0, row) for row in read_rows(run_dir, ledger.EVENTS_DIR)]
-    rows = sorted(
-        ((at, row) for at, row in rows if row.get("kind") in ("fault", "heal", "probe")), key=lambda pair: pair[0]
-    )
+    # Equal events count once: a compaction that was killed leaves both its source and its result.
+    unique = {
+        json.dumps(row, sort_keys=True, default=str): row
+        for row in ({name: value for name, value in one.items() if value is not None} for one in _changes(run_dir))
+    }
+    rows = sorted(((placed(run, row, "t_ns") or 0, row) for row in unique.values()), key=lambda pair: pair[0])
     started = _started(run)
     last = max((place for place, (_, row) in enumerate(rows) if row["kind"] != "heal"), default=-1)
     done = [_done(row, at, started) for at, row in rows]
@@ -293,6 +295,10 @@ def export_chaostoolkit(run_dir: Path, out: Path) -> int:
     }
     write(out, (json.dumps(journal, indent=2, ensure_ascii=False) + "\n").encode())
     return len(done)
+
+
+def _changes(run_dir: Path) -> Iterator[dict[str, Any]]:
+    return (row for row in read_rows(run_dir, ledger.EVENTS_DIR) if row.get("kind") in ("fault", "heal", "probe"))
 
 
 def _started(run: ledger.RunInfo) -> datetime.datetime:

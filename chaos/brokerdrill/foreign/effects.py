@@ -38,8 +38,10 @@ class Effect:
 def read_rows(run_dir: Path, name: str) -> Iterator[Row]:
     """Yield the rows of RUN_DIR/`name` (ops or events), JSON Lines and Parquet. Raises UsageError with file and line; a
     torn last line is skipped."""
-    for path in sorted((run_dir / name).rglob("*")):
-        if path.name.startswith((".", "_")) or not path.is_file():
+    folder = run_dir / name
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if hidden or not path.is_file():
             continue
         if path.suffix in JSON_SUFFIXES:
             yield from _json_rows(path)
