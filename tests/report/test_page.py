@@ -162,6 +162,15 @@ def test_faults_as_asked_and_as_resolved(pages: dict[str, Path]) -> None:
     assert rows[1].startswith("F2 partition") and rows[2].startswith("F2 partition")
 
 
+def test_where_and_with_what_it_ran(pages: dict[str, Path]) -> None:
+    section = parsed(pages["kept"]).xpath("//section[@id='environment']")[0]
+    pairs = dict(zip(section.xpath(".//dt/text()"), section.xpath(".//dd/text()"), strict=False))
+    assert pairs["recording hosts"] == "controller, load1"
+    assert pairs["brokers of each store"] == "orders_pair1: artemis1, artemis2"
+    assert pairs["artemis"] == "2.56.0" and pairs["seed"] == "4711" and pairs["inventory's SHA-256"] == "5c" * 32
+    assert len(pairs["scenario's SHA-256"]) == 64
+
+
 def test_how_to_run_it_again(pages: dict[str, Path]) -> None:
     commands = parsed(pages["kept"]).xpath("//section[@id='again']//code/text()")
     assert commands[0] == "brokerdrill run artemis_quorum_kill_active --seed 4711"

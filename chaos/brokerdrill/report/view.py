@@ -221,6 +221,11 @@ def environment(run: ledger.RunInfo | None) -> list[tuple[str, str]]:
         ("inventory's SHA-256", run.inventory_sha256 or fmt.NOTHING),
         ("seed", fmt.NOTHING if run.seed is None else str(run.seed)),
         ("ledger schema", str(run.schema_version)),
+        ("recording hosts", ", ".join(sorted({clock.host for clock in run.clocks.values()} - {""})) or fmt.NOTHING),
+        (
+            "brokers of each store",
+            "; ".join(f"{store}: {', '.join(names)}" for store, names in sorted(run.stores.items())) or fmt.NOTHING,
+        ),
     ]
     return rows + [(name, version) for name, version in sorted(run.versions.items())]
 
