@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import ctypes
 import errno
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -35,6 +37,8 @@ _AHEAD = 8
 _CHUNK = 1 << 19
 _CROWD, _MANY, _FEW = 16, 8192, 1024
 """So many turns with many bytes make a stream go unseen, unless a look shows few between them."""
+_TURNS = 32
+"""Reads of one flow in one turn of the event loop, once its source has failed."""
 _CALM, _CALM_BYTES = 4, 32768
 """So many turns in a row with fewer bytes make it be seen again."""
 UNKNOWN = (1 << 64) - 1
@@ -59,9 +63,37 @@ class Plane:
         self.look = self.view[_AHEAD:]
         self.nowhere = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
         self.cells: memoryview = memoryview(array.array("Q", [0] * 8)) if cells is None else cells
+        self._failures = select.epoll()
+        self._flows: dict[int, Flow] = {}
+        loop.add_reader(self._failures.fileno(), self._failed)
+
+    def watch(self, fd: int, flow: Flow) -> None:
+        """Have `flow` read up to the failure once the socket `fd`, its source, has one.
+
+        libuv polls a socket no more after it has told of an error, and tells once: a reset that comes together with
+        more bytes than one turn reads would never be seen. EPOLLERR and EPOLLHUP need not be asked for.
+        """
+        if fd not in self._flows:
+            self._flows[fd] = flow
+            self._failures.register(fd, select.EPOLLET)
+
+    def unwatch(self, fd: int, flow: Flow) -> None:
+        """Before the socket is closed: a copy in another process would keep it watched under this number."""
+        if self._flows.get(fd) is flow:
+            del self._flows[fd]
+            with contextlib.suppress(OSError):
+                self._failures.unregister(fd)
+
+    def _failed(self) -> None:
+        for fd, _ in self._failures.poll(0):
+            flow = self._flows.get(fd)
+            if flow is not None:
+                self.loop.call_soon(flow.read_to_failure)
 
     def close(self) -> None:
         """Give everything back."""
+        self.loop.remove_reader(self._failures.fileno())
+        self._failures.close()
         self.pool.close()
         os.close(self.nowhere)
 
@@ -75,6 +107,7 @@ class Flow:
         "_cell",
         "_crowd",
         "_dead",
+        "_failing",
         "_fd_in",
         "_fd_out",
         "_kept",
@@ -137,6 +170,7 @@ class Flow:
         self._outbox = b""
         self._reading = False
         self._dead = False
+        self._failing = False
         self._look = _LOOK
         self._crowd = 0
         self._calm = 0
@@ -152,6 +186,8 @@ class Flow:
     def start(self) -> None:
         """Read, now or again."""
         self.halted = False
+        if not self._dead:
+            self._plane.watch(self._fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -250,6 +286,7 @@ class Flow:
             loop.remove_reader(self._fd_in)
             self._reading = False
         loop.remove_writer(self._fd_out)
+        self._plane.unwatch(self._fd_in, self)
         if self._pipe is not None:
             self._plane.pool.give_back(self._pipe, not self._left)
             self._pipe = None
@@ -263,8 +300,22 @@ class Flow:
             self._reading = wanted
             if wanted:
                 self._plane.loop.add_reader(self._fd_in, self._readable)
+                if self._failing:
+                    self._plane.loop.call_soon(self.read_to_failure)
             else:
                 self._plane.loop.remove_reader(self._fd_in)
+
+    def read_to_failure(self) -> None:
+        """The source has failed, or both its directions have ended: read until that shows."""
+        self._failing = True
+        for _ in range(_TURNS):
+            before = self.total
+            if not self._reading:
+                return  # `_schedule` comes back here
+            self._readable()
+            if self.total == before:
+                return
+        self._plane.loop.call_soon(self.read_to_failure)
 
     def _readable(self) -> None:
         """The hot path."""

@@ -104,6 +104,10 @@ class SocketWire:
             self.unwatch()
         if reader is not None:
             reader(data)
+        if data and self._reader is not None and self._fd >= 0:
+            # libuv polls no more once a failure was pending, whether all before it was read or not.
+            self._loop.remove_reader(self._fd)
+            self._loop.add_reader(self._fd, self._readable)
 
     def unwatch(self) -> None:
         """Read no more."""
