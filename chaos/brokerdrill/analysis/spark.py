@@ -10,15 +10,18 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from brokerdrill.analysis import class_archive
 from brokerdrill.errors import InfrastructureError
 
 DEFAULT_MASTER = "local[2]"
 DRIVER_MEMORY = "2g"
 # Up to this size of all files a run is judged sooner with a simple compiler and without generated code.
 SMALL_BYTES = 24 << 20
+# Up to this size code is not generated: compiling it takes longer than the rows do.
+INTERPRETED_BYTES = 128 << 20
 # Compressed or not, this much of a ledger makes a partition that fits a task's memory.
 PARTITION_BYTES = 32 << 20
-MIN_PARTITIONS = 8
+MIN_PARTITIONS, MOST_PARTITIONS = 2, 512
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _STEADY = "-XX:+UseParallelGC"
 
@@ -39,14 +42,16 @@ def session(master: str | None = None, ledger_bytes: int | None = None) -> Spark
     Raises InfrastructureError where the JVM does not start.
     """
     small = ledger_bytes is not None and ledger_bytes <= SMALL_BYTES
-    local = master is None or master.startswith("local")
+    local = (master or DEFAULT_MASTER).startswith("local")
     spark = SparkSession.getActiveSession() or _start(master or DEFAULT_MASTER, local, small)
-    if local:
-        partitions = 1 if small else max(MIN_PARTITIONS, min(512, (ledger_bytes or 0) // PARTITION_BYTES))
+    if local or ledger_bytes is not None:
+        enough = max(MIN_PARTITIONS, min(MOST_PARTITIONS, (ledger_bytes or 0) // PARTITION_BYTES))
+        partitions = 1 if small and local else enough
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     # A small ledger takes less time to go through than the code to be generated for it.
-    spark.conf.set("spark.sql.codegen.wholeStage", str(not small).lower())
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if small else "FALLBACK")
+    interpreted = ledger_bytes is not None and ledger_bytes <= INTERPRETED_BYTES
+    spark.conf.set("spark.sql.codegen.wholeStage", str(not interpreted).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if interpreted else "FALLBACK")
     return spark
 
 
@@ -55,6 +60,7 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOG4J, encoding="utf-8")
+    java_words = f"{_QUICK} {class_archive.options(os.environ.get('JAVA_HOME'))}" if small else _STEADY
     builder = (
         SparkSession.builder.appName("brokerdrill")
         .master(master)
@@ -64,7 +70,7 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
         .config("spark.driver.memory", DRIVER_MEMORY)
         .config(
             "spark.driver.extraJavaOptions",
-            f"-Dlog4j2.configurationFile={log4j.as_uri()} {_QUICK if small else _STEADY}",
+            f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_words}",
         )
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
