@@ -82,7 +82,11 @@ class Dialler:
                     if backend.tls is not None:
                         return await self._secure(sock, backend, backend.tls)
                 except BaseException:
-                    wire.abort()
+                    if backend.tls is None:
+                        wire.abort()
+                    else:
+                        # asyncio has it, and lets go of it by itself.
+                        sock.close()
                     raise
                 return wire
         except TimeoutError:

@@ -165,7 +165,7 @@ def add_properties(inside: bytes, capabilities: dict[str, Any], properties: dict
         if name == b"capabilities" and kind == ord("F"):
             inner = add_properties(inside[start + 4 : end], {}, capabilities)
             return inside[:start] + long(inner) + inside[end:] + added
-    if "capabilities" in present:
+    if "capabilities" in present or not capabilities:
         return inside + added
     return inside + added + encode_table({"capabilities": capabilities})
 

@@ -161,6 +161,8 @@ class SocketWire:
         if self._pending:
             self._closing = True
             return
+        # libuv ends the process over a descriptor that is closed while it is watched.
+        self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._fd = -1
         self._sock.close()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import hashlib
+import io
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import uvloop
 import yaml
+
+from amqp_session_router.control import Control
+from amqp_session_router.log import Log
+from amqp_session_router.server import Listeners
+from amqp_session_router.service import Service
 
 T = TypeVar("T")
 
@@ -237,6 +247,93 @@ def router_of(config: dict[str, Any], *options: str) -> Iterator[Router]:
     """Run a router for the length of a block."""
     with tempfile.TemporaryDirectory(prefix="router-") as directory:
         router = Router(Path(directory), config, *options)
+        try:
+            router.start()
+            yield router
+        finally:
+            router.stop()
+
+
+class LocalRouter:
+    """A router in a thread of this process, for tests of sessions: it is there at once."""
+
+    def __init__(self, directory: Path, config: dict[str, Any]) -> None:
+        self.config = config
+        config["control"] = None
+        self._file = directory / "router.yaml"
+        self._file.write_text(yaml.safe_dump(config))
+        self._log = io.StringIO()
+        self._ready = threading.Event()
+        self._failed: list[BaseException] = []
+        self._loop: asyncio.AbstractEventLoop
+        self._service: Service
+        self.thread = threading.Thread(target=self._run)
+
+    @property
+    def port(self) -> int:
+        """The first listener's port."""
+        return int(next(iter(self.config["listeners"].values()))["port"])
+
+    def _run(self) -> None:
+        try:
+            uvloop.run(self._serve())
+        except BaseException as error:
+            self._failed.append(error)
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(lambda _, context: self._failed.append(RuntimeError(str(context))))
+        log = Log(self._log)
+        service = self._service = Service(self._file, log_to=log)
+        server = Listeners(self._loop, service.routing, service.limits, service, service.routing.client_name)
+        try:
+            await service.start(server)
+            self._ready.set()
+            await server.leaving.wait()
+        finally:
+            server.close()
+            await service.stop()
+            logging.getLogger("amqp_session_router").removeHandler(log.console)
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        self.thread.start()
+        assert self._ready.wait(30) and not self._failed, self._failed
+
+    def ctl(self, *words: str) -> Any:
+        """Return the answer of a verb as data."""
+
+        async def call() -> Any:
+            return await Control(self._service).call(words)
+
+        reply = asyncio.run_coroutine_threadsafe(call(), self._loop).result(20)
+        return reply.get("rows", reply.get("data", reply))
+
+    def exit(self, drain: float) -> None:
+        """Tell it to leave."""
+        self._loop.call_soon_threadsafe(self._service.exit, drain)
+
+    def entries(self, message: str) -> list[dict[str, Any]]:
+        """Return the log's entries with this message."""
+        found = [json.loads(line) for line in self._log.getvalue().splitlines()]
+        return [entry for entry in found if entry["message"] == message]
+
+    def stop(self) -> None:
+        """End it; raises AssertionError if it had a fault."""
+        if self.thread.is_alive() and not self._failed:
+            self.exit(0.0)
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        assert not self._failed, self._failed
+        assert "a session failed" not in self._log.getvalue(), self._log.getvalue()[-3000:]
+
+
+@contextlib.contextmanager
+def local_router_of(config: dict[str, Any]) -> Iterator[LocalRouter]:
+    """Run a router in a thread for the length of a block."""
+    with tempfile.TemporaryDirectory(prefix="router-") as directory:
+        router = LocalRouter(Path(directory), config)
         try:
             router.start()
             yield router

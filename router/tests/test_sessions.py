@@ -1,0 +1,475 @@
+"""The pitfalls of a session router, each against brokers that behave as told."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from router_support import config_of, free_port, wait_for
+from router_support import local_router_of as router_of
+
+from amqp_session_router import proxy_protocol, wire
+
+PROPERTIES = wire.encode_table({"product": "RabbitMQ", "capabilities": {"connection.blocked": True}})
+
+
+class Peer:
+    """Reads and writes frames on a blocking socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.sock.settimeout(15)
+        self.buffer = bytearray()
+
+    def frame(self) -> wire.Frame:
+        """Return the next frame; raises EOFError at the end."""
+        while (found := wire.next_frame(self.buffer, 1 << 24)) is None:
+            if not (data := self.sock.recv(65536)):
+                raise EOFError
+            self.buffer += data
+        return found
+
+    def expect(self, method: int) -> wire.Reader:
+        """Return the arguments of the next method, which must be this; heartbeats are passed over."""
+        while (found := self.frame()).type == wire.HEARTBEAT_TYPE:
+            pass
+        assert found.method == method, found
+        return wire.Reader(found.payload)
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+
+class Client(Peer):
+    """A client's handshake."""
+
+    def __init__(
+        self, port: int, vhost: str = "/", heartbeat: int = 0, blocked: bool = True, frame_max: int = 0
+    ) -> None:
+        super().__init__(socket.create_connection(("127.0.0.1", port)))
+        self.send(wire.PROTOCOL_HEADER)
+        self.expect(wire.START)
+        properties = wire.encode_table({"connection_name": "me", "capabilities": {"connection.blocked": blocked}})
+        self.send(wire.start_ok(properties, "PLAIN", b"\0user\0word", "en_US"))
+        tune = self.expect(wire.TUNE)
+        self.channel_max, self.frame_max, self.heartbeat = tune.number(2), tune.number(4), tune.number(2)
+        self.send(wire.tune(wire.TUNE_OK, self.channel_max, frame_max or self.frame_max, heartbeat))
+        self.send(wire.open_(vhost))
+
+    def opened(self) -> Client:
+        """Wait for Open-Ok."""
+        self.expect(wire.OPEN_OK)
+        return self
+
+    def closed(self) -> tuple[int, str]:
+        """Wait for a Close, answer it, and return code and text."""
+        arguments = self.expect(wire.CLOSE)
+        found = arguments.number(2), arguments.short()
+        self.send(wire.CLOSE_OK_FRAME)
+        return found
+
+
+class FakeBroker:
+    """Runs `behave` for each connection, in a thread."""
+
+    def __init__(self, behave: Callable[[FakeBroker, Peer], Any] | None = None) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listening.getsockname()[1])
+        self.behave = behave or (lambda broker, peer: broker.open(peer))
+        self.accepted = 0
+        self.opened: list[Peer] = []
+        self.properties: dict[str, Any] = {}
+        self.vhosts: list[str] = []
+        self.tune = (2047, 131072, 60)
+        self.tune_ok = (0, 0, 0)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listening.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            threading.Thread(target=self._one, args=(Peer(sock),), daemon=True).start()
+
+    def _one(self, peer: Peer) -> None:
+        try:
+            self.behave(self, peer)
+        except (OSError, EOFError):
+            peer.sock.close()
+
+    def header(self, peer: Peer) -> None:
+        data = b""
+        while len(data) < 8:
+            data += peer.sock.recv(8 - len(data))
+        assert data == wire.PROTOCOL_HEADER
+
+    def until_open(self, peer: Peer) -> None:
+        """Shake hands up to Open."""
+        self.header(peer)
+        peer.send(wire.start(PROPERTIES, "PLAIN AMQPLAIN"))
+        self.properties = wire.table(peer.expect(wire.START_OK).long())
+        peer.send(wire.tune(wire.TUNE, *self.tune))
+        arguments = peer.expect(wire.TUNE_OK)
+        self.tune_ok = (arguments.number(2), arguments.number(4), arguments.number(2))
+        self.vhosts.append(peer.expect(wire.OPEN).short())
+
+    def open(self, peer: Peer) -> None:
+        """Shake hands to the end."""
+        self.until_open(peer)
+        peer.send(wire.OPEN_OK_FRAME)
+        self.opened.append(peer)
+
+    def peer(self) -> Peer:
+        """Return the connection that is open."""
+        wait_for("an open session", lambda: self.opened)
+        return self.opened[-1]
+
+
+def refuse_with(code: int) -> Callable[[FakeBroker, Peer], None]:
+    def behave(broker: FakeBroker, peer: Peer) -> None:
+        broker.until_open(peer)
+        peer.send(wire.close(code, f"because of {code}"))
+
+    return behave
+
+
+def nonsense(broker: FakeBroker, peer: Peer) -> None:
+    peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def other_version(broker: FakeBroker, peer: Peer) -> None:
+    peer.send(b"AMQP\x00\x01\x00\x00")
+
+
+def silent(broker: FakeBroker, peer: Peer) -> None:
+    peer.sock.recv(1000)
+    threading.Event().wait(30)
+
+
+def early_end(broker: FakeBroker, peer: Peer) -> None:
+    peer.sock.close()
+
+
+def late_end(broker: FakeBroker, peer: Peer) -> None:
+    broker.until_open(peer)
+    peer.sock.close()
+
+
+BAD = {
+    "early end": early_end,
+    "end after Open": late_end,
+    "320": refuse_with(320),
+    "541": refuse_with(541),
+    "nonsense": nonsense,
+    "another version": other_version,
+    "silence": silent,
+}
+QUICK = {"timeouts": {"backend_handshake": 0.5, "connect": 0.5, "close": 1.0}}
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_pitfall_1_another_backend_is_tried(name: str) -> None:
+    bad, good = FakeBroker(BAD[name]), FakeBroker()
+    with router_of(config_of(bad.port, good.port, **QUICK)) as router:
+        for _ in range(3):
+            Client(router.port).opened()
+        assert len(good.opened) == 3 and bad.accepted >= 1
+
+
+def test_pitfall_1_names_refusals_and_tls_failures_are_tried_again() -> None:
+    good, plain = FakeBroker(), FakeBroker(nonsense)
+    config = config_of(good.port, **QUICK)
+    config["backends"] |= {
+        "refuses": {"host": "127.0.0.1", "port": free_port()},
+        "unknown": {"host": "no-such-host.invalid"},
+        "no-tls": {"host": "127.0.0.1", "port": plain.port, "tls": {"verify": False}},
+    }
+    config["farms"]["all"]["members"] = ["refuses", "unknown", "no-tls", "b0"]
+    with router_of(config) as router:
+        for _ in range(4):
+            Client(router.port).opened()
+        assert len(good.opened) == 4
+
+
+@pytest.mark.parametrize("code", [403, 530])
+def test_pitfall_1_what_says_something_of_the_client_is_relayed(code: int) -> None:
+    bad, good = FakeBroker(refuse_with(code)), FakeBroker()
+    config = config_of(bad.port, good.port, **QUICK)
+    config["default"] = {"backend": "b0"}
+    with router_of(config) as router:
+        assert Client(router.port).closed() == (code, f"because of {code}")
+        assert not good.opened
+
+
+def test_all_refusing_is_a_close_with_a_reason() -> None:
+    with router_of(config_of(FakeBroker(early_end).port, FakeBroker(refuse_with(320)).port, **QUICK)) as router:
+        code, text = Client(router.port).closed()
+        assert code == 320 and "no backend" in text
+
+
+def test_pitfall_2_capability_and_properties_are_added() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        capabilities = broker.properties["capabilities"]
+        assert capabilities == {"connection.blocked": True, "authentication_failure_close": True}
+        assert broker.properties["connection_name"] == "me"
+        own = client.sock.getsockname()
+        assert broker.properties["proxy_client"] == f"{own[0]}:{own[1]}"
+
+
+def test_pitfall_3_limits_are_learned_and_heartbeat_is_the_clients() -> None:
+    broker = FakeBroker()
+    broker.tune = (100, 8192, 30)
+    with router_of(config_of(broker.port, **QUICK)) as router:
+        first = Client(router.port, heartbeat=7)
+        code, text = first.closed()
+        assert code == 320 and "frames of 8192" in text
+        second = Client(router.port, heartbeat=7).opened()
+        assert (second.channel_max, second.frame_max) == (100, 8192)
+        assert broker.tune_ok == (100, 8192, 7)
+
+
+def test_tune_ok_above_the_offer_is_refused() -> None:
+    with router_of(config_of(FakeBroker().port)) as router:
+        code, text = Client(router.port, frame_max=1 << 20).closed()
+        assert code == 530 and "frame_max" in text
+
+
+def test_pitfall_4_heartbeats_before_open_ok() -> None:
+    with router_of(config_of(FakeBroker(silent).port, timeouts={"backend_handshake": 8})) as router:
+        client = Client(router.port, heartbeat=1)
+        client.send(wire.HEARTBEAT)
+        beats = [client.frame() for _ in range(3)]
+        assert {frame.type for frame in beats} == {wire.HEARTBEAT_TYPE}
+
+
+def test_pitfalls_4_and_5_pause() -> None:
+    """Blocked, heartbeats to the broker, nothing of the client passes; then Unblocked, and all of it."""
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port, heartbeat=1).opened()
+        peer = broker.peer()
+        router.ctl("VHOST", "PAUSE", "/")
+        client.expect(wire.BLOCKED)
+        client.send(wire.frame(b"\x00\x14\x00\x0a\x00", 1))
+        beats = [peer.frame() for _ in range(3)]
+        assert {frame.type for frame in beats} == {wire.HEARTBEAT_TYPE}
+        peer.send(wire.HEARTBEAT)
+        assert client.frame().type == wire.HEARTBEAT_TYPE
+        waiting = Client(router.port, heartbeat=1)
+        assert waiting.frame().type == wire.HEARTBEAT_TYPE
+        router.ctl("VHOST", "UNPAUSE", "/")
+        client.expect(wire.UNBLOCKED)
+        waiting.opened()
+        while (frame := peer.frame()).type == wire.HEARTBEAT_TYPE:
+            pass
+        assert frame.payload == b"\x00\x14\x00\x0a\x00" and frame.channel == 1
+
+
+def test_pitfall_5_no_blocked_for_who_cannot_read_it() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port, blocked=False).opened()
+        router.ctl("VHOST", "PAUSE", "/")
+        broker.peer().send(wire.HEARTBEAT)
+        assert client.frame().type == wire.HEARTBEAT_TYPE
+
+
+def test_pitfall_6_a_broker_that_stops_reading_only_holds_the_client_back() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        body = wire.frame(bytes(100_000), 1, wire.BODY)
+        client.sock.settimeout(1)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < 1 << 30:
+                sent += client.sock.send(body[sent % len(body) :])
+        assert sent < 1 << 27
+        peer, got = broker.peer(), 0
+        while got < sent:
+            got += len(peer.sock.recv(1 << 20))
+        assert got == sent
+
+
+def test_pitfall_7_close_comes_between_frames_and_waits_for_close_ok() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        peer = broker.peer()
+        body = wire.frame(bytes(50_000), 1, wire.BODY)
+        peer.send(body[:20_000])
+        assert len(client.sock.recv(20_000, socket.MSG_WAITALL)) == 20_000
+        session = router.ctl("CONN")[0]["id"]
+        router.ctl("SESSION", session, "DISCONNECT_GRACEFUL")
+        peer.send(body[20_000:])
+        assert client.sock.recv(30_008, socket.MSG_WAITALL) == body[20_000:]
+        assert client.closed()[0] == 320
+        peer.expect(wire.CLOSE)
+        peer.send(wire.CLOSE_OK_FRAME)
+        assert client.sock.recv(10) == b"" and peer.sock.recv(10) == b""
+        wait_for("the end", lambda: not router.ctl("CONN"))
+
+
+def test_pitfall_7_dead_broker_is_a_close_between_frames() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        broker.peer().sock.close()
+        code, text = client.closed()
+        assert code == 320 and "broker" in text
+        wait_for("how it ended", lambda: router.entries("closed"))
+        assert router.entries("closed")[0]["how"] == "broker_lost"
+
+
+def test_pitfall_7_dead_broker_is_a_reset_inside_of_a_frame() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        broker.peer().send(wire.frame(bytes(1000), 1, wire.BODY)[:500])
+        assert len(client.sock.recv(500, socket.MSG_WAITALL)) == 500
+        broker.peer().sock.close()
+        with pytest.raises(ConnectionResetError):
+            client.sock.recv(1)
+
+
+def test_pitfall_7_half_close_travels_on() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        client.send(wire.HEARTBEAT)
+        client.sock.shutdown(socket.SHUT_WR)
+        peer = broker.peer()
+        assert peer.frame().type == wire.HEARTBEAT_TYPE
+        with pytest.raises(EOFError):
+            peer.frame()
+        peer.send(wire.HEARTBEAT)
+        assert client.frame().type == wire.HEARTBEAT_TYPE
+
+
+@pytest.mark.parametrize("closer", ["client", "broker"])
+def test_clean_closes_are_no_failures(closer: str) -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        one, other = (client, broker.peer()) if closer == "client" else (broker.peer(), client)
+        one.send(wire.close(200, "bye"))
+        other.expect(wire.CLOSE)
+        other.send(wire.CLOSE_OK_FRAME)
+        one.expect(wire.CLOSE_OK)
+        client.sock.close()
+        broker.peer().sock.close()
+        wait_for("how it ended", lambda: router.entries("closed"))
+        assert router.entries("closed")[0]["how"] == f"{closer}_closed"
+
+
+def test_pitfall_8_silent_clients_are_ended() -> None:
+    with router_of(config_of(FakeBroker().port, timeouts={"handshake": 0.5})) as router:
+        sock = socket.create_connection(("127.0.0.1", router.port))
+        sock.settimeout(10)
+        assert sock.recv(10) == b""
+
+
+def test_pitfall_8_the_kernel_watches_both_peers() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        ends = [client.sock.getsockname()[1], broker.peer().sock.getpeername()[1]]
+
+        def watched() -> bool:
+            with Path("/proc/net/tcp").open() as table:
+                rows = [line.split() for line in table]
+            # The timer column: 02 is a keepalive that is armed, once all is acknowledged.
+            return all(
+                any(f":{port:04X}" in row[1] + row[2] and row[5].startswith("02:") for row in rows) for port in ends
+            )
+
+        wait_for("a keepalive on both sides", watched)
+
+
+def test_pitfall_9_source_addresses_are_used_in_turn() -> None:
+    broker = FakeBroker()
+    config = config_of(broker.port)
+    config["backends"]["b0"]["source_addresses"] = ["127.0.0.2", "127.0.0.3"]
+    with router_of(config) as router:
+        clients = [Client(router.port).opened() for _ in range(4)]
+        assert len(clients) == 4
+        assert {peer.sock.getpeername()[0] for peer in broker.opened} == {"127.0.0.2", "127.0.0.3"}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_proxy_headers_in_and_out(version: int) -> None:
+    seen: list[Any] = []
+
+    def behave(broker: FakeBroker, peer: Peer) -> None:
+        data = b""
+        while (found := proxy_protocol.parse(data)) is None:
+            data += peer.sock.recv(1)
+        seen.append(found[0].source)
+        broker.open(peer)
+
+    broker = FakeBroker(behave)
+    config = config_of(broker.port)
+    config["listeners"]["plain"]["proxy_protocol"] = True
+    config["backends"]["b0"]["proxy_protocol"] = version
+    with router_of(config) as router:
+        header = proxy_protocol.build(version, ("192.0.2.77", 4711), ("192.0.2.1", 5672))
+        sock = socket.create_connection(("127.0.0.1", router.port))
+        for byte in header + wire.PROTOCOL_HEADER:
+            sock.sendall(bytes((byte,)))
+        client = Peer(sock)
+        client.expect(wire.START)
+        client.send(wire.start_ok(wire.encode_table({}), "PLAIN", b"\0u\0w", "en_US"))
+        client.expect(wire.TUNE)
+        client.send(wire.tune(wire.TUNE_OK, 0, 0, 0) + wire.open_("/"))
+        client.expect(wire.OPEN_OK)
+        assert seen == [("192.0.2.77", 4711)]
+        assert router.ctl("CONN")[0]["client"] == "192.0.2.77:4711"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"AMQP\x00\x01\x00\x00",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"AMQP\x01\x01\x09\x01",
+    ],
+)
+def test_wrong_protocol_headers_get_the_right_one(data: bytes) -> None:
+    with router_of(config_of(FakeBroker().port)) as router:
+        sock = socket.create_connection(("127.0.0.1", router.port))
+        sock.settimeout(10)
+        sock.sendall(data)
+        assert sock.recv(100, socket.MSG_WAITALL) == wire.PROTOCOL_HEADER
+
+
+def test_frames_above_the_limit_are_501() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        client.send(struct.pack(">BHI", 3, 1, 1 << 20) + b"x" * 5000)
+        code, _ = client.closed()
+        assert code == 501
+
+
+def test_reconnecting_client_after_exit_gets_320() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        router.exit(30.0)
+        assert client.closed()[0] == 320
+        broker.peer().expect(wire.CLOSE)
+        broker.peer().send(wire.CLOSE_OK_FRAME)
+        began = time.monotonic()
+        router.thread.join(20)
+        assert not router.thread.is_alive() and time.monotonic() - began < 15
