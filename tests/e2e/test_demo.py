@@ -19,6 +19,7 @@ PROMISES = {
     "no_duplicates",
     "no_phantoms",
     "no_dead_letters",
+    "atomic",
     "ordered",
     "single_active",
     "failover_within",
