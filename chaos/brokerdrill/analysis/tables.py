@@ -132,7 +132,7 @@ def tables(
         ),
         served=table(
             spark,
-            ((key, *row) for key, t in times.items() for row in _served(t)),
+            ((key, *row) for key, t in times.items() for row in served_spans(t)),
             "run_id string, server string, home string, e_store string, epoch long, e_end long, "
             "span_from long, span_next long, span_to long",
         ),
@@ -195,7 +195,7 @@ def tables(
     )
 
 
-def _served(times: Timeline) -> list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]]:
+def served_spans(times: Timeline) -> list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]]:
     """All time of each instance, in spans that each begin where one of its epochs may have begun; the first knows
     none."""
     rows: list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]] = []

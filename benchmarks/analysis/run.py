@@ -1,0 +1,196 @@
+"""The analysis at scale: time and memory over ledgers of growing size, and the ratio to DuckDB.
+
+    .venv/bin/python benchmarks/analysis/run.py [--ops 10000000 --ops 100000000] [--ratio 20000000] [--dir DIR]
+
+Ledgers are synthesized once into DIR (10^8 operations take about 4 GB) and judged by `brokerdrill analyze` in a
+process of its own, whose resident memory and whose JVM's are sampled. Printed are the growth exponent between the
+sizes, the peak memory, and for the size of --ratio the time of all promises here over that of `promises.sql` in DuckDB
+on the same Parquet, with the same two threads and 4 GiB. All counts must equal what was put in, on both sides. Exit
+status 1: a number is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from brokerdrill.analysis.tables import served_spans
+from brokerdrill.analysis.timeline import Event, Timeline, timeline
+from brokerdrill.ledger import RunInfo, read_run
+
+HERE = Path(__file__).parent
+ANOMALIES = "all=3"
+MEMORY_GIB, EXPONENT, RATIO = 4.0, 1.1, 4.0
+
+
+def _resident(root: int) -> int:
+    """Resident bytes of a process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    pages: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(stat.parent.name)
+        children.setdefault(int(fields[1]), []).append(pid)
+        pages[pid] = int(fields[21])
+    total, todo = 0, [root]
+    while todo:
+        pid = todo.pop()
+        total += pages.get(pid, 0)
+        todo += children.get(pid, [])
+    return total * os.sysconf("SC_PAGE_SIZE")
+
+
+def make_ledger(folder: Path, operations: int) -> Path:
+    """The synthesized run of this size, made where it is not there."""
+    run_dir = folder / f"synthesized-{operations}"
+    if not (run_dir / "synthesized.json").exists():
+        words = ["--ops", str(operations), "--anomalies", ANOMALIES, "--out", str(run_dir)]
+        subprocess.run([sys.executable, "-m", "brokerdrill", "synthesize", *words], check=True)
+    return run_dir
+
+
+def ours(run_dir: Path) -> tuple[float, float, dict[str, Any]]:
+    """Seconds, peak GiB and the verdict of `brokerdrill analyze`, start of the JVM included."""
+    out = run_dir.parent / f"{run_dir.name}.json"
+    out.unlink(missing_ok=True)
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "brokerdrill", "analyze", str(run_dir), "--json", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, _resident(process.pid))
+        time.sleep(0.5)
+    return time.monotonic() - begun, peak / 2**30, json.loads(out.read_text())
+
+
+def counts(result: dict[str, Any]) -> Counter[str]:
+    """Units of each class and breaks of each promise that does not go by class."""
+    found = Counter(result["messages"])
+    for promise in result["promises"]:
+        if promise["name"] not in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters"):
+            found[promise["name"]] += promise["count"]
+    return +found
+
+
+def expected(run_dir: Path) -> Counter[str]:
+    """What was put in."""
+    known = json.loads((run_dir / "synthesized.json").read_text())
+    by_class = ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters")
+    return +(Counter(known["classes"]) + Counter({k: n for k, n in known["counts"].items() if k not in by_class}))
+
+
+def small_tables(run: RunInfo, times: Timeline) -> list[tuple[str, str, list[tuple[Any, ...]]]]:
+    """What run.json and the events say: name, columns and rows of each table that `promises.sql` reads."""
+    return [
+        ("clocks", "clock TEXT, off BIGINT", [(name, clock.offset_ns) for name, clock in run.clocks.items()]),
+        ("dead", "address TEXT, dead_letter TEXT", list(run.dead_letters.items())),
+        ("drained", "address TEXT, drained BOOLEAN", list(run.drained.items())),
+        ("phase", "drain_end BIGINT", [(times.drain_end,)]),
+        ("loads", "load_begin BIGINT, load_end BIGINT", list(times.loads)),
+        (
+            "served",
+            "server TEXT, home TEXT, e_store TEXT, epoch BIGINT, e_end BIGINT, span_from BIGINT, span_next BIGINT, "
+            "span_to BIGINT",
+            served_spans(times),
+        ),
+        ("overlapping", "moment BIGINT", [(start,) for _, _, start, _ in times.overlaps]),
+        (
+            "hits",
+            "fault INT, hit_store TEXT, f_at BIGINT, f_u BIGINT",
+            [(hit.fault.number, hit.epoch.store, hit.fault.at, hit.fault.u) for hit in times.hits],
+        ),
+        (
+            "failbacks",
+            "failback INT, store TEXT, healed_at BIGINT, back_at BIGINT, until BIGINT",
+            [
+                (n, back.store, back.healed_at, back.back_at, times.run_end if back.back_at is None else back.back_at)
+                for n, back in enumerate(times.failbacks)
+            ],
+        ),
+        ("unready", "store TEXT, n_from BIGINT, n_to BIGINT", [tuple(span) for span in times.unready]),
+        (
+            "specs",
+            "name TEXT, side TEXT, bound BIGINT, check_period BIGINT",
+            [
+                (spec.name, spec.side, round((spec.bound_ms or 0) * 1e6), round((spec.check_period_ms or 0) * 1e6))
+                for spec in run.promises
+            ],
+        ),
+    ]
+
+
+def duck(run_dir: Path) -> tuple[float, Counter[str]]:
+    """Seconds and counts of the same promises in DuckDB."""
+    run = read_run(run_dir)
+    events = []
+    for line in (run_dir / "events" / "synthesized.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        names = ("kind", "target", "instance", "store", "name", "value")
+        events.append(Event(at=row["t_ns"], u=row.get("uncertainty_ns", 0), **{n: row.get(n) for n in names}))
+    begun = time.monotonic()
+    base = duckdb.connect(config={"threads": 2, "memory_limit": "4GB", "temp_directory": tempfile.mkdtemp()})
+    last = f"SELECT max(coalesce(end_ns, start_ns)) FROM read_parquet('{run_dir}/ops/*.parquet')"
+    (ops_end,) = base.execute(last).fetchone() or (None,)
+    for name, columns, rows in small_tables(run, timeline(events, run.stores, ops_end)):
+        base.execute(f"CREATE TEMP TABLE {name} ({columns})")
+        if rows:
+            base.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' for _ in rows[0])})", rows)
+    base.execute(f"CREATE TEMP VIEW raw AS SELECT * FROM read_parquet('{run_dir}/ops/*.parquet')")
+    base.execute((HERE / "promises.sql").read_text())
+    found = Counter(dict(base.fetchall()))
+    return time.monotonic() - begun, +found
+
+
+def judge(run_dir: Path) -> tuple[float, bool]:
+    """Analyse one ledger, print what was measured; return the seconds and whether all is within bounds."""
+    seconds, peak, result = ours(run_dir)
+    right = counts(result) == expected(run_dir) and result["as_expected"]
+    print(f"{run_dir.name}: {seconds:.1f} s, peak {peak:.2f} GiB (≤ {MEMORY_GIB}), counts right: {right}", flush=True)
+    return seconds, right and peak <= MEMORY_GIB
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", type=int, action="append", help="A size; repeatable (default 10^7 and 10^8).")
+    parser.add_argument("--ratio", type=int, default=20_000_000, help="The size to compare with DuckDB; 0: none.")
+    parser.add_argument("--dir", type=Path, help="Where the ledgers are kept (default: a temporary directory).")
+    words = parser.parse_args()
+    folder = words.dir or Path(tempfile.mkdtemp(prefix="brokerdrill-analysis-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    good = True
+    sizes = sorted(words.ops or [10**7, 10**8])
+    took = {}
+    for size in sizes:
+        took[size], within = judge(make_ledger(folder, size))
+        good &= within
+    if len(sizes) > 1:
+        exponent = math.log(took[sizes[-1]] / took[sizes[0]]) / math.log(sizes[-1] / sizes[0])
+        print(f"growth exponent from {sizes[0]} to {sizes[-1]}: {exponent:.2f} (to reach: ≤ {EXPONENT})")
+        good &= exponent <= EXPONENT
+    if words.ratio:
+        run_dir = make_ledger(folder, words.ratio)
+        theirs, found = duck(run_dir)
+        right = found == expected(run_dir)
+        print(f"DuckDB at {words.ratio}: {theirs:.1f} s, counts right: {right}", flush=True)
+        seconds, within = judge(run_dir)
+        print(f"all promises here / in DuckDB: {seconds / theirs:.1f} (to reach: ≤ {RATIO})")
+        good &= within and right and seconds <= RATIO * theirs
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
