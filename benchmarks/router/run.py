@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
+import select
+import signal
 import socket
 import statistics
 import subprocess
@@ -225,7 +228,81 @@ def idle(on: dict[str, tuple[int, int]], report: Report, count: int) -> None:
     report.line("memory with 10 000 idle sessions, MB", value, "≤ 400", value <= 400, detail)
 
 
-PARTS = ("bulk", "roundtrip", "connect", "latency", "idle")
+class Talk:
+    """Sessions that talk all the time; knows the longest silence of each."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self.message = peers.message(122)
+        self.socks = {sock.fileno(): sock for sock in peers.many(port, count)}
+        self.left = dict.fromkeys(self.socks, 0)
+        self.since = dict.fromkeys(self.socks, 0.0)
+        self.worst = 0.0
+        self.lost = 0
+        self.poll = select.epoll()
+        for number in self.socks:
+            self.poll.register(number, select.EPOLLIN)
+
+    def run(self, rate: float, until: Callable[[], bool]) -> None:
+        """Send `rate` messages a second, to each session in turn, and take in the echoes, until `until` says so."""
+        begin, sent = time.perf_counter(), 0
+        turn = itertools.cycle([*self.socks])
+        while not until():
+            while sent / rate <= time.perf_counter() - begin:
+                number = next(turn)
+                sent += 1
+                if number in self.socks and not self.left[number]:
+                    self.socks[number].send(self.message)
+                    self.left[number], self.since[number] = len(self.message), time.perf_counter()
+            for number, _ in self.poll.poll(0.001):
+                try:
+                    got = len(self.socks[number].recv(65536))
+                except OSError:
+                    got = 0
+                if not got:
+                    self.lost += 1
+                    self.poll.unregister(number)
+                    self.socks.pop(number).close()
+                    continue
+                self.left[number] -= got
+                if not self.left[number]:
+                    self.worst = max(self.worst, time.perf_counter() - self.since[number])
+
+    def close(self) -> None:
+        """End all."""
+        for sock in self.socks.values():
+            sock.close()
+
+
+def survive(
+    on: dict[str, tuple[int, int]], report: Report, name: str, act: Callable[[int], None], limit: float
+) -> None:
+    """Sessions lost, and the longest that an echo took, over one planned restart or one SIGKILL."""
+    port, pid = on["router"]
+    talk = Talk(port, 1000)
+
+    def for_seconds(seconds: float) -> Callable[[], bool]:
+        end = time.perf_counter() + seconds
+        return lambda: time.perf_counter() > end
+
+    talk.run(3000, for_seconds(2))
+    before, talk.worst = talk.worst, 0.0
+    act(pid)
+    talk.run(3000, for_seconds(8))
+    end = time.perf_counter() + 20
+    talk.run(0.001, lambda: not any(talk.left[number] for number in talk.socks) or time.perf_counter() > end)
+    lost = talk.lost + sum(1 for number in talk.socks if talk.left[number])
+    detail = f"1000 sessions, 3000 messages/s; worst before {before * 1e3:.1f} ms"
+    report.line(f"{name}: sessions lost", lost, "0", lost == 0, detail)
+    report.line(f"{name}: worst stall, s", talk.worst, f"≤ {limit:g}", talk.worst <= limit, detail)
+    talk.close()
+
+
+def worker(pid: int) -> int:
+    """Return the router's own process, the newest child of its supervisor."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[-1])
+
+
+PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill")
 
 
 def main() -> int:
@@ -248,6 +325,8 @@ def main() -> int:
             "connect": lambda: connect(on, report, rounds, 1000),
             "latency": lambda: latency(on, report, rounds, 3.0),
             "idle": lambda: idle(on, report, min(10_000, (descriptors - 200) // 2)),
+            "restart": lambda: survive(on, report, "planned restart", lambda pid: os.kill(pid, signal.SIGUSR2), 0.1),
+            "kill": lambda: survive(on, report, "SIGKILL", lambda pid: os.kill(worker(pid), signal.SIGKILL), 3.0),
         }.items():
             if name in parts:
                 part()
