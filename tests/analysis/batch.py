@@ -34,7 +34,9 @@ def analyse(spark: SparkSession, ledgers: Mapping[str, Ledger], *, large: bool =
     events = [{**row, "run_id": key} for key, (_, _, rows) in ledgers.items() for row in rows]
     runs = {key: run for key, (run, _, _) in ledgers.items()}
     promises = {key: checked(run, run.promises, key) for key, run in runs.items()}
-    return judge(spark, rows_frame(spark, ops, OP_COLUMNS), rows_frame(spark, events, EVENT_COLUMNS), runs, promises, large=large)
+    return judge(
+        spark, rows_frame(spark, ops, OP_COLUMNS), rows_frame(spark, events, EVENT_COLUMNS), runs, promises, large=large
+    )
 
 
 def expected(ledger: Ledger) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from brokerdrill.analysis.judge import WHOLE
 from brokerdrill.ledger import BOUNDED_PROMISES, PromiseSpec, RunInfo
 from tests.analysis import oracle, test_oracle
 from tests.analysis.batch import LEDGERS, Ledger, Row, analyse, differences, expected
@@ -27,12 +28,22 @@ BATCH = 2000
 NOT_REPLAYED = ("test_generated", "test_a_torn_line")
 
 
-def test_generated_ledgers(spark: SparkSession) -> None:
+def _without(names: Collection[str], ledger: Ledger) -> Ledger:
+    run, ops, events = ledger
+    return replace(run, promises=tuple(spec for spec in run.promises if spec.name not in names)), ops, events
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_generated_ledgers(spark: SparkSession, large: bool) -> None:
+    """By the way of small ledgers and by that of large ones, there without the promises that ask for the whole."""
     seeds = range(FIRST_SEED, FIRST_SEED + LEDGERS)
     print(f"seeds {seeds.start} to {seeds.stop - 1}")
     for first in range(seeds.start, seeds.stop, BATCH):
-        ledgers = {f"seed {seed}": generate(seed) for seed in range(first, min(first + BATCH, seeds.stop))}
-        results = analyse(spark, ledgers)
+        ledgers = {
+            f"seed {seed}": _without(WHOLE if large else (), generate(seed))
+            for seed in range(first, min(first + BATCH, seeds.stop))
+        }
+        results = analyse(spark, ledgers, large=large)
         wrong = [line for key in ledgers for line in differences(key, results[key], expected(ledgers[key]))]
         assert not wrong, "\n".join(wrong[:20])
 
@@ -77,8 +88,9 @@ def judged_by_eye(monkeypatch: pytest.MonkeyPatch) -> dict[str, Ledger]:
     return ledgers
 
 
-def test_ledgers_judged_by_eye(spark: SparkSession, judged_by_eye: dict[str, Ledger]) -> None:
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_ledgers_judged_by_eye(spark: SparkSession, judged_by_eye: dict[str, Ledger], large: bool) -> None:
     assert len(judged_by_eye) > 100
-    results = analyse(spark, judged_by_eye)
+    results = analyse(spark, judged_by_eye, large=large)
     wrong = [line for key, ledger in judged_by_eye.items() for line in differences(key, results[key], expected(ledger))]
     assert not wrong, "\n".join(wrong[:20])
