@@ -199,7 +199,7 @@ class StreamWire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=16384, low=0)
 
     def data_received(self, data: bytes) -> None:
         """Give the bytes on, or keep them until someone reads."""
