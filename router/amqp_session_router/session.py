@@ -237,14 +237,14 @@ class LiveSession:
         if self._context is not None:
             raw = self.client_wire
             assert isinstance(raw, SocketWire) and raw.kernel is not None
+            # From here on the socket is uvloop's, whatever becomes of the TLS handshake.
+            stream = StreamWire(self._loop)
+            self.client_wire = stream
             try:
-                _, stream = await self._loop.connect_accepted_socket(
-                    lambda: StreamWire(self._loop), raw.kernel, ssl=self._context
-                )
+                # What uvloop returns as the protocol is its own, not the one that was made.
+                await self._loop.connect_accepted_socket(lambda: stream, raw.kernel, ssl=self._context)
             except (OSError, ssl.SSLError) as error:
                 raise _Over(End.PROTOCOL_ERROR, f"TLS failed: {getattr(error, 'reason', None) or error}") from None
-            assert isinstance(stream, StreamWire)
-            self.client_wire = stream
             tls = stream.tls()
             sni = str(getattr(tls, "asked_for", "") or sni)
             certificate_name = _common_name(tls)

@@ -6,7 +6,9 @@ import base64
 import collections
 import contextlib
 import json
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,6 +75,14 @@ def ctl(router: Router, *words: str) -> Any:
     reply = next(ask(Path(router.config["control"]["socket"]), words))
     assert reply["ok"], reply["error"]
     return next((reply[name] for name in ("rows", "data") if name in reply), reply)
+
+
+def alive(pid: int) -> bool:
+    """Does the process run, and is it no zombie?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def sessions(router: Router, **wanted: str) -> list[dict[str, Any]]:
@@ -229,8 +239,13 @@ def test_stickiness_outlives_sigkill(broker: Broker, tmp_path: Path) -> None:
                 where |= {row["client_id"]: row["backend"] for row in sessions(router) if row["phase"] == "open"}
         ctl(router, "VHOST", "PAUSE", "closed")
         assert router.process is not None
+        # First the one that would start the other again: as when the machine goes down.
+        children = Path(f"/proc/{router.process.pid}/task/{router.process.pid}/children").read_text().split()
         router.process.kill()
         router.process.wait(20)
+        for pid in map(int, children):
+            os.kill(pid, signal.SIGKILL)
+        wait_for("end of the workers", lambda: not any(alive(int(pid)) for pid in children))
     assert len(set(where.values())) == 3
     with router_of(parts) as router:
         for name in reversed(where):
