@@ -99,6 +99,8 @@ class Process:
         self.server: Listeners
         self.control: ControlSocket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settled = asyncio.Event()
+        self._taken = asyncio.Semaphore(0)
 
     async def serve(self, left: list[Left], listeners: list[Any], predecessor: socket.socket | None) -> int:
         """Run until SIGTERM, SIGINT, `ctl EXIT` or a successor; SIGHUP reads the configuration anew."""
@@ -114,7 +116,7 @@ class Process:
                 server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
             self._recover(left)
             if predecessor is not None:
-                self._take_over(predecessor)
+                await self._take_over(predecessor)
             part = service.settings.config.control
             if part is not None:
                 self.control = ControlSocket(Control(service), Path(part.socket))
@@ -173,18 +175,18 @@ class Process:
 
     # as a successor
 
-    def _take_over(self, line: socket.socket) -> None:
-        """Ask for everything; returns when the predecessor keeps nothing that the listeners or endpoints need."""
-        send(line, {"ask": "go"})
-        while (packet := receive(line)) is not None:
-            if packet[0].get("settled"):
-                break
-            self._packet(*packet)
-        line.setblocking(False)
-        asyncio.get_running_loop().add_reader(line.fileno(), self._later, line)
+    async def _take_over(self, line: socket.socket) -> None:
+        """Ask for everything; returns when the predecessor keeps nothing that the listeners or endpoints need.
 
-    def _later(self, line: socket.socket) -> None:
-        """Sessions that were in their handshake come when it is done."""
+        What came is served at once, while the rest comes.
+        """
+        line.setblocking(False)
+        send(line, {"ask": "go"})
+        asyncio.get_running_loop().add_reader(line.fileno(), self._heard, line)
+        await self._settled.wait()
+
+    def _heard(self, line: socket.socket) -> None:
+        """A packet came; sessions that were in their handshake come when that is done."""
         try:
             packet = receive(line)
         except BlockingIOError:
@@ -192,8 +194,13 @@ class Process:
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
             line.close()
-            return
-        self._packet(*packet)
+            self._settled.set()
+        elif packet[0].get("settled"):
+            self._settled.set()
+        else:
+            self._packet(*packet)
+            if "sessions" in packet[0]:
+                send(line, {"ask": "more"})
 
     def _packet(self, told: dict[str, Any], descriptors: list[int]) -> None:
         if "listener" in told:
@@ -220,23 +227,25 @@ class Process:
             packet = receive(self.line)
         except BlockingIOError:
             return
-        self.line.setblocking(True)
         if packet is None:
             asyncio.get_running_loop().remove_reader(self.line.fileno())
         elif packet[0]["ask"] == "state":
             running = self.service.running
             send(self.line, {"base": running.base, "config": running.config, "paused": running.paused})
-            self.line.setblocking(False)
+        elif packet[0]["ask"] == "more":
+            self._taken.release()
         else:
-            asyncio.get_running_loop().remove_reader(self.line.fileno())
             self.relieved = True
-            count = len(self.server.sessions)
-            self.server.hand_over(self.line)
-            self.server.let_go()
-            log.info("handed over", extra={"sessions": count - len(self.server.sessions)})
-            self._spawn(self._settle())
+            self._spawn(self._leave())
 
-    async def _settle(self) -> None:
+    async def _leave(self) -> None:
+        """Give everything away, then stop what the successor needs the addresses of."""
+
+        async def taken() -> None:
+            await self._taken.acquire()
+
+        given = await self.server.hand_over(self.line, taken)
+        log.info("handed over", extra={"sessions": given})
         await self.service.stop()
         if self.control is not None:
             await self.control.stop()

@@ -38,6 +38,8 @@ _BACKLOG = 4096
 _ACCEPTS = 64
 """Connections that one turn of the event loop takes in, so that open sessions do not wait for a crowd."""
 _NO_DESCRIPTOR_PAUSE = 0.2
+_AT_ONCE = 40
+"""Sessions that stand still together in a planned restart."""
 
 
 _NO_CELL = 2
@@ -324,8 +326,11 @@ class Listeners:
         self.routing.opened(session)
         session.go_on(facts["paused"])
 
-    def hand_over(self, line: socket.socket) -> None:
-        """Give listeners and open sessions to the successor at the other end of `line`; the rest as they open."""
+    async def hand_over(self, line: socket.socket, taken: Callable[[], Awaitable[None]]) -> int:
+        """Give listeners and open sessions to the successor at the other end of `line`; the rest as they open.
+
+        A few sessions at a time, the next when `taken` returns: the others are served here meanwhile. Returns how many.
+        """
         for name, door in self._doors.items():
             told = {"listener": [name, door.settings.host, door.settings.port]}
             send(line, told, [sock.fileno() for sock in door.sockets])
@@ -333,11 +338,23 @@ class Listeners:
         self._doors.clear()
         self._exiting = True
         self.heir = Batches(line)
+        given = 0
         for session in [*self.sessions.values()]:
-            if session.phase in (Phase.OPEN, Phase.PAUSED):
+            if session.phase in (Phase.OPEN, Phase.PAUSED) and session.id in self.sessions:
                 self._hand_over(session)
-        self.heir.flush()
+            if len(self._relieved) == _AT_ONCE:
+                given += self._give()
+                await taken()
+        given += self._give()
         self._check_left()
+        return given
+
+    def _give(self) -> int:
+        assert self.heir is not None
+        self.heir.flush()
+        given = len(self._relieved)
+        self.let_go()
+        return given
 
     def _hand_over(self, session: LiveSession) -> None:
         assert self.heir is not None
@@ -356,8 +373,7 @@ class Listeners:
     def _hand_over_late(self, session: LiveSession) -> None:
         if self.heir is not None and session.phase is Phase.OPEN:
             self._hand_over(session)
-            self.heir.flush()
-            self.let_go()
+            self._give()
 
     def closed(self, session: LiveSession, how: End, text: str) -> None:
         """A session is over."""
