@@ -591,10 +591,15 @@ class LiveSession:
             if not clean:
                 self._broker_lost("the broker ended the connection")
                 return
-            self.client_wire.finish()
+            other = self.client_wire
         else:
             assert self.broker_wire is not None
-            self.broker_wire.finish()
+            other = self.broker_wire
+        other.finish()
+        if other.kernel is None:
+            # TLS has no half-closed state: nothing can come back, so nobody would tell us of the end.
+            self._finish(*self._verdict())
+            return
         if clean and self._deadline is None:
             # The other side has nothing left to say; it has had as long as a Close may take.
             self._deadline = self._loop.call_later(
