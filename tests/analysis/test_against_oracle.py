@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,29 @@ def test_generated_ledgers(spark: SparkSession, large: bool) -> None:
         results = analyse(spark, ledgers, large=large)
         wrong = [line for key in ledgers for line in differences(key, results[key], expected(ledgers[key]))]
         assert not wrong, "\n".join(wrong[:20])
+
+
+def _on_other_clocks(ledger: Ledger, rng: random.Random) -> Ledger:
+    """The same run as hosts record it whose clocks began at other times: each offset takes back what its times gain."""
+    run, ops, events = ledger
+    late = {name: rng.randint(-10_000_000_000, 10_000_000_000) for name in run.clocks}
+
+    def moved(row: Row) -> Row:
+        times = ("start_ns", "end_ns", "expires_ns", "t_ns")
+        return {k: v - late[row["clock"]] if k in times and v is not None else v for k, v in row.items()}
+
+    clocks = {name: replace(clock, offset_ns=clock.offset_ns + late[name]) for name, clock in run.clocks.items()}
+    return replace(run, clocks=clocks), [moved(row) for row in ops], [moved(row) for row in events]
+
+
+def test_several_hosts_with_clocks_of_their_own(spark: SparkSession) -> None:
+    """Two load hosts and a controller: when their clocks began makes no difference, as long as run.json says it."""
+    rng = random.Random(5)
+    ledgers = {f"seed {seed}": generate(seed) for seed in range(20)}
+    assert all(len(run.clocks) == 3 for run, _, _ in ledgers.values())
+    results = analyse(spark, {key: _on_other_clocks(ledger, rng) for key, ledger in ledgers.items()})
+    wrong = [line for key in ledgers for line in differences(key, results[key], expected(ledgers[key]))]
+    assert not wrong, "\n".join(wrong)
 
 
 def _calls() -> Iterator[tuple[Any, dict[str, Any]]]:
