@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import struct
 
-from amqp_session_router.boundary import Position, locate, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from amqp_session_router.boundary import Position, locate, window
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 import uvloop
-from amqp_session_router.flow import Flow, Plane
-from amqp_session_router.stream_flow import StreamFlow
-from amqp_session_router.wires import SocketWire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
+
+from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.stream_flow import StreamFlow
+from amqp_session_router.wires import SocketWire
 
 FRAME_MAX = 131072
 HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
@@ -71,9 +72,7 @@ class Bench:
         if kernel:
             self.flow = Flow(self.owner, self.plane, 0, source, sink, (FRAME_MAX, 2047))
         else:
-            self.flow = StreamFlow(
-                self.owner, 0, SocketWire(self.loop, source), SocketWire(self.loop, sink), FRAME_MAX
-            )
+            self.flow = StreamFlow(self.owner, 0, SocketWire(self.loop, source), SocketWire(self.loop, sink), FRAME_MAX)
         self.received = bytearray()
 
     def read_all(self, slowly: bool = False) -> threading.Thread:
