@@ -293,3 +293,9 @@ def test_tls_on_both_sides_and_routing_by_the_host_name(broker: Broker, tmp_path
             unnamed.check_hostname = False
             code, text = refused(near, ssl_options=pika.SSLOptions(unnamed, "elsewhere.example.org"))
             assert (code, text) == (530, "come by name")
+            # A client that goes without a word must not leave its session behind.
+            raw = socket.create_connection(("127.0.0.1", near.port), 10)
+            with context.wrap_socket(raw, server_hostname="mq.example.org") as lost:
+                lost.sendall(b"".join(STORY))
+                wait_for("open session", lambda: sessions(near, phase="open"))
+            wait_for("end on both", lambda: not sessions(near) and not sessions(far))
