@@ -26,7 +26,6 @@ lint: setup-tests
 test: lint
 	$(BIN)/python -m pytest -m "not long" --ignore=tests/drill --ignore=tests/e2e
 	$(BIN)/molecule test -s artemis_quorum
-	$(BIN)/molecule test -s artemis_shared_store
 	$(BIN)/python -m pytest -m "not long" tests/e2e tests/drill
 
 # Everything, in steps: what has passed with the checkout as it is now is not done again.
