@@ -94,11 +94,11 @@ def as_text(reply: Mapping[str, Any], as_json: bool) -> str:
     if as_json:
         value = next((reply[name] for name in ("rows", "data") if name in reply), None)
         shown = {name: one for name, one in reply.items() if name not in ("ok", "format")} if value is None else value
-        return json.dumps(shown, indent=2, ensure_ascii=False)
+        return json.dumps(shown, indent=2)
     if "rows" in reply:
         return table(reply["rows"])
     if reply.get("format") == "json":
-        return json.dumps(reply["data"], ensure_ascii=False)
+        return json.dumps(reply["data"])
     if reply.get("text") is not None:
         return str(reply["text"])
     return "\n".join(lines(reply.get("data", {})))

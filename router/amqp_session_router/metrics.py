@@ -168,18 +168,23 @@ def _sessions(prefix: str, values: Mapping[str, Snapshot], label: str | None) ->
     for name, told in _COUNTERS.items():
         counter = CounterMetricFamily(f"{prefix}_{name}", told, labels=labels)
         for value, snapshot in values.items():
-            counter.add_metric([value] if labels else [], float(getattr(snapshot, name)))
+            counter.add_metric([_label(value)] if labels else [], float(getattr(snapshot, name)))
         yield counter
     for name, told in _GAUGES.items():
         gauge = GaugeMetricFamily(f"{prefix}_{name}", told, labels=labels)
         for value, snapshot in values.items():
-            gauge.add_metric([value] if labels else [], float(getattr(snapshot, name)))
+            gauge.add_metric([_label(value)] if labels else [], float(getattr(snapshot, name)))
         yield gauge
     ended = CounterMetricFamily(f"{prefix}_ended", "Sessions that are over, by how.", labels=[*labels, "how"])
     for value, snapshot in values.items():
         for how, count in snapshot.ended.items():
-            ended.add_metric([value, how] if labels else [how], float(count))
+            ended.add_metric([_label(value), how] if labels else [how], float(count))
     yield ended
+
+
+def _label(value: str) -> str:
+    """Return `value` as UTF-8 can hold it: a client's vhost may be any bytes."""
+    return value.encode(errors="backslashreplace").decode()
 
 
 class Statsd:

@@ -86,7 +86,9 @@ def frame(payload: bytes, channel: int = 0, kind: int = METHOD) -> bytes:
 def short(text: str | bytes) -> bytes:
     """Return a short string; what is longer than its 255 bytes is cut at a whole character."""
     if isinstance(text, str):
-        text = text.encode()[:255].decode(errors="ignore").encode()
+        # What a client sent that is no UTF-8 goes back to the bytes that it was.
+        raw = text.encode(errors="surrogateescape")
+        text = raw if len(raw) <= 255 else raw[:255].decode(errors="ignore").encode()
     return bytes((len(text),)) + text
 
 

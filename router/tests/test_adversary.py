@@ -299,3 +299,19 @@ def test_tls_on_both_sides_and_routing_by_the_host_name(broker: Broker, tmp_path
                 lost.sendall(b"".join(STORY))
                 wait_for("open session", lambda: sessions(near, phase="open"))
             wait_for("end on both", lambda: not sessions(near) and not sessions(far))
+
+
+def test_text_that_is_no_utf_8_reaches_the_broker_as_it_is(broker: Broker) -> None:
+    start_ok = START_OK.replace(b"en_US", b"\xc3\xff_US")
+    assert start_ok != START_OK
+    with router_of(config_of(broker.port)) as router:
+        for opening in (OPEN, OPEN.replace(b"\x01/", b"\x01\xff")):
+            with socket.create_connection(("127.0.0.1", router.port), 10) as odd:
+                odd.sendall(HEADER + start_ok + TUNE_OK + opening)
+                seen = b""
+                while b"\0\x0a\0\x29" not in seen and b"\0\x0a\0\x32" not in seen:
+                    more = odd.recv(4096)
+                    assert more, seen
+                    seen += more
+                assert ctl(router, "STAT", "PRINT", "all")
+        assert not [e for e in router.entries("closed") if e["how"] == "internal"]

@@ -130,3 +130,10 @@ def test_statsd_counters_are_differences_and_packets_fit_a_datagram() -> None:
     assert "p.overall.ended.client_lost:1|c" in second
     assert "p.overall.failures:1|c" in second
     assert not [line for line in lines() if line.startswith("p.overall.opened")]
+
+
+def test_a_vhost_that_is_no_utf_8_breaks_no_page() -> None:
+    routes = router()
+    open_session(routes, Identity(vhost=b"a\xff".decode(errors="surrogateescape")))
+    assert samples(routes)["amqp_router_vhost_active", "a\\udcff"] == 1
+    assert metrics.Statsd("p").packets(metrics.as_data(routes, LIMITS))
