@@ -172,7 +172,7 @@ BAD = {
     "another version": other_version,
     "silence": silent,
 }
-QUICK = {"timeouts": {"backend_handshake": 0.5, "connect": 0.5, "close": 1.0}}
+QUICK = {"timeouts": {"backend_handshake": 3.0, "connect": 3.0, "close": 1.0}}
 
 
 @pytest.mark.parametrize("name", sorted(BAD))
