@@ -48,7 +48,7 @@ def _check(found: dict[str, Any], known: dict[str, Any]) -> None:
         assert told == {(place["message_id"], place["address"]) for place in known["placed"].get(kind, ())}, kind
 
 
-@pytest.mark.parametrize("small_bytes", [1 << 30, -1], ids=["small", "large"])
+@pytest.mark.parametrize("small_bytes", [1 << 30, pytest.param(-1, marks=pytest.mark.long)], ids=["small", "large"])
 def test_all_anomalies_are_found_and_no_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int
 ) -> None:
