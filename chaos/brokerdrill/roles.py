@@ -24,7 +24,8 @@ class Seen:
 
 
 class RoleWatch:
-    """Polls the roles of all instances until it is stopped; `roles` holds the newest, `on_change` hears of changes."""
+    """Polls the roles of all instances until it is stopped; `roles` holds the newest, `on_change` hears of changes.
+    Nothing is written before `record`."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class RoleWatch:
         self._on_change = on_change
         self._seen = {name: Seen(role="") for name in instances}
         self._tasks: list[asyncio.Task[None]] = []
+        self._since_ns: int | None = None
 
     @property
     def roles(self) -> dict[str, str]:
@@ -45,6 +47,17 @@ class RoleWatch:
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._watch(name)) for name in self._instances]
+
+    def record(self) -> int:
+        """Write each instance's role as it is now, and from here on every change. Returns since when (controller's
+        clock, ns): what a system did on its way to the steady state is no part of the run, and would make a broker
+        that only kept the place warm look like the original one."""
+        begin = now_ns()
+        self._since_ns = begin
+        for name, seen in self._seen.items():
+            if seen.role:
+                self._write(name, seen.role, begin, begin - seen.asked_ns)
+        return begin
 
     async def stop(self) -> None:
         """Stop asking. Raises what ended a poll before its time."""
@@ -70,22 +83,29 @@ class RoleWatch:
             # No listener means no process; silence alone says nothing about the role (a paused broker is still active).
             role, answering = ("down" if error.refused else seen.role), error.refused
         answered = now_ns()
-        if answering != seen.answering:
+        if answering != seen.answering and self._since_ns is not None:
             value = "answers" if answering else "silent"
             self._events.write("health", at_ns=answered, instance=name, target=descriptor.host, value=value)
         if role != seen.role:
             # The change lies between the last question that found the old role and this answer. The question's time
             # stands for it: an answer that was overtaken by the next change must not come after that change.
             since = seen.asked_ns or asked
-            self._events.write(
-                "role",
-                at_ns=asked,
-                uncertainty_ns=max(asked - since, answered - asked),
-                target=descriptor.host,
-                instance=name,
-                store=descriptor.store,
-                name="poll",
-                value=role,
-            )
+            if self._since_ns is not None:
+                # A question of before the beginning that is answered after it tells of the time since.
+                at = max(asked, self._since_ns)
+                self._write(name, role, at, max(at - since, answered - at))
             self._on_change(name, role)
         self._seen[name] = Seen(role, asked, answering)
+
+    def _write(self, name: str, role: str, at_ns: int, uncertainty_ns: int) -> None:
+        descriptor, _ = self._instances[name]
+        self._events.write(
+            "role",
+            at_ns=at_ns,
+            uncertainty_ns=uncertainty_ns,
+            target=descriptor.host,
+            instance=name,
+            store=descriptor.store,
+            name="poll",
+            value=role,
+        )

@@ -120,6 +120,7 @@ class _Session:
         self._descriptors = found
         self._progress = progress
         self._base_ns = now_ns()
+        self._roles_since_ns = self._base_ns
         self._run_id = request.run_dir.name
         self._tag = f"{self._run_id.split('-')[0][-6:]}{os.getpid():x}"
         self._managed: dict[str, tuple[Product, Descriptor, Management]] = {}
@@ -159,6 +160,7 @@ class _Session:
             watch.start()
             self._progress.step("wait until every store has one active instance and the others are in sync")
             await self._until(lambda: self._in_sync(watch), CONNECT_STEADY_S, "the topology was not in sync", watch)
+            self._roles_since_ns = watch.record()
             await end_orphans([connection for connection, _ in load_hosts], self._request.topology.name)
             await self._purge(watch)
             await self._arm_links(executor, watch)
@@ -274,7 +276,7 @@ class _Session:
         """Add the exact role times that the brokers' logs prove."""
         for product, item, _ in self._managed.values():
             connection = self._connections[item.host]
-            lines = await read_log(connection, item, self._base_ns - connection.clock.offset_ns)
+            lines = await read_log(connection, item, self._roles_since_ns - connection.clock.offset_ns)
             for change in product.log_roles(lines):
                 events.write(
                     "role",
