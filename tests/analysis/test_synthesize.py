@@ -48,12 +48,13 @@ def _check(found: dict[str, Any], known: dict[str, Any]) -> None:
         assert told == {(place["message_id"], place["address"]) for place in known["placed"].get(kind, ())}, kind
 
 
-@pytest.mark.parametrize("small_bytes", [1 << 30, pytest.param(-1, marks=pytest.mark.long)], ids=["small", "large"])
+@pytest.mark.parametrize("bound", [1 << 30, pytest.param(-1, marks=pytest.mark.long)], ids=["small", "large"])
 def test_all_anomalies_are_found_and_no_others(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
     """By the way of a small ledger and by that of a large one."""
-    monkeypatch.setattr("brokerdrill.analysis.spark.SMALL_BYTES", small_bytes)
+    for name in ("SMALL_BYTES", "LARGE_BYTES"):
+        monkeypatch.setattr(f"brokerdrill.analysis.spark.{name}", bound)
     known = synthesize(tmp_path / "run", 12_000, dict.fromkeys(KINDS, 2), seed=7)
     assert json.loads((tmp_path / "run" / TRUTH).read_text()) == known
     found = analyze([tmp_path / "run"])

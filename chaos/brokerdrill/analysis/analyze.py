@@ -21,7 +21,7 @@ from brokerdrill.analysis.load import Loaded, Run, load
 from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.problems import problem_rows, refused
 from brokerdrill.analysis.series import series_of, widths
-from brokerdrill.analysis.spark import cut, is_small, session
+from brokerdrill.analysis.spark import cut, is_large, session
 from brokerdrill.analysis.tables import Tables, clocks, tables
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
@@ -53,7 +53,8 @@ def analyze_with_series(
     if not run_dirs:
         raise UsageError("no run directory is given")
     run_dirs = runs_of(run_dirs)
-    spark = session(master, ledger_bytes(run_dirs))
+    size = ledger_bytes(run_dirs)
+    spark = session(master, size)
     run_dirs = remote_runs_of(spark, run_dirs)
     loaded = load(spark, run_dirs)
     errors = dict(loaded.errors)
@@ -63,7 +64,7 @@ def analyze_with_series(
             checked[run.key] = verdict.checked(run.info, promises, f"{run.folder.name}/run.json")
         except UsageError as error:
             errors[int(run.key)] = str(error)
-    ready = _prepare(spark, loaded, errors)
+    ready = _prepare(spark, loaded, errors, large=is_large(size))
     if len(run_dirs) == 1 and errors:
         raise UsageError(errors[0])
     good = {run.key: run.info for run in loaded.runs if int(run.key) not in errors}
@@ -106,14 +107,14 @@ def _only(ops: DataFrame, runs: Sequence[str], all_runs: int) -> DataFrame:
     return ops if len(runs) == all_runs else ops.where(F.col("run_id").isin(*runs))
 
 
-def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str]) -> _Ready:
+def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str], *, large: bool) -> _Ready:
     """Merge the operations, and find what is wrong with any row: `errors` gets a sentence for each bad run."""
     infos: dict[str, RunInfo] = {run.key: run.info for run in loaded.runs}
     clock = clocks(spark, infos)
     events = loaded.events
     make: Callable[[Tables, bool, Sequence[str]], Frames]
     problems: list[Row]
-    if is_small(spark):
+    if not large:
         staged = cut(with_transactions(merge_rows(loaded.ops, clock)))
         ends = ops_ends(staged.where(F.col("_problem").isNull()))
         summary = problem_rows(staged).unionByName(ends, allowMissingColumns=True)
