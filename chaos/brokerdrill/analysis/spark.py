@@ -79,6 +79,8 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
         .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
         .config("spark.sql.ansi.enabled", "true")
         .config("spark.rdd.compress", "true")
+        # Each hashed table takes a whole page, of tens of MiB by default, and a plan here copies dozens of small ones.
+        .config("spark.buffer.pageSize", "2m")
     )
     if local:
         builder = (
