@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from brokerdrill import paths
 from brokerdrill.errors import InfrastructureError, UsageError
 from brokerdrill.plans import execute
-from brokerdrill.plans.execute import DONE, FAILED, Ended, Record, plan_folder
+from brokerdrill.plans.execute import DONE, FAILED, Ended, Options, Record, plan_folder
 from brokerdrill.plans.matrix import Matrix, load_matrix, matrix_plan, squares
 from brokerdrill.plans.plan import Cell
 from brokerdrill.plans.results import Outcome, Place, compared, outcomes, places
@@ -378,3 +379,13 @@ def test_a_killed_runner_takes_its_playbook_with_it(tmp_path: Path) -> None:
     while playing():
         assert time.monotonic() < deadline, "the playbook outlives its runner"
         time.sleep(0.05)
+
+
+def test_what_a_killed_plan_left_is_never_overlooked(tmp_path: Path) -> None:
+    """A spoiled note is said: its topology still has the plan's settings."""
+    (tmp_path / "deployed.json").write_text('"artemis_qu')
+    with (
+        pytest.raises(InfrastructureError, match=r"deployed\.json does not say what a killed plan left deployed"),
+        execute._Deployments(tmp_path, Options(tmp_path), Console()),
+    ):
+        pass

@@ -235,8 +235,13 @@ class _Deployments:
         self._refused: dict[str, str] = {}
 
     def __enter__(self) -> _Deployments:
-        with contextlib.suppress(OSError, ValueError, UsageError):
-            self._now = (find_topology(str(json.loads(self._file.read_text(encoding="utf-8")))), _UNSURE)
+        try:
+            left = json.loads(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return self
+        except (OSError, ValueError) as error:
+            raise InfrastructureError(f"{self._file} does not say what a killed plan left deployed: {error}") from None
+        self._now = (find_topology(str(left)), _UNSURE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
