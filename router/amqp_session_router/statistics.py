@@ -12,41 +12,40 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 DIMENSIONS = ("overall", "vhost", "backend", "source")
 _MOST = 4096
-"""Values of a dimension that are counted apart; beyond, those without a live session are dropped, oldest first."""
+"""Values of a dimension that are counted apart; beyond, the one that was seen first goes, and counts anew if it comes
+back."""
 
 
 @dataclass(slots=True)
-class Tally:
+class Counts:
+    """What is counted of sessions, whoever looks."""
+
+    accepted: int = 0
+    opened: int = 0
+    attempts: int = 0
+    failed_attempts: int = 0
+    bytes_from_client: int = 0
+    bytes_from_broker: int = 0
+    handshake_seconds: float = 0.0
+    handshakes: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+
+
+@dataclass(slots=True)
+class Tally(Counts):
     """Totals of sessions that are over, plus what events count at once."""
 
-    accepted: int = 0
-    opened: int = 0
-    attempts: int = 0
-    failed_attempts: int = 0
-    bytes_from_client: int = 0
-    bytes_from_broker: int = 0
     ended: dict[End, int] = field(default_factory=dict)
-    handshakes: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    handshake_seconds: float = 0.0
 
 
 @dataclass(slots=True)
-class Snapshot:
-    """One dimension's value now: totals that never fall while the process lives, and gauges."""
+class Snapshot(Counts):
+    """One dimension's value now: totals, and gauges."""
 
-    accepted: int = 0
-    opened: int = 0
-    attempts: int = 0
-    failed_attempts: int = 0
-    bytes_from_client: int = 0
-    bytes_from_broker: int = 0
     ended: dict[str, int] = field(default_factory=dict)
     failures: int = 0
     active: int = 0
     paused: int = 0
     handshaking: int = 0
-    handshakes: list[int] = field(default_factory=list)
-    handshake_seconds: float = 0.0
 
 
 class Statistics:
@@ -133,7 +132,7 @@ class Statistics:
         }
         for session in sessions:
             for dimension, value in self._values(session):
-                snapshot = shown[dimension].setdefault(value, Snapshot(handshakes=[0] * (len(BUCKETS) + 1)))
+                snapshot = shown[dimension].setdefault(value, Snapshot())
                 snapshot.bytes_from_client += session.counters.bytes_from_client
                 snapshot.bytes_from_broker += session.counters.bytes_from_broker
                 if session.phase is Phase.PAUSED:
