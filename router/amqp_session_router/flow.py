@@ -120,6 +120,7 @@ class Flow:
         "_retry_at",
         "_side",
         "_side_bytes",
+        "_whole",
         "channel_max",
         "frame_max",
         "halted",
@@ -177,6 +178,7 @@ class Flow:
         self._side: Pipe | None = None
         self._side_bytes = 0
         self._kept = b""
+        self._whole = False
         self._retry_at = 0
         self._cell = cell + index
         self._at_turns: list[Callable[[], bool]] = []
@@ -266,7 +268,7 @@ class Flow:
         if self._left or self._outbox:
             self._plane.loop.add_writer(self._fd_out, self._writable)
         if state["rest"] is None:
-            self._go_unseen()
+            self._go_unseen(whole=False)
         else:
             self.rest, self.part = state["rest"], bytes.fromhex(state.get("part", ""))
             self._note()
@@ -319,6 +321,9 @@ class Flow:
 
     def _readable(self) -> None:
         """The hot path."""
+        if self._crowd >= _CROWD:
+            # Here, and not where it is counted: the pool's last pipe must be empty when one is lent for the side.
+            self._go_unseen()
         if self.unseen:
             self._unseen_readable()
             return
@@ -417,9 +422,8 @@ class Flow:
         return moved
 
     def _crowded(self) -> None:
-        self._crowd += 1
-        if self._crowd >= _CROWD and self.frame_max <= _CHUNK // 4:
-            self._go_unseen()
+        if self.frame_max <= _CHUNK // 4:
+            self._crowd += 1
 
     def _walk(self, view: memoryview, at: int, end: int) -> Position:
         """Return the position at `end`, if a frame begins at `at`."""
@@ -497,8 +501,10 @@ class Flow:
 
     # --- unseen: many small frames ----------------------------------------------------------------------------------
 
-    def _go_unseen(self) -> None:
+    def _go_unseen(self, whole: bool = True) -> None:
+        """Look no more. `whole`: `rest` and `part` say where, so that all bytes from there on would be a proof too."""
         self.unseen = True
+        self._whole = whole
         self._crowd = self._calm = 0
         self._side = self._plane.pool.lend()
         self._side_bytes = 0
@@ -565,7 +571,7 @@ class Flow:
         if copied < moved:
             # No slot is free: what is older goes, and the bytes before the gap with it.
             self._forget(side, self._side_bytes + max(copied, 0))
-            self._side_bytes, self._kept = 0, b""
+            self._side_bytes, self._kept, self._whole = 0, b"", False
             copied = _tee(pipe.read, side.write, moved, _FLAGS)
             if copied < moved:
                 self._forget(side, max(copied, 0))
@@ -577,6 +583,7 @@ class Flow:
         if count <= 0:
             return
         self._kept = b""
+        self._whole = False
         while count:
             count -= (gone := os.splice(side.read, self._plane.nowhere, count, flags=_FLAGS))
             self._side_bytes -= gone
@@ -585,14 +592,18 @@ class Flow:
         """Try to prove where the source stands, from the last bytes that were moved."""
         side = self._side
         needed = window(self.frame_max)
-        if side is None or self._side_bytes + len(self._kept) < needed or self.total < self._retry_at:
+        enough = self._whole or self._side_bytes + len(self._kept) >= needed
+        if side is None or not enough or self.total < self._retry_at:
             return
         data = bytearray(self._kept)
         while self._side_bytes:
             data += (chunk := os.read(side.read, self._side_bytes))
             self._side_bytes -= len(chunk)
         self._kept = bytes(data[-needed:])
-        position = locate(self._kept, self.frame_max, self.channel_max)
+        if self._whole:
+            position: Position | None = self._walk(memoryview(self.part + data), self.rest, len(self.part) + len(data))
+        else:
+            position = locate(self._kept, self.frame_max, self.channel_max)
         if position is None:
             self._retry_at = self.total + needed // 2
             return

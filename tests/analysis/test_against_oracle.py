@@ -35,6 +35,7 @@ def _without(names: Collection[str], ledger: Ledger) -> Ledger:
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.timeout(900 + LEDGERS)
 def test_generated_ledgers(spark: SparkSession, large: bool) -> None:
     """By the way of small ledgers and by that of large ones, there without the promises that ask for the whole."""
     seeds = range(FIRST_SEED, FIRST_SEED + LEDGERS)
