@@ -97,6 +97,12 @@ def ratio(above: list[float], below: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
+def error_of(above: list[float], below: list[float]) -> float:
+    """The standard error of that median, as if the ratios were normally distributed; 0 for fewer than two."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    return 1.253 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+
+
 def measure_ledger(broker: Broker, options: argparse.Namespace, folder: Path) -> tuple[list[float], list[float]]:
     """Rates with the ledger on and off: two warm workers, in turn for a short while, the other halted."""
     spool = folder / "on.jsonl"
@@ -176,8 +182,11 @@ def main() -> int:
         "worker_over_perf": round(ratio(ours, perf), 3),
         "rates": {"ledger on": on, "ledger off": off, "worker": ours, "artemis perf": perf},
     }
-    print(f"ledger on / ledger off: {result['ledger_on_over_off']} (goal {LEDGER_GOAL})")
-    print(f"worker, ledger on / artemis perf producer: {result['worker_over_perf']} (goal {PERF_GOAL})")
+    for name, pair, goal in (
+        ("ledger on / ledger off", (on, off), LEDGER_GOAL),
+        ("worker, ledger on / artemis perf producer", (ours, perf), PERF_GOAL),
+    ):
+        print(f"{name}: {ratio(*pair):.3f} ± {error_of(*pair):.3f} (goal {goal})")
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     return 0 if ratio(on, off) >= LEDGER_GOAL and ratio(ours, perf) >= PERF_GOAL else 1

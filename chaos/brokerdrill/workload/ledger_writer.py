@@ -100,6 +100,10 @@ def _columns(values: dict[str, Any]) -> str:
     return text
 
 
+def _error(outcome: Outcome) -> str:
+    return "" if outcome.error is None else f',"error":{_quoted(outcome.error)}'
+
+
 @functools.lru_cache(maxsize=256)
 def _quoted(value: Any) -> str:
     """The JSON of a string or boolean; the same few addresses, places and errors come again and again."""
@@ -178,7 +182,7 @@ class ClientLedger:
         if self._write:
             self._held.append(
                 f'{self._head}{begun.op_id},"session":{begun.session},"op":"{begun.op}","outcome":"{outcome.result}",'
-                f'"start_ns":{begun.start_ns},"end_ns":{end_ns}{_columns({"error": outcome.error, **columns})}'
+                f'"start_ns":{begun.start_ns},"end_ns":{end_ns}{_error(outcome)}{_columns(columns) if columns else ""}'
                 f"{self._place(endpoint)}}}\n"
             )
         return end_ns
@@ -219,7 +223,7 @@ class ClientLedger:
         held = self._held
         head = self._head
         middle = f',"session":{session},"op":"send","outcome":"{outcome.result}","start_ns":'
-        tail = f"{_columns({'error': outcome.error})}{self._place(endpoint)}}}\n"
+        tail = f"{_error(outcome)}{self._place(endpoint)}}}\n"
         op_id = first
         start_ns = times[0] + 1
         for end_ns in times[1:]:
