@@ -115,7 +115,8 @@ def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str], *, lar
     make: Callable[[Tables, bool, Sequence[str]], Frames]
     problems: list[Row]
     if not large:
-        staged = cut(with_transactions(merge_rows(loaded.ops, clock)))
+        # The join with its own transactions would else read and merge all rows twice.
+        staged = cut(with_transactions(cut(merge_rows(loaded.ops, clock))))
         ends = ops_ends(staged.where(F.col("_problem").isNull()))
         summary = problem_rows(staged).unionByName(ends, allowMissingColumns=True)
         rows = summary.unionByName(problem_rows(events), allowMissingColumns=True).collect()

@@ -51,7 +51,7 @@ def judge(
         times, _ = timelines(place_events(events, clock), runs, {row.run_id: row.ops_end for row in scanned.runs})
         small = tables(spark, runs, promises, times)
         return judge_frames(large_frames(merged, small, scanned, whole=needs_whole(promises)), runs, promises)
-    staged = cut(with_transactions(merge_rows(ops, clock)))
+    staged = cut(with_transactions(cut(merge_rows(ops, clock))))
     ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
     times, _ = timelines(place_events(events, clock), runs, ends)
     return judge_frames(frames(good_ops(staged), tables(spark, runs, promises, times)), runs, promises)
