@@ -513,13 +513,14 @@ class _Session:
         drained = dict.fromkeys(addresses, False)
         end = now_ns() + int(limit * 1e9)
         quiet = 0
-        # Twice in a row, and in sync: a message in flight between two counters is in neither.
+        # Twice in a row: a message in flight between two counters is in neither. And with every store served, or what
+        # it holds is not counted; whether it has a backup is of no matter here.
         while quiet < 2 and now_ns() < end:
             drained = await self._empty(addresses, watch)
-            quiet = quiet + 1 if all(drained.values()) and self._in_sync(watch) else 0
+            quiet = quiet + 1 if all(drained.values()) and self._served(watch) else 0
             load.totals()
             await asyncio.sleep(2 * POLL_S)
-        if quiet < 2 and not self._in_sync(watch):
+        if quiet < 2 and not self._served(watch):
             drained = dict.fromkeys(addresses, False)
         await load.tell_all(cmd="stop", browse=self._dead_letters())
         await load.all_reach("closed", limit)
@@ -533,11 +534,12 @@ class _Session:
         for management in self._active(watch):
             try:
                 counts = await management.counts(addresses)
-                prepared = await management.prepared()
+                # Either may become messages of any address.
+                elsewhere = await management.prepared() + await management.in_transit()
             except ManagementError:
                 return dict.fromkeys(addresses, False)
             for address in addresses:
-                empty[address] &= prepared == 0 and address in counts and counts[address].empty
+                empty[address] &= elsewhere == 0 and address in counts and counts[address].empty
         return empty
 
     # --- small parts --------------------------------------------------------------------------------------------
@@ -560,12 +562,22 @@ class _Session:
     def _active(self, watch: RoleWatch) -> list[Management]:
         return [management for name, (_, _, management) in self._managed.items() if watch.roles[name] == "active"]
 
-    def _in_sync(self, watch: RoleWatch) -> bool:
-        """Every store has exactly one active instance, and all its others are passive."""
+    def _by_store(self, watch: RoleWatch) -> list[list[str]]:
+        """The roles of each store's instances."""
         by_store: dict[str, list[str]] = {}
         for name, (_, item, _) in self._managed.items():
             by_store.setdefault(item.store or name, []).append(watch.roles[name])
-        return all(sorted(roles) == ["active", *["passive"] * (len(roles) - 1)] for roles in by_store.values())
+        return [*by_store.values()]
+
+    def _served(self, watch: RoleWatch) -> bool:
+        """Every store has exactly one active instance."""
+        return all(roles.count("active") == 1 for roles in self._by_store(watch))
+
+    def _in_sync(self, watch: RoleWatch) -> bool:
+        """Every store has exactly one active instance, and all its others are passive."""
+        return self._served(watch) and all(
+            role in ("active", "passive") for roles in self._by_store(watch) for role in roles
+        )
 
     async def _until(self, condition: Callable[[], bool], limit_s: float, failure: str, watch: RoleWatch) -> None:
         end = now_ns() + int(limit_s * 1e9)

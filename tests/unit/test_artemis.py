@@ -1,6 +1,11 @@
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
-from brokerdrill.products.artemis import Artemis, role_of
+from brokerdrill.products.artemis import Artemis, Jolokia, role_of
+from brokerdrill.products.base import ManagementError
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,29 @@ def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
     ]
     changes = [(change.t_ns, change.role) for change in Artemis().log_roles(lines)]
     assert changes == [(1, "starting"), (2, "syncing"), (3, "passive"), (5, "active"), (7, "down")]
+
+
+class Answering(Jolokia):
+    """A broker's management that gives one answer."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self._broker = 'org.apache.activemq.artemis:broker="a1"'
+        self._answer = dict(answer)
+
+    async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
+        assert len(requests) == 1
+        return [self._answer]
+
+
+def test_messages_in_transit_are_those_of_all_store_and_forward_queues() -> None:
+    two = {"status": 200, "value": {"sf.a": {"MessageCount": 440}, "sf.b": {"MessageCount": 2}}}
+    assert asyncio.run(Answering(two).in_transit()) == 442
+
+
+def test_a_broker_without_a_cluster_has_nothing_in_transit() -> None:
+    assert asyncio.run(Answering({"status": 404}).in_transit()) == 0
+
+
+def test_no_answer_is_not_nothing_in_transit() -> None:
+    with pytest.raises(ManagementError, match="forbidden"):
+        asyncio.run(Answering({"status": 403, "error": "forbidden"}).in_transit())

@@ -117,6 +117,17 @@ class Jolokia:
             raise ManagementError(f"listPreparedTransactions: {reply.get('error')}")
         return len(reply["value"])
 
+    async def in_transit(self) -> int:
+        """Return the number of messages in the queues of the cluster's bridges (store and forward)."""
+        (reply,) = await self._call(
+            {"type": "read", "mbean": self._queue("$.artemis.internal.sf.*"), "attribute": ["MessageCount"]}
+        )
+        if reply.get("status") == 404:
+            return 0
+        if reply.get("status") != 200:
+            raise ManagementError(f"store-and-forward queues: {reply.get('error')}")
+        return sum(queue["MessageCount"] for queue in reply["value"].values())
+
     async def purge(self, addresses: Sequence[str]) -> int:
         """Remove all messages of the queues of `addresses`; return how many."""
         replies = await self._call(*({"type": "search", "mbean": self._queue(item)} for item in addresses))

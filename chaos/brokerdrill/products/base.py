@@ -48,6 +48,10 @@ class Management(Protocol):
         """Return how many prepared transactions wait for their second phase."""
         ...
 
+    async def in_transit(self) -> int:
+        """Return how many messages are on their way to another instance, in no address's queue."""
+        ...
+
     async def purge(self, addresses: Sequence[str]) -> int:
         """Remove all messages from `addresses`; return how many."""
         ...
