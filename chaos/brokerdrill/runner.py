@@ -158,11 +158,9 @@ class _Session:
                 self._role_changed,
             )
             watch.start()
-            self._progress.step("wait until every store has one active instance and the others are in sync")
-            await self._until(lambda: self._in_sync(watch), CONNECT_STEADY_S, "the topology was not in sync", watch)
-            self._roles_since_ns = watch.record()
             await end_orphans([connection for connection, _ in load_hosts], self._request.topology.name)
-            await self._purge(watch)
+            await self._settle(watch)
+            self._roles_since_ns = watch.record()
             await self._arm_links(executor, watch)
             await self._start_load(load, load_hosts)
             for worker in load.workers:
@@ -298,6 +296,24 @@ class _Session:
             credentials = await desc.read_credentials(connection, item)
             ca = (await connection.sh(f"cat -- '{item.tls['ca']}'", check=True)).out if item.tls else ""
             self._managed[item.instance] = (product, item, product.manage(item, credentials, ca))
+
+    async def _settle(self, watch: RoleWatch) -> None:
+        """Wait until the topology is in sync and its queues are empty.
+
+        A primary that came back is in sync for a moment before it takes its role back, and no broker answers then.
+        """
+        self._progress.step("wait until every store has one active instance and the others are in sync")
+        end = now_ns() + int(CONNECT_STEADY_S * 1e9)
+        while True:
+            await self._until(lambda: self._in_sync(watch), CONNECT_STEADY_S, "the topology was not in sync", watch)
+            self._queues_before.clear()
+            try:
+                await self._purge(watch)
+                return
+            except ManagementError:
+                if now_ns() > end:
+                    raise
+            await self._wait_change(POLL_S)
 
     async def _purge(self, watch: RoleWatch) -> None:
         """Take away what an earlier run left in the addresses of this one: it would count as unexpected."""
@@ -562,16 +578,18 @@ class _Session:
     def _active(self, watch: RoleWatch) -> list[Management]:
         return [management for name, (_, _, management) in self._managed.items() if watch.roles[name] == "active"]
 
-    def _by_store(self, watch: RoleWatch) -> list[list[str]]:
-        """The roles of each store's instances."""
-        by_store: dict[str, list[str]] = {}
+    def _by_store(self, watch: RoleWatch) -> list[list[str | None]]:
+        """The roles of each store's instances, None where nothing is known of one."""
+        by_store: dict[str, list[str | None]] = {}
         for name, (_, item, _) in self._managed.items():
             by_store.setdefault(item.store or name, []).append(watch.roles[name])
         return [*by_store.values()]
 
     def _served(self, watch: RoleWatch) -> bool:
-        """Every store has exactly one active instance."""
-        return all(roles.count("active") == 1 for roles in self._by_store(watch))
+        """Every store has exactly one active instance, and no instance is down."""
+        stores = self._by_store(watch)
+        down = any(role in (None, "down") for roles in stores for role in roles)
+        return not down and all(roles.count("active") == 1 for roles in stores)
 
     def _in_sync(self, watch: RoleWatch) -> bool:
         """Every store has exactly one active instance, and all its others are passive."""

@@ -174,4 +174,5 @@ def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stand
     assert verdict["messages"]["unresolved"] > 0
     assert verdict["messages"]["unexpected"] == verdict["messages"]["phantom"] == 0
     assert judged["no_duplicates"] == "pass"
-    assert judged["no_loss"] == "unknown"
+    # The consumers may have taken all that was acknowledged before they were killed.
+    assert judged["no_loss"] == ("unknown" if verdict["messages"]["unseen"] else "pass")
