@@ -153,7 +153,7 @@ def measure_perf(broker: Broker, options: argparse.Namespace, folder: Path) -> t
 def main() -> int:
     """Run the benchmark; the exit status is 1 when a ratio misses its goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--slices", type=int, default=60, help="pairs of slices with and without the ledger")
+    parser.add_argument("--slices", type=int, default=150, help="pairs of slices with and without the ledger")
     parser.add_argument("--slice", type=float, default=1.0, help="seconds of each")
     parser.add_argument("--repeats", type=int, default=4, help="pairs of a worker and artemis perf")
     parser.add_argument("--seconds", type=int, default=8, help="of each of those, after the warm-up")

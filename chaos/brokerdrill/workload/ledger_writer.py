@@ -182,7 +182,7 @@ class ClientLedger:
         if self._write:
             self._held.append(
                 f'{self._head}{begun.op_id},"session":{begun.session},"op":"{begun.op}","outcome":"{outcome.result}",'
-                f'"start_ns":{begun.start_ns},"end_ns":{end_ns}{_error(outcome)}{_columns(columns) if columns else ""}'
+                f'"start_ns":{begun.start_ns},"end_ns":{end_ns}{_error(outcome)}{_columns(columns)}'
                 f"{self._place(endpoint)}}}\n"
             )
         return end_ns
