@@ -39,7 +39,7 @@ from brokerdrill.report.words import CLASS_WORDS, FAILOVER_PARTS, ROLE_WORDS
 TIME_RANGE = "run_time"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 TEXT_FONT = constant(FONT)  # a glyph would take the bare string for a column's name
-NAME_LIMIT = 13
+NAME_LIMIT = 17
 LANE_PX = 30
 # A client's lane beside a broker's.
 CLIENT_LANE = 0.6
