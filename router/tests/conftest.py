@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from router_support import Broker, Router, config_of, router_of
+
+from amqp_session_router.log import PACKAGE
+
+
+@pytest.fixture(autouse=True)
+def log_handlers() -> Iterator[None]:
+    """Take away the handlers that a test left with the package's logger: each later test would write to them too."""
+    logger = logging.getLogger(PACKAGE)
+    before = list(logger.handlers)
+    yield
+    for handler in [found for found in logger.handlers if found not in before]:
+        logger.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

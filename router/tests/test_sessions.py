@@ -124,8 +124,9 @@ class FakeBroker:
     def open(self, peer: Peer) -> None:
         """Shake hands to the end."""
         self.until_open(peer)
-        peer.send(wire.OPEN_OK_FRAME)
+        # Before the answer: who has it may look at once.
         self.opened.append(peer)
+        peer.send(wire.OPEN_OK_FRAME)
 
     def peer(self) -> Peer:
         """Return the connection that is open."""
