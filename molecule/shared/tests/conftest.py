@@ -8,12 +8,20 @@ import os
 import shutil
 import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import testinfra
 
 from brokerdrill.topology import Topology, find_topology
+
+Instance = dict[str, Any]
+
+# Each has a module of tests here, a role and a group of its name, and leaves descriptors on its hosts.
+PRODUCTS = [
+    path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py") if path.stem != "test_deployed"
+]
 
 
 @cache
@@ -43,22 +51,38 @@ def connect(name: str) -> Any:
     )
 
 
-def descriptors(name: str) -> list[dict[str, Any]]:
+def descriptors(name: str) -> list[Instance]:
     """Return the descriptors on host `name`."""
     listed = connect(name).check_output("ls /etc/brokerdrill/*.json").split()
     return [json.loads(connect(name).file(path).content_string) for path in listed if ".credentials." not in path]
 
 
+def owner(host: Any, unit: str) -> str:
+    """Return the user that the unit's main process runs as."""
+    pid = host.check_output("systemctl show --value -p MainPID %s", unit).strip()
+    return host.check_output("stat -c %%U /proc/%s", pid).strip()
+
+
+def listening(host: Any) -> set[str]:
+    """Return the addresses with ports that something on the host listens on."""
+    sockets = host.check_output("ss -Hltn").splitlines()
+    return {line.split()[3].replace("[::ffff:", "").replace("]", "") for line in sockets}
+
+
+# A topology without a product has nothing that its tests could look at; one that has it must have its instances.
+collect_ignore = [f"test_{name}.py" for name in PRODUCTS if not topology().group(name)]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test with `instance` each descriptor that was left on any host."""
+    """Give a test with `instance` each descriptor on any host: those of its module's product, or all."""
     if "instance" in metafunc.fixturenames:
+        module = metafunc.module.__name__.removeprefix("test_")
         found = [item for host in topology().hosts for item in descriptors(host.name)]
-        chosen = metafunc.function.__dict__.get("product")
-        wanted = [item for item in found if chosen in (None, item["product"])]
-        assert wanted, f"no instance of {chosen} was deployed"
+        wanted = [item for item in found if module in ("deployed", item["product"])]
+        assert wanted, f"no instance of {module} was deployed"
         metafunc.parametrize("instance", wanted, ids=[item["instance"] for item in wanted])
 
 
 @pytest.fixture
-def host(instance: dict[str, Any]) -> Any:
+def host(instance: Instance) -> Any:
     return connect(instance["host"])
