@@ -60,6 +60,12 @@ done"""
     await asyncio.gather(*(connection.sh(script, check=True) for connection in connections))
 
 
+def _jars(descriptor: Descriptor, client: str) -> str | None:
+    """The directory of that client's jars on a load host (one for all, or by client), None where it has none."""
+    jars = descriptor.extra("jars")
+    return jars.get(client) if isinstance(jars, Mapping) else jars
+
+
 @dataclass
 class Worker:
     """One worker process: where it runs, its clock, and the newest status it sent."""
@@ -181,7 +187,9 @@ class LoadControl:
             worker = Worker(name, connection, config["clock"], f"{spool_dir}/{name}.jsonl", channel)
             worker.reader = asyncio.create_task(worker.read(self._on_change))
             self.workers.append(worker)
-            await channel.write(json.dumps({**config, "spool": worker.spool, "jars": descriptor.extra("jars")}))
+            await channel.write(
+                json.dumps({**config, "spool": worker.spool, "jars": _jars(descriptor, config["client"])})
+            )
         await self.all_reach("ready", READY_DEADLINE_S)
         for worker in self.workers:
             await worker.measure_clock()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,31 @@ from ansible.template import trust_as_template
 TEMPLATE_OPTIONS = {"trim_blocks": True, "lstrip_blocks": True}
 
 
-def schema_problem(text: str, archive: str, member: str, element: str | None) -> str | None:
+XSD = "http://www.w3.org/2001/XMLSchema"
+
+
+def schemas_in(archive: str, member: str, jar: str | None) -> dict[str, bytes]:
+    """Return the schema `member` and its neighbours, by file name, out of the distribution's tar file `archive`.
+
+    `jar`: how the name of the jar begins that holds them; None where they are in the archive itself.
+    """
+    folder = member.rpartition("/")[0]
+    with tarfile.open(archive) as source:
+        if jar is None:
+            wanted = [info for info in source if f"{folder}/" in info.name and info.name.endswith(".xsd")]
+            return {Path(info.name).name: source.extractfile(info).read() for info in wanted}  # type: ignore[union-attr]
+        (inside,) = [info for info in source if Path(info.name).name.startswith(jar) and info.name.endswith(".jar")]
+        with zipfile.ZipFile(io.BytesIO(source.extractfile(inside).read())) as classes:  # type: ignore[union-attr]
+            names = [name for name in classes.namelist() if name.rpartition("/")[0] == folder and name.endswith(".xsd")]
+            return {Path(name).name: classes.read(name) for name in names}
+
+
+def schema_problem(text: str, archive: str, members: list[dict[str, str]], element: str | None = None) -> str | None:
     """Return what in the XML `text` breaks the schema, or None.
 
-    `archive` is the distribution's tar file on the controller and `member` the end of the schema's path in it; the
-    schema's neighbours are there for its imports. `element` names the child of the root that the schema describes.
+    `archive` is the distribution's tar file on the controller. `members` are the schemas in it that count together:
+    each the end of its path, and the jar that it is in, if any; their neighbours are there for their imports.
+    `element` names the child of the root that the schema describes.
     """
     try:
         from lxml import etree
@@ -31,15 +53,18 @@ def schema_problem(text: str, archive: str, member: str, element: str | None) ->
             found = schemas.get(Path(url).name)
             return self.resolve_string(found, context, base_url=url) if found else None
 
-    folder = member.rpartition("/")[0]
-    with tarfile.open(archive) as source:
-        schemas = {}
-        for info in source:
-            if f"{folder}/" in info.name and info.name.endswith(".xsd"):
-                schemas[Path(info.name).name] = source.extractfile(info).read()  # type: ignore[union-attr]
+    schemas: dict[str, bytes] = {}
+    imports = []
+    for one in members:
+        found = schemas_in(archive, one["member"], one.get("jar"))
+        name = Path(one["member"]).name
+        namespace = etree.fromstring(found[name]).get("targetNamespace")
+        imports.append(f'<import schemaLocation="{name}" namespace="{namespace}"/>')
+        schemas.update(found)
     parser = etree.XMLParser(no_network=True)
     parser.resolvers.add(FromArchive())
-    schema = etree.XMLSchema(etree.fromstring(schemas[Path(member).name], parser, base_url=Path(member).name))
+    together = f'<schema xmlns="{XSD}">{"".join(imports)}</schema>'.encode()
+    schema = etree.XMLSchema(etree.fromstring(together, parser, base_url="together.xsd"))
     try:
         root = etree.fromstring(text.encode())
     except etree.XMLSyntaxError as error:
@@ -80,9 +105,8 @@ class ActionModule(ActionBase):
         entry["content"] = str(entry["content"]).rstrip("\n") + "\n"
         schema = entry.pop("schema", None)
         if schema:
-            problem = schema_problem(
-                entry["content"], str(schema["archive"]), str(schema["member"]), schema.get("element")
-            )
+            members = schema.get("members") or [{"member": str(schema["member"])}]
+            problem = schema_problem(entry["content"], str(schema["archive"]), members, schema.get("element"))
             if problem:
                 raise AnsibleActionFail(f"{entry['dest']} breaks the product's schema: {problem}")
         return entry

@@ -89,33 +89,63 @@ def zookeeper_health(answer: str) -> Health:
     return Health("starting", False, (answer.strip() or "no answer").splitlines()[0])
 
 
-def artemis(descriptor: dict[str, Any]) -> Health:
-    """Ask a broker by Jolokia."""
-    management = descriptor["management"]
+def jolokia(descriptor: dict[str, Any], body: Any) -> Any:
+    """Ask an instance's Jolokia, as the user of drills; return its answer to `body`."""
     credentials = json.loads(Path(descriptor["credentials"]["file"]).read_text())
-    name = management["broker_name"]
-    body = {
-        "type": "read",
-        "mbean": f'org.apache.activemq.artemis:broker="{name}"',
-        "attribute": ["Active", "Backup", "ReplicaSync", "HAPolicy"],
-    }
     token = base64.b64encode(f"{credentials['username']}:{credentials['password']}".encode()).decode()
-    url = management["url"]
+    url = descriptor["management"]["url"]
     headers = {
         "Content-Type": "application/json",
-        "Origin": url.split("/console")[0],
+        "Origin": "/".join(url.split("/")[:3]),
         "Authorization": f"Basic {token}",
     }
     context = ssl.create_default_context(cafile=descriptor["tls"]["ca"])
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     request = Request(url, data=json.dumps(body).encode(), headers=headers)
     with opener.open(request, timeout=CALL_TIMEOUT_S) as reply:
-        answer = json.load(reply)
+        return json.load(reply)
+
+
+def artemis(descriptor: dict[str, Any]) -> Health:
+    """Ask a broker by Jolokia."""
+    name = descriptor["management"]["broker_name"]
+    body = {
+        "type": "read",
+        "mbean": f'org.apache.activemq.artemis:broker="{name}"',
+        "attribute": ["Active", "Backup", "ReplicaSync", "HAPolicy"],
+    }
+    answer = jolokia(descriptor, body)
     value = answer.get("value")
     if answer.get("status") != 200 or not isinstance(value, dict):
         return Health("starting", False, str(answer.get("error", "no broker bean yet")))
     state = artemis_state(value["Active"], value["Backup"], value["ReplicaSync"], descriptor.get("ha_policy", ""))
     return Health(state, bool(value["ReplicaSync"]), str(value["HAPolicy"]))
+
+
+def activemq_classic_state(slave: bool | None, started: list[bool]) -> str:
+    """Return the health that a broker's attribute Slave (None: no such bean yet) and its connectors' Started amount to.
+
+    A slave waits for the lock and has no connectors; a master whose connectors are stopped waits for its store.
+    """
+    if slave:
+        return "passive"
+    return "active" if slave is False and any(started) else "starting"
+
+
+def activemq_classic(descriptor: dict[str, Any]) -> Health:
+    """Ask a broker by Jolokia."""
+    bean = f"org.apache.activemq:type=Broker,brokerName={descriptor['management']['broker_name']}"
+    broker, connectors = jolokia(
+        descriptor,
+        [
+            {"type": "read", "mbean": bean, "attribute": "Slave"},
+            {"type": "read", "mbean": f"{bean},connector=clientConnectors,connectorName=*", "attribute": "Started"},
+        ],
+    )
+    found = connectors.get("value") if connectors.get("status") == 200 else None
+    started = [bool(one["Started"]) for one in (found or {}).values()]
+    slave = broker.get("value") if broker.get("status") == 200 else None
+    return Health(activemq_classic_state(slave, started), True, str(broker.get("error", f"slave: {slave}")))
 
 
 def zookeeper(descriptor: dict[str, Any]) -> Health:
@@ -154,7 +184,13 @@ def load(descriptor: dict[str, Any]) -> Health:
     return Health("active", True, done.stdout.strip())
 
 
-PRODUCTS = {"artemis": artemis, "zookeeper": zookeeper, "toxiproxy": toxiproxy, "load": load}
+PRODUCTS = {
+    "artemis": artemis,
+    "activemq_classic": activemq_classic,
+    "zookeeper": zookeeper,
+    "toxiproxy": toxiproxy,
+    "load": load,
+}
 
 
 def unit_state(unit: str | None) -> str:

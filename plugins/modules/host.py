@@ -65,8 +65,8 @@ options:
       secret: {description: Never show a difference., type: bool, default: false}
       schema:
         description: >-
-          The C(archive) on the controller, the C(member) of it that is an XML schema, and the C(element) below the root
-          that it describes.
+          The C(archive) on the controller, the C(member) of it that is an XML schema (or several C(members), each with
+          the C(jar) in the archive that holds it), and the C(element) below the root that it describes.
         type: dict
   unit: {description: A systemd unit to enable and start., type: str}
   payload: {description: What the action plugin made of the above; not for playbooks., type: str}

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import httpx
-
 from brokerdrill.descriptors import Descriptor
 from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
-
-CALL_TIMEOUT_S = 2.0
+from brokerdrill.products.jolokia import JolokiaClient
 
 # What each code of the broker's log says about its role. From the product's own message bundle
 # (org.apache.activemq.artemis.core.server.ActiveMQServerLogger); seen in failovers and failbacks.
@@ -42,45 +38,17 @@ def role_of(active: bool, backup: bool, in_sync: bool, policy: str = "") -> str:
     return "starting"
 
 
-def _refused(error: BaseException | None) -> bool:
-    """Whether a refused connection is at the bottom of `error`: the libraries wrap it several times."""
-    while error is not None:
-        if isinstance(error, ConnectionRefusedError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
 class Jolokia:
     """The management of one broker over HTTPS with the inventory's CA."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
         management = descriptor.management or {}
         self._broker = f'org.apache.activemq.artemis:broker="{management["broker_name"]}"'
-        self._url = management["url"]
         self._policy = str(descriptor.extra("ha_policy") or "")
-        verify = ssl.create_default_context(cadata=ca_pem) if ca_pem else True
-        self._http = httpx.AsyncClient(
-            auth=(credentials["username"], credentials["password"]),
-            headers={"Origin": self._url.split("/console")[0], "Content-Type": "application/json"},
-            timeout=CALL_TIMEOUT_S,
-            verify=verify,
-            trust_env=False,
-        )
+        self._client = JolokiaClient(descriptor, credentials, ca_pem)
 
     async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
-        try:
-            response = await self._http.post(self._url, json=list(requests))
-        except httpx.ConnectError as error:
-            raise ManagementError(str(error), refused=_refused(error)) from None
-        except httpx.HTTPError as error:
-            raise ManagementError(f"{type(error).__name__}: {error}") from None
-        if response.status_code != 200:
-            raise ManagementError(f"HTTP {response.status_code} from {self._url}")
-        try:
-            return list(response.json())
-        except ValueError:
-            raise ManagementError(f"no JSON from {self._url}") from None
+        return await self._client.call(*requests)
 
     async def role(self) -> str:
         """Return the live role; `starting` while the broker's bean is not there yet."""
@@ -143,7 +111,7 @@ class Jolokia:
         return sum(reply["value"] for reply in removed)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._client.close()
 
 
 class Artemis:

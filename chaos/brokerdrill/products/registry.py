@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from brokerdrill.descriptors import Descriptor
 from brokerdrill.errors import InfrastructureError
+from brokerdrill.products.activemq_classic import ActiveMQClassic
 from brokerdrill.products.artemis import Artemis
 from brokerdrill.products.base import Product
 
-PRODUCTS: dict[str, Product] = {product.name: product for product in (Artemis(),)}
+PRODUCTS: dict[str, Product] = {product.name: product for product in (ActiveMQClassic(), Artemis())}
 
 
 def managed(descriptors: Sequence[Descriptor]) -> list[tuple[Product, Descriptor]]:

@@ -129,7 +129,10 @@ class Client(Protocol):
 
 
 # Protocol name → where its class is; a name with a colon is such a place itself.
-CLIENTS: dict[str, str] = {"core": "brokerdrill.workload.core_jms:CoreJms"}
+CLIENTS: dict[str, str] = {
+    "core": "brokerdrill.workload.core_jms:CoreJms",
+    "openwire": "brokerdrill.workload.openwire_jms:OpenWireJms",
+}
 
 
 def client_type(name: str) -> type[Client]:

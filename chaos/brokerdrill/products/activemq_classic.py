@@ -1,0 +1,133 @@
+"""ActiveMQ Classic: roles and counts by Jolokia, exact role times by the lines of its log.
+
+A slave waits inside its start for the lock, with Jolokia open (see the role's activemq.xml): its bean says Slave. A
+master whose connectors an IO exception handler has stopped serves nobody, and is not active.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.jolokia import JolokiaClient
+
+# From the broker's own classes (BrokerService, TransportConnector, the lockers); seen in failovers.
+_CONNECTOR = re.compile(r"\bConnector (\S+) (started|stopped)$")
+_WAITS = re.compile(
+    r"is locked by another server\. This broker is now in slave mode"
+    r"|attempting to acquire exclusive lease to become the master"
+    r"|Attempting to acquire the exclusive lock to become the Master broker",
+    re.IGNORECASE,
+)
+_STARTS = re.compile(r"Using Persistence Adapter:")
+# systemd's own words on the unit, in the same journal: they end a role when the broker cannot say so itself.
+_EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with result")
+
+
+def role_of(slave: bool | None, started: Sequence[bool]) -> str:
+    """Return the role that the broker's attribute Slave (None: no such bean) and its connectors' Started amount to."""
+    if slave:
+        return "passive"
+    return "active" if slave is False and any(started) else "starting"
+
+
+def counts_of(queue: Mapping[str, int]) -> QueueCounts:
+    """Return the counts that a queue's attributes amount to. QueueSize includes what is handed out unacknowledged."""
+    return QueueCounts(queue["QueueSize"], queue["InFlightCount"], 0, queue["EnqueueCount"])
+
+
+class Jolokia:
+    """The management of one broker."""
+
+    def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
+        name = (descriptor.management or {})["broker_name"]
+        self._broker = f"org.apache.activemq:type=Broker,brokerName={name}"
+        self._client = JolokiaClient(descriptor, credentials, ca_pem)
+
+    async def role(self) -> str:
+        """Return the live role; `starting` while the broker's bean is missing, and while its connectors are stopped."""
+        connectors = f"{self._broker},connector=clientConnectors,connectorName=*"
+        broker, found = await self._client.call(
+            {"type": "read", "mbean": self._broker, "attribute": "Slave"},
+            {"type": "read", "mbean": connectors, "attribute": "Started"},
+        )
+        slave = broker.get("value") if broker.get("status") == 200 else None
+        beans = found.get("value") if found.get("status") == 200 else None
+        return role_of(slave, [bool(bean["Started"]) for bean in (beans or {}).values()])
+
+    def _queue(self, address: str) -> str:
+        return f"{self._broker},destinationType=Queue,destinationName={address}"
+
+    async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
+        """Return each queue's counts; one that does not exist is left out."""
+        names = ["QueueSize", "InFlightCount", "EnqueueCount"]
+        replies = await self._client.call(
+            *({"type": "read", "mbean": self._queue(item), "attribute": names} for item in addresses)
+        )
+        return {
+            address: counts_of(reply["value"])
+            for address, reply in zip(addresses, replies, strict=True)
+            if reply.get("status") == 200 and isinstance(reply.get("value"), dict)
+        }
+
+    async def prepared(self) -> int:
+        """Return the number of prepared (XA) transactions that were recovered."""
+        (reply,) = await self._client.call(
+            {"type": "search", "mbean": f"{self._broker},transactionType=RecoveredXaTransaction,*"}
+        )
+        if reply.get("status") != 200:
+            raise ManagementError(f"recovered transactions: {reply.get('error')}")
+        return len(reply["value"])
+
+    async def in_transit(self) -> int:
+        """Return 0: the role connects no brokers to a network."""
+        return 0
+
+    async def purge(self, addresses: Sequence[str]) -> int:
+        """Remove all messages of the queues of `addresses`; return how many."""
+        before = {name: found.messages for name, found in (await self.counts(addresses)).items() if found.messages}
+        if not before:
+            return 0
+        replies = await self._client.call(
+            *({"type": "exec", "mbean": self._queue(item), "operation": "purge()", "arguments": []} for item in before)
+        )
+        failed: list[Any] = [reply.get("error") for reply in replies if reply.get("status") != 200]
+        if failed:
+            raise ManagementError(f"purge: {failed[0]}")
+        return sum(before.values())
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class ActiveMQClassic:
+    """The product, as `products.registry` names it."""
+
+    name = "activemq_classic"
+    client: str | None = "openwire"
+
+    def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
+        return Jolokia(descriptor, credentials, ca_pem)
+
+    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
+        """Role changes: active from the first connector's start to the last one's stop."""
+        changes: list[LogRole] = []
+        open_: set[str] = set()
+        for t_ns, text in lines:
+            role = None
+            if connector := _CONNECTOR.search(text.strip()):
+                (open_.add if connector[2] == "started" else open_.discard)(connector[1])
+                role = "active" if open_ else "starting"
+            elif _WAITS.search(text):
+                role = "passive"
+            elif _STARTS.search(text):
+                role = "starting"
+            elif _EXIT.search(text):
+                role = "down"
+                open_.clear()
+            if role and (not changes or changes[-1].role != role):
+                changes.append(LogRole(t_ns, role, text.strip()[:200]))
+        return changes

@@ -1,0 +1,56 @@
+"""Jolokia: JMX over HTTPS, as the brokers in Java speak it. What the products that have it share."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.products.base import ManagementError
+
+CALL_TIMEOUT_S = 2.0
+
+
+def refused(error: BaseException | None) -> bool:
+    """Whether a refused connection is at the bottom of `error`: the libraries wrap it several times."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+class JolokiaClient:
+    """An open line to the Jolokia of one instance, at the URL of its descriptor, with the inventory's CA."""
+
+    def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
+        self._url = (descriptor.management or {})["url"]
+        verify = ssl.create_default_context(cadata=ca_pem) if ca_pem else True
+        self._http = httpx.AsyncClient(
+            auth=(credentials["username"], credentials["password"]),
+            headers={"Origin": "/".join(self._url.split("/")[:3]), "Content-Type": "application/json"},
+            timeout=CALL_TIMEOUT_S,
+            verify=verify,
+            trust_env=False,
+        )
+
+    async def call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the replies to `requests`, in order. Raises ManagementError when no usable answer comes."""
+        try:
+            response = await self._http.post(self._url, json=list(requests))
+        except httpx.ConnectError as error:
+            raise ManagementError(str(error), refused=refused(error)) from None
+        except httpx.HTTPError as error:
+            raise ManagementError(f"{type(error).__name__}: {error}") from None
+        if response.status_code != 200:
+            raise ManagementError(f"HTTP {response.status_code} from {self._url}")
+        try:
+            return list(response.json())
+        except ValueError:
+            raise ManagementError(f"no JSON from {self._url}") from None
+
+    async def close(self) -> None:
+        await self._http.aclose()

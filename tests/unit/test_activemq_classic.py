@@ -1,0 +1,59 @@
+import pytest
+
+from brokerdrill.products.activemq_classic import ActiveMQClassic, counts_of, role_of
+from brokerdrill.workload.openwire_jms import outcome_of
+
+
+@pytest.mark.parametrize(
+    ("slave", "started", "role"),
+    [
+        (True, [], "passive"),
+        (False, [True, True], "active"),
+        (False, [False, True], "active"),
+        # An IO exception handler has stopped the connectors: a master that serves nobody.
+        (False, [False, False], "starting"),
+        (False, [], "starting"),
+        (None, [], "starting"),
+    ],
+)
+def test_attributes_become_a_role(slave: bool | None, started: list[bool], role: str) -> None:
+    assert role_of(slave, started) == role
+
+
+def test_a_queue_counts_what_is_handed_out() -> None:
+    assert not counts_of({"QueueSize": 1, "InFlightCount": 1, "EnqueueCount": 7}).empty
+    assert counts_of({"QueueSize": 0, "InFlightCount": 0, "EnqueueCount": 7}).empty
+
+
+LOG = [
+    (1, "INFO  [org.apache.activemq.broker.BrokerService] Using Persistence Adapter: KahaDBPersistenceAdapter[/srv/k]"),
+    (
+        2,
+        "INFO  [..SharedFileLocker] Database /srv/k/lock is locked by another server. This broker is now in slave mode",
+    ),
+    (3, "INFO  [org.apache.activemq.broker.TransportConnector] Connector openwire started"),
+    (4, "INFO  [org.apache.activemq.broker.TransportConnector] Connector stomp started"),
+    (5, "INFO  [org.apache.activemq.broker.TransportConnector] Connector openwire stopped"),
+    (6, "INFO  [org.apache.activemq.broker.TransportConnector] Connector stomp stopped"),
+    (7, "activemq-classic.service: Main process exited, code=exited, status=1/FAILURE"),
+    (8, "activemq-classic.service: Failed with result 'exit-code'."),
+]
+
+
+def test_the_log_of_a_takeover_and_of_giving_up_gives_its_roles_in_order() -> None:
+    changes = [(change.t_ns, change.role) for change in ActiveMQClassic().log_roles(LOG)]
+    assert changes == [(1, "starting"), (2, "passive"), (3, "active"), (6, "starting"), (7, "down")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "result", "usable"),
+    [
+        ("TransactionRolledBackException", "Transaction completion in doubt due to failover.", "unknown", True),
+        ("TransactionRolledBackException", "rolled back", "fail", True),
+        ("JMSSecurityException", "User drill is not authorized to write to: queue://X", "fail", False),
+        ("JMSException", "Failover timeout of 10000 ms reached.", "unknown", False),
+    ],
+)
+def test_an_exception_proves_no_more_than_it_says(kind: str, text: str, result: str, usable: bool) -> None:
+    found = outcome_of(kind, text)
+    assert (found.result, found.usable) == (result, usable)
