@@ -60,8 +60,13 @@ class _SshChannel:
         await self._process.stdin.drain()
 
     async def lines(self) -> AsyncIterator[str]:
-        async for line in self._process.stdout:
-            yield line
+        # The library hands out a line that outgrows its buffer (2 MiB) in pieces: a long log comes in one line.
+        pieces: list[str] = []
+        async for piece in self._process.stdout:
+            pieces.append(piece)
+            if piece.endswith("\n"):
+                yield "".join(pieces)
+                pieces.clear()
 
     async def end_input(self) -> None:
         with contextlib.suppress(OSError, asyncssh.Error):
