@@ -21,7 +21,7 @@ from brokerdrill.analysis.load import Loaded, Run, load
 from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.problems import problem_rows, refused
 from brokerdrill.analysis.series import series_of, widths
-from brokerdrill.analysis.spark import cut, is_large, session
+from brokerdrill.analysis.spark import cut, gather, is_large, session
 from brokerdrill.analysis.tables import Tables, clocks, tables
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
@@ -116,7 +116,7 @@ def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str], *, lar
     problems: list[Row]
     if not large:
         # The join with its own transactions would else read and merge all rows twice.
-        staged = cut(with_transactions(cut(merge_rows(loaded.ops, clock))))
+        staged = cut(with_transactions(cut(gather(merge_rows(loaded.ops, clock)))))
         ends = ops_ends(staged.where(F.col("_problem").isNull()))
         summary = problem_rows(staged).unionByName(ends, allowMissingColumns=True)
         rows = summary.unionByName(problem_rows(events), allowMissingColumns=True).collect()

@@ -148,16 +148,15 @@ def sides(made: Frames, outages: DataFrame) -> DataFrame:
     got = made.receives.select(
         "run_id", "address", F.coalesce("end", "start").alias("at"), F.lit("receive").alias("side"), "client", "server"
     )
+    ends = F.explode(F.create_map(F.lit(True), "start_ns", F.lit(False), "end_ns")).alias("first", "at")
     who = F.struct("client", "server")
     return (
         sent.unionByName(got)
-        .join(F.broadcast(outages), ["run_id", "address", "side"])
-        .where((F.col("at") == F.col("start_ns")) | (F.col("at") == F.col("end_ns")))
-        .groupBy("run_id", "place")
-        .agg(
-            F.min(F.when(F.col("at") == F.col("start_ns"), who)).alias("before"),
-            F.min(F.when(F.col("at") == F.col("end_ns"), who)).alias("after"),
+        .join(
+            F.broadcast(outages.select("run_id", "place", "side", "address", ends)), ["run_id", "address", "side", "at"]
         )
+        .groupBy("run_id", "place")
+        .agg(F.min(F.when(F.col("first"), who)).alias("before"), F.min(F.when(~F.col("first"), who)).alias("after"))
         .select(
             "run_id",
             "place",

@@ -32,7 +32,7 @@ class Frames:
     sends: DataFrame
     receives: DataFrame
     plain: DataFrame | None = None
-    disordered: Callable[[Collection[str]], tuple[DataFrame, DataFrame]] | None = None
+    disordered: Callable[[Collection[str]], tuple[DataFrame | None, DataFrame]] | None = None
 
     shared: dict[str, DataFrame] = field(default_factory=dict)
 

@@ -109,38 +109,44 @@ def _classes(made: Frames) -> DataFrame:
 
 def _promises(made: Frames, names: set[str]) -> DataFrame:
     """Counts and the worst witnesses of each promise of each run."""
-    marks = check_all(made, names)
-    telling = marks.where("breaks or excused or evidence or doubt or measured is not null")
-    # Evidence is told once a partition, breaks are kept: a run that keeps its promises hands on a handful of rows.
-    plain = ~F.col("breaks")
-    summary = (
-        telling.where(plain)
-        .groupBy("run_id", "spec")
+    breaks = F.col("breaks")
+    # One row a promise for all that breaks nothing, so that a run that keeps its promises hands on a handful of rows
+    # and the marks, which cost all the work, are made once.
+    told = (
+        check_all(made, names)
+        .where("breaks or excused or evidence or doubt or measured is not null")
+        .groupBy(
+            "run_id",
+            "spec",
+            "breaks",
+            F.when(breaks, F.col("weight")).alias("weight"),
+            F.when(breaks, F.col("witness")).alias("witness"),
+        )
         .agg(
+            F.count_if(breaks).alias("n"),
             F.count_if("excused").alias("excused"),
             F.max("evidence").alias("evidence"),
             F.max("doubt").alias("doubt"),
             F.max("measured").alias("measured"),
         )
-        .withColumn("n", F.lit(0).cast("long"))
     )
-    worst = Window.partitionBy("run_id", "spec").orderBy(F.col("weight").desc(), "witness")
-    broken = (
-        telling.where(~plain)
-        .withColumn("place", F.row_number().over(worst))
+    worst = Window.partitionBy("run_id", "spec").orderBy(breaks.desc(), F.col("weight").desc(), "witness")
+    shown = breaks & (F.col("place") <= verdict.WITNESSES)
+    return (
+        told.withColumn("place", F.row_number().over(worst))
         .groupBy("run_id", "spec")
         .agg(
-            F.count("*").alias("n"),
+            F.sum("n").alias("n"),
+            F.sum("excused").alias("excused"),
             F.max("evidence").alias("evidence"),
             F.max("doubt").alias("doubt"),
             F.max("measured").alias("measured"),
-            F.collect_list(F.when(F.col("place") <= verdict.WITNESSES, F.struct("place", "witness"))).alias("best"),
+            F.collect_list(F.when(shown, F.struct("place", "witness"))).alias("best"),
         )
         .withColumn("payload", F.to_json(F.transform(F.sort_array("best"), lambda w: w["witness"])))
+        .withColumn("kind", F.lit("promise"))
         .drop("best")
-        .withColumn("excused", F.lit(0).cast("long"))
     )
-    return summary.unionByName(broken, allowMissingColumns=True).withColumn("kind", F.lit("promise"))
 
 
 def _limited(rows: DataFrame, *order: str) -> DataFrame:

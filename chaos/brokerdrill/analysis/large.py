@@ -172,8 +172,11 @@ def large_frames(ops: DataFrame, tables: Tables, scanned: Scanned, *, whole: boo
     judged = ops.join(few(odd, odd.count()), ["run_id", "txn"], "left").select(
         *ops.columns, *(column.alias(name) for name, column in u.transaction_states(unnamed_ok=True).items())
     )
-    sends = judged.where(F.col("op") == "send")
-    sends = sends.join(ended.select("run_id", "txn", "t_end").hint("shuffle_hash"), ["run_id", "txn"], "left")
+    # Sends outside a transaction find nothing: `apart` keeps them from all going to one task.
+    nowhere = F.when(F.col("txn").isNull(), F.col("op_id")).otherwise(0)
+    sends = judged.where(F.col("op") == "send").withColumn("apart", nowhere)
+    ends = ended.select("run_id", "txn", "t_end", F.lit(0).cast("long").alias("apart"))
+    sends = sends.join(ends.hint("shuffle_hash"), ["run_id", "txn", "apart"], "left")
     sends = keep(u.served(sends.withColumn("acked_at", u.acked_at()), tables).select(*_KEPT, *_SERVED, "acked_at"))
     receives = keep(u.served(judged.where(F.col("op") == "receive"), tables).select(*_KEPT, *_SERVED))
     rest = keep(judged.where(~F.col("op").isin("send", "receive")).select("op", *_KEPT))
@@ -272,13 +275,18 @@ def _found(sends: DataFrame, delivered: DataFrame, dead: DataFrame, topic: DataF
         )
         .unionByName(row(dead))
     )
-    summed = rows.groupBy(*MESSAGE).agg(
-        F.sum("sent").alias("sent"),
-        F.sum("got").alias("got"),
-        F.sum("odd").alias("odd"),
-        F.min("sha").alias("sha"),
-        F.max("sha").alias("other_sha"),
-        *(F.max(name).alias(name) for name in ("began", "over", "at", "by", "to")),
+    # Most messages have one row on each side: summed before the shuffle they would be as many and wider.
+    summed = (
+        rows.repartition(*MESSAGE)
+        .groupBy(*MESSAGE)
+        .agg(
+            F.sum("sent").alias("sent"),
+            F.sum("got").alias("got"),
+            F.sum("odd").alias("odd"),
+            F.min("sha").alias("sha"),
+            F.max("sha").alias("other_sha"),
+            *(F.max(name).alias(name) for name in ("began", "over", "at", "by", "to")),
+        )
     )
     same = F.coalesce(F.col("sha") == F.col("other_sha"), F.lit(True))
     queue = F.col("on_topic").isNull()
@@ -310,9 +318,9 @@ class _Disorder:
         self._parts = (sends, delivered, dead)
         self._exact = exact
 
-    def __call__(self, scopes: Collection[str]) -> tuple[DataFrame, DataFrame]:
-        """Return the messages (`units.messages`) of all groups in which one is late, or may be, in one of `scopes`, and
-        evidence: run_id, scope of the runs with two messages to compare.
+    def __call__(self, scopes: Collection[str]) -> tuple[DataFrame | None, DataFrame]:
+        """Return the messages (`units.messages`) of all groups in which one is late, or may be, in one of `scopes`
+        (None: no group is so), and evidence: run_id, scope of the runs with two messages to compare.
 
         A group is what `ordered` compares: the first deliveries of one producer and key in one subscription, in scope
         `session` of one consumer's session. A message of which it is not plain counts with each delivery's first.
@@ -361,4 +369,5 @@ class _Disorder:
         all_evidence = evidence[0]
         for other in evidence[1:]:
             all_evidence = all_evidence.unionByName(other)
-        return cut(_messages_of(wanted, wanted.count(), *self._parts)), all_evidence
+        count = wanted.count()
+        return cut(_messages_of(wanted, count, *self._parts)) if count else None, all_evidence

@@ -336,6 +336,6 @@ def _checked(rows: DataFrame, columns: Sequence[Field], problem: Column) -> Data
 
 def _union(spark: SparkSession, frames: Sequence[DataFrame], columns: Sequence[Field]) -> DataFrame:
     if frames:
-        return gather(reduce(DataFrame.unionByName, frames))
+        return gather(reduce(DataFrame.unionByName, frames), 2 if columns is OP_COLUMNS else 1)
     extra = "_src string, _text string, _problem string, _file string, _raw string, _line bigint"
     return spark.createDataFrame([], f"{spark_schema(columns)}, {extra}")

@@ -88,6 +88,7 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.local.dir", str(scratch))
             .config("spark.default.parallelism", "1" if small else "2")
+            .config("spark.sql.files.minPartitionNum", "2")
             # Adaptive stages cost a small ledger more than they save: many stages of a few rows each.
             .config("spark.sql.adaptive.enabled", "false")
         )
@@ -142,6 +143,7 @@ def is_large(ledger_bytes: int | None) -> bool:
     return ledger_bytes is None or ledger_bytes > LARGE_BYTES
 
 
-def gather(frame: DataFrame) -> DataFrame:
-    """Return `frame` in one partition where the session is set up for a small ledger: that spares it most exchanges."""
-    return frame.coalesce(1) if is_small(frame.sparkSession) else frame
+def gather(frame: DataFrame, most: int = 1) -> DataFrame:
+    """Return `frame` in at most `most` partitions where the session is set up for a small ledger: one spares it most
+    exchanges, two are read by both cores."""
+    return frame.coalesce(most) if is_small(frame.sparkSession) else frame

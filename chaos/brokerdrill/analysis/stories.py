@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, Window
@@ -103,8 +104,8 @@ def _operations(
 
     ops = made.ops.select(*_TOLD, "key")
     lookups = [look for look in (_by_message(ops, asked), _by_client(ops, asked), _by_key(ops, asked)) if look]
-    for look in lookups:
-        take(look.drop("key").collect())
+    if lookups:
+        take(reduce(DataFrame.unionByName, lookups).drop("key").collect())
     # From receives to their acknowledgements, and from those to the ends of their transactions.
     deliveries: set[tuple[str, str]] = set()
     txns: set[tuple[str, str]] = set()

@@ -2,80 +2,97 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks, milliseconds
-from brokerdrill.analysis.units import dead_letter_addresses
+from brokerdrill.analysis.units import dead_letter_addresses, settled
 
 NAME = "available"
 
 
 def gaps(frames: Frames) -> DataFrame:
-    """One row a span between successive acknowledged sends (deliveries) of an address within a load phase: run_id,
-    spec, bound, side, address, gap_from, gap_to, real (it ends with an acknowledged send or a delivery, not with the
-    phase). Addresses are those with such an operation that began in the phase.
+    """The spans between successive acknowledged sends (deliveries) of each address within a load phase, in one pass and
+    few rows: one for all spans of an address that its bound allows, and one for each longer one.
 
-    The phase's begin and end bound the first and the last span, so that an outage that never ended counts too.
+    run_id, spec, bound, side, address, load_begin, load_end, longest (ns), real (a span ended with an acknowledged send
+    or a delivery, not with the phase), and where it is longer than the bound the span gap_from to gap_to, and the span
+    tail_from to the phase's end. Addresses are those with such an operation that began in the phase. The phase's begin
+    and end bound the first and the last span, so that an outage that never ended counts too.
     """
-    sent = frames.sends.select("run_id", "address", "start", F.lit("send").alias("side"))
+    sent = frames.sends.select(
+        "run_id",
+        "address",
+        "start",
+        F.when(F.col("attempt_state") == "ok", F.col("acked_at")).alias("at"),
+        F.lit("send").alias("side"),
+    )
     received = (
         frames.ops.where((F.col("op") == "receive") & F.col("address").isNotNull())
-        .select("run_id", "address", "start", F.lit("receive").alias("side"))
-        .join(dead_letter_addresses(frames.tables), ["run_id", "address"], "left_anti")
-    )
-    specs = frames.spec(NAME).select("run_id", "spec", "bound", "side")
-    used = (
-        sent.unionByName(received)
-        .join(F.broadcast(frames.tables.load), "run_id")
-        .where((F.col("start") >= F.col("load_begin")) & (F.col("start") <= F.col("load_end")))
-        .drop("start")
-        .distinct()
-        .join(specs, ["run_id", "side"])
-    )
-    times = frames.acked.select(
-        "run_id", "address", F.col("acked_at").alias("at"), F.lit("send").alias("side")
-    ).unionByName(
-        frames.receives.select(
-            "run_id", "address", F.coalesce("end", "start").alias("at"), F.lit("receive").alias("side")
-        )
-    )
-    keys = ["run_id", "spec", "bound", "side", "address", "load_begin", "load_end"]
-    inside = (
-        times.join(F.broadcast(frames.tables.load), "run_id")
-        .where((F.col("at") >= F.col("load_begin")) & (F.col("at") <= F.col("load_end")))
-        .join(specs, ["run_id", "side"])
-        .select(*keys, "at", F.lit(1).alias("rank"))
-    )
-    begins = used.select(*keys, F.col("load_begin").alias("at"), F.lit(0).alias("rank"))
-    ends = used.select(*keys, F.col("load_end").alias("at"), F.lit(2).alias("rank"))
-    order = Window.partitionBy("run_id", "spec", "address", "load_begin", "load_end").orderBy("at", "rank")
-    # An address whose operations all began before the phase has no begin or end here, and no span.
-    whole = Window.partitionBy("run_id", "spec", "address", "load_begin", "load_end")
-    return (
-        inside.unionByName(begins)
-        .unionByName(ends)
-        .withColumn("gap_from", F.lag("at").over(order))
-        .withColumn("used", F.min("rank").over(whole) == 0)
-        .where(F.col("used") & F.col("gap_from").isNotNull())
         .select(
             "run_id",
-            "spec",
+            "address",
+            "start",
+            F.when(F.col("outcome") == "ok", settled()).alias("at"),
+            F.lit("receive").alias("side"),
+        )
+        .join(dead_letter_addresses(frames.tables), ["run_id", "address"], "left_anti")
+    )
+    phase = ["run_id", "spec", "address", "load_begin", "load_end"]
+    # A row without a time is there for its address alone, and comes first.
+    order = Window.partitionBy(*phase).orderBy(F.col("at").asc_nulls_first())
+    last = F.lead(F.lit(True)).over(order).isNull()
+    began = F.coalesce("at", "load_begin")
+    rows = (
+        sent.unionByName(received)
+        .join(F.broadcast(frames.tables.load), "run_id")
+        .withColumn("used", _within("start"))
+        .withColumn("at", F.when(_within("at"), F.col("at")))
+        .where(F.col("used") | F.col("at").isNotNull())
+        .join(frames.spec(NAME).select("run_id", "spec", "bound", "side"), ["run_id", "side"])
+        .select(*phase, "bound", "side", "used", "at")
+        .withColumn("before", F.coalesce(F.lag("at").over(order), "load_begin"))
+        .withColumn("tail", F.when(last, F.col("load_end") - began))
+    )
+    length = F.col("at") - F.col("before")
+    long = length > F.col("bound")
+    return (
+        rows.groupBy(
+            *phase,
             "bound",
             "side",
-            "address",
-            "gap_from",
-            F.col("at").alias("gap_to"),
-            (F.col("rank") == 1).alias("real"),
+            F.when(long, F.col("before")).alias("gap_from"),
+            F.when(long, F.col("at")).alias("gap_to"),
+            F.when(F.col("tail") > F.col("bound"), began).alias("tail_from"),
         )
+        .agg(
+            F.max(F.greatest(length, F.col("tail"))).alias("longest"),
+            F.max(F.col("at").isNotNull()).alias("real"),
+            F.max("used").alias("used"),
+        )
+        .withColumn("used", F.max("used").over(Window.partitionBy(*phase)))
+        .where("used")
+        .drop("used")
     )
+
+
+def _within(time: str) -> Column:
+    return (F.col(time) >= F.col("load_begin")) & (F.col(time) <= F.col("load_end"))
 
 
 def outages(frames: Frames) -> DataFrame:
-    """The spans of `gaps` longer than their bound, each with the fault it falls under (null: none): the last one that
-    began before the span ended and was not healed before the span began. Adds f_name, f_instance, f_target."""
-    spans = frames.once("gaps", gaps)
-    long = spans.where(F.col("gap_to") - F.col("gap_from") > F.col("bound"))
+    """The spans longer than their bound: run_id, spec, bound, side, address, gap_from, gap_to, each with the fault it
+    falls under (f_name, f_instance, f_target; null: none): the last one that began before the span ended and was not
+    healed before the span began."""
+    keys = ["run_id", "spec", "bound", "side", "address"]
+    span = F.struct("gap_from", "gap_to")
+    tail = F.struct(F.col("tail_from").alias("gap_from"), F.col("load_end").alias("gap_to"))
+    long = (
+        frames.once("gaps", gaps)
+        .select(*keys, F.explode(F.array(span, tail)).alias("span"))
+        .select(*keys, "span.*")
+        .where(F.col("gap_from").isNotNull())
+    )
     over = (
         (F.col("g.run_id") == F.col("f.run_id"))
         & (F.col("f.f_at") <= F.col("g.gap_to"))
@@ -84,22 +101,16 @@ def outages(frames: Frames) -> DataFrame:
     return (
         long.alias("g")
         .join(F.broadcast(frames.tables.fault).alias("f"), over, "left")
-        .groupBy(*(F.col(f"g.{name}").alias(name) for name in spans.columns))
+        .groupBy(*(F.col(f"g.{name}").alias(name) for name in long.columns))
         .agg(F.max(F.struct("f.fault", "f.f_name", "f.f_instance", "f.f_target")).alias("fault"))
-        .select(*spans.columns, "fault.f_name", "fault.f_instance", "fault.f_target")
+        .select(*long.columns, "fault.f_name", "fault.f_instance", "fault.f_target")
     )
 
 
 def check(frames: Frames) -> DataFrame:
     """Return marks: each span longer than the bound breaks; an acknowledged send (delivery) under load is evidence."""
-    spans = frames.once("gaps", gaps)
     length = F.col("gap_to") - F.col("gap_from")
-    # One mark a stretch of spans would be one a message: only the longest of each address goes on, and the breaks.
-    summary = marks(
-        spans.groupBy("run_id", "spec", "address").agg(F.max(length).alias("longest"), F.max("real").alias("real")),
-        evidence=F.col("real"),
-        measured=milliseconds(F.col("longest")),
-    )
+    summary = marks(frames.once("gaps", gaps), evidence=F.col("real"), measured=milliseconds(F.col("longest")))
     broken = marks(
         outages(frames),
         breaks=F.lit(True),

@@ -6,7 +6,7 @@ after the fault plus its uncertainty and was served by an epoch of that store th
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks, milliseconds
@@ -54,15 +54,13 @@ def judged(frames: Frames) -> DataFrame:
     An epoch outlived a fault if it served on after it and was hit again before the next began, or never ended and had
     no next: no failover is due. Nor is it from a client that came only after the fault.
     """
-    rows = clients(frames)
-    outlived = (
-        rows.where(F.col("as_before") & (F.col("again") | (F.col("hit_open") & F.col("next_at").isNull())))
-        .select("run_id", "fault")
-        .distinct()
-    )
+    outlived = F.max(F.col("as_before") & (F.col("again") | (F.col("hit_open") & F.col("next_at").isNull())))
     late = F.coalesce(F.col("last_try") > F.col("f_at") + F.col("bound"), F.lit(False))
     return (
-        rows.join(F.broadcast(outlived), ["run_id", "fault"], "left_anti")
+        clients(frames)
+        .withColumn("outlived", outlived.over(Window.partitionBy("run_id", "fault")))
+        .where(~F.col("outlived"))
+        .drop("outlived")
         .where(F.col("before") | F.col("joined").isNull() | (F.col("joined") <= F.col("f_at")))
         .join(frames.spec(NAME).select("run_id", "spec", "bound"), "run_id", "left")
         .withColumn(

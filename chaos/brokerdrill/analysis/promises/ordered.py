@@ -19,28 +19,34 @@ def _session_ends(frames: Frames) -> DataFrame:
     """When each consumer session of a subscription was seen to end: run_id, address, sub, e_at (its close's end, else
     the start of the client's next connect), e_client, e_session, e_before (when the session before it ended, null:
     none). Sessions that were not seen to end are left out."""
-    own = Window.partitionBy("run_id", "client").orderBy("session").rowsBetween(1, Window.unboundedFollowing)
+    consuming = F.col("op").isin("subscribe", "receive", "ack") & F.col("address").isNotNull()
     closed = F.when((F.col("op") == "close") & (F.col("outcome") != "fail"), F.coalesce("end", "start"))
-    sessions = (
-        frames.ops.groupBy("run_id", "client", "session")
-        .agg(F.min(closed).alias("closed"), F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("connected"))
-        .withColumn("e_at", F.coalesce("closed", F.min("connected").over(own)))
-        .where(F.col("e_at").isNotNull())
-    )
-    consuming = (
-        frames.ops.where(F.col("op").isin("subscribe", "receive", "ack") & F.col("address").isNotNull())
-        .select("run_id", "client", "session", "address", F.coalesce("subscription", F.lit("")).alias("sub"))
-        .distinct()
+    sessions = Window.partitionBy("run_id", "client").orderBy("session")
+    ended = F.coalesce(
+        F.min("closed").over(sessions.rangeBetween(Window.currentRow, Window.currentRow)),
+        F.min("connected").over(sessions.rangeBetween(1, Window.unboundedFollowing)),
     )
     order = Window.partitionBy("run_id", "address", "sub").orderBy("e_at", "client", "session")
-    return consuming.join(sessions, ["run_id", "client", "session"]).select(
-        "run_id",
-        "address",
-        "sub",
-        "e_at",
-        F.col("client").alias("e_client"),
-        F.col("session").alias("e_session"),
-        F.lag("e_at").over(order).alias("e_before"),
+    return (
+        frames.ops.groupBy(
+            "run_id",
+            "client",
+            "session",
+            F.when(consuming, F.col("address")).alias("address"),
+            F.when(consuming, F.coalesce("subscription", F.lit(""))).alias("sub"),
+        )
+        .agg(F.min(closed).alias("closed"), F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("connected"))
+        .withColumn("e_at", ended)
+        .where(F.col("address").isNotNull() & F.col("e_at").isNotNull())
+        .select(
+            "run_id",
+            "address",
+            "sub",
+            "e_at",
+            F.col("client").alias("e_client"),
+            F.col("session").alias("e_session"),
+            F.lag("e_at").over(order).alias("e_before"),
+        )
     )
 
 
@@ -91,8 +97,8 @@ def check(frames: Frames) -> DataFrame:
         return _check(frames, frames.messages)
     specs = frames.spec(NAME).select("run_id", "spec", "scope")
     found, evidence = frames.disordered({row.scope for row in specs.collect()})
-    told = evidence.join(specs, ["run_id", "scope"])
-    return _check(frames, found).unionByName(marks(told, evidence=F.lit(True)))
+    told = marks(evidence.join(specs, ["run_id", "scope"]), evidence=F.lit(True))
+    return told if found is None else _check(frames, found).unionByName(told)
 
 
 def _check(frames: Frames, found: DataFrame) -> DataFrame:

@@ -10,27 +10,45 @@ from brokerdrill.analysis.frames import Frames, marks
 NAME = "single_active"
 
 
-def check(frames: Frames) -> DataFrame:
-    """Return marks: a send served by one instance wholly between two sends of another's one epoch breaks, and so does
-    an overlap of two instances' certain active intervals. An epoch is evidence; a send whose store
-    is not known casts doubt."""
-    specs = frames.spec(NAME).select("run_id", "spec")
-    sends = frames.sends.where(F.col("outcome") == "ok").withColumn("end", F.coalesce("end", "start"))
-    within = (
-        sends.alias("x")
+def _serving(frames: Frames) -> DataFrame:
+    """One row for each epoch that ok sends lie in wholly, and one a run for all other ok sends (store null): run_id,
+    store, instance, e_start, after (the first end), before (the last start), homeless (a store is not known)."""
+    epochs = frames.tables.served.where(F.col("epoch").isNotNull()).withColumnRenamed("epoch", "e_start")
+    return (
+        _sends(frames)
+        .alias("x")
         .join(
-            F.broadcast(frames.tables.served.withColumnRenamed("epoch", "e_start")).alias("e"),
+            F.broadcast(epochs).alias("e"),
             (F.col("x.run_id") == F.col("e.run_id"))
             & (F.col("x.server") == F.col("e.server"))
             & (F.col("x.store") == F.col("e.e_store"))
             & (F.col("x.start") >= F.col("e.e_start"))
             & (F.col("x.end") <= F.col("e.e_end")),
+            "left",
         )
-        .groupBy("e.run_id", F.col("e.e_store").alias("store"), F.col("e.server").alias("instance"), "e.e_start")
-        .agg(F.min("x.end").alias("after"), F.max("x.start").alias("before"))
+        .groupBy("x.run_id", F.col("e.e_store").alias("store"), F.col("e.server").alias("instance"), "e.e_start")
+        .agg(
+            F.min("x.end").alias("after"),
+            F.max("x.start").alias("before"),
+            F.max(F.col("x.store").isNull()).alias("homeless"),
+        )
     )
+
+
+def _sends(frames: Frames) -> DataFrame:
+    return frames.sends.where(F.col("outcome") == "ok").withColumn("end", F.coalesce("end", "start"))
+
+
+def check(frames: Frames) -> DataFrame:
+    """Return marks: a send served by one instance wholly between two sends of another's one epoch breaks, and so does
+    an overlap of two instances' certain active intervals. An epoch is evidence; a send whose store
+    is not known casts doubt."""
+    specs = frames.spec(NAME).select("run_id", "spec")
+    serving = frames.once("serving", _serving)
+    within = serving.where(F.col("store").isNotNull())
     between = (
-        sends.alias("y")
+        _sends(frames)
+        .alias("y")
         .join(
             F.broadcast(within).alias("w"),
             (F.col("y.run_id") == F.col("w.run_id"))
@@ -67,7 +85,7 @@ def check(frames: Frames) -> DataFrame:
         witness=F.struct("store", "instance", "other_instance", "start_ns", "end_ns"),
     )
     told = frames.tables.served.where(F.col("epoch").isNotNull()).select("run_id").distinct().join(specs, "run_id")
-    homeless = sends.where(F.col("store").isNull()).select("run_id").distinct().join(specs, "run_id")
+    homeless = serving.where("homeless").select("run_id").distinct().join(specs, "run_id")
     return (
         intruders.unionByName(both)
         .unionByName(marks(told, evidence=F.lit(True)))
