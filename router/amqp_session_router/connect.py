@@ -73,7 +73,7 @@ class Dialler:
         timeouts = self._timeouts()
         try:
             async with asyncio.timeout(timeouts.connect):
-                sock = await self._connect(backend, timeouts.dead_peer)
+                sock = await self.connect(backend)
                 wire = SocketWire(self._loop, sock)
                 try:
                     if backend.proxy_protocol is not None:
@@ -92,7 +92,9 @@ class Dialler:
         except TimeoutError:
             raise Refused(f"no connection within {timeouts.connect:g} s") from None
 
-    async def _connect(self, backend: Backend, dead_peer: float) -> socket.socket:
+    async def connect(self, backend: Backend) -> socket.socket:
+        """Return a TCP connection to `backend`, with no deadline of its own; raises Refused."""
+        dead_peer = self._timeouts().dead_peer
         host = backend.address or backend.host
         family = _literal(host)
         targets: list[tuple[int, tuple[str, int]]]

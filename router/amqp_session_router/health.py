@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 
-from amqp_session_router.model import Backend
+from amqp_session_router.connect import Dialler
+from amqp_session_router.handshake import Refused
+from amqp_session_router.model import Backend, Timeouts
 from amqp_session_router.routing import Routes
 from amqp_session_router.settings import Settings
 
@@ -26,21 +28,19 @@ def periods(settings: Settings) -> dict[str, float]:
     return shortest
 
 
-async def reach(backend: Backend, timeout: float) -> str | None:
-    """Connect by TCP and close; returns None if that worked, else why not.
+async def reach(backend: Backend, timeouts: Timeouts) -> str | None:
+    """Connect by TCP as sessions do, and close; returns None if that worked, else why not.
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
     """
+    dialler = Dialler(asyncio.get_running_loop(), lambda: timeouts)
     try:
-        async with asyncio.timeout(timeout):
-            _, writer = await asyncio.open_connection(backend.address or backend.host, backend.port)
+        async with asyncio.timeout(timeouts.connect):
+            (await dialler.connect(backend)).close()
     except TimeoutError:
-        return f"no connection within {timeout:g} s"
-    except OSError as error:
-        return error.strerror or str(error)
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+        return f"no connection within {timeouts.connect:g} s"
+    except Refused as refused:
+        return str(refused)
     return None
 
 
@@ -99,7 +99,7 @@ class Checker:
                 await self._check(backend)
 
     async def _check(self, backend: Backend) -> None:
-        why_not = await reach(backend, self._routes.timeouts.connect)
+        why_not = await reach(backend, self._routes.timeouts)
         if self._routes.markers.checked(backend.name, why_not is None, why_not or ""):
             if why_not is None:
                 log.info("backend is ready", extra={"backend": backend.name})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -13,12 +14,13 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 import yaml
 from router_fakes import FakeServer, open_session
 
 from amqp_session_router import health, state
 from amqp_session_router.errors import UsageError
-from amqp_session_router.model import Backend, Identity, Route
+from amqp_session_router.model import Backend, Identity, Route, Timeouts
 from amqp_session_router.service import Service
 
 A = Identity(vhost="a")
@@ -323,9 +325,31 @@ def test_what_is_checked_no_more_counts_as_ready(tmp_path: Path) -> None:
 
 
 def test_the_reason_of_a_check() -> None:
-    assert asyncio.run(health.reach(Backend("b", "no-such-host.invalid"), 5.0)) is not None
+    assert "no address" in str(asyncio.run(health.reach(Backend("b", "no-such-host.invalid"), Timeouts())))
     # TEST-NET-1 is routed nowhere: either the network says so or nothing does.
-    assert asyncio.run(health.reach(Backend("b", "192.0.2.1"), 0.05)) is not None
+    assert asyncio.run(health.reach(Backend("b", "192.0.2.1"), Timeouts(connect=0.05))) is not None
+
+
+def test_a_check_that_is_given_up_leaves_nothing_behind() -> None:
+    """Cancelled while the name was looked up, the answer came later, and to nobody: the loop complained of it."""
+
+    async def story() -> list[str]:
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context)))
+        for _ in range(20):
+            check = asyncio.create_task(health.reach(Backend("b", "no-such-host.invalid"), Timeouts()))
+            await asyncio.sleep(0)
+            check.cancel()
+            await asyncio.gather(check, return_exceptions=True)
+        # The lookups are done in order, by threads of the loop's.
+        with contextlib.suppress(OSError):
+            await loop.getaddrinfo("no-such-host.invalid", 1)
+        gc.collect()
+        await asyncio.sleep(0)
+        return told
+
+    assert uvloop.run(story()) == []
 
 
 def test_statsd_packets_are_sent(tmp_path: Path) -> None:
