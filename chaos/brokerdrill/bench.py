@@ -40,6 +40,8 @@ LABEL_SPEC = "brokerdrill.spec"
 LABEL_CHECKOUT = "brokerdrill.checkout"
 
 DEFAULT_MEMORY = "1g"
+# A host is a machine: with the usual 1024, all that runs in it would have to do with what one process beside it gets.
+CPU_SHARES = 8192
 BOOT_DEADLINE_S = 90
 SSH_TRY_TIMEOUT_S = 10
 POLL_S = 0.2
@@ -290,6 +292,7 @@ def _host_config(client: docker.DockerClient, found: Engine, wanted: Plan, host:
         "tmpfs": {"/run": "mode=755", "/run/lock": ""},
         "extra_hosts": {name: address for name, address in wanted.addresses.items() if name != host.name},
         "network_mode": wanted.network,
+        "cpu_shares": CPU_SHARES if limits else None,
         "mem_limit": memory,
         "memswap_limit": memory,
         "log_config": {"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
