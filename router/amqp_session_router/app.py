@@ -27,6 +27,7 @@ from amqp_session_router.pipes import Pipe, pipe_of
 from amqp_session_router.server import Listeners
 from amqp_session_router.service import Service
 from amqp_session_router.supervisor import HANDED_OVER, close_all_but
+from amqp_session_router.tcp_counts import counts
 
 log = logging.getLogger(__name__)
 
@@ -149,19 +150,37 @@ class Process:
 
     # after a kill
 
+    def _held(self, one: Left) -> tuple[bytes, bytes]:
+        """Return what had been read and not yet written, for each direction of a session."""
+        found = [b"", b""]
+        for index, ends in enumerate(((one.client, one.broker), (one.broker, one.client))):
+            # Once a pipe is lent, what did not fit the sink is in it.
+            if one.holding[index] and not one.lent[index]:
+                with socket.socket(fileno=os.dup(ends[0])) as source, socket.socket(fileno=os.dup(ends[1])) as sink:
+                    ahead = counts(source).read - counts(sink).written - one.ahead[index]
+                found[index] = self.journal.held(ahead % (1 << 64))
+        return found[0], found[1]
+
     def _recover(self, left: list[Left]) -> None:
         for one in left:
             # It gets a slot of its own again, perhaps this one.
             self.journal.closed(one.slot)
+        held = [self._held(one) for one in left]
         read, write = self.journal.at_work
-        for one in left:
+        self.journal.settled()
+        for one, outboxes in zip(left, held, strict=True):
             states: list[dict[str, Any]] = []
             pipes: list[Pipe | None] = []
-            for rest, lent, current in zip(one.rest, one.lent, one.current, strict=True):
-                ends = (lent & 0xFFFFFFFF, lent >> 32) if lent else (read, write) if current else None
+            for index, (rest, lent) in enumerate(zip(one.rest, one.lent, strict=True)):
+                ends = (lent & 0xFFFFFFFF, lent >> 32) if lent else (read, write) if one.current[index] else None
                 pipe = None if ends is None else pipe_of(*ends)
+                unknown = one.current[index] or one.holding[index] or rest == UNKNOWN
                 states.append(
-                    {"rest": None if current or rest == UNKNOWN else rest, "left": 0 if pipe is None else pipe.filled()}
+                    {
+                        "rest": None if unknown else rest,
+                        "left": 0 if pipe is None else pipe.filled(),
+                        "outbox": outboxes[index].hex(),
+                    }
                 )
                 pipes.append(pipe if states[-1]["left"] else None)
             facts = one.facts | {

@@ -1,11 +1,14 @@
-"""The bytes of one direction of an open session, moved by the kernel: socket → pipe → socket.
+"""The bytes of one direction of an open session: light traffic by way of the hold, bulk by the kernel alone.
 
-Light traffic is looked at (MSG_PEEK) before it is spliced, so the next frame boundary is known; the rest of a large
-frame is spliced without a look. Bulk would cost more to look at than to move: it goes *unseen*, while a second pipe
-keeps what was moved last by tee(2), without a copy. From that the boundary is found (`boundary.locate`) when the stream
-calms down or when someone needs it.
-Nothing is read before the last byte is written, so no byte is ever held by this process: killed at any instant, all
-that is in flight is in a socket or a pipe, and the cells (see `journal`) say whose it is and where frames begin.
+Light traffic is read into the hold, the frames in it are counted, so that the next boundary is known, and it is written
+on at once: two system calls. The rest of a large frame is spliced (socket → pipe → socket) without a look, and the
+header behind it is looked at (MSG_PEEK) before more is moved, as it is while someone waits for a boundary. Many small
+frames would cost more to look at than to move: they go *unseen*, while a second pipe keeps what was moved last by
+tee(2), without a copy. From that the boundary is found (`boundary.locate`) when the stream calms down or when someone
+needs it.
+Nothing is read before the last byte is written, and the hold is memory that outlives the process: killed at any
+instant, all that is in flight is in a socket, a pipe or the hold, and the cells (see `journal`) say whose it is and
+where frames begin.
 """
 
 from __future__ import annotations
@@ -24,16 +27,14 @@ from typing import Any
 
 from amqp_session_router import wire
 from amqp_session_router.boundary import Position, locate, window
+from amqp_session_router.journal import AHEAD, AT_WORK, HELD, HOLDING, LOOK, NO_CELLS, PIPE, WORDS, Journal
 from amqp_session_router.pipes import Pipe, Pool
 from amqp_session_router.stream_flow import Owner
 
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-_LOOK = 16384
 _LOOK_LARGE = 256
 """Behind a large frame comes a large frame, and its header is all there is to see."""
 _LARGE = 4096
-_AHEAD = 8
-"""Room before what was read for the beginning of a header that came before."""
 _CHUNK = 1 << 19
 _CROWD, _MANY, _FEW = 16, 8192, 1024
 """So many turns with many bytes make a stream go unseen, unless a look shows few between them."""
@@ -43,6 +44,7 @@ _CALM, _CALM_BYTES = 4, 32768
 """So many turns in a row with fewer bytes make it be seen again."""
 UNKNOWN = (1 << 64) - 1
 """In a cell: nobody knows where the stream stands."""
+_MASK = (1 << 64) - 1
 _SIZE = struct.Struct(">I").unpack_from
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -54,15 +56,14 @@ _tee.restype = ctypes.c_ssize_t
 class Plane:
     """What all flows of a process share; `scratch` holds nothing from one callback to the next."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, cells: memoryview | None = None) -> None:
-        """`cells` are the journal's words, none where nobody would read them."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal | None = None) -> None:
+        """`journal` has the cells and the hold, none where nobody would look for them."""
         self.loop = loop
         self.pool = Pool()
-        self.scratch = bytearray(_AHEAD + _LOOK)
-        self.view = memoryview(self.scratch)
-        self.look = self.view[_AHEAD:]
+        self.scratch = memoryview(bytearray(AHEAD + LOOK)) if journal is None else journal.hold
+        self.look = self.scratch[AHEAD:]
         self.nowhere = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
-        self.cells: memoryview = memoryview(array.array("Q", [0] * 8)) if cells is None else cells
+        self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
         self._failures = select.epoll()
         self._flows: dict[int, Flow] = {}
         loop.add_reader(self._failures.fileno(), self._failed)
@@ -110,6 +111,7 @@ class Flow:
         "_failing",
         "_fd_in",
         "_fd_out",
+        "_holding",
         "_kept",
         "_left",
         "_look",
@@ -144,7 +146,7 @@ class Flow:
         source: socket.socket,
         sink: socket.socket,
         tune: tuple[int, int],
-        cell: int = 2,
+        cell: int = NO_CELLS,
     ) -> None:
         """`index` is 0 from client to broker, else 1; `tune` frame_max and channel_max (0: no limit).
 
@@ -172,7 +174,7 @@ class Flow:
         self._reading = False
         self._dead = False
         self._failing = False
-        self._look = _LOOK
+        self._look = LOOK
         self._crowd = 0
         self._calm = 0
         self._side: Pipe | None = None
@@ -181,6 +183,7 @@ class Flow:
         self._whole = False
         self._retry_at = 0
         self._cell = cell + index
+        self._holding = self._cell | HOLDING
         self._at_turns: list[Callable[[], bool]] = []
 
     # --- what the session does with it ------------------------------------------------------------------------------
@@ -204,6 +207,7 @@ class Flow:
 
     def inject(self, data: bytes) -> None:
         """Write `data` to the sink, behind all that is in flight. Only between two frames, see `at_boundary`."""
+        self._not_read(len(data))
         if self._left or self._outbox:
             self._outbox += data
             return
@@ -218,6 +222,11 @@ class Flow:
             self._outbox = data[sent:]
             self._plane.loop.add_writer(self._fd_out, self._writable)
             self._schedule()
+
+    def _not_read(self, count: int) -> None:
+        """So many bytes are written, or will be, that no turn reads."""
+        cells, cell = self._plane.cells, self._cell + 4
+        cells[cell] = (cells[cell] - count) & _MASK
 
     def feed(self, data: bytes) -> None:
         """Take bytes that were already read from the source, before `start`."""
@@ -262,6 +271,7 @@ class Flow:
         """Take over what another process had: its `surrender`, and the pipe with `left` bytes."""
         self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
         self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
+        self._not_read(self._left + len(self._outbox))
         if pipe is not None:
             self._pipe = pipe
             self._plane.cells[self._cell + 2] = pipe.ends
@@ -326,12 +336,104 @@ class Flow:
             self._go_unseen()
         if self.unseen:
             self._unseen_readable()
+        elif self.rest >= _LARGE or self._look != LOOK or self._at_turns:
+            self._splice()
+        else:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Read into the hold and write from it."""
+        plane = self._plane
+        cells = plane.cells
+        rest = self.rest
+        cells[AT_WORK] = self._holding
+        try:
+            got = self.source.recv_into(plane.look)
+            cells[HELD] = got
+            if not got:
+                self._end()
+                return
+            frames = self._frames(got)
+            if frames is None:
+                return
+            self._stand(got, *frames)
+            self.total += got
+            if rest or self.rest or self.part:
+                self._note()
+            try:
+                sent = self.sink.send(plane.look[:got])
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._outbox = bytes(plane.look[:got])
+                self._broke(False, error)
+                return
+            if sent != got:
+                self._keep(plane.look[sent:got])
+        except BlockingIOError:
             return
+        except OSError as error:
+            self._broke(True, error)
+            return
+        finally:
+            cells[AT_WORK] = 0
+            cells[HELD] = 0
+        if self.metered:
+            self.owner.flow_moved(self, got)
+
+    def _frames(self, got: int) -> tuple[int, int, int] | None:
+        """Walk over the frames of `got` bytes in the scratch.
+
+        Returns where in it the first header begins, the last one, and the one behind; None if a frame is too large.
+        """
+        scratch = self._plane.scratch
+        end = AHEAD + got
+        at = AHEAD + self.rest
+        if self.part:
+            at = AHEAD - len(self.part)
+            scratch[at:AHEAD] = self.part
+        begin = at
+        last = -1
+        most = self.frame_max - 8
+        while at + 7 <= end:
+            last = at
+            size = _SIZE(scratch, at + 3)[0]
+            if size > most:
+                self._too_large(size)
+                return None
+            at += size + 8
+        return begin, last, at
+
+    def _stand(self, got: int, begin: int, last: int, at: int) -> None:
+        """All `got` bytes in the scratch are read: note where the source stands, and what is to be expected."""
+        scratch = self._plane.scratch
+        end = AHEAD + got
+        if at >= end:
+            self.rest = at - end
+            if self.part:
+                self.part = b""
+        else:
+            self.rest = 0
+            self.part = bytes(scratch[at:end])
+        if last >= 0:
+            if scratch[last] == 1 and last + 11 <= end and not scratch[last + 1] | scratch[last + 2]:
+                self.last_method = _SIZE(scratch, last + 7)[0]
+            if at - last >= _LARGE:
+                self._look = _LOOK_LARGE
+            elif self._look != LOOK:
+                self._look = LOOK
+            elif got >= _MANY:
+                self._crowded()
+            elif got < _FEW:
+                self._crowd = 0
+
+    def _splice(self) -> None:
+        """Move by way of the pool's last pipe: what is left of a large frame, or what a look has found."""
         plane = self._plane
         pipe = plane.pool.free[-1]
         rest = self.rest
-        plane.cells[0] = self._cell
-        plane.cells[1] = pipe.ends
+        plane.cells[AT_WORK] = self._cell
+        plane.cells[PIPE] = pipe.ends
         try:
             if rest >= _LARGE:
                 moved = os.splice(self._fd_in, pipe.write, min(rest, _CHUNK), flags=_FLAGS)
@@ -346,7 +448,7 @@ class Flow:
                 if not got:
                     self._end()
                     return
-                moved = self._seen(plane, pipe, rest, got)
+                moved = self._seen(plane, pipe, got)
                 if not moved:
                     return
         except BlockingIOError:
@@ -371,54 +473,25 @@ class Flow:
         if self.metered:
             self.owner.flow_moved(self, moved)
 
-    def _seen(self, plane: Plane, pipe: Pipe, rest: int, got: int) -> int:
-        """Walk over the frames of `got` bytes in the scratch, splice up to the furthest boundary known."""
-        scratch = plane.scratch
-        end = _AHEAD + got
-        at = _AHEAD + rest
-        part = self.part
-        if part:
-            at = _AHEAD - len(part)
-            scratch[at:_AHEAD] = part
-        begin = at
-        last = -1
-        most = self.frame_max - 8
-        while at + 7 <= end:
-            last = at
-            size = _SIZE(scratch, at + 3)[0]
-            if size > most:
-                self._too_large(size)
-                return 0
-            at += size + 8
-        wanted = at - _AHEAD if at >= end else got
-        if self._at_turns and at < end and at > _AHEAD:
+    def _seen(self, plane: Plane, pipe: Pipe, got: int) -> int:
+        """Splice up to the furthest boundary that the `got` bytes in the scratch tell of; return how many bytes."""
+        frames = self._frames(got)
+        if frames is None:
+            return 0
+        begin, last, at = frames
+        end = AHEAD + got
+        wanted = at - AHEAD if at >= end else got
+        if self._at_turns and AHEAD < at < end:
             # Someone waits for the boundary: the header behind it stays in the socket.
-            wanted = at - _AHEAD
+            wanted = at - AHEAD
         moved = os.splice(self._fd_in, pipe.write, wanted if wanted < _CHUNK else _CHUNK, flags=_FLAGS)
         if moved >= got:
-            if at >= end:
-                self.rest = at - _AHEAD - moved
-                if part:
-                    self.part = b""
-            else:
-                self.rest = 0
-                self.part = bytes(scratch[at:end])
+            self._stand(got, begin, last, at)
+            self.rest -= moved - got
         else:
             # The pipe took fewer bytes than were seen (it has few slots), or the walk stopped at a boundary.
-            position = self._walk(plane.view, begin, _AHEAD + moved)
+            position = self._walk(plane.scratch, begin, AHEAD + moved)
             self.rest, self.part = position.rest, position.part
-            last = -1
-        if last >= 0:
-            if scratch[last] == 1 and last + 11 <= end and not scratch[last + 1] | scratch[last + 2]:
-                self.last_method = _SIZE(scratch, last + 7)[0]
-            if at - last >= _LARGE:
-                self._look = _LOOK_LARGE
-            elif self._look != _LOOK:
-                self._look = _LOOK
-            elif got >= _MANY:
-                self._crowded()
-            elif got < _FEW:
-                self._crowd = 0
         return moved
 
     def _crowded(self) -> None:
@@ -446,6 +519,17 @@ class Flow:
             left = 0
         self._left = left
         self._broke(False, error)
+
+    def _keep(self, data: memoryview) -> None:
+        """The sink is full, and `data` is read: into a pipe with it, where it outlives the process."""
+        try:
+            wrote = os.write(self._plane.pool.free[-1].write, data)
+        except OSError as error:
+            self._broke(False, error)
+            return
+        # More than a pipe takes is left to this process's memory.
+        self._outbox = bytes(data[wrote:])
+        self._block(wrote)
 
     def _block(self, left: int) -> None:
         """The sink is full: keep the pipe until it takes the rest, and read nothing before."""
@@ -522,8 +606,8 @@ class Flow:
     def _unseen_readable(self) -> None:
         plane = self._plane
         pipe = plane.pool.free[-1]
-        plane.cells[0] = self._cell
-        plane.cells[1] = pipe.ends
+        plane.cells[AT_WORK] = self._cell
+        plane.cells[PIPE] = pipe.ends
         try:
             moved = os.splice(self._fd_in, pipe.write, _CHUNK, flags=_FLAGS)
         except BlockingIOError:
@@ -611,7 +695,7 @@ class Flow:
             self.last_method = next((m for m, f in _ENDS if f(self._kept)), self.last_method)
         self._drop_side()
         self.unseen = False
-        self._look = _LOOK
+        self._look = LOOK
         self.rest, self.part = position.rest, position.part
         self._note()
 

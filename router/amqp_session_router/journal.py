@@ -1,7 +1,10 @@
 """What a successor must know if this process dies without a word: words and texts in memory that outlives it.
 
-The memory is a file without a name (memfd) whose descriptor the supervisor keeps. Flows write their two words a
-direction themselves (see `flow`): how many bytes are left of the frame they are in, and the pipe that is lent to them.
+The memory is a file without a name (memfd) whose descriptor the supervisor keeps. Flows write their three words a
+direction themselves (see `flow`): how many bytes are left of the frame they are in, the pipe that is lent to them, and
+by how many bytes what was read is ahead of what was written when nothing is in flight. Light traffic passes through
+`hold`, a part of this memory, so that what was read and not yet written is here whenever the process dies: how much it
+is, the kernel's own counts of both connections say.
 Descriptors are numbers in the table that the process shares with its supervisor, so they need no passing on.
 """
 
@@ -15,13 +18,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_HEAD = 8192
+AHEAD, LOOK = 8, 16384
+"""The hold: room for the beginning of a header that came before, and for what is read at once."""
+_HOLD_AT = 8192
+_HEAD = _HOLD_AT + 20480
 _SLOT = 2048
-_TEXT = 64
+_TEXT = 128
 _WORD = 8
-_USED, _ENDS, CELLS, _LENGTH = 0, 1, 2, 6
-_LISTENERS = 6
-"""The word that holds the length of the listeners' text; words 2 to 5 are for flows that are not in the journal."""
+_USED, _ENDS, CELLS, _LENGTH = 0, 1, 2, 8
+AT_WORK, PIPE, NO_CELLS, _LISTENERS, HELD = 0, 1, 2, 8, 9
+"""Words of the head: the cell of the flow at work (with HOLDING: it holds bytes), the pipe that it uses, cells that
+nobody reads (for flows that are not in the journal), the length of the listeners' text, how many bytes are held."""
+HOLDING = 1 << 32
+WORDS = 10
+_MASK = (1 << 64) - 1
 NAME = "amqp-session-router"
 
 
@@ -47,8 +57,11 @@ class Left:
     broker: int
     rest: tuple[int, int]
     lent: tuple[int, int]
+    ahead: tuple[int, int]
     current: tuple[bool, bool]
     """Was the process in the middle of moving bytes of this direction, with the pipe of `Journal.at_work`?"""
+    holding: tuple[bool, bool]
+    """Was it in the middle of it, with bytes in the hold?"""
 
 
 class Journal:
@@ -57,6 +70,7 @@ class Journal:
     def __init__(self, number: int) -> None:
         self._memory = mmap.mmap(number, os.fstat(number).st_size)
         self.cells = memoryview(self._memory).cast("Q")
+        self.hold = memoryview(self._memory)[_HOLD_AT : _HOLD_AT + AHEAD + LOOK]
         self._free = [
             slot
             for slot in range((len(self._memory) - _HEAD) // _SLOT - 1, -1, -1)
@@ -71,8 +85,12 @@ class Journal:
         """Return the first cell for a session's flows."""
         return self._base(slot) + CELLS
 
-    def opened(self, facts: dict[str, Any], client: int, broker: int) -> int | None:
-        """Enter a session with its descriptors; returns its slot, None where it does not fit."""
+    def opened(self, facts: dict[str, Any], client: int, broker: int, ahead: tuple[int, int]) -> int | None:
+        """Enter a session with its descriptors; returns its slot, None where it does not fit.
+
+        `ahead` is, for each direction, by how many bytes what was read from its source is more than what was written to
+        its sink (modulo 2^64), with nothing in flight.
+        """
         text = json.dumps(facts, separators=(",", ":")).encode()
         if not self._free or len(text) > _SLOT - _TEXT:
             return None
@@ -83,6 +101,7 @@ class Journal:
         cells = self.cells
         cells[base + _ENDS] = client << 32 | broker
         cells[base + CELLS] = cells[base + CELLS + 1] = cells[base + CELLS + 2] = cells[base + CELLS + 3] = 0
+        cells[base + CELLS + 4], cells[base + CELLS + 5] = ahead[0] & _MASK, ahead[1] & _MASK
         cells[base + _LENGTH] = len(text)
         cells[base + _USED] = 1
         return slot
@@ -96,7 +115,7 @@ class Journal:
         """Note the listeners; what does not fit is not noted."""
         text = json.dumps(facts, separators=(",", ":")).encode()
         self.cells[_LISTENERS] = 0
-        if len(text) <= _HEAD - _TEXT:
+        if len(text) <= _HOLD_AT - _TEXT:
             self._memory[_TEXT : _TEXT + len(text)] = text
             self.cells[_LISTENERS] = len(text)
 
@@ -111,11 +130,22 @@ class Journal:
     @property
     def at_work(self) -> tuple[int, int]:
         """Return both ends (read, write) of the pipe that was in use."""
-        return self.cells[1] & 0xFFFFFFFF, self.cells[1] >> 32
+        return self.cells[PIPE] & 0xFFFFFFFF, self.cells[PIPE] >> 32
+
+    def held(self, count: int) -> bytes:
+        """Return the last `count` bytes of what the process held when it died."""
+        # Killed between the read and the note of it, nothing of it can have been written.
+        end = AHEAD + (self.cells[HELD] or count)
+        return bytes(self.hold[end - count : end])
+
+    def settled(self) -> None:
+        """Nobody is at work: what `left`, `at_work` and `held` say has been used."""
+        self.cells[AT_WORK] = self.cells[HELD] = 0
 
     def left(self) -> Iterator[Left]:
         """Yield the sessions that are in the journal."""
         cells = self.cells
+        holding, at_work = cells[AT_WORK] >= HOLDING, cells[AT_WORK] % HOLDING
         for slot in range((len(self._memory) - _HEAD) // _SLOT):
             base = self._base(slot)
             if not cells[base + _USED]:
@@ -131,10 +161,13 @@ class Journal:
                 ends & 0xFFFFFFFF,
                 (cells[first], cells[first + 1]),
                 (cells[first + 2], cells[first + 3]),
-                (cells[0] == first, cells[0] == first + 1),
+                (cells[first + 4], cells[first + 5]),
+                (not holding and at_work == first, not holding and at_work == first + 1),
+                (holding and at_work == first, holding and at_work == first + 1),
             )
 
     def close(self) -> None:
         """Let go of the memory; the supervisor still has it."""
         self.cells.release()
+        self.hold.release()
         self._memory.close()

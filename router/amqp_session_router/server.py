@@ -16,7 +16,7 @@ from amqp_session_router.connect import Dialler, watch_peer
 from amqp_session_router.flow import Flow, Plane
 from amqp_session_router.handover import Batches, send
 from amqp_session_router.handshake import Learned
-from amqp_session_router.journal import Journal
+from amqp_session_router.journal import NO_CELLS, Journal
 from amqp_session_router.model import (
     CONNECTION_FORCED,
     Authorizer,
@@ -30,6 +30,7 @@ from amqp_session_router.model import (
 )
 from amqp_session_router.pipes import Pipe
 from amqp_session_router.session import LiveSession
+from amqp_session_router.tcp_counts import counts
 from amqp_session_router.tls import server_context
 
 log = logging.getLogger(__name__)
@@ -40,10 +41,6 @@ _ACCEPTS = 64
 _NO_DESCRIPTOR_PAUSE = 0.2
 _AT_ONCE = 40
 """Sessions that stand still together in a planned restart."""
-
-
-_NO_CELL = 2
-"""Cells that nobody reads (see `journal`)."""
 
 
 class _Unlimited:
@@ -90,7 +87,7 @@ class Listeners:
         self.authorizer = authorizer
         self.learned = Learned()
         self.journal = journal
-        self.plane = Plane(loop, None if journal is None else journal.cells)
+        self.plane = Plane(loop, journal)
         self.heir: Batches | None = None
         """The successor that sessions go to once they are open."""
         self.dialler = Dialler(loop, lambda: self.routing.timeouts)
@@ -275,9 +272,11 @@ class Listeners:
         """Enter the session in the journal; return the first of the cells that its flows write to."""
         journal, client, broker = self.journal, session.client_wire.kernel, session.broker_wire
         if journal is None or client is None or broker is None or broker.kernel is None:
-            return _NO_CELL
-        session.slot = journal.opened(session.facts(), client.fileno(), broker.kernel.fileno())
-        return _NO_CELL if session.slot is None else journal.first_cell(session.slot)
+            return NO_CELLS
+        from_client, from_broker = counts(client), counts(broker.kernel)
+        ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
+        session.slot = journal.opened(session.facts(), client.fileno(), broker.kernel.fileno(), ahead)
+        return NO_CELLS if session.slot is None else journal.first_cell(session.slot)
 
     def strike(self, session: LiveSession) -> None:
         """A session's descriptors are about to be closed."""

@@ -35,6 +35,16 @@ class Peer:
             self.buffer += data
         return found
 
+    def exactly(self, size: int) -> bytes:
+        """Return the next `size` bytes, which may come in pieces; raises EOFError at the end."""
+        while len(self.buffer) < size:
+            if not (data := self.sock.recv(65536)):
+                raise EOFError
+            self.buffer += data
+        found = bytes(self.buffer[:size])
+        del self.buffer[:size]
+        return found
+
     def expect(self, method: int) -> wire.Reader:
         """Return the arguments of the next method, which must be this; heartbeats are passed over."""
         while (found := self.frame()).type == wire.HEARTBEAT_TYPE:
@@ -309,11 +319,11 @@ def test_pitfall_7_close_comes_between_frames_and_waits_for_close_ok() -> None:
         peer = broker.peer()
         body = wire.frame(bytes(50_000), 1, wire.BODY)
         peer.send(body[:20_000])
-        assert len(client.sock.recv(20_000, socket.MSG_WAITALL)) == 20_000
+        assert client.exactly(20_000) == body[:20_000]
         session = router.ctl("CONN")[0]["id"]
         router.ctl("SESSION", session, "DISCONNECT_GRACEFUL")
         peer.send(body[20_000:])
-        assert client.sock.recv(30_008, socket.MSG_WAITALL) == body[20_000:]
+        assert client.exactly(30_008) == body[20_000:]
         assert client.closed()[0] == 320
         peer.expect(wire.CLOSE)
         peer.send(wire.CLOSE_OK_FRAME)
@@ -337,7 +347,7 @@ def test_pitfall_7_dead_broker_is_a_reset_inside_of_a_frame() -> None:
     with router_of(config_of(broker.port)) as router:
         client = Client(router.port).opened()
         broker.peer().send(wire.frame(bytes(1000), 1, wire.BODY)[:500])
-        assert len(client.sock.recv(500, socket.MSG_WAITALL)) == 500
+        assert len(client.exactly(500)) == 500
         broker.peer().sock.close()
         with pytest.raises(ConnectionResetError):
             client.sock.recv(1)
@@ -451,7 +461,7 @@ def test_wrong_protocol_headers_get_the_right_one(data: bytes) -> None:
         sock = socket.create_connection(("127.0.0.1", router.port))
         sock.settimeout(10)
         sock.sendall(data)
-        assert sock.recv(100, socket.MSG_WAITALL) == wire.PROTOCOL_HEADER
+        assert sock.recv(100) == wire.PROTOCOL_HEADER
 
 
 def test_frames_above_the_limit_are_501() -> None:
