@@ -21,7 +21,7 @@ from brokerdrill.analysis.load import Loaded, Run, load
 from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.problems import problem_rows, refused
 from brokerdrill.analysis.series import series_of, widths
-from brokerdrill.analysis.spark import cut, gather, is_large, session
+from brokerdrill.analysis.spark import cut, gather, is_large, keep, session
 from brokerdrill.analysis.tables import Tables, clocks, tables
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
@@ -127,8 +127,10 @@ def _prepare(spark: SparkSession, loaded: Loaded, errors: dict[int, str], *, lar
         def make(small: Tables, whole: bool, good: Sequence[str]) -> Frames:
             return frames(_only(ops, good, len(infos)), small)
     else:
-        scanned = scan(loaded.ops, clock)
-        merged, conflicts = operations(loaded.ops, clock, scanned)
+        # The columns of Parquet are read again for each question; lines are parsed once.
+        raw = keep(loaded.ops) if loaded.has_lines else loaded.ops
+        scanned = scan(raw, clock)
+        merged, conflicts = operations(raw, clock, scanned)
         told = list(scanned.runs)
         problems = [*scanned.problems, *conflicts.unionByName(problem_rows(events)).collect()]
 

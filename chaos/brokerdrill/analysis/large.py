@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis import units as u
 from brokerdrill.analysis.frames import Frames
 from brokerdrill.analysis.problems import problem_rows
-from brokerdrill.analysis.spark import cut
+from brokerdrill.analysis.spark import cut, keep
 from brokerdrill.analysis.tables import Tables
 from brokerdrill.analysis.timeline import NEVER
 
@@ -27,11 +26,6 @@ MOST_COPIED = 300_000
 # Blocks of 64 operations of a client, of which some have several rows: a hash and a mask each.
 MOST_BLOCKS = 2_000_000
 MESSAGE = ("run_id", "address", "message_id")
-
-
-def keep(frame: DataFrame) -> DataFrame:
-    """Return `frame`, stored on the executors' disks when it is first computed; a lost part is computed again."""
-    return frame.persist(StorageLevel.DISK_ONLY)
 
 
 def few(rows: DataFrame, count: int, most: int = MOST_COPIED) -> DataFrame:
@@ -151,66 +145,62 @@ def _conflicts(merged: DataFrame) -> DataFrame:
 
 # --- frames ---------------------------------------------------------------------------------------------------------
 
-# What is kept of an operation. Its kind is a literal in each part, so that a filter on it leaves out whole parts.
-_KEPT = (
-    "run_id", "client", "op_id", "session", "outcome", "start", "end", "address", "subscription", "message_id",
-    "attempt", "key", "txn", "delivery", "redelivered", "durable", "expires", "payload_sha", "broker", "instance",
-    "attempt_state", "txn_state",
+# What is kept of a send: what the promises ask for that look at every one. All else is read again where it is needed.
+_SENT = (
+    "run_id", "client", "op_id", "outcome", "start", "end", "address", "message_id", "txn", "durable", "expires",
+    "attempt_state", "acked_at", "server", "epoch", "store",
 )  # fmt: skip
-_SERVED = ("server", "epoch", "store")
 
 
 def large_frames(ops: DataFrame, tables: Tables, scanned: Scanned, *, whole: bool = False) -> Frames:
     """Return the `Frames` of merged operations. `messages` and `units` leave out the plain messages, which
     `Frames.plain` has; `whole`: they have all.
 
-    The operations are stored in three parts, sends and receives (each with who served it) and the rest: all else is
-    made of these."""
+    Operations are not stored: who looks at them reads the few columns that it needs from the ledger itself. Only of the
+    sends, whose acknowledgement may be that of their transaction, a narrow copy is kept."""
     ended = keep(u.transactions(ops))
-    odd = ended.where(~F.col("t_ok") | F.col("t_rolled_back")).drop("t_end")
-    odd = cut(odd)
+    odd = cut(ended.where(~F.col("t_ok") | F.col("t_rolled_back")).drop("t_end"))
     judged = ops.join(few(odd, odd.count()), ["run_id", "txn"], "left").select(
         *ops.columns, *(column.alias(name) for name, column in u.transaction_states(unnamed_ok=True).items())
     )
-    # Sends outside a transaction find nothing: `apart` keeps them from all going to one task.
-    nowhere = F.when(F.col("txn").isNull(), F.col("op_id")).otherwise(0)
-    sends = judged.where(F.col("op") == "send").withColumn("apart", nowhere)
-    ends = ended.select("run_id", "txn", "t_end", F.lit(0).cast("long").alias("apart"))
-    sends = sends.join(ends.hint("shuffle_hash"), ["run_id", "txn", "apart"], "left")
-    sends = keep(u.served(sends.withColumn("acked_at", u.acked_at()), tables).select(*_KEPT, *_SERVED, "acked_at"))
-    receives = keep(u.served(judged.where(F.col("op") == "receive"), tables).select(*_KEPT, *_SERVED))
-    rest = keep(judged.where(~F.col("op").isin("send", "receive")).select("op", *_KEPT))
-    parts = (
-        rest,
-        sends.select(F.lit("send").alias("op"), *_KEPT),
-        receives.select(F.lit("receive").alias("op"), *_KEPT),
-    )
-    every = parts[0].unionByName(parts[1]).unionByName(parts[2])
-    received = receives.where(F.col("outcome") == "ok").join(
+    attempts = judged.where(F.col("op") == "send")
+    received = judged.where((F.col("op") == "receive") & (F.col("outcome") == "ok")).join(
         u.dead_letter_addresses(tables), ["run_id", "address"], "left_anti"
     )
-    delivered = _deliveries(received, rest, scanned.total("acks"))
-    dead = cut(u.evidence(every, tables))
-    topic = cut(u.topics(every if scanned.total("subscribed") else every.where(F.lit(False)), tables))
-    found = keep(_found(sends, delivered, dead, topic))
+    delivered = _deliveries(received, judged, scanned.total("acks"))
+    dead = cut(u.evidence(judged, tables))
+    topic = cut(u.topics(judged if scanned.total("subscribed") else judged.where(F.lit(False)), tables))
+    found = keep(_found(attempts, delivered, dead, topic))
     if whole:
-        exact = cut(u.messages(sends, delivered, dead))
+        exact = cut(u.messages(attempts, delivered, dead))
     else:
         suspects = cut(found.where(~F.col("plain")).select(*MESSAGE))
-        exact = cut(_messages_of(suspects, suspects.count(), sends, delivered, dead))
+        exact = cut(_messages_of(suspects, suspects.count(), attempts, delivered, dead))
     return Frames(
-        ops=every,
+        ops=judged,
         tables=tables,
         messages=exact,
         units=cut(u.units(exact, topic, tables)),
-        sends=sends.withColumn("op", F.lit("send")),
-        receives=received.withColumn("op", F.lit("receive")),
+        sends=keep(u.served(_acknowledged(attempts, ended), tables).select(*_SENT)).withColumn("op", F.lit("send")),
+        receives=u.served(received, tables),
         plain=None if whole else found.where("plain"),
-        disordered=None if whole else _Disorder(found, sends, delivered, dead, exact),
+        disordered=None if whole else _Disorder(found, attempts, delivered, dead, exact),
     )
 
 
-def _deliveries(received: DataFrame, rest: DataFrame, acks: int) -> DataFrame:
+def _acknowledged(attempts: DataFrame, ended: DataFrame) -> DataFrame:
+    """Add `units.acked_at` to sends, of the transactions `ended`."""
+    # A send outside a transaction finds nothing; `apart` keeps all of those from going to one task.
+    apart = F.when(F.col("txn").isNull(), F.col("op_id")).otherwise(0)
+    ends = ended.select("run_id", "txn", "t_end", F.lit(0).cast("long").alias("apart"))
+    return (
+        attempts.withColumn("apart", apart)
+        .join(ends.hint("shuffle_hash"), ["run_id", "txn", "apart"], "left")
+        .withColumn("acked_at", u.acked_at())
+    )
+
+
+def _deliveries(received: DataFrame, judged: DataFrame, acks: int) -> DataFrame:
     """As `units.deliveries`: acknowledgements, where there are any, are counted by delivery and looked up."""
     rows = received
     by_ack, by_txn = F.lit(None).cast("int"), F.col("txn_state")
@@ -221,7 +211,7 @@ def _deliveries(received: DataFrame, rest: DataFrame, acks: int) -> DataFrame:
             .otherwise(u.NEITHER)
         )
         told = (
-            rest.where((F.col("op") == "ack") & F.col("delivery").isNotNull())
+            judged.where((F.col("op") == "ack") & F.col("delivery").isNotNull())
             .groupBy("run_id", "delivery")
             .agg(F.max(state).alias("by_ack"), F.max("txn_state").alias("ack_txn"))
         )

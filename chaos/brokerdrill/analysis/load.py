@@ -69,6 +69,11 @@ class Loaded:
     ops: DataFrame
     events: DataFrame
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether there are operations in JSON Lines."""
+        return any(file.endswith(JSON_SUFFIXES) for run in self.runs for file in run.files[OPS_DIR])
+
 
 def spark_schema(columns: Sequence[Field]) -> str:
     """Return the columns' Spark schema (DDL)."""

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from brokerdrill.analysis import class_archive
@@ -131,6 +132,11 @@ def cut(frame: DataFrame) -> DataFrame:
     The promises share a dozen frames; with the whole plan under each of them the optimizer takes minutes.
     """
     return frame.localCheckpoint(eager=False)
+
+
+def keep(frame: DataFrame) -> DataFrame:
+    """Return `frame`, stored on the executors' disks when it is first computed; a lost part is computed again."""
+    return frame.persist(StorageLevel.DISK_ONLY)
 
 
 def is_small(spark: SparkSession) -> bool:
