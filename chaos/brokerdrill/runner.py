@@ -153,7 +153,10 @@ class _Session:
         try:
             await self._open_management(instances)
             watch = RoleWatch(
-                {name: (item, management) for name, (_, item, management) in self._managed.items()},
+                {
+                    name: (item if product.client else item.model_copy(update={"store": None}), management)
+                    for name, (product, item, management) in self._managed.items()
+                },
                 events,
                 self._role_changed,
             )
@@ -231,8 +234,9 @@ class _Session:
     def _first_info(self, instances: Sequence[tuple[Product, Descriptor]]) -> ledger.RunInfo:
         stores: dict[str, list[str]] = {}
         dead: dict[str, str] = {}
-        for _, item in instances:
-            if item.store:
+        for product, item in instances:
+            # What nobody sends to, as a database, is watched and drilled; the ledger's stores are the brokers'.
+            if item.store and product.client:
                 stores.setdefault(item.store, []).append(item.instance)
             for address in item.addresses:
                 if address.dead_letter and address.name in self._scenario.load.addresses:
@@ -282,7 +286,7 @@ class _Session:
                     uncertainty_ns=LOG_UNCERTAINTY_NS + connection.clock.uncertainty_ns,
                     target=item.host,
                     instance=item.instance,
-                    store=item.store,
+                    store=item.store if product.client else None,
                     name="log",
                     value=change.role,
                     detail={"log": change.why},
@@ -346,7 +350,7 @@ class _Session:
             seed=self._request.seed,
             protocol=product.client,
             load=self._scenario.load,
-            brokers=[item for _, item, _ in self._managed.values()],
+            brokers=[item for product, item, _ in self._managed.values() if product.client],
             credentials=credentials,
             hosts=[item for _, item in hosts],
         )
@@ -576,7 +580,12 @@ class _Session:
         return Scene(self._descriptors, watch.roles, self._rng)
 
     def _active(self, watch: RoleWatch) -> list[Management]:
-        return [management for name, (_, _, management) in self._managed.items() if watch.roles[name] == "active"]
+        """The management of every active instance that clients send to."""
+        return [
+            management
+            for name, (product, _, management) in self._managed.items()
+            if watch.roles[name] == "active" and product.client
+        ]
 
     def _by_store(self, watch: RoleWatch) -> list[list[str | None]]:
         """The roles of each store's instances, None where nothing is known of one."""

@@ -15,7 +15,7 @@ from brokerdrill.errors import InfrastructureError, UsageError, unknown_name
 
 _BROKER_PROTOCOLS = {"core", "amqp", "openwire", "stomp", "mqtt", "amqp091", "openmq"}
 _LINK = re.compile(r"^link\s+(.+?)\s*(?:→|->)\s*(.+)$")
-_SOME = re.compile(r"^(one|majority|all) of (\S+)$")
+_SOME = re.compile(r"^(one|majority|all|active|passive) of (\S+)$")
 _WORDS = ("active", "passive", "primary", "backup")
 
 
@@ -70,24 +70,44 @@ def validate_spec(spec: str) -> None:
             )
 
 
+def _serves_clients(item: Descriptor) -> bool:
+    """Whether it is a broker: a database of theirs is active or passive, too."""
+    return any(listener.protocol in _BROKER_PROTOCOLS for listener in item.listeners)
+
+
+def _only(scene: Scene, words: str, found: list[Descriptor]) -> list[Descriptor]:
+    if len(found) != 1:
+        roles = ", ".join(f"{name} is {role}" for name, role in sorted(scene.roles.items()))
+        raise InfrastructureError(f"target {words!r} fits {len(found)} instances, not one ({roles})")
+    return found
+
+
+def _nobody(scene: Scene, name: str) -> list[Descriptor]:
+    raise unknown_name("product or store", name, scene.products())
+
+
 def _instances(scene: Scene, words: str) -> list[Descriptor]:
     if some := _SOME.match(words):
         members = sorted(
             (item for item in scene.descriptors if words.split()[-1] in (item.product, item.store)),
             key=lambda item: item.instance,
         )
+        if some[1] in ("active", "passive"):
+            found = [item for item in members if scene.roles.get(item.instance) == some[1]]
+            return _only(scene, words, found) if members else _nobody(scene, some[2])
         count: Callable[[int], int] = {"one": lambda _: 1, "majority": lambda n: n // 2 + 1, "all": lambda n: n}[
             some[1]
         ]
         if not members:
-            raise unknown_name("product or store", some[2], scene.products())
+            return _nobody(scene, some[2])
         return sorted(scene.rng.sample(members, count(len(members))), key=lambda item: item.instance)
     if words in ("active", "passive"):
-        found = [item for item in scene.descriptors if item.store and scene.roles.get(item.instance) == words]
-        if len(found) != 1:
-            roles = ", ".join(f"{name} is {role}" for name, role in sorted(scene.roles.items()))
-            raise InfrastructureError(f"target {words!r} fits {len(found)} instances, not one ({roles})")
-        return found
+        found = [
+            item
+            for item in scene.descriptors
+            if item.store and scene.roles.get(item.instance) == words and _serves_clients(item)
+        ]
+        return _only(scene, words, found)
     if words in ("primary", "backup"):
         return [item for item in scene.descriptors if item.role == words]
     if exact := scene.instance(words):

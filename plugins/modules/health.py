@@ -24,7 +24,7 @@ short_description: Read an instance's health, and wait for it
 description:
   - Reads the descriptor of an instance on its host and asks the instance itself.
     "Started" is not "active" - a passive broker that waits for a lock is healthy.
-  - Artemis is asked by Jolokia, ZooKeeper by the four-letter word C(srvr) with the host's certificate, toxiproxy by its
+  - Artemis and ActiveMQ Classic are asked by Jolokia, ZooKeeper by the four-letter word C(srvr) with the host's certificate, toxiproxy by its
     API; a load host must be able to start its worker's Python. The inventory's CA is all that is trusted.
 options:
   descriptor: {description: The descriptor's path on the host., type: path, required: true}
@@ -148,6 +148,26 @@ def activemq_classic(descriptor: dict[str, Any]) -> Health:
     return Health(activemq_classic_state(slave, started), True, str(broker.get("error", f"slave: {slave}")))
 
 
+def lease_db_health(answer: dict[str, Any]) -> Health:
+    """Return the health that Patroni's answer amounts to: `passive` is a standby that follows its primary."""
+    state, role = str(answer.get("state")), str(answer.get("role"))
+    detail = f"{role} {state}"
+    if state not in ("running", "streaming"):
+        return Health("starting", False, detail)
+    return Health("active" if role in ("master", "primary") else "passive", bool(answer.get("sync_standby")), detail)
+
+
+def lease_db(descriptor: dict[str, Any]) -> Health:
+    """Ask Patroni; a member without its place answers 503 and says the same in its body."""
+    context = ssl.create_default_context(cafile=descriptor["tls"]["ca"])
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+    try:
+        with opener.open(f"{descriptor['management']['url']}/patroni", timeout=CALL_TIMEOUT_S) as reply:
+            return lease_db_health(json.load(reply))
+    except HTTPError as error:
+        return lease_db_health(json.load(error))
+
+
 def zookeeper(descriptor: dict[str, Any]) -> Health:
     """Ask a member by `srvr`, with the host's own certificate."""
     (client,) = [item for item in descriptor["listeners"] if item["name"] == "client"]
@@ -187,6 +207,7 @@ def load(descriptor: dict[str, Any]) -> Health:
 PRODUCTS = {
     "artemis": artemis,
     "activemq_classic": activemq_classic,
+    "lease_db": lease_db,
     "zookeeper": zookeeper,
     "toxiproxy": toxiproxy,
     "load": load,

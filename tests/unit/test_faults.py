@@ -36,7 +36,7 @@ def test_a_partition_is_one_table_a_host_with_every_link_in_it() -> None:
 
 
 def test_parameters_are_checked_against_the_fault() -> None:
-    assert complete_params(FAULTS["kill"], {"restart": True}) == {"restart": True}
+    assert complete_params(FAULTS["kill"], {"restart": True}) == {"restart": True, "all": False}
     with pytest.raises(UsageError, match="did you mean 'restart'"):
         complete_params(FAULTS["kill"], {"restarts": True})
     with pytest.raises(UsageError, match="drop or reject"):

@@ -49,9 +49,17 @@ def _change(item: Descriptor, prepare: str, effect: str, verify: str, heal: str,
     )
 
 
+# What else the unit runs, too: a Patroni's PostgreSQL, which outlives it else.
+_SIGNAL_ALL = "systemctl kill --kill-who=all --signal={signal} {unit}"
+
+
+def _signal(signal: str, everything: bool) -> str:
+    return (_SIGNAL_ALL if everything else _SIGNAL).replace("{signal}", signal)
+
+
 def _kill(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
     # restart: true leaves the unit's own Restart= to bring the process back, as after a real crash.
-    effect = _SIGNAL.replace("{signal}", "KILL")
+    effect = _signal("KILL", params["all"])
     if params["restart"]:
         gone = f"[ -e /run/brokerdrill/{fault_id}.pid ] && ! kill -0 $(cat /run/brokerdrill/{fault_id}.pid) 2>/dev/null"
         note = f"systemctl show -p MainPID --value {{unit}} > /run/brokerdrill/{fault_id}.pid"
@@ -73,9 +81,9 @@ def _pause(target: Target, params: Mapping[str, Any], fault_id: str) -> list[Hos
         _change(
             item,
             ":",
-            _SIGNAL.replace("{signal}", "STOP"),
+            _signal("STOP", params["all"]),
             _STATE + ' && [ "$state" = T ]',
-            _SIGNAL.replace("{signal}", "CONT") + " || :",
+            _signal("CONT", params["all"]) + " || :",
             _STATE + ' && [ "$state" != T ]',
         )
         for item in target.instances
@@ -83,7 +91,13 @@ def _pause(target: Target, params: Mapping[str, Any], fault_id: str) -> list[Hos
 
 
 FAULTS = (
-    FaultType("kill", "instance", "SIGKILL to the main process, held down until the heal", _kill, {"restart": False}),
+    FaultType(
+        "kill",
+        "instance",
+        "SIGKILL to the main process (all: and the unit's others), held down until the heal",
+        _kill,
+        {"restart": False, "all": False},
+    ),
     FaultType("stop", "instance", "an orderly stop of the unit", _stop, {}),
-    FaultType("pause", "instance", "SIGSTOP, and SIGCONT as the heal", _pause, {}),
+    FaultType("pause", "instance", "SIGSTOP, and SIGCONT as the heal", _pause, {"all": False}),
 )

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from brokerdrill.errors import UsageError, unknown_name
-from brokerdrill.faults import link, partition, process
+from brokerdrill.faults import link, partition, process, service
 from brokerdrill.faults.base import FaultType
 
-FAULTS: dict[str, FaultType] = {fault.name: fault for module in (process, link, partition) for fault in module.FAULTS}
+FAULTS: dict[str, FaultType] = {
+    fault.name: fault for module in (process, service, link, partition) for fault in module.FAULTS
+}
 
 
 def fault_type(name: str) -> FaultType:

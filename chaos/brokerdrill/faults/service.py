@@ -1,0 +1,40 @@
+"""Faults of a service that orders itself: a primary that is told to change places with its standby."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from shlex import quote
+from typing import Any
+
+from brokerdrill.faults.base import FaultType, HostChange
+from brokerdrill.targets import Target
+
+
+def _switchover(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+    changes = []
+    for item in target.instances:
+        control = str(item.extra("control") or "false")
+        leads = (
+            f"{control} list --format json | python3 -c 'import json,sys; "
+            f'sys.exit(all(m["Member"] != "{item.instance}" or m["Role"] != "Leader" for m in json.load(sys.stdin)))\''
+        )
+        changes.append(
+            HostChange(
+                host=item.host,
+                effect=f"{control} switchover {quote(str(item.store))} --leader {quote(item.instance)} --force",
+                verify=f"! {leads}",
+                # Nothing to undo: the new primary is as good as the old one.
+                heal=":",
+                verify_heal=":",
+                target=item.host,
+                instance=item.instance,
+            )
+        )
+    return changes
+
+
+FAULTS = (
+    FaultType(
+        "switchover", "instance", "an orderly change of places with a standby, by the service itself", _switchover, {}
+    ),
+)
