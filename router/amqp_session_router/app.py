@@ -150,25 +150,14 @@ class Process:
 
     # after a kill
 
-    def _held(self, one: Left) -> tuple[bytes, bytes]:
-        """Return what had been read and not yet written, for each direction of a session."""
-        found = [b"", b""]
-        for index, ends in enumerate(((one.client, one.broker), (one.broker, one.client))):
-            # Once a pipe is lent, what did not fit the sink is in it.
-            if one.holding[index] and not one.lent[index]:
-                with socket.socket(fileno=os.dup(ends[0])) as source, socket.socket(fileno=os.dup(ends[1])) as sink:
-                    ahead = counts(source).read - counts(sink).written - one.ahead[index]
-                found[index] = self.journal.held(ahead % (1 << 64))
-        return found[0], found[1]
-
     def _recover(self, left: list[Left]) -> None:
         for one in left:
             # It gets a slot of its own again, perhaps this one.
             self.journal.closed(one.slot)
-        held = [self._held(one) for one in left]
+        outboxes = [held(self.journal, one) for one in left]
         read, write = self.journal.at_work
         self.journal.settled()
-        for one, outboxes in zip(left, held, strict=True):
+        for one, outbox in zip(left, outboxes, strict=True):
             states: list[dict[str, Any]] = []
             pipes: list[Pipe | None] = []
             for index, (rest, lent) in enumerate(zip(one.rest, one.lent, strict=True)):
@@ -179,7 +168,7 @@ class Process:
                     {
                         "rest": None if unknown else rest,
                         "left": 0 if pipe is None else pipe.filled(),
-                        "outbox": outboxes[index].hex(),
+                        "outbox": outbox[index].hex(),
                     }
                 )
                 pipes.append(pipe if states[-1]["left"] else None)
@@ -272,6 +261,18 @@ class Process:
         # Handshakes that are under way end in time by themselves; TLS sessions were told to go.
         await self.server.leaving.wait()
         send(self.line, {"end": True})
+
+
+def held(journal: Journal, one: Left) -> tuple[bytes, bytes]:
+    """Return what a process that died had read and not written, for each direction of a session; raises OSError."""
+    found = [b"", b""]
+    for index, ends in enumerate(((one.client, one.broker), (one.broker, one.client))):
+        # Once a pipe is lent, what did not fit the sink is in it.
+        if one.holding[index] and not one.lent[index]:
+            with socket.socket(fileno=os.dup(ends[0])) as source, socket.socket(fileno=os.dup(ends[1])) as sink:
+                ahead = counts(source).read - counts(sink).written - one.ahead[index]
+            found[index] = journal.held(ahead % (1 << 64))
+    return found[0], found[1]
 
 
 async def _reload(service: Service) -> None:
