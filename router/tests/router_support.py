@@ -69,7 +69,13 @@ def _hash(password: str) -> str:
 class Broker:
     """A RabbitMQ of Debian's package, as a process of our own in a directory of its own."""
 
-    def __init__(self, directory: Path, settings: str = "", vhosts: tuple[str, ...] = ("/", "other", "closed")) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: str = "",
+        vhosts: tuple[str, ...] = ("/", "other", "closed"),
+        plugins: tuple[str, ...] = (),
+    ) -> None:
         self.directory = directory
         self.port = free_port()
         self.distribution, self.mapper = free_port(), free_port()
@@ -98,7 +104,7 @@ class Broker:
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\nload_definitions = {definitions}\n"
             f"log.console = false\nlog.file.level = warning\n{settings}\n"
         )
-        (directory / "plugins").write_text("[].\n")
+        (directory / "plugins").write_text(f"[{', '.join(plugins)}].\n")
         self.environment = os.environ | {
             "HOME": str(directory),
             "RABBITMQ_NODENAME": f"router-test-{self.port}@localhost",

@@ -145,24 +145,31 @@ def test_blocked_connections(broker: Broker, router: Router) -> None:
     connection.close()
 
 
-def certificate(directory: Path) -> tuple[Path, Path]:
-    """Make a key and a certificate for localhost that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+def certificate(
+    directory: Path, called: str = "localhost", by: tuple[Path, Path] | None = None, name: str = "cert"
+) -> tuple[Path, Path]:
+    """Make a certificate with the common name `called`, for localhost, and its key; without `by` it signs itself."""
+    key = signer = ec.generate_private_key(ec.SECP256R1())
+    subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
+    if by is not None:
+        issuer = x509.load_pem_x509_certificate(by[0].read_bytes()).subject
+        loaded = serialization.load_pem_private_key(by[1].read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signer = loaded
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
-        .serial_number(1)
+        .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
-        .add_extension(x509.BasicConstraints(True, None), True)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(by is None, None), True)
+        .sign(signer, hashes.SHA256())
     )
-    cert, private = directory / "cert.pem", directory / "key.pem"
+    cert, private = directory / f"{name}.pem", directory / f"{name}.key"
     cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -203,6 +210,61 @@ def test_tls_on_both_sides(broker: Broker, tmp_path: Path, version: str) -> None
         with pytest.raises((pika.exceptions.AMQPError, OSError)):
             connect(port)
         connect(router.port).close()
+
+
+def test_certificates_instead_of_passwords(tmp_path: Path) -> None:
+    """EXTERNAL: the client's certificate says to the router who it is, the router's own to the broker."""
+    authority = certificate(tmp_path, called="authority", name="ca")
+    cert, key = certificate(tmp_path, called=USER, by=authority)
+    ca = authority[0]
+    port = free_port()
+    settings = {
+        "listeners.ssl.1": f"127.0.0.1:{port}",
+        "ssl_options.cacertfile": ca,
+        "ssl_options.certfile": cert,
+        "ssl_options.keyfile": key,
+        "ssl_options.verify": "verify_peer",
+        "ssl_options.fail_if_no_peer_cert": "true",
+        "ssl_cert_login_from": "common_name",
+        "auth_mechanisms.1": "EXTERNAL",
+    }
+    broker = Broker(
+        tmp_path,
+        "\n".join(f"{name} = {value}" for name, value in settings.items()),
+        plugins=("rabbitmq_auth_mechanism_ssl",),
+    )
+    mine = {"ca_file": str(ca), "cert_file": str(cert), "key_file": str(key)}
+    config = config_of(port)
+    config["backends"]["b0"] |= {"tls": mine | {"server_name": "localhost"}}
+    config["listeners"]["plain"]["tls"] = mine | {"client_cert": "optional"}
+    context = ssl.create_default_context(cafile=str(ca))
+    stranger = pika.SSLOptions(context, "localhost")
+    try:
+        broker.start()
+        with local_router_of(config) as router:
+            # Without a certificate the router does not offer EXTERNAL, and the broker takes nothing else.
+            with pytest.raises(pika.exceptions.AMQPError):
+                connect(router.port, ssl_options=stranger)
+            known = ssl.create_default_context(cafile=str(ca))
+            known.load_cert_chain(cert, key)
+            connection = pika.BlockingConnection(
+                pika.ConnectionParameters(
+                    "127.0.0.1",
+                    router.port,
+                    credentials=pika.credentials.ExternalCredentials(),
+                    ssl_options=pika.SSLOptions(known, "localhost"),
+                )
+            )
+            (session,) = router.ctl("CONN")
+            assert (session["user"], session["phase"]) == (USER, "open")
+            assert broker.ctl("-q", "list_connections", "user", "auth_mechanism").split()[-2:] == [USER, "EXTERNAL"]
+            channel = connection.channel()
+            channel.queue_declare("mine", exclusive=True)
+            channel.basic_publish("", "mine", b"by certificate")
+            wait_for("the message", lambda: channel.basic_get("mine", auto_ack=True)[2] == b"by certificate")
+            connection.close()
+    finally:
+        broker.stop()
 
 
 def test_another_languages_client(router: Router, tmp_path: Path) -> None:
