@@ -129,6 +129,8 @@ class Reader:
 def table(inside: bytes) -> dict[str, Any]:
     """Decode a table's inside; raises ProtocolError."""
     try:
+        # The decoder takes a name at the end for a field without a value.
+        _fields(inside)
         return decode.field_table(long(inside))[1]
     except (ValueError, struct.error, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise ProtocolError(SYNTAX_ERROR, "a table cannot be read") from error
@@ -144,13 +146,17 @@ _WIDTHS = {ord(kind): width for width, kinds in ((0, "V"), (1, "tbB"), (2, "sUu"
 
 
 def _fields(inside: bytes) -> list[tuple[bytes, int, int, int]]:
-    """Return (name, type, start of the value, its end) of each field of a table that `table` could decode."""
+    """Return (name, type, start of the value, its end) of each field of a table; raises IndexError if one is cut off."""
     fields, at = [], 0
     while at < len(inside):
         name = inside[at + 1 : at + 1 + inside[at]]
         at += 1 + len(name)
         kind, start = inside[at], at + 1
         at = start + (_WIDTHS[kind] if kind in _WIDTHS else 4 + int.from_bytes(inside[start : start + 4], "big"))
+        if at > len(inside):
+            raise IndexError
+        if kind == ord("F"):
+            _fields(inside[start + 4 : at])
         fields.append((name, kind, start, at))
     return fields
 
