@@ -146,7 +146,7 @@ _WIDTHS = {ord(kind): width for width, kinds in ((0, "V"), (1, "tbB"), (2, "sUu"
 
 
 def _fields(inside: bytes) -> list[tuple[bytes, int, int, int]]:
-    """Return (name, type, start of the value, its end) of each field of a table; raises IndexError if one is cut off."""
+    """Return (name, type, start of the value, its end) of each field of a table; raises IndexError if one is cut."""
     fields, at = [], 0
     while at < len(inside):
         name = inside[at + 1 : at + 1 + inside[at]]
