@@ -126,6 +126,7 @@ class _Session:
         self._managed: dict[str, tuple[Product, Descriptor, Management]] = {}
         self._changed = asyncio.Event()
         self._injections: dict[str, Injection] = {}
+        self._roles_at: dict[str, dict[str, str]] = {}
         self._queues_before: dict[str, int] = {}
         self._rng = random.Random(request.seed)
 
@@ -348,7 +349,7 @@ class _Session:
         configs = worker_configs(
             run_id=self._run_id,
             seed=self._request.seed,
-            protocol=product.client,
+            protocol=self._scenario.load.client or product.client,
             load=self._scenario.load,
             brokers=[item for product, item, _ in self._managed.values() if product.client],
             credentials=credentials,
@@ -416,6 +417,7 @@ class _Session:
             if isinstance(step, Action):
                 target = resolve(self._scene(watch), step.target)
                 self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
+                self._roles_at[step.name] = dict(watch.roles)
                 fault = fault_type(step.fault)
                 params = complete_params(fault, step.params)
                 self._injections[step.name] = await executor.inject(
@@ -486,6 +488,13 @@ class _Session:
             "failed_over": lambda: acknowledged_since(others_active()),
             "failed_back": lambda: acknowledged_since(
                 bool(hit) and all(watch.roles.get(name) == "active" for name in hit)
+            ),
+            "kept": lambda: acknowledged_since(
+                all(
+                    watch.roles.get(name) == "active"
+                    for name in self._brokers()
+                    if self._roles_at.get(step.of or "", {}).get(name) == "active"
+                )
             ),
             "syncing": lambda: "syncing" in watch.roles.values(),
             "in_sync": lambda: self._in_sync(watch),
@@ -578,6 +587,10 @@ class _Session:
 
     def _scene(self, watch: RoleWatch) -> Scene:
         return Scene(self._descriptors, watch.roles, self._rng)
+
+    def _brokers(self) -> list[str]:
+        """The instances that clients send to."""
+        return [name for name, (product, _, _) in self._managed.items() if product.client]
 
     def _active(self, watch: RoleWatch) -> list[Management]:
         """The management of every active instance that clients send to."""

@@ -19,6 +19,7 @@ from brokerdrill.deploying import playbook_path
 from brokerdrill.errors import UsageError, unknown_name
 from brokerdrill.faults.registry import complete_params, fault_type
 from brokerdrill.targets import validate_spec
+from brokerdrill.workload.client import CLIENTS, client_type
 
 SCENARIOS = paths.ROOT / "chaos" / "scenarios"
 
@@ -50,7 +51,15 @@ class Load(_Strict):
     keys: int = Field(0, ge=0, description="message groups a producer uses in turn; 0: none")
     durable: bool = True
     duplicate_detection: bool = True
+    client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
+
+    @field_validator("client")
+    @classmethod
+    def _known_client(cls, value: str | None) -> str | None:
+        if value is not None and value not in CLIENTS:
+            _usage(lambda: client_type(value))
+        return value
 
 
 class _Step(_Strict):
@@ -95,14 +104,14 @@ class Probe(_Step):
     """Wait until a condition holds: a deadline passed makes the run abort."""
 
     type: Literal["probe"]
-    until: Literal["failed_over", "failed_back", "syncing", "in_sync", "acknowledged", "unanswered"]
+    until: Literal["failed_over", "failed_back", "kept", "syncing", "in_sync", "acknowledged", "unanswered"]
     of: str | None = Field(None, description="the step whose fault the condition is about")
     count: int = Field(1, ge=1, description="for acknowledged and unanswered: how many messages")
     timeout: float = Field(60, gt=0, description="seconds")
 
     @model_validator(mode="after")
     def _needs_fault(self) -> Probe:
-        if self.until in ("failed_over", "failed_back") and not self.of:
+        if self.until in ("failed_over", "failed_back", "kept") and not self.of:
             raise ValueError(f"a probe until {self.until} names in `of` the action it is about")
         return self
 

@@ -24,8 +24,9 @@ short_description: Read an instance's health, and wait for it
 description:
   - Reads the descriptor of an instance on its host and asks the instance itself.
     "Started" is not "active" - a passive broker that waits for a lock is healthy.
-  - Artemis and ActiveMQ Classic are asked by Jolokia, ZooKeeper by the four-letter word C(srvr) with the host's certificate, toxiproxy by its
-    API; a load host must be able to start its worker's Python. The inventory's CA is all that is trusted.
+  - Artemis and ActiveMQ Classic are asked by Jolokia, Patroni by its REST API, ZooKeeper by the four-letter word
+    C(srvr) with the host's certificate, toxiproxy by its API; a load host must be able to start its worker's Python.
+    The inventory's CA is all that is trusted.
 options:
   descriptor: {description: The descriptor's path on the host., type: path, required: true}
   accept:

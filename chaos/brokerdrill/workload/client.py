@@ -132,6 +132,7 @@ class Client(Protocol):
 CLIENTS: dict[str, str] = {
     "core": "brokerdrill.workload.core_jms:CoreJms",
     "openwire": "brokerdrill.workload.openwire_jms:OpenWireJms",
+    "stomp": "brokerdrill.workload.stomp:Stomp",
 }
 
 

@@ -60,7 +60,7 @@ URL_PARAMS: Mapping[str, str] = {
     "nested.wireFormat.maxInactivityDuration": "5000",
     "nested.wireFormat.maxInactivityDurationInitalDelay": "5000",
     "nested.connectionTimeout": "3000",
-    "nested.soTimeout": "10000",
+    "nested.soTimeout": "3000",
     "jms.sendAcksAsync": "false",
     "jms.watchTopicAdvisories": "false",
     "jms.closeTimeout": "5000",

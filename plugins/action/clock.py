@@ -1,0 +1,36 @@
+"""Ask a host's clock, and say how far it is from the controller's."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+LOOKS = 3
+
+
+def offset(before: float, told: float, after: float) -> tuple[float, float]:
+    """Return (offset, uncertainty) in ms of a clock that said `told` between `before` and `after` (own clock, s)."""
+    return (told - (before + after) / 2) * 1000, (after - before) / 2 * 1000
+
+
+class ActionModule(ActionBase):
+    """See plugins/modules/clock.py for the documentation."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        looks = []
+        for _ in range(LOOKS):
+            before = time.time()
+            done = self._low_level_execute_command("date +%s.%N")
+            after = time.time()
+            try:
+                looks.append(offset(before, float(done["stdout"].strip().splitlines()[-1]), after))
+            except (ValueError, IndexError):
+                raise AnsibleActionFail(f"the host's clock cannot be read: {done.get('stderr', '').strip()}") from None
+        best = min(looks, key=lambda look: look[1])
+        return {"changed": False, "offset_ms": best[0], "uncertainty_ms": best[1]}

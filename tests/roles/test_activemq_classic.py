@@ -1,0 +1,257 @@
+"""Every property of storage lockers: one broker a row, rendered in one play, held against the schema inside the
+distribution, and then read back from the beans that the broker itself makes of its configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.roles.conftest import ROOT, load, render_all
+from tests.roles.test_plugins import cached, plugin
+
+DEFAULTS = load(ROOT / "roles" / "activemq_classic" / "defaults" / "main.yml")
+ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main.yml")["__activemq_classic_archives"]["5.18.3"]
+SCHEMAS = [
+    {"jar": "activemq-spring-", "member": "activemq.xsd"},
+    {"jar": "spring-beans-", "member": "org/springframework/beans/factory/xml/spring-beans.xsd"},
+]
+SHARED_FILE = "org.apache.activemq.store.SharedFileLocker"
+DATABASE = "org.apache.activemq.store.jdbc.DefaultDatabaseLocker"
+LEASE = "org.apache.activemq.store.jdbc.LeaseDatabaseLocker"
+KAHADB = "org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter"
+JDBC = "org.apache.activemq.store.jdbc.JDBCPersistenceAdapter"
+MYSQL = "jdbc:mysql://db.example:3306/broker"
+
+
+class Row(NamedTuple):
+    """What an inventory sets (without the role's prefix), and what the broker must have understood: bean.property."""
+
+    settings: dict[str, Any]
+    expected: dict[str, str]
+
+
+def kahadb(locker: str = "shared_file", **settings: Any) -> dict[str, Any]:
+    return {"persistence_adapter": "kahadb", "locker": locker, **settings}
+
+
+def jdbc(locker: str = "database", **settings: Any) -> dict[str, Any]:
+    return {"persistence_adapter": "jdbc", "locker": locker, **settings}
+
+
+ROWS: dict[str, Row] = {
+    # each combination that the product takes
+    "kahadb-default": Row(kahadb("default"), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
+    "kahadb-shared-file": Row(kahadb(), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
+    "kahadb-database": Row(kahadb("database"), {"adapter.class": KAHADB, "locker.class": DATABASE}),
+    "kahadb-lease": Row(kahadb("lease_database"), {"adapter.class": KAHADB, "locker.class": LEASE}),
+    "jdbc-default": Row(jdbc("default"), {"adapter.class": JDBC, "locker.class": DATABASE}),
+    "jdbc-database": Row(jdbc(), {"adapter.class": JDBC, "locker.class": DATABASE}),
+    "jdbc-lease": Row(jdbc("lease_database"), {"adapter.class": JDBC, "locker.class": LEASE}),
+    "jdbc-shared-file": Row(
+        jdbc("shared_file", store_dir="/srv/shared"), {"locker.class": SHARED_FILE, "locker.directory": "/srv/shared"}
+    ),
+    "custom": Row(
+        kahadb("custom", locker_class=SHARED_FILE, locker_properties={"failIfLocked": True}),
+        {"locker.class": SHARED_FILE, "locker.failIfLocked": "True"},
+    ),
+    # of every locker and adapter
+    "sleep": Row(kahadb(lock_acquire_sleep_interval_ms=4321), {"locker.lockAcquireSleepInterval": "4321"}),
+    "fail-if-locked": Row(kahadb(fail_if_locked=True), {"locker.failIfLocked": "True"}),
+    "use-lock": Row(kahadb(use_lock=False, allow=["no_lock"]), {"adapter.useLock": "False"}),
+    "keep-alive": Row(kahadb(lock_keep_alive_period_ms=777), {"adapter.lockKeepAlivePeriod": "777"}),
+    "keep-alive-none": Row(
+        kahadb(lock_keep_alive_period_ms=0, allow=["no_keep_alive"]), {"adapter.lockKeepAlivePeriod": "0"}
+    ),
+    # of a lease
+    "lease-holder": Row(jdbc("lease_database", lease_holder_id="the-first"), {"locker.leaseHolderId": "the-first"}),
+    "lease-holder-name": Row(jdbc("lease_database", broker_name="b1"), {"broker.brokerName": "b1"}),
+    "lease-clock": Row(
+        jdbc("lease_database", max_allowable_diff_from_db_time_ms=250), {"locker.maxAllowableDiffFromDBTime": "250"}
+    ),
+    # of whatever is in a database
+    "tables": Row(jdbc(create_tables_on_startup=False), {"adapter.createTablesOnStartup": "False"}),
+    "tables-lease": Row(
+        jdbc("lease_database", create_tables_on_startup=False), {"locker.createTablesOnStartup": "False"}
+    ),
+    "tables-kahadb-lease": Row(kahadb("lease_database"), {"locker.createTablesOnStartup": "True"}),
+    "query-timeout": Row(jdbc("lease_database", locker_query_timeout_s=7), {"locker.queryTimeout": "7"}),
+    "lock-table": Row(kahadb("lease_database", lock_table_name="our_lock"), {"statements.lockTableName": "our_lock"}),
+    "statements": Row(
+        jdbc("lease_database", statements={"leaseObtainStatement": "UPDATE x", "stringIdDataType": "VARCHAR(99)"}),
+        {"statements.leaseObtainStatement": "UPDATE x", "statements.stringIdDataType": "VARCHAR(99)"},
+    ),
+    "more-locker": Row(jdbc(locker_properties={"queryTimeout": 3}), {"locker.queryTimeout": "3"}),
+    "more-adapter": Row(
+        kahadb(persistence_properties={"checkpointInterval": 999}), {"adapter.checkpointInterval": "999"}
+    ),
+    # IO exception handlers
+    "handler-default": Row(kahadb(), {"handler.class": "org.apache.activemq.util.DefaultIOExceptionHandler"}),
+    "handler-lease": Row(
+        jdbc("lease_database"), {"handler.class": "org.apache.activemq.util.LeaseLockerIOExceptionHandler"}
+    ),
+    "handler-older": Row(
+        jdbc(io_exception_handler="jdbc"), {"handler.class": "org.apache.activemq.store.jdbc.JDBCIOExceptionHandler"}
+    ),
+    "handler-own": Row(
+        kahadb("lease_database", io_exception_handler="org.apache.activemq.util.LeaseLockerIOExceptionHandler"),
+        {"handler.class": "org.apache.activemq.util.LeaseLockerIOExceptionHandler"},
+    ),
+    "handler-properties": Row(
+        jdbc(
+            io_exception_handler_properties={
+                "ignoreAllErrors": True,
+                "ignoreNoSpaceErrors": False,
+                "ignoreSQLExceptions": False,
+                "stopStartConnectors": True,
+                "resumeCheckSleepPeriod": 345,
+                "sqlExceptionMessage": "gone",
+            }
+        ),
+        {
+            "handler.ignoreAllErrors": "True",
+            "handler.ignoreNoSpaceErrors": "False",
+            "handler.ignoreSQLExceptions": "False",
+            "handler.stopStartConnectors": "True",
+            "handler.resumeCheckSleepPeriod": "345",
+            "handler.sqlExceptionMessage": "gone",
+        },
+    ),
+    # the database
+    "url": Row(
+        jdbc("lease_database"),
+        {
+            "database.url": "jdbc:postgresql://192.0.2.1:5432,192.0.2.2:5432/broker?targetServerType=primary&connectTimeout=2"
+            "&socketTimeout=5&sslResponseTimeout=2000&loginTimeout=15&tcpKeepAlive=true&sslmode=verify-full&sslrootcert={ca}",
+            "database.username": "broker",
+        },
+    ),
+    "url-mysql": Row(
+        jdbc(
+            "lease_database",
+            jdbc_url=MYSQL,
+            jdbc_url_options={"useJDBCCompliantTimezoneShift": True},
+            jdbc_driver_class="com.mysql.cj.jdbc.Driver",
+        ),
+        {
+            "database.url": f"{MYSQL}?useJDBCCompliantTimezoneShift=true",
+            "database.driverClassName": "com.mysql.cj.jdbc.Driver",
+        },
+    ),
+    "pool": Row(jdbc(datasource_properties={"maxTotal": 5}), {"database.maxTotal": "5"}),
+    "dialect": Row(jdbc(jdbc_adapter="postgresql-jdbc-adapter"), {"adapter.class": JDBC}),
+}
+
+FILES = (
+    "activemq.xml",
+    "management.xml",
+    "jolokia-access.xml",
+    "secrets.properties",
+    "management-users.properties",
+)
+
+
+def make_key(work: Path) -> tuple[Path, Path]:
+    """Return a certificate that stands for the CA's, and a bundle of its key and itself."""
+    key, certificate, bundle = work / "key.pem", work / "ca.pem", work / "host.bundle.pem"
+    made = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=test"]
+    subprocess.run(["openssl", *made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    bundle.write_text(key.read_text() + certificate.read_text())
+    return certificate, bundle
+
+
+@pytest.fixture(scope="module")
+def archive() -> Path:
+    from brokerdrill import paths
+
+    found = cached.keep(paths.cache() / "archives", "apache-activemq-5.18.3-bin.tar.gz", "maven", [ARCHIVE])
+    return Path(found["path"])
+
+
+@pytest.fixture(scope="module")
+def understood(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return row → what the broker made of it ("ca": the CA's path in it)."""
+    from brokerdrill import paths
+
+    work = tmp_path_factory.mktemp("classic")
+    certificate, bundle = make_key(work)
+    hosts = {}
+    for name, row in ROWS.items():
+        settings = {f"activemq_classic_{key}": value for key, value in row.settings.items()}
+        place = {
+            "activemq_classic_config_dir": str(work / "conf" / name),
+            "activemq_classic_data_dir": str(work / name),
+        }
+        hosts[name] = {**place, **settings}
+    databases = {"db1": {"ansible_host": "192.0.2.1"}, "db2": {"ansible_host": "192.0.2.2"}}
+    shared = {
+        "ansible_connection": "local",
+        "activemq_classic_address": "127.0.0.1",
+        "activemq_classic_management_port": 0,
+        "common_inventory_name": "classic",
+        "common_tls_ca": str(certificate),
+        "common_tls_bundle": str(bundle),
+    }
+    inventory = work / "hosts.json"
+    groups = {"activemq_classic": {"hosts": hosts}, "lease_db": {"hosts": databases}}
+    inventory.write_text(json.dumps({"all": {"vars": shared, "children": groups}}))
+    templates = {name: f"{name}.j2" for name in FILES}
+    rendered = render_all(work, "activemq_classic", "activemq_classic", templates, inventory=inventory)
+    for name, found in rendered.items():
+        (work / "conf" / name).mkdir(parents=True)
+        for file, text in found["files"].items():
+            (work / "conf" / name / file).write_text(text)
+        problem = plugin("action", "host").schema_problem(found["files"]["activemq.xml"], str(archive), SCHEMAS)
+        assert problem is None, f"{name}: {problem}"
+    with tarfile.open(archive) as content:
+        content.extractall(work / "home", filter="data")
+    (home,) = (work / "home").iterdir()
+    jars = [str(path) for path in home.rglob("lib/**/*.jar")]
+    more = DEFAULTS["activemq_classic_more_jars"]
+    kept = cached.keep(paths.cache() / "archives", "activemq-classic-more-jars.tar", "maven", more)
+    with tarfile.open(kept["path"]) as content:
+        content.extractall(work / "more", filter="data")
+    jars += [str(path) for path in (work / "more").glob("*.jar")]
+    files = {name: str(work / "conf" / name / "activemq.xml") for name in ROWS}
+    script = str(ROOT / "tests" / "roles" / "classic_check.py")
+    done = subprocess.run(
+        [sys.executable, script, str(home), *jars, "--", *files.values()], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    return {name: {**told[file], "ca": str(certificate)} for name, file in files.items()}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_broker_understands_each_property_as_it_was_meant(understood: dict[str, dict[str, Any]], name: str) -> None:
+    found = understood[name]
+    assert "error" not in found, found["error"]
+    for path, value in ROWS[name].expected.items():
+        bean, _, field = path.partition(".")
+        assert found[bean].get(field) == value.replace("{ca}", found["ca"]), path
+
+
+def test_every_setting_of_lockers_has_a_row() -> None:
+    words = (
+        "lock",
+        "lease",
+        "max_allowable",
+        "create_tables",
+        "fail_if",
+        "use_lock",
+        "statements",
+        "io_exception",
+        "jdbc",
+    )
+    settings = {name.removeprefix("activemq_classic_") for name in DEFAULTS if any(word in name for word in words)} - {
+        "clock_offset",
+        "jdbc_user",
+        "jdbc_password",
+    }
+    assert settings <= {key for row in ROWS.values() for key in row.settings}
