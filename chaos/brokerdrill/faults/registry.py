@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from brokerdrill.errors import UsageError, unknown_name
-from brokerdrill.faults import link, partition, process, service
+from brokerdrill.faults import clock, link, partition, process, service, store
 from brokerdrill.faults.base import FaultType
 
 FAULTS: dict[str, FaultType] = {
-    fault.name: fault for module in (process, service, link, partition) for fault in module.FAULTS
+    fault.name: fault for module in (process, service, link, partition, store, clock) for fault in module.FAULTS
 }
+
+
+HOWS = {"partition": ("drop", "reject"), "lock_file": ("delete", "change")}
 
 
 def fault_type(name: str) -> FaultType:
@@ -27,6 +30,6 @@ def complete_params(fault: FaultType, given: Mapping[str, Any]) -> dict[str, Any
         if name not in fault.params:
             raise unknown_name(f"parameter of fault {fault.name!r}", name, fault.params)
     merged = {**fault.params, **given}
-    if fault.name == "partition" and merged["how"] not in ("drop", "reject"):
-        raise UsageError(f"fault partition: how is drop or reject, not {merged['how']!r}")
+    if "how" in merged and merged["how"] not in HOWS[fault.name]:
+        raise UsageError(f"fault {fault.name}: how is {' or '.join(HOWS[fault.name])}, not {merged['how']!r}")
     return merged

@@ -60,7 +60,9 @@ URL_PARAMS: Mapping[str, str] = {
     "nested.wireFormat.maxInactivityDuration": "5000",
     "nested.wireFormat.maxInactivityDurationInitalDelay": "5000",
     "nested.connectionTimeout": "3000",
-    "nested.soTimeout": "3000",
+    # And one that takes the connection and says nothing, after this. (No soTimeout below the inactivity's duration:
+    # each of its time-outs counts as something received, and a silent broker is then never given up.)
+    "nested.connectAttemptTimeout": "3000",
     "jms.sendAcksAsync": "false",
     "jms.watchTopicAdvisories": "false",
     "jms.closeTimeout": "5000",
