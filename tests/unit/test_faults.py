@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +47,38 @@ def test_parameters_are_checked_against_the_fault() -> None:
 def test_proxies_of_different_destinations_have_different_ports() -> None:
     links = [Link("l", "h", f"172.30.16.{n}", 61616, "i") for n in range(10, 40)]
     assert len({proxy_port(link) for link in links}) == len(links)
+
+
+def test_a_kill_of_all_reaches_what_else_the_unit_runs() -> None:
+    (change,) = FAULTS["kill"].plan(target_for("instance"), {"restart": False, "all": True}, "t1-1")
+    assert "--kill-who=all --signal=KILL" in change.effect
+    (change,) = FAULTS["kill"].plan(target_for("instance"), {"restart": False, "all": False}, "t1-1")
+    assert "MainPID" in change.effect
+
+
+def run(script: str) -> int:
+    return subprocess.run(["/bin/sh", "-c", script], capture_output=True).returncode
+
+
+@pytest.mark.parametrize("how", ["delete", "change"])
+def test_a_lock_file_that_somebody_laid_hands_on_is_seen_to_be_so(how: str, tmp_path: Path) -> None:
+    item = SCENE.instance("artemis1")
+    assert item
+    (tmp_path / "lock").touch()
+    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(tmp_path)}),))
+    (change,) = FAULTS["lock_file"].plan(target, {"how": how, "name": "lock"}, f"test-{tmp_path.name}")
+    notes = "/run/brokerdrill"
+    here = {
+        name: getattr(change, name).replace(notes, str(tmp_path)) for name in ("prepare", "effect", "verify", "heal")
+    }
+    assert run(here["verify"]) != 0
+    assert run(here["prepare"]) == 0
+    assert run(here["verify"]) != 0
+    assert run(here["effect"]) == 0
+    assert run(here["verify"]) == 0
+    assert run(here["heal"]) == 0
+
+
+def test_how_a_lock_file_is_changed_is_checked() -> None:
+    with pytest.raises(UsageError, match="delete or change"):
+        complete_params(FAULTS["lock_file"], {"how": "eat"})

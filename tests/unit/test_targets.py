@@ -97,3 +97,18 @@ def test_what_fits_nothing_is_one_sentence(spec: str, at: Scene, error: type[Bro
 def test_a_spec_is_checked_before_there_is_a_scene() -> None:
     with pytest.raises(UsageError):
         validate_spec("link a b")
+
+
+WITH_DATABASE = [*ALL, *(descriptor(f"db{n}", "lease_db", store="leasedb") for n in (1, 2))]
+
+
+def test_a_database_is_active_too_but_no_broker() -> None:
+    roles = {"artemis1": "passive", "artemis2": "active", "db1": "active", "db2": "passive"}
+    at = Scene(WITH_DATABASE, roles, random.Random(1))
+    assert names("active", at) == ["artemis2"]
+    assert names("active of lease_db", at) == ["db1"]
+    assert names("passive of leasedb", at) == ["db2"]
+    with pytest.raises(InfrastructureError, match="fits 0 instances"):
+        names("active of lease_db", Scene(WITH_DATABASE, {}, random.Random(1)))
+    with pytest.raises(UsageError, match="lease_db"):
+        names("active of lease_bd", at)

@@ -1,0 +1,47 @@
+import pytest
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.products.lease_db import LeaseDb, role_of
+from brokerdrill.products.registry import managed
+
+
+@pytest.mark.parametrize(
+    ("answer", "role"),
+    [
+        ({"state": "running", "role": "master"}, "active"),
+        ({"state": "running", "role": "primary"}, "active"),
+        ({"state": "running", "role": "replica"}, "passive"),
+        ({"state": "streaming", "role": "replica"}, "passive"),
+        ({"state": "starting", "role": "replica"}, "starting"),
+        ({"state": "stopped", "role": "master"}, "starting"),
+        ({}, "starting"),
+    ],
+)
+def test_patronis_answer_becomes_a_role(answer: dict[str, str], role: str) -> None:
+    assert role_of(answer) == role
+
+
+def test_the_log_of_a_switchover_gives_its_roles_in_order() -> None:
+    lines = [
+        (1, "2026-11-21 21:07:31,303 INFO: no action. I am (db1), the leader with the lock"),
+        (2, "2026-11-21 21:07:32,323 INFO: no action. I am (db1), the leader with the lock"),
+        (3, "2026-11-21 21:07:33,000 INFO: manual failover: demoting myself"),
+        (4, "2026-11-21 21:07:36,322 INFO: no action. I am (db1), a secondary, and following a leader (db2)"),
+        (5, "lease-db.service: Main process exited, code=killed, status=9/KILL"),
+    ]
+    changes = [(change.t_ns, change.role) for change in LeaseDb().log_roles(lines)]
+    assert changes == [(1, "active"), (3, "starting"), (4, "passive"), (5, "down")]
+
+
+def one(product: str) -> Descriptor:
+    return Descriptor.model_validate(
+        {"schema": 1, "instance": product, "product": product, "host": "h", "management": {"url": "https://h"}}
+    )
+
+
+def test_whoever_clients_send_to_comes_first_and_a_database_alone_cannot_be_drilled() -> None:
+    names = [item.product for _, item in managed([one("lease_db"), one("activemq_classic"), one("toxiproxy")])]
+    assert names == ["activemq_classic", "lease_db"]
+    with pytest.raises(InfrastructureError, match="no host has the descriptor of a broker"):
+        managed([one("lease_db")])
