@@ -207,6 +207,7 @@ class _Session:
             for worker in load.workers:
                 await self._collect(worker.connection, worker.spool)
             await self._write_log_roles(events)
+            await self._keep_evidence()
         except BrokerdrillError as error:
             problems.append(str(error))
         for _, _, management in self._managed.values():
@@ -274,6 +275,15 @@ class _Session:
         local = self._request.run_dir / ledger.OPS_DIR / Path(spool).name
         await connection.fetch(spool, local)
         await connection.sh(f"rm -f {spool}; rmdir {Path(spool).parent} 2>/dev/null || :")
+
+    async def _keep_evidence(self) -> None:
+        """Keep what descriptors say is worth looking at after a run: what each command prints, or why it did not."""
+        for item in self._descriptors:
+            for name, command in (item.extra("evidence") or {}).items():
+                result = await self._connections[item.host].sh(command, timeout=60)
+                folder = self._request.run_dir / "evidence"
+                folder.mkdir(exist_ok=True)
+                (folder / f"{item.instance}-{name}.txt").write_text(result.out if result.rc == 0 else result.err)
 
     async def _write_log_roles(self, events: EventWriter) -> None:
         """Add the exact role times that the brokers' logs prove."""
