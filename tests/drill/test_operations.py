@@ -49,7 +49,7 @@ def drill(scenario: str, runs: Path) -> dict[str, Any]:
         [*BROKERDRILL, "run", scenario, "--runs", str(runs)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = runs.iterdir()
+    (run,) = (path.parent for path in runs.glob("*/run.json"))
     analyzed = [*BROKERDRILL, "analyze", str(run), "--json", str(runs / "verdict.json")]
     subprocess.run(analyzed, cwd=ROOT, capture_output=True, check=True)
     verdict = json.loads((runs / "verdict.json").read_text())

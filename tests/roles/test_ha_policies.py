@@ -229,8 +229,32 @@ ROWS: dict[str, Row] = {
                 "replication/colocated/backup-port-offset": "100",
                 "replication/colocated/excludes/connector-ref": "colocated-b",
                 "replication/colocated/primary/check-for-active-server": "true",
-                "replication/colocated/primary/group-name": None,
+                "replication/colocated/primary/group-name": "colocated-a",
+                "replication/colocated/backup/group-name": "colocated-b",
                 "replication/colocated/backup/allow-failback": "true",
+            },
+            "b": {
+                "replication/colocated/primary/group-name": "colocated-b",
+                "replication/colocated/backup/group-name": "colocated-a",
+            },
+        },
+    ),
+    "colocated_ring": Row(
+        colocated(),
+        ALONE | {"c": {}},
+        {
+            "a": {"replication/colocated/backup/group-name": "colocated_ring-b"},
+            "b": {"replication/colocated/backup/group-name": "colocated_ring-c"},
+            "c": {"replication/colocated/backup/group-name": "colocated_ring-a"},
+        },
+    ),
+    "colocated_one_group": Row(
+        colocated(artemis_group_name="all"),
+        ALONE,
+        {
+            "a": {
+                "replication/colocated/primary/group-name": "all",
+                "replication/colocated/backup/group-name": "all",
             }
         },
     ),
