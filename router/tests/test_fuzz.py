@@ -151,6 +151,7 @@ def test_a_table_that_is_cut_off_is_no_table(inside: bytes) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_a_million_inputs_and_no_memory_growth() -> None:
     rng = random.Random(int(os.environ.get("ROUTER_FUZZ_SEED", "1")))
     for _ in range(20_000):
