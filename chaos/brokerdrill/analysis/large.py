@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
@@ -115,14 +116,14 @@ def operations(raw: DataFrame, clocks: DataFrame, scanned: Scanned) -> tuple[Dat
     repeated = cut(_repeated(clean))
     blocks = repeated.count()
     if blocks > MOST_BLOCKS:
-        merged = keep(u.merge_rows(clean, clocks))
+        merged = cut(u.merge_rows(clean, clocks), StorageLevel.DISK_ONLY)
         return merged.drop("_conflict"), _conflicts(merged)
     alone = clean
     if blocks:
         told = F.broadcast(repeated)
         several = (_block() == F.col("block")) & (_bit().bitwiseAND(F.col("mask")) != 0)
         alone = clean.join(told, several, "left_anti")
-        merged = keep(u.merge_rows(clean.join(told, several, "left_semi"), clocks))
+        merged = cut(u.merge_rows(clean.join(told, several, "left_semi"), clocks), StorageLevel.DISK_ONLY)
         conflicts = _conflicts(merged)
         ops = u.single_rows(alone, clocks).unionByName(merged.drop("_conflict"))
     else:
@@ -158,7 +159,7 @@ def large_frames(ops: DataFrame, tables: Tables, scanned: Scanned, *, whole: boo
 
     Operations are not stored: who looks at them reads the few columns that it needs from the ledger itself. Only of the
     sends, whose acknowledgement may be that of their transaction, a narrow copy is kept."""
-    ended = keep(u.transactions(ops))
+    ended = cut(u.transactions(ops), StorageLevel.DISK_ONLY)
     odd = cut(ended.where(~F.col("t_ok") | F.col("t_rolled_back")).drop("t_end"))
     judged = ops.join(few(odd, odd.count()), ["run_id", "txn"], "left").select(
         *ops.columns, *(column.alias(name) for name, column in u.transaction_states(unnamed_ok=True).items())

@@ -126,16 +126,17 @@ def stop() -> None:
         active.stop()
 
 
-def cut(frame: DataFrame) -> DataFrame:
+def cut(frame: DataFrame, where: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> DataFrame:
     """Return `frame` as a new leaf: computed once, when first needed, kept in memory and on disk where that is short.
 
     The promises share a dozen frames; with the whole plan under each of them the optimizer takes minutes.
     """
-    return frame.localCheckpoint(eager=False)
+    return frame.localCheckpoint(eager=False, storageLevel=where)
 
 
 def keep(frame: DataFrame) -> DataFrame:
-    """Return `frame`, stored on the executors' disks when it is first computed; a lost part is computed again."""
+    """Return `frame`, stored by columns on the executors' disks when it is first computed; a lost part is computed
+    again. Spark does not find it again where it is joined with what it was made of: `cut` such a frame."""
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
