@@ -31,9 +31,11 @@ def test_task_files_have_the_names_of_every_role(role: str) -> None:
     assert there >= {"main", "preflight", "install", "configure", "health", "remove"}
 
 
-def test_passwords_are_never_shown() -> None:
-    options = load(ROOT / "roles" / "artemis" / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+@pytest.mark.parametrize("role", ["activemq_classic", "artemis", "lease_db"])
+def test_passwords_are_never_shown(role: str) -> None:
+    options = load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
     secret = {name for name, option in options.items() if option.get("no_log")}
+    assert secret
     assert {name for name in options if name.endswith("_password")} == secret
 
 
