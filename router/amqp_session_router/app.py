@@ -150,14 +150,26 @@ class Process:
 
     # after a kill
 
+    def _held(self, one: Left) -> tuple[bytes, bytes] | None:
+        """Return what `held` does; None, and a word of it, for a session that cannot go on."""
+        try:
+            return held(self.journal, one)
+        except OSError as error:
+            log.error("a session is lost", extra={"session": one.facts["id"], "error": error.strerror})
+            return None
+
     def _recover(self, left: list[Left]) -> None:
         for one in left:
             # It gets a slot of its own again, perhaps this one.
             self.journal.closed(one.slot)
-        outboxes = [held(self.journal, one) for one in left]
+        outboxes = [self._held(one) for one in left]
         read, write = self.journal.at_work
         self.journal.settled()
         for one, outbox in zip(left, outboxes, strict=True):
+            if outbox is None:
+                os.close(one.client)
+                os.close(one.broker)
+                continue
             states: list[dict[str, Any]] = []
             pipes: list[Pipe | None] = []
             for index, (rest, lent) in enumerate(zip(one.rest, one.lent, strict=True)):

@@ -133,10 +133,12 @@ class Journal:
         return self.cells[PIPE] & 0xFFFFFFFF, self.cells[PIPE] >> 32
 
     def held(self, count: int) -> bytes:
-        """Return the last `count` bytes of what the process held when it died."""
+        """Return the last `count` bytes of what the process held when it died; raises OSError if so many cannot be."""
         # Killed between the read and the note of it, nothing of it can have been written.
-        end = AHEAD + (self.cells[HELD] or count)
-        return bytes(self.hold[end - count : end])
+        held = self.cells[HELD] or count
+        if count > held or held > LOOK:
+            raise OSError(0, f"{count} bytes cannot have been in flight")
+        return bytes(self.hold[AHEAD + held - count : AHEAD + held])
 
     def settled(self) -> None:
         """Nobody is at work: what `left`, `at_work` and `held` say has been used."""

@@ -273,7 +273,11 @@ class Listeners:
         journal, client, broker = self.journal, session.client_wire.kernel, session.broker_wire
         if journal is None or client is None or broker is None or broker.kernel is None:
             return NO_CELLS
-        from_client, from_broker = counts(client), counts(broker.kernel)
+        try:
+            from_client, from_broker = counts(client), counts(broker.kernel)
+        except OSError:
+            # A kernel that does not count: nobody could say what was in flight.
+            return NO_CELLS
         ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
         session.slot = journal.opened(session.facts(), client.fileno(), broker.kernel.fileno(), ahead)
         return NO_CELLS if session.slot is None else journal.first_cell(session.slot)

@@ -135,7 +135,7 @@ class LiveSession:
 
     @property
     def kernel(self) -> bool:
-        """Do its bytes pass without this process's memory?"""
+        """Do its bytes outlive this process, in sockets, pipes or the hold?"""
         return bool(self.flows) and isinstance(self.flows[0], Flow)
 
     # --- handshake --------------------------------------------------------------------------------------------------

@@ -100,6 +100,7 @@ class Death:
             die()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         (self.left,) = Journal(number).left()
+        self.book = book
         self.held = held(book, self.left)
 
     def arrived(self) -> bytes:
@@ -146,6 +147,17 @@ def test_every_byte_is_found(act: Callable[..., None], kept: int, ended: bool) -
     assert death.held == (last[len(last) - kept :] if kept else b"", b"")
     assert death.left.rest == (0, 0)
     assert death.arrived() + death.held[0] == b"".join(before) + HEARTBEAT + last
+    death.close()
+
+
+def test_what_cannot_have_been_in_flight_is_not_made_up() -> None:
+    death = Death([], frame(3, 1, bytes(300)), noted)
+    # Somebody else read from the source: the counts say more than the hold had.
+    death.writer.sendall(bytes(50))
+    death.sockets[1].setblocking(True)
+    assert len(death.sockets[1].recv(50, socket.MSG_WAITALL)) == 50
+    with pytest.raises(OSError, match="358 bytes cannot have been in flight"):
+        held(death.book, death.left)
     death.close()
 
 
