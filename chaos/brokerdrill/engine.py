@@ -186,7 +186,7 @@ def _spawn(data: Path, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _start_own(progress: Progress) -> Engine:
-    data = Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
+    data = _data()
     log = _log_path()
     data.mkdir(mode=0o710, parents=True, exist_ok=True)
     _mount_systemd_cgroup()
@@ -249,6 +249,19 @@ def ensure(progress: Progress = _quiet) -> Engine:
         return _start_system(progress) or _start_own(progress)
 
 
+def _data() -> Path:
+    return Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
+
+
+def _unmount() -> None:
+    """Undo the mounts that Docker leaves behind when it ends: its data onto themselves, the network's namespace."""
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        # proc(5): the root of the mount in its file system, and where it is. Whole file systems are somebody's own.
+        root, point = line.split()[3:5]
+        if root != "/" and (Path(point).is_relative_to(RUN) or Path(point).is_relative_to(_data())):
+            subprocess.run(["umount", point], check=False, capture_output=True)
+
+
 def stop(progress: Progress = _quiet) -> bool:
     """Stop the engine that `ensure` started as its own, with its containers; say whether there was one.
 
@@ -268,6 +281,7 @@ def stop(progress: Progress = _quiet) -> bool:
         deadline = time.monotonic() + STOP_DEADLINE_S
         while time.monotonic() < deadline:
             if _pid() is None:
+                _unmount()
                 return True
             time.sleep(0.2)
     raise InfrastructureError(f"the Docker engine (process {pid}) does not end within {STOP_DEADLINE_S} s")

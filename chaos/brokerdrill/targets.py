@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from brokerdrill.descriptors import Descriptor
 from brokerdrill.errors import InfrastructureError, UsageError, unknown_name
@@ -82,7 +83,7 @@ def _only(scene: Scene, words: str, found: list[Descriptor]) -> list[Descriptor]
     return found
 
 
-def _nobody(scene: Scene, name: str) -> list[Descriptor]:
+def _nobody(scene: Scene, name: str) -> NoReturn:
     raise unknown_name("product or store", name, scene.products())
 
 
@@ -99,7 +100,7 @@ def _instances(scene: Scene, words: str) -> list[Descriptor]:
             some[1]
         ]
         if not members:
-            return _nobody(scene, some[2])
+            _nobody(scene, some[2])
         return sorted(scene.rng.sample(members, count(len(members))), key=lambda item: item.instance)
     if words in ("active", "passive"):
         found = [

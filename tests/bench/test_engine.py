@@ -38,6 +38,8 @@ assert first.own and engine.ensure(lines.append) == first and engine._pid() == p
 print(lines)
 print(first.client().info()["DockerRootDir"])
 assert engine.stop() is True and engine.find() is None and engine._pid() is None
+mounts = Path("/proc/self/mounts").read_text()
+assert str(engine.RUN) not in mounts and os.environ[engine.DATA_VARIABLE] not in mounts, "a mount is left behind"
 engine.PID_FILE.write_text(f"{os.getpid()}")
 assert engine.ensure().own, "a process id left by an earlier boot does not stand in the way"
 assert engine.stop() is True
