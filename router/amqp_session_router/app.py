@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -209,7 +210,8 @@ class Process:
         """A packet came; sessions that were in their handshake come when that is done."""
         try:
             packet = receive(line)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionResetError):
+            # A predecessor that went without reading our last word: what it said before can be read all the same.
             return
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
@@ -220,7 +222,9 @@ class Process:
         else:
             self._packet(*packet)
             if "sessions" in packet[0]:
-                send(line, {"ask": "more"})
+                # With the last sessions given it may be gone, and need no answer.
+                with contextlib.suppress(BrokenPipeError):
+                    send(line, {"ask": "more"})
 
     def _packet(self, told: dict[str, Any], descriptors: list[int]) -> None:
         if "listener" in told:
