@@ -105,29 +105,39 @@ USABLE = ROLLED_BACK_ITSELF | {REFUSED, "UNBLOCKED", "ADDRESS_FULL"}
 def url(config: WorkerConfig) -> str:
     """Return the connection URL: all endpoints, then the parameters."""
     own = {"sslEnabled": "true", "verifyHost": "true", "trustStoreType": "PEMCA", "trustStorePath": config.tls_ca or ""}
-    end = "?" + _query(own) if config.tls_ca else ""
-    places = ",".join(f"tcp://{_host(item.address)}:{item.port}{end}" for item in config.endpoints)
+    end = "?" + query(own) if config.tls_ca else ""
+    places = ",".join(f"tcp://{host_of(item.address)}:{item.port}{end}" for item in config.endpoints)
     # In a transaction the commit proves the acknowledgements; waiting for each as well can hang in a failover.
     each = {"blockOnAcknowledge": "false" if config.transaction else "true"}
     params = {**URL_PARAMS, **each, "callTimeout": str(config.call_timeout_ms), **config.url_params}
-    return f"({places})?{_query(params)}"
+    return f"({places})?{query(params)}"
 
 
-def _host(address: str) -> str:
+def host_of(address: str) -> str:
+    """Return the address as a URL has it."""
     return f"[{address}]" if ":" in address else address
 
 
-def _query(params: Mapping[str, str]) -> str:
+def query(params: Mapping[str, str]) -> str:
+    """Return the parameters as a URL has them, without the question mark."""
     return "&".join(f"{name}={quote(value, safe='/')}" for name, value in params.items())
 
 
-def class_path(jars: Path) -> list[str]:
-    """Return the client's jars in the directory. Raises InfrastructureError when one is missing."""
-    found = sorted(str(path) for path in jars.glob("*.jar") if path.name.startswith(JARS))
-    missing = [name for name in JARS if not any(Path(path).name.startswith(name) for path in found)]
+def class_path(jars: Path, wanted: tuple[str, ...] = JARS) -> list[str]:
+    """Return the directory's jars whose names begin as `wanted`. Raises InfrastructureError when one is missing."""
+    found = sorted(str(path) for path in jars.glob("*.jar") if path.name.startswith(wanted))
+    missing = [name for name in wanted if not any(Path(path).name.startswith(name) for path in found)]
     if missing:
         raise InfrastructureError(f"{jars} lacks the client's jars {', '.join(name + '*.jar' for name in missing)}")
     return found
+
+
+def start_jvm(config: WorkerConfig, paths: list[str], options: Sequence[str] = ()) -> None:
+    """Start the process's JVM with these jars. Raises InfrastructureError."""
+    try:
+        jpype.startJVM(*JVM_OPTIONS, *options, *config.jvm_options, classpath=paths, convertStrings=False)
+    except (OSError, RuntimeError, jpype.JVMNotFoundException) as error:
+        raise InfrastructureError(f"no Java virtual machine starts: {first_line(str(error))}") from None
 
 
 def meta(tag: str, message: Message, attempt: int) -> str:
@@ -143,7 +153,8 @@ def read_meta(tag: str, text: str) -> tuple[str, int, int, str | None] | None:
     return parts[1], int(parts[2]), int(parts[3]), parts[4] or None
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Return the first line of a text, which may have none."""
     return text.splitlines()[0] if text else ""
 
 
@@ -155,9 +166,9 @@ def kind_of(error: Any) -> tuple[str, str]:
             break
         if isinstance(at, jpype.JClass("org.apache.activemq.artemis.api.core.ActiveMQException")):
             kind = str(at.getType().name())
-            return kind, f"{kind}: {_first_line(str(at.getMessage()))}"
+            return kind, f"{kind}: {first_line(str(at.getMessage()))}"
         at = at.getCause()
-    return "", f"{error.getClass().getSimpleName()}: {_first_line(str(error.getMessage()))}"
+    return "", f"{error.getClass().getSimpleName()}: {first_line(str(error.getMessage()))}"
 
 
 class CoreJms:
@@ -171,15 +182,11 @@ class CoreJms:
         the library uses those, and the paths in them are the broker's."""
         if not config.jars:
             raise InfrastructureError("the CORE client needs the directory of the broker's jars")
-        paths = class_path(Path(config.jars))
-        options = list(JVM_OPTIONS)
+        options = []
         if config.tls_ca:
             options.append(f"-Dorg.apache.activemq.ssl.trustStore={config.tls_ca}")
             options.append("-Dorg.apache.activemq.ssl.trustStoreType=PEMCA")
-        try:
-            jpype.startJVM(*options, *config.jvm_options, classpath=paths, convertStrings=False)
-        except (OSError, RuntimeError, jpype.JVMNotFoundException) as error:
-            raise InfrastructureError(f"no Java virtual machine starts: {_first_line(str(error))}") from None
+        start_jvm(config, class_path(Path(config.jars)), options)
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
         self._config = config

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 import jpype
 
@@ -34,7 +33,17 @@ from brokerdrill.workload.client import (
     endpoint_at,
 )
 from brokerdrill.workload.config import Endpoint, WorkerConfig
-from brokerdrill.workload.core_jms import GROUP, JVM_OPTIONS, META, meta, read_meta
+from brokerdrill.workload.core_jms import (
+    GROUP,
+    META,
+    class_path,
+    first_line,
+    host_of,
+    meta,
+    query,
+    read_meta,
+    start_jvm,
+)
 from brokerdrill.workload.load import sha
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
@@ -80,30 +89,13 @@ ROLLED_BACK = "TransactionRolledBackException"
 def url(config: WorkerConfig) -> str:
     """Return the connection URL: all endpoints in one failover transport, then its parameters."""
     scheme = "ssl" if config.tls_ca else "tcp"
-    places = ",".join(f"{scheme}://{_host(item.address)}:{item.port}" for item in config.endpoints)
+    places = ",".join(f"{scheme}://{host_of(item.address)}:{item.port}" for item in config.endpoints)
     own = {
         "timeout": str(config.call_timeout_ms),
         "jms.checkForDuplicates": "true" if config.duplicate_detection else "false",
     }
     params = {**URL_PARAMS, **own, **config.url_params}
-    return f"failover:({places})?" + "&".join(f"{name}={quote(value, safe='/')}" for name, value in params.items())
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
-def class_path(jars: Path) -> list[str]:
-    """Return the client's jars in the directory. Raises InfrastructureError when one is missing."""
-    found = sorted(str(path) for path in jars.glob("*.jar") if path.name.startswith(JARS))
-    missing = [name for name in JARS if not any(Path(path).name.startswith(name) for path in found)]
-    if missing:
-        raise InfrastructureError(f"{jars} lacks the client's jars {', '.join(name + '*.jar' for name in missing)}")
-    return found
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else ""
+    return f"failover:({places})?{query(params)}"
 
 
 def outcome_of(kind: str, text: str) -> Outcome:
@@ -112,7 +104,7 @@ def outcome_of(kind: str, text: str) -> Outcome:
     A rollback that the library reports is proof, unless it says that the completion is in doubt; the session can then
     be used on.
     """
-    error = f"{kind}: {_first_line(text)}"
+    error = f"{kind}: {first_line(text)}"
     if kind == ROLLED_BACK:
         return Outcome(UNKNOWN if IN_DOUBT in text else FAIL, error)
     return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
@@ -147,11 +139,7 @@ class OpenWireJms:
         """Start the JVM."""
         if not config.jars:
             raise InfrastructureError("the OpenWire client needs the directory of the broker's jars")
-        paths = class_path(Path(config.jars))
-        try:
-            jpype.startJVM(*JVM_OPTIONS, *config.jvm_options, classpath=paths, convertStrings=False)
-        except (OSError, RuntimeError, jpype.JVMNotFoundException) as error:
-            raise InfrastructureError(f"no Java virtual machine starts: {_first_line(str(error))}") from None
+        start_jvm(config, class_path(Path(config.jars), JARS))
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
         self._config = config
@@ -220,7 +208,7 @@ class OpenWireJms:
         self._up.set()
 
     def _words(self, error: Any) -> str:
-        return f"{error.getClass().getSimpleName()}: {_first_line(str(error.getMessage()))}"
+        return f"{error.getClass().getSimpleName()}: {first_line(str(error.getMessage()))}"
 
     def _failed(self, error: Any) -> Outcome:
         return outcome_of(str(error.getClass().getSimpleName()), str(error.getMessage()))
