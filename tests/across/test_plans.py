@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from brokerdrill.plans import execute
 from brokerdrill.plans.execute import DONE, FAILED, Ended, Options, Record, plan_folder
 from brokerdrill.plans.matrix import Matrix, load_matrix, matrix_plan, squares
 from brokerdrill.plans.plan import Cell
-from brokerdrill.plans.results import Outcome, Place, compared, outcomes, places
+from brokerdrill.plans.results import Outcome, Place, compared, outcomes, place_json, places
 from brokerdrill.plans.settings import patched, text
 from brokerdrill.plans.sweep import parse_vary, sweep_plan
 from brokerdrill.scenario import load_scenario
@@ -274,6 +275,16 @@ def test_a_place_counts_violations_and_failovers_that_never_ended() -> None:
     ))  # fmt: skip
     assert place.violations == (1, 2) and place.never == 1 and place.times == [1.0, 3.0]
     assert place.broken() == {"no_loss": 1} and place.messages("lost") == 1 and place.word == "broken"
+
+
+def test_a_place_counts_how_often_its_stores_changed_hands() -> None:
+    changed = ([], ["pair1", "pair1"], ["pair1", "db"])
+    place = Place({}, tuple(
+        replace(one, result={**(one.result or {}), "takeovers": [{"store": store} for store in stores]})
+        for stores, one in zip(changed, (outcome({}, n, "kept") for n in range(3)), strict=True)
+    ))  # fmt: skip
+    assert place.takeovers() == {"db": (1, 1), "pair1": (3, 2)}
+    assert place_json(place)["takeovers"] == {"db": {"count": 1, "runs": 1}, "pair1": {"count": 3, "runs": 2}}
 
 
 # --- matrices -------------------------------------------------------------------------------------------------------

@@ -117,3 +117,12 @@ def test_verdicts_merge_to_the_worst(drawn: list[str]) -> None:
 @given(st.integers(0, 10**16))
 def test_a_run_has_at_most_600_buckets(run_end: int) -> None:
     assert -(-run_end // bucket_ns(run_end)) <= MOST_BUCKETS
+
+
+@given(events)
+def test_a_takeover_is_a_begin_that_another_instance_served_before(drawn: list[Event]) -> None:
+    made = timeline(drawn, STORES, ops_end=60)
+    for store in STORES:
+        served = [epoch.instance for epoch in made.epochs if epoch.store == store]
+        told = [(one.before, one.instance) for one in made.takeovers if one.store == store]
+        assert told == [(a, b) for a, b in pairwise(served) if a != b]

@@ -37,7 +37,8 @@ def add_details(
     raw: DataFrame,
     bins: DataFrame,
 ) -> None:
-    """Extend each run's verdict JSON by `phases` (`measures.phases_json`), `redeliveries` (`attribution.redelivered`),
+    """Extend each run's verdict JSON by `phases` (`measures.phases_json`), `takeovers` (`Timeline.takeovers`: store,
+    instance, other_instance that had served it before, t_ns), `redeliveries` (`attribution.redelivered`),
     `attribution` (`attribution.broken`), the clients and instances of its outages (`attribution.sides`) and its
     witnesses' stories (`stories.tell`).
 
@@ -49,6 +50,10 @@ def add_details(
     for key, result in results.items():
         rows = found[key]
         result["phases"] = measures.phases_json(rows["phases"], times[key])
+        result["takeovers"] = [
+            {"store": one.store, "instance": one.instance, "other_instance": one.before, "t_ns": one.at}
+            for one in times[key].takeovers
+        ]
         for name, fields in _FIELDS.items():
             told = [json.loads(row.payload) for row in rows[name]]
             told.sort(key=lambda item: (-item["count"], json.dumps(item, sort_keys=True)))

@@ -70,6 +70,15 @@ class Hit(NamedTuple):
     detected_at: int | None
 
 
+class Takeover(NamedTuple):
+    """The begin of an epoch on a store that another instance had served last."""
+
+    store: str
+    before: str
+    instance: str
+    at: int
+
+
 class Failback(NamedTuple):
     """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none)."""
 
@@ -102,6 +111,7 @@ class Timeline:
     overlaps: tuple[tuple[Epoch, Epoch, int, int], ...] = ()
     faults: tuple[Fault, ...] = ()
     hits: tuple[Hit, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
     failbacks: tuple[Failback, ...] = ()
     unready: tuple[Span, ...] = ()
 
@@ -130,6 +140,7 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         overlaps=overlaps(epoch),
         faults=fault,
         hits=hit,
+        takeovers=takeovers(epoch),
         failbacks=failbacks(events, epoch),
         unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
     )
@@ -205,6 +216,18 @@ def overlaps(epoch: Sequence[Epoch]) -> tuple[tuple[Epoch, Epoch, int, int], ...
             start, end = max(a.start + a.start_u, b.start + b.start_u), min(a.end - a.end_u, b.end - b.end_u)
             if a.instance != b.instance and start < end:
                 found.append((a, b, start, end))
+    return tuple(found)
+
+
+def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:
+    """Return how often a store changed hands, by time, from the epochs by start; whether a fault led to it or none."""
+    found = []
+    last: dict[str, str] = {}
+    for one in epoch:
+        before = last.setdefault(one.store, one.instance)
+        if before != one.instance:
+            found.append(Takeover(one.store, before, one.instance, one.start))
+        last[one.store] = one.instance
     return tuple(found)
 
 

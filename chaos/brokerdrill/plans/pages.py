@@ -130,6 +130,10 @@ def _facts(place: Place) -> dict[str, Any]:
         "violated": violated,
         "judged": judged,
         "rate_interval": interval(rate_interval(violated, judged), fmt.percent),
+        "takeovers": [
+            f"{fmt.clean(store)}: {count} in {runs} of {len(place.results)} runs"
+            for store, (count, runs) in place.takeovers().items()
+        ],
         "messages": fmt.number(place.messages()),
         "lost": fmt.number(place.messages("lost")),
         "duplicated": fmt.number(place.messages("duplicated")),

@@ -114,6 +114,16 @@ class Place:
                 found[name] = found.get(name, 0) + 1
         return dict(sorted(found.items()))
 
+    def takeovers(self) -> dict[str, tuple[int, int]]:
+        """Return store → (times that it changed hands, runs in which it did)."""
+        found: dict[str, tuple[int, int]] = {}
+        for result in self.results:
+            stores = [str(one["store"]) for one in result.get("takeovers") or ()]
+            for store in set(stores):
+                times, runs = found.get(store, (0, 0))
+                found[store] = (times + stores.count(store), runs + 1)
+        return dict(sorted(found.items()))
+
     def messages(self, *classes: str) -> int:
         """Return how many messages of these classes its runs saw; all classes where none is named."""
         return sum(
@@ -166,6 +176,7 @@ def place_json(place: Place) -> dict[str, Any]:
             "p95": to_json(quantile_interval(times, 0.95)),
             "max": max(times, default=None),
         },
+        "takeovers": {store: {"count": count, "runs": runs} for store, (count, runs) in place.takeovers().items()},
         "messages": {
             "all": place.messages(),
             "lost": place.messages("lost"),
