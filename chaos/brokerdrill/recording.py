@@ -10,9 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from brokerdrill import runner
 from brokerdrill.errors import EXIT_INFRASTRUCTURE, BrokerdrillError
 from brokerdrill.progress import Progress
+from brokerdrill.runner.request import RunRequest, check_request
+from brokerdrill.runner.run import run
+from brokerdrill.runner.run_dir import new_run_dir
 from brokerdrill.scenario import LoadedScenario
 from brokerdrill.topology import Topology
 
@@ -64,10 +66,10 @@ def record(
     to run.json as they are."""
     done = []
     for seed in seeds:
-        target = run_dir or runner.new_run_dir(runs, loaded.name, seed)
-        request = runner.RunRequest(loaded, topology, target, seed, settings or {})
-        runner.check_request(request)
+        target = run_dir or new_run_dir(runs, loaded.name, seed)
+        request = RunRequest(loaded, topology, target, seed, settings or {})
+        check_request(request)
         with Progress(console) as progress:
             progress.step(f"{loaded.name} on {topology.name}, seed {seed} → {request.run_dir}")
-            done.append(run_async(runner.run(request, progress), console))
+            done.append(run_async(run(request, progress), console))
     return done

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.descriptors import Descriptor
-from brokerdrill.runner import read_log
+from brokerdrill.runner.log_roles import read_log
 
 LINE = '{"__MONOTONIC_TIMESTAMP": "2000000", "MESSAGE": "AMQ221007: Server is now active"}\n'
 

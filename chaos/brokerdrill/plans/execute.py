@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from brokerdrill import bench, ledger, runner
+from brokerdrill import bench, ledger
 from brokerdrill.deploying import run_playbook
 from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.healing import heal_run, unfinished
@@ -29,6 +29,7 @@ from brokerdrill.plans.settings import patched, text
 from brokerdrill.progress import Progress
 from brokerdrill.recording import Interrupted, record, run_async
 from brokerdrill.report.files import write
+from brokerdrill.runner.run_dir import new_run_dir
 from brokerdrill.scenario import load_scenario
 from brokerdrill.topology import Topology, find_topology
 
@@ -194,7 +195,7 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
     run_dir: Path | None = None
     try:
         topology = deployments.ready(cell)
-        run_dir = runner.new_run_dir(options.runs, loaded.name, cell.seed)
+        run_dir = new_run_dir(options.runs, loaded.name, cell.seed)
         record_.append(cell, "begin", run_dir=run_dir.name)
         settings = {name: text(value) for name, value in cell.changes.items()}
         record(loaded, topology, options.runs, [cell.seed], console, run_dir, settings)

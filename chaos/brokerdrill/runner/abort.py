@@ -1,0 +1,69 @@
+"""Abort conditions: what ends a run early, watched while its load and method last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from brokerdrill.clock import now_ns
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.load_control import LoadControl, Totals
+from brokerdrill.progress import Progress
+from brokerdrill.runner.system import System
+from brokerdrill.scenario import Abort
+
+GUARD_PERIOD_S = 0.5
+
+
+async def under_load(
+    steps: Callable[[], Coroutine[Any, Any, None]],
+    limits: Abort,
+    load: LoadControl,
+    system: System,
+    progress: Progress,
+) -> None:
+    """Let the load begin and take `steps` under it.
+
+    Raises InfrastructureError as soon as a worker fails, nothing is acknowledged for too long, or load and method took
+    too long, and whatever `steps` raise; they have ended then.
+    """
+    deadline = asyncio.get_running_loop().time() + limits.duration
+    guard = asyncio.create_task(_guard(limits.silence, load, system, progress))
+    await load.tell_all(cmd="start")
+    try:
+        async with asyncio.timeout_at(deadline):
+            taken = asyncio.create_task(steps())
+            try:
+                await asyncio.wait({taken, guard}, return_when=asyncio.FIRST_COMPLETED)
+                if guard.done():
+                    guard.result()
+                await taken
+            finally:
+                taken.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await taken
+    except TimeoutError:
+        raise InfrastructureError(f"abort: load and method took longer than {limits.duration:.0f} s") from None
+    finally:
+        guard.cancel()
+
+
+async def _guard(silence_s: float, load: LoadControl, system: System, progress: Progress) -> None:
+    """End with an InfrastructureError when a worker fails or nothing is acknowledged for too long."""
+    best, since = -1, now_ns()
+    while True:
+        acknowledged = load.totals().sent_ok
+        if acknowledged != best:
+            best, since = acknowledged, now_ns()
+        silent = (now_ns() - since) / 1e9
+        if silent > silence_s:
+            raise InfrastructureError(f"abort: no send was acknowledged for {silent:.0f} s")
+        progress.tick(_status_line(load.totals(), system.roles))
+        await system.changes.wait(GUARD_PERIOD_S)
+
+
+def _status_line(totals: Totals, roles: Mapping[str, str]) -> str:
+    told = "  ".join(f"{name} {role}" for name, role in sorted(roles.items()))
+    return f"{totals.sent_ok} acknowledged  {totals.received} received  {totals.sent_unknown} unknown   {told}"

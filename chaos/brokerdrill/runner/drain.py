@@ -1,0 +1,66 @@
+"""The drain: the producers have stopped, the consumers take what is left, and every address is seen empty, or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from brokerdrill.clock import now_ns
+from brokerdrill.events import EventWriter
+from brokerdrill.load_control import LoadControl
+from brokerdrill.products.base import ManagementError
+from brokerdrill.progress import Progress
+from brokerdrill.runner.changes import POLL_S
+from brokerdrill.runner.system import System
+
+
+async def drain(
+    addresses: Sequence[str],
+    limit_s: float,
+    load: LoadControl,
+    system: System,
+    events: EventWriter,
+    progress: Progress,
+) -> dict[str, bool]:
+    """Stop the producers, let the consumers take what is left, close; say of each address whether it is empty.
+
+    Each of these may take `limit_s` seconds. Raises InfrastructureError when a worker fails or does not stop in time.
+    """
+    progress.step("stop the producers, drain")
+    events.write("phase", at_ns=now_ns(), name="load", value="end")
+    await load.tell_all(cmd="stop_producers")
+    await load.all_reach("producers_stopped", limit_s)
+    events.write("phase", at_ns=now_ns(), name="drain", value="begin")
+    drained = dict.fromkeys(addresses, False)
+    end = now_ns() + int(limit_s * 1e9)
+    quiet = 0
+    # Twice in a row: a message in flight between two counters is in neither. And with every store served, or what
+    # it holds is not counted; whether it has a backup is of no matter here.
+    while quiet < 2 and now_ns() < end:
+        drained = await _empty(addresses, system)
+        quiet = quiet + 1 if all(drained.values()) and system.served() else 0
+        load.totals()  # raises where a worker has failed
+        await asyncio.sleep(2 * POLL_S)
+    if quiet < 2 and not system.served():
+        drained = dict.fromkeys(addresses, False)
+    await load.tell_all(cmd="stop", browse=system.dead_letters())
+    await load.all_reach("closed", limit_s)
+    events.write("phase", at_ns=now_ns(), name="drain", value="end")
+    totals = load.totals()
+    progress.step(f"drained: {totals.sent_ok} messages acknowledged, {totals.received} received")
+    return drained
+
+
+async def _empty(addresses: Sequence[str], system: System) -> dict[str, bool]:
+    """Whether each of `addresses` is empty on all active brokers; False for all where one does not answer."""
+    empty = dict.fromkeys(addresses, True)
+    for management in system.active():
+        try:
+            counts = await management.counts(addresses)
+            # Either may become messages of any address.
+            elsewhere = await management.prepared() + await management.in_transit()
+        except ManagementError:
+            return dict.fromkeys(addresses, False)
+        for address in addresses:
+            empty[address] &= elsewhere == 0 and address in counts and counts[address].empty
+    return empty

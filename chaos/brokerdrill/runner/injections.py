@@ -1,0 +1,83 @@
+"""The faults of a run as its scenario asks for them: each target resolved at its moment, by the run's seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.faults.executor import Executor, Injection
+from brokerdrill.faults.link import ARM
+from brokerdrill.faults.registry import complete_params, fault_type
+from brokerdrill.progress import Progress
+from brokerdrill.runner.system import System
+from brokerdrill.scenario import Action, Scenario
+from brokerdrill.targets import Scene, Target, resolve
+
+# Faults outlive neither their own time-to-live nor, by much, the run.
+ARM_TTL_MARGIN_S = 120
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A fault that an action injected, and each instance's role just before."""
+
+    injection: Injection
+    roles: Mapping[str, str]
+
+
+def arm_ttl_s(scenario: Scenario) -> float:
+    """The time-to-live of an armed link in s: as long as the run may take, and a margin."""
+    abort = scenario.abort
+    return abort.duration + abort.drain + scenario.steady_state.timeout + ARM_TTL_MARGIN_S
+
+
+class Injections:
+    """What the run injects, by the names of its actions. `tag` tells its faults on the hosts from other runs'."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        system: System,
+        descriptors: Sequence[Descriptor],
+        seed: int,
+        tag: str,
+        progress: Progress,
+    ) -> None:
+        self._executor = executor
+        self._system = system
+        self._descriptors = descriptors
+        self._rng = random.Random(seed)
+        self._tag = tag
+        self._progress = progress
+        self._injected: dict[str, Injected] = {}
+
+    async def arm(self, links: Sequence[str], ttl_s: float) -> None:
+        """Arm `links`, so that faults can hit them. Raises InfrastructureError when one is not there."""
+        for index, spec in enumerate(links, 1):
+            target = self._resolve(spec)
+            self._progress.step(f"arm {target.describe()}")
+            await self._executor.inject(f"arm-{index}", ARM, target, {}, ttl_s, self._tag)
+
+    async def inject(self, step: Action) -> None:
+        """Inject the fault of `step`. Raises InfrastructureError when its target is not there or it takes no effect."""
+        target = self._resolve(step.target)
+        self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
+        roles = dict(self._system.roles)
+        fault = fault_type(step.fault)
+        params = complete_params(fault, step.params)
+        injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
+        self._injected[step.name] = Injected(injection, roles)
+
+    async def heal(self, of: str) -> None:
+        """Undo the fault of the action `of`. Raises InfrastructureError when it cannot be undone."""
+        self._progress.step(f"heal {of}")
+        await self._executor.heal(self._injected[of].injection)
+
+    def injected(self, of: str | None) -> Injected | None:
+        """What the action `of` injected; None where there is no such action."""
+        return self._injected.get(of or "")
+
+    def _resolve(self, spec: str) -> Target:
+        return resolve(Scene(self._descriptors, self._system.roles, self._rng), spec)

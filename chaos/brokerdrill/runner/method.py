@@ -1,0 +1,79 @@
+"""The method of a scenario: its steps, one after the other, while the load goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from brokerdrill.clock import now_ns
+from brokerdrill.deploying import operate
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.events import EventWriter
+from brokerdrill.load_control import LoadControl
+from brokerdrill.progress import Progress
+from brokerdrill.runner import probes
+from brokerdrill.runner.injections import Injections
+from brokerdrill.runner.system import System
+from brokerdrill.scenario import Action, Heal, Operation, Probe, Step
+from brokerdrill.topology import Topology
+
+
+@dataclass(frozen=True)
+class Method:
+    """What steps work on. `added_before` says how many messages were added to each of the load's addresses before it
+    began."""
+
+    topology: Topology
+    system: System
+    load: LoadControl
+    injections: Injections
+    added_before: Mapping[str, int]
+    addresses: Sequence[str]
+    events: EventWriter
+    progress: Progress
+
+    async def follow(self, steps: Sequence[Step]) -> None:
+        """Take each of `steps`. Raises InfrastructureError for the first that fails."""
+        for step in steps:
+            await asyncio.sleep(step.pauses.before)
+            if isinstance(step, Action):
+                await self.injections.inject(step)
+            elif isinstance(step, Heal):
+                await self.injections.heal(step.of)
+            elif isinstance(step, Operation):
+                await self._operate(step)
+            else:
+                await self._probe(step)
+            await asyncio.sleep(step.pauses.after)
+
+    async def _operate(self, step: Operation) -> None:
+        """Run a playbook while the load goes on; when it began and ended is in the ledger."""
+        begun = now_ns()
+        self.progress.step(f"{step.name}: playbook {step.playbook}")
+        self.events.write("note", at_ns=begun, name=step.name, value=f"playbook {step.playbook} begins")
+        extra = ["--extra-vars", json.dumps(step.variables)] if step.variables else []
+        try:
+            async with asyncio.timeout(step.timeout):
+                await operate(self.topology, step.playbook, self.progress, extra)
+        except TimeoutError:
+            raise InfrastructureError(
+                f"operation {step.name}: playbook {step.playbook} took longer than {step.timeout:.0f} s"
+            ) from None
+        took = (now_ns() - begun) / 1e9
+        value = f"playbook {step.playbook} is done"
+        self.events.write("note", at_ns=now_ns(), name=step.name, value=value, detail={"seconds": f"{took:.3f}"})
+        self.progress.step(f"{step.name}: {value} after {took:.1f} s")
+
+    async def _probe(self, step: Probe) -> None:
+        """Wait for what `step` says; how long that took is in the ledger."""
+        begun = now_ns()
+        if step.until == "unanswered":
+            await probes.until_unanswered(step, self.system, self.load, self.addresses, self.added_before)
+        else:
+            condition = probes.condition(step, self.injections.injected(step.of), self.system, self.load)
+            await self.system.until(condition, step.timeout, f"probe {step.name}: not {step.until}")
+        took = (now_ns() - begun) / 1e9
+        self.events.write("probe", at_ns=now_ns(), name=step.name, value=step.until, detail={"seconds": f"{took:.3f}"})
+        self.progress.step(f"{step.name}: {step.until.replace('_', ' ')} after {took:.1f} s")

@@ -1,0 +1,107 @@
+"""Probes: what they wait for, as functions of the live roles and of the load's counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from brokerdrill.clock import now_ns
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.load_control import LoadControl
+from brokerdrill.runner.injections import Injected
+from brokerdrill.runner.system import System
+from brokerdrill.scenario import Probe
+
+UNANSWERED_PERIOD_S = 0.3
+
+Roles = Mapping[str, str]
+
+
+def failed_over(hit: Sequence[Descriptor], instances: Iterable[Descriptor], roles: Roles) -> bool:
+    """Whether in a store of an instance that was hit another one is active."""
+    names = {item.instance for item in hit}
+    stores = {item.store for item in hit}
+    return any(
+        roles.get(item.instance) == "active" and item.instance not in names and item.store in stores
+        for item in instances
+    )
+
+
+def failed_back(hit: Sequence[Descriptor], roles: Roles) -> bool:
+    """Whether all instances that were hit are active."""
+    return bool(hit) and all(roles.get(item.instance) == "active" for item in hit)
+
+
+def kept(brokers: Iterable[Descriptor], before: Roles, roles: Roles) -> bool:
+    """Whether every broker that was active `before` is active."""
+    return all(roles.get(item.instance) == "active" for item in brokers if before.get(item.instance) == "active")
+
+
+def proven(place: Callable[[], bool], acknowledged: Callable[[], int], count: int) -> Callable[[], bool]:
+    """The condition that `place` holds and, since it does, `count` messages were acknowledged: it must prove itself."""
+    since: int | None = None
+
+    def holds() -> bool:
+        nonlocal since
+        if not place():
+            since = None
+            return False
+        if since is None:
+            since = acknowledged()
+        return acknowledged() >= since + count
+
+    return holds
+
+
+def condition(probe: Probe, about: Injected | None, system: System, load: LoadControl) -> Callable[[], bool]:
+    """The condition of a probe (any but `unanswered`) as a function without arguments; it starts counting now.
+
+    Called, it raises InfrastructureError where a worker has failed.
+    """
+
+    def acknowledged() -> int:
+        return load.totals().sent_ok
+
+    start = acknowledged()
+    hit = about.injection.target.instances if about else ()
+    before = about.roles if about else {}
+    instances = [item.descriptor for item in system.instances.values()]
+    brokers = [item.descriptor for item in system.brokers()]
+    conditions: dict[str, Callable[[], bool]] = {
+        "failed_over": proven(lambda: failed_over(hit, instances, system.roles), acknowledged, probe.count),
+        "failed_back": proven(lambda: failed_back(hit, system.roles), acknowledged, probe.count),
+        "kept": proven(lambda: kept(brokers, before, system.roles), acknowledged, probe.count),
+        "syncing": lambda: "syncing" in system.roles.values(),
+        "in_sync": system.in_sync,
+        "acknowledged": lambda: acknowledged() >= start + probe.count,
+    }
+    return conditions[probe.until]
+
+
+async def until_unanswered(
+    probe: Probe, system: System, load: LoadControl, addresses: Sequence[str], added_before: Mapping[str, int]
+) -> None:
+    """Wait until the brokers hold `count` more messages than were acknowledged, twice in a row with no reply between:
+    sends have arrived, and their replies have not.
+
+    `added_before`: the messages that were added to each address before the load. Raises InfrastructureError when it
+    does not come to that within the probe's timeout.
+    """
+    end = now_ns() + int(probe.timeout * 1e9)
+    before = -1
+    while True:
+        acknowledged = load.totals().sent_ok
+        added = 0
+        for management in system.active():
+            counts = await management.counts(addresses)
+            added += sum(item.added - added_before.get(name, 0) for name, item in counts.items())
+        if added - acknowledged >= probe.count and acknowledged == before:
+            return
+        before = acknowledged
+        if now_ns() > end:
+            raise InfrastructureError(
+                f"probe {probe.name}: {added - acknowledged} sends unanswered, not {probe.count}, "
+                f"within {probe.timeout:.0f} s"
+            )
+        await asyncio.sleep(UNANSWERED_PERIOD_S)

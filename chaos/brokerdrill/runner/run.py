@@ -1,0 +1,220 @@
+"""One run, from its first file to its last.
+
+The way is straight: connect, refuse, watch roles, arm links, start the load, follow the method, heal everything, drain,
+collect. Whatever happens on it, heal and collect still come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from brokerdrill import descriptors as desc
+from brokerdrill import ledger
+from brokerdrill.clock import now_ns
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import BrokerdrillError, InfrastructureError
+from brokerdrill.events import EventWriter
+from brokerdrill.faults.executor import Executor, left_over
+from brokerdrill.hosts import HostConnection, connected
+from brokerdrill.journal import Journal
+from brokerdrill.load_control import LoadControl, end_orphans
+from brokerdrill.locks import inventory_lock
+from brokerdrill.products.base import Product
+from brokerdrill.products.registry import managed
+from brokerdrill.progress import Progress
+from brokerdrill.runner.abort import under_load
+from brokerdrill.runner.collect import fetch_spool, keep_evidence
+from brokerdrill.runner.drain import drain
+from brokerdrill.runner.injections import Injections, arm_ttl_s
+from brokerdrill.runner.log_roles import write_log_roles
+from brokerdrill.runner.method import Method
+from brokerdrill.runner.request import RunRequest, check_request
+from brokerdrill.runner.run_dir import make_run_dir
+from brokerdrill.runner.run_info import clocks, first_info
+from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
+from brokerdrill.runner.steady_state import settle, until_steady
+from brokerdrill.runner.system import System
+
+
+async def run(request: RunRequest, progress: Progress) -> Path:
+    """Run the scenario once and return the run directory, complete for the analysis.
+
+    Raises UsageError where the request is wrong, InfrastructureError where the run could not be made. A run that was
+    begun leaves its directory in any case, with outcome completed, aborted or crashed.
+    """
+    check_request(request)
+    with inventory_lock(request.topology.directory):
+        async with connected(request.topology.hosts) as connections:
+            await _refuse_left_over(connections.values())
+            found = await desc.read_all(connections.values())
+            instances = managed(found)
+            hosts = load_hosts(request.topology.name, found, connections)
+            await _begin(request, connections, found, instances, progress).carry_out(instances, hosts)
+    return request.run_dir
+
+
+async def _refuse_left_over(connections: Iterable[HostConnection]) -> None:
+    """Raise InfrastructureError while any host holds an unhealed fault."""
+    unhealed = await left_over(connections)
+    if unhealed:
+        what = "; ".join(f"{host}: {', '.join(ids)}" for host, ids in sorted(unhealed.items()))
+        raise InfrastructureError(f"a fault of an earlier run is not healed ({what}); run `brokerdrill heal`")
+
+
+def _begin(
+    request: RunRequest,
+    connections: Mapping[str, HostConnection],
+    found: Sequence[Descriptor],
+    instances: Sequence[tuple[Product, Descriptor]],
+    progress: Progress,
+) -> _Run:
+    """Make the run's directory and open its files; the run's time counts from here.
+
+    Raises UsageError where the directory exists already, InfrastructureError where it cannot be made.
+    """
+    base_ns = now_ns()
+    run_dir = request.run_dir
+    make_run_dir(run_dir)
+    info = first_info(request, found, instances, datetime.datetime.now(datetime.UTC).isoformat())
+    ledger.write_run(run_dir, info)
+    journal = Journal(run_dir)
+    journal.write("run", "", inventory=str(request.topology.directory.resolve()))
+    events = EventWriter(run_dir, request.run_id, base_ns)
+    executor = Executor(connections, journal, events)
+    system = System(progress)
+    tag = f"{request.run_id.split('-')[0][-6:]}{os.getpid():x}"
+    return _Run(
+        request=request,
+        connections=connections,
+        descriptors=found,
+        progress=progress,
+        info=info,
+        journal=journal,
+        events=events,
+        executor=executor,
+        system=system,
+        injections=Injections(executor, system, found, request.seed, tag, progress),
+        load=LoadControl(request.topology.name, system.changes.wake),
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run whose files are open: what its parts work on."""
+
+    request: RunRequest
+    connections: Mapping[str, HostConnection]
+    descriptors: Sequence[Descriptor]
+    progress: Progress
+    info: ledger.RunInfo
+    journal: Journal
+    events: EventWriter
+    executor: Executor
+    system: System
+    injections: Injections
+    load: LoadControl
+
+    async def carry_out(self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]) -> None:
+        """Go the whole way with the managed `instances` and the clients' `hosts`."""
+        scenario = self.request.loaded.scenario
+        addresses = scenario.load.addresses
+        outcome = "crashed"
+        drained: dict[str, bool] = {}
+        try:
+            added_before = await self._prepare(instances, hosts)
+            await under_load(lambda: self._drill(added_before), scenario.abort, self.load, self.system, self.progress)
+            outcome = "completed"
+            await self._heal()
+            drained = await drain(addresses, scenario.abort.drain, self.load, self.system, self.events, self.progress)
+        except (asyncio.CancelledError, Exception) as error:
+            outcome = "aborted" if isinstance(error, (asyncio.CancelledError, BrokerdrillError)) else "crashed"
+            with contextlib.suppress(BrokerdrillError):
+                reason = "interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
+                self.events.write("abort", at_ns=now_ns(), value=reason[:500])
+            raise
+        finally:
+            await self._finish(outcome, drained)
+
+    async def _prepare(
+        self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]
+    ) -> dict[str, int]:
+        """Everything up to the load; returns how many messages were added to each of its addresses before."""
+        scenario = self.request.loaded.scenario
+        await self.system.open(instances, self.connections)
+        self.system.watch(self.events)
+        await end_orphans([connection for connection, _ in hosts], self.request.topology.name)
+        added_before = await settle(self.system, scenario.load.addresses, self.progress)
+        self.system.record()
+        await self.injections.arm(scenario.links, arm_ttl_s(scenario))
+        await start_load(self.request, self.system, self.load, hosts, self.progress)
+        for worker in self.load.workers:
+            self.journal.write("worker", "", host=worker.connection.name, spool=worker.spool)
+        # A runner that dies from here on leaves a run that can be analysed.
+        ledger.write_run(self.request.run_dir, replace(self.info, clocks=self._clocks()))
+        return added_before
+
+    async def _drill(self, added_before: Mapping[str, int]) -> None:
+        """Follow the method from the steady state on."""
+        scenario = self.request.loaded.scenario
+        await until_steady(scenario.steady_state, self.system, self.load)
+        # The load counts from here on: until now clients were starting, which says nothing about the broker.
+        self.events.write("phase", at_ns=now_ns(), name="load", value="begin")
+        self.progress.step(f"steady state: {self.load.totals().sent_ok} messages acknowledged")
+        method = Method(
+            self.request.topology,
+            self.system,
+            self.load,
+            self.injections,
+            added_before,
+            scenario.load.addresses,
+            self.events,
+            self.progress,
+        )
+        await method.follow(scenario.method)
+
+    async def _heal(self) -> None:
+        problems = await self.executor.heal_all()
+        if problems:
+            raise InfrastructureError("; ".join(problems))
+
+    async def _finish(self, outcome: str, drained: Mapping[str, bool]) -> None:
+        """Heal, end the load, collect: each whether or not the others work; then say what did not."""
+        problems = await self.executor.heal_all()
+        await self.load.close()
+        try:
+            await self.system.stop_watching()
+        except Exception as error:  # a watch that had died left the run with roles that were no longer live
+            problems.append(f"the watch of the live roles failed: {type(error).__name__}: {error}")
+        try:
+            await self._collect()
+        except BrokerdrillError as error:
+            problems.append(str(error))
+        await self.system.close()
+        self.events.close()
+        self.journal.close()
+        try:
+            ended = ledger.finished(self.info, outcome, drained=drained, clocks=self._clocks())
+            ledger.write_run(self.request.run_dir, ended)
+        except OSError as error:
+            problems.append(f"run.json cannot be written: {error.strerror}: {self.request.run_dir}")
+        if problems:
+            raise InfrastructureError("; ".join(problems))
+
+    async def _collect(self) -> None:
+        run_dir = self.request.run_dir
+        for worker in self.load.workers:
+            await fetch_spool(worker.connection, worker.spool, run_dir)
+        since = self.system.recorded_since_ns
+        await write_log_roles(
+            self.system.instances.values(), self.events.base_ns if since is None else since, self.events
+        )
+        await keep_evidence(self.descriptors, self.connections, run_dir)
+
+    def _clocks(self) -> dict[str, ledger.Clock]:
+        return clocks(self.load.workers, self.events.base_ns)

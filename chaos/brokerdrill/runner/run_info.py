@@ -1,0 +1,58 @@
+"""What run.json says of a run: what is known when it begins, and its clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from brokerdrill import ledger
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.events import CONTROLLER_CLOCK
+from brokerdrill.load_control import Worker
+from brokerdrill.products.base import Product
+from brokerdrill.runner.request import RunRequest
+
+
+def first_info(
+    request: RunRequest,
+    descriptors: Sequence[Descriptor],
+    instances: Sequence[tuple[Product, Descriptor]],
+    started_at: str,
+) -> ledger.RunInfo:
+    """What is known of the run before it is made; `descriptors` are all there are, `instances` the managed ones.
+
+    Raises UsageError where a value is none that run.json may hold.
+    """
+    loaded, scenario = request.loaded, request.loaded.scenario
+    stores: dict[str, list[str]] = {}
+    dead: dict[str, str] = {}
+    for product, item in instances:
+        # What nobody sends to, as a database, is watched and drilled; the ledger's stores are the brokers'.
+        if item.store and product.client:
+            stores.setdefault(item.store, []).append(item.instance)
+        for address in item.addresses:
+            if address.dead_letter and address.name in scenario.load.addresses:
+                dead[address.name] = address.dead_letter
+    return ledger.new_run(
+        request.run_id,
+        scenario=ledger.Scenario(loaded.name, loaded.text, loaded.sha256),
+        topology=request.topology.name,
+        inventory_sha256=request.topology.sha256,
+        versions={item.product: item.version for item in descriptors if item.version},
+        settings=request.settings,
+        seed=request.seed,
+        started_at=started_at,
+        expect=scenario.expect(),
+        promises=tuple(promise.spec() for promise in scenario.promises),
+        stores={store: tuple(sorted(names)) for store, names in stores.items()},
+        dead_letters=dead,
+        clocks=clocks((), 0),
+    )
+
+
+def clocks(workers: Iterable[Worker], base_ns: int) -> dict[str, ledger.Clock]:
+    """The run's clocks so far: the controller's counts from `base_ns`, the run's start, a worker's from its own."""
+    own = {
+        item.clock_name: ledger.Clock(item.connection.name, item.clock.offset_ns - base_ns, item.clock.uncertainty_ns)
+        for item in workers
+    }
+    return {CONTROLLER_CLOCK: ledger.Clock("controller"), **own}

@@ -1,0 +1,54 @@
+"""The steady state: before the load all stores in sync and all queues empty; under the load, messages acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from brokerdrill.clock import now_ns
+from brokerdrill.load_control import LoadControl
+from brokerdrill.products.base import ManagementError
+from brokerdrill.progress import Progress
+from brokerdrill.runner.changes import POLL_S
+from brokerdrill.runner.system import System
+from brokerdrill.scenario import SteadyState
+
+SETTLE_DEADLINE_S = 120
+
+
+async def settle(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
+    """Wait until the topology is in sync and its queues are empty.
+
+    Returns how many messages were ever added to each of `addresses` until then. Raises InfrastructureError after
+    SETTLE_DEADLINE_S.
+    """
+    progress.step("wait until every store has one active instance and the others are in sync")
+    end = now_ns() + int(SETTLE_DEADLINE_S * 1e9)
+    while True:
+        await system.until(system.in_sync, SETTLE_DEADLINE_S, "the topology was not in sync")
+        try:
+            return await _purge(system, addresses, progress)
+        except ManagementError:
+            # A primary that came back is in sync for a moment before it takes its role back: no broker answers then.
+            if now_ns() > end:
+                raise
+        await system.changes.wait(POLL_S)
+
+
+async def _purge(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
+    """Take away what an earlier run left in the addresses of this one: it would count as unexpected."""
+    names = [*addresses, *system.dead_letters()]
+    added: dict[str, int] = {}
+    for management in system.active():
+        removed = await management.purge(names)
+        if removed:
+            progress.step(f"removed {removed} messages that an earlier run left in {', '.join(names)}")
+        for address, counts in (await management.counts(addresses)).items():
+            added[address] = added.get(address, 0) + counts.added
+    return added
+
+
+async def until_steady(steady: SteadyState, system: System, load: LoadControl) -> None:
+    """Wait until the load is served and all stores are in sync. Raises InfrastructureError when that takes too long."""
+    await system.until(
+        lambda: load.totals().sent_ok >= steady.acknowledged and system.in_sync(), steady.timeout, "no steady state"
+    )

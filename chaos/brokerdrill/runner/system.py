@@ -1,0 +1,137 @@
+"""The system under test: the managed instances, their live roles, and what these say of the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from brokerdrill import descriptors as desc
+from brokerdrill.clock import now_ns
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.errors import InfrastructureError
+from brokerdrill.events import EventWriter
+from brokerdrill.hosts import HostConnection
+from brokerdrill.products.base import Management, Product
+from brokerdrill.progress import Progress
+from brokerdrill.roles import RoleWatch
+from brokerdrill.runner.changes import POLL_S, Changes
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance: its product, its host, and the open line to its management."""
+
+    product: Product
+    descriptor: Descriptor
+    connection: HostConnection
+    management: Management
+
+
+def served(stores: Collection[Sequence[str]]) -> bool:
+    """Whether every store has exactly one active instance, and none is down; a store is its instances' roles."""
+    down = any(role == "down" for roles in stores for role in roles)
+    return not down and all(roles.count("active") == 1 for roles in stores)
+
+
+def in_sync(stores: Collection[Sequence[str]]) -> bool:
+    """Whether every store has exactly one active instance, and all its others are passive."""
+    return served(stores) and all(role in ("active", "passive") for roles in stores for role in roles)
+
+
+class System:
+    """The instances by name and their live roles, from `open` and `watch` to `stop_watching` and `close`."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.instances: dict[str, Instance] = {}
+        # Since when roles are written down (controller's clock, ns); None: not yet.
+        self.recorded_since_ns: int | None = None
+        # Of roles, and of whatever else conditions of the run depend on.
+        self.changes = Changes()
+        self._progress = progress
+        self._watch: RoleWatch | None = None
+
+    async def open(
+        self, instances: Sequence[tuple[Product, Descriptor]], connections: Mapping[str, HostConnection]
+    ) -> None:
+        """Open the management of each of `instances`. Raises InfrastructureError where what it needs is not there."""
+        for product, item in instances:
+            connection = connections[item.host]
+            credentials = await desc.read_credentials(connection, item)
+            ca = (await connection.sh(f"cat -- '{item.tls['ca']}'", check=True)).out if item.tls else ""
+            self.instances[item.instance] = Instance(product, item, connection, product.manage(item, credentials, ca))
+
+    def watch(self, events: EventWriter) -> None:
+        """Ask for the live roles from here on."""
+        watched = {}
+        for name, item in self.instances.items():
+            # What nobody sends to has no store in the ledger.
+            told = item.descriptor if item.product.client else item.descriptor.model_copy(update={"store": None})
+            watched[name] = (told, item.management)
+        self._watch = RoleWatch(watched, events, self._role_changed)
+        self._watch.start()
+
+    def record(self) -> None:
+        """Write down the roles as they are now, and from here on every change."""
+        assert self._watch is not None
+        self.recorded_since_ns = self._watch.record()
+
+    async def stop_watching(self) -> None:
+        """Stop asking. Raises what ended a watch before its time."""
+        if self._watch:
+            await self._watch.stop()
+
+    async def close(self) -> None:
+        for item in self.instances.values():
+            await item.management.close()
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The newest known role of each instance that is watched."""
+        return self._watch.roles if self._watch else {}
+
+    def brokers(self) -> list[Instance]:
+        """The instances that clients send to."""
+        return [item for item in self.instances.values() if item.product.client]
+
+    def active(self) -> list[Management]:
+        """The management of every active instance that clients send to."""
+        roles = self.roles
+        return [item.management for item in self.brokers() if roles[item.descriptor.instance] == "active"]
+
+    def dead_letters(self) -> list[str]:
+        """The addresses of all dead letters."""
+        return sorted(
+            {
+                address.dead_letter
+                for item in self.instances.values()
+                for address in item.descriptor.addresses
+                if address.dead_letter
+            }
+        )
+
+    def stores(self) -> list[list[str]]:
+        """The roles of each store's instances."""
+        roles = self.roles
+        by_store: dict[str, list[str]] = {}
+        for name, item in self.instances.items():
+            by_store.setdefault(item.descriptor.store or name, []).append(roles[name])
+        return [*by_store.values()]
+
+    def served(self) -> bool:
+        return served(self.stores())
+
+    def in_sync(self) -> bool:
+        return in_sync(self.stores())
+
+    async def until(self, condition: Callable[[], bool], limit_s: float, failure: str) -> None:
+        """Wait until `condition` holds; after `limit_s` seconds raise InfrastructureError: `failure`, and the roles."""
+        end = now_ns() + int(limit_s * 1e9)
+        while not condition():
+            if now_ns() > end:
+                roles = ", ".join(f"{name} {role or 'silent'}" for name, role in sorted(self.roles.items()))
+                raise InfrastructureError(f"{failure} within {limit_s:.0f} s ({roles})")
+            await self.changes.wait(POLL_S)
+
+    def _role_changed(self, name: str, role: str) -> None:
+        self._progress.step(f"{name} is {role}")
+        self.changes.wake()

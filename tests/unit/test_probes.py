@@ -1,0 +1,76 @@
+"""What probes wait for, and when a system is served and in sync."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.runner.probes import failed_back, failed_over, kept, proven
+from brokerdrill.runner.system import in_sync, served
+
+
+def instance(name: str, store: str) -> Descriptor:
+    return Descriptor.model_validate(
+        {"schema": 1, "product": "artemis", "instance": name, "host": name, "store": store}
+    )
+
+
+A1, A2, B1, B2 = (instance("a1", "a"), instance("a2", "a"), instance("b1", "b"), instance("b2", "b"))
+ALL = (A1, A2, B1, B2)
+
+
+def roles(*of: str) -> dict[str, str]:
+    return dict(zip(("a1", "a2", "b1", "b2"), of, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("now", "over", "back"),
+    [
+        (roles("active", "passive", "active", "passive"), False, True),
+        (roles("down", "starting", "active", "passive"), False, False),
+        (roles("down", "active", "active", "passive"), True, False),
+        (roles("active", "active", "active", "passive"), True, True),
+    ],
+)
+def test_another_pair_that_is_active_is_no_failover(now: dict[str, str], over: bool, back: bool) -> None:
+    assert failed_over([A1], ALL, now) is over
+    assert failed_back([A1], now) is back
+
+
+def test_a_link_has_no_original_that_could_come_back() -> None:
+    assert not failed_back([], roles("active", "passive", "active", "passive"))
+
+
+def test_kept_asks_for_those_that_were_active_only() -> None:
+    before = roles("active", "passive", "active", "passive")
+    assert kept(ALL, before, roles("active", "down", "active", "syncing"))
+    assert not kept(ALL, before, roles("active", "passive", "passive", "active"))
+
+
+def test_messages_of_before_the_new_place_prove_nothing() -> None:
+    place, acknowledged = [False], [0]
+    holds = proven(lambda: place[0], lambda: acknowledged[0], 2)
+    acknowledged[0] = 10
+    assert not holds()
+    place[0] = True
+    assert not holds()
+    acknowledged[0] = 12
+    assert holds()
+    place[0] = False
+    assert not holds()
+    place[0] = True
+    assert not holds()  # it lost its place: it counts anew
+
+
+@pytest.mark.parametrize(
+    ("stores", "is_served", "is_in_sync"),
+    [
+        ([["active", "passive"], ["passive", "active"]], True, True),
+        ([["active", "syncing"], ["active"]], True, False),
+        ([["active", "down"]], False, False),
+        ([["active", "active"]], False, False),
+        ([["active", "passive"], ["passive", "passive"]], False, False),
+    ],
+)
+def test_one_active_instance_a_store(stores: list[list[str]], is_served: bool, is_in_sync: bool) -> None:
+    assert (served(stores), in_sync(stores)) == (is_served, is_in_sync)
