@@ -14,6 +14,7 @@ from brokerdrill.hosts import HostConnection, connected
 from brokerdrill.journal import Journal
 from brokerdrill.locks import inventory_lock
 from brokerdrill.progress import Progress
+from brokerdrill.spools import fetch_spool
 from brokerdrill.topology import Topology, load
 
 
@@ -81,14 +82,9 @@ async def _heal_one(
 async def _fetch_one(connection: HostConnection, spool: str, run_dir: Path, progress: Progress) -> list[str]:
     if (await connection.sh(f"[ -e {spool} ]")).rc != 0:
         return []
-    target = run_dir / ledger.OPS_DIR / Path(spool).name
-    partial = target.with_name(f".{target.name}.part")
     try:
-        await connection.fetch(spool, partial)
-        partial.replace(target)
+        target = await fetch_spool(connection, spool, run_dir)
     except BrokerdrillError as error:
-        partial.unlink(missing_ok=True)
         return [str(error)]
-    await connection.sh(f"rm -f {spool}; rmdir {Path(spool).parent} 2>/dev/null || :")
     progress.step(f"fetched {target.name} of {connection.name}")
     return []

@@ -18,10 +18,12 @@ from brokerdrill import ledger, paths
 from brokerdrill.deploying import playbook_path
 from brokerdrill.errors import UsageError, unknown_name
 from brokerdrill.faults.registry import complete_params, fault_type
-from brokerdrill.targets import validate_spec
+from brokerdrill.targets import is_link, validate_spec
 from brokerdrill.workload.client import CLIENTS, client_type
 
 SCENARIOS = paths.ROOT / "chaos" / "scenarios"
+# What a probe waits for of the instances that a fault hit: a link has none.
+ABOUT_INSTANCES = ("failed_over", "failed_back")
 
 
 class _Strict(BaseModel):
@@ -204,16 +206,20 @@ class Scenario(_Strict):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Scenario:
-        injected: set[str] = set()
+        injected: dict[str, str] = {}
         seen: set[str] = set()
         for step in self.method:
             if step.name in seen:
                 raise ValueError(f"two steps are called {step.name!r}")
             seen.add(step.name)
             if isinstance(step, Action):
-                injected.add(step.name)
+                injected[step.name] = step.target
             elif isinstance(step, (Heal, Probe)) and step.of is not None and step.of not in injected:
                 raise ValueError(f"step {step.name!r}: no action before it is called {step.of!r}")
+            if isinstance(step, Probe) and step.until in ABOUT_INSTANCES and is_link(injected.get(step.of or "", "")):
+                raise ValueError(
+                    f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
+                )
         names = {promise.name for promise in self.promises}
         for name in [*self.expect_violation, *self.investigates]:
             if name not in names | {ledger.NO_PHANTOMS}:

@@ -59,6 +59,11 @@ class Scene:
         return next((item for item in self.descriptors if item.instance == name), None)
 
 
+def is_link(spec: str) -> bool:
+    """Whether a well-formed target is a link, not instances."""
+    return _LINK.match(spec) is not None
+
+
 def validate_spec(spec: str) -> None:
     """Raise UsageError unless `spec` is a well-formed target; what it names is checked when it is resolved."""
     link = _LINK.match(spec)

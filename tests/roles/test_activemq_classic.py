@@ -17,7 +17,9 @@ from tests.roles.conftest import ROOT, load, render_all
 from tests.roles.test_plugins import cached, plugin
 
 DEFAULTS = load(ROOT / "roles" / "activemq_classic" / "defaults" / "main.yml")
-ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"]["5.18.3"]
+ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"][
+    "5.18.3"
+]
 SCHEMAS = [
     {"jar": "activemq-spring-", "member": "activemq.xsd"},
     {"jar": "spring-beans-", "member": "org/springframework/beans/factory/xml/spring-beans.xsd"},

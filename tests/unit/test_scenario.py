@@ -47,6 +47,7 @@ def test_expectations_cover_each_promise_and_the_phantoms() -> None:
         ("    target: active", "    target: active\n    params: {hard: 1}", r"line 7: method.0: no parameter"),
         ("until: failed_over", "until: dinner", r"line 13: method.1.until: "),
         ("of: kill", "of: other", r"line 1: the scenario: step 'over': no action before it is called 'other'"),
+        ("target: active", "target: link load→active", "'kill' hits a link, and only an instance can be failed_over"),
         ("bound_ms: 6000", "bound: 6000", r"line 17: promises.1.bound: Extra inputs"),
         ("{name: failover_within, bound_ms: 6000}", "failover_within", r"line 17: promises.1: .*needs a bound"),
         ("expect_violation: [no_loss]", "expect_violation: [sticky]", "not among the promises"),

@@ -21,7 +21,9 @@ from tests.workload.standalone_broker import free_port
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 StartWorker = Callable[..., WorkerProcess]
-ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"]["5.18.3"]
+ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"][
+    "5.18.3"
+]
 START_DEADLINE_S = 90
 XML = """<beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"

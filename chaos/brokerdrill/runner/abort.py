@@ -30,8 +30,8 @@ async def under_load(
     too long, and whatever `steps` raise; they have ended then.
     """
     deadline = asyncio.get_running_loop().time() + limits.duration
-    guard = asyncio.create_task(_guard(limits.silence, load, system, progress))
     await load.tell_all(cmd="start")
+    guard = asyncio.create_task(_guard(limits.silence, load, system, progress))
     try:
         async with asyncio.timeout_at(deadline):
             taken = asyncio.create_task(steps())
@@ -45,6 +45,8 @@ async def under_load(
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await taken
     except TimeoutError:
+        if asyncio.get_running_loop().time() < deadline:
+            raise
         raise InfrastructureError(f"abort: load and method took longer than {limits.duration:.0f} s") from None
     finally:
         guard.cancel()

@@ -92,10 +92,9 @@ async def until_unanswered(
     before = -1
     while True:
         acknowledged = load.totals().sent_ok
-        added = 0
+        added = -sum(added_before.get(name, 0) for name in addresses)
         for management in system.active():
-            counts = await management.counts(addresses)
-            added += sum(item.added - added_before.get(name, 0) for name, item in counts.items())
+            added += sum(item.added for item in (await management.counts(addresses)).values())
         if added - acknowledged >= probe.count and acknowledged == before:
             return
         before = acknowledged

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import datetime
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,8 +29,8 @@ from brokerdrill.products.base import Product
 from brokerdrill.products.registry import managed
 from brokerdrill.progress import Progress
 from brokerdrill.runner.abort import under_load
-from brokerdrill.runner.collect import fetch_spool, keep_evidence
 from brokerdrill.runner.drain import drain
+from brokerdrill.runner.evidence import keep_evidence
 from brokerdrill.runner.injections import Injections, arm_ttl_s
 from brokerdrill.runner.log_roles import write_log_roles
 from brokerdrill.runner.method import Method
@@ -40,6 +40,7 @@ from brokerdrill.runner.run_info import clocks, first_info
 from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
+from brokerdrill.spools import fetch_spool
 
 
 async def run(request: RunRequest, progress: Progress) -> Path:
@@ -125,6 +126,7 @@ class _Run:
         scenario = self.request.loaded.scenario
         addresses = scenario.load.addresses
         outcome = "crashed"
+        said: list[str] = []
         drained: dict[str, bool] = {}
         try:
             added_before = await self._prepare(instances, hosts)
@@ -134,12 +136,15 @@ class _Run:
             drained = await drain(addresses, scenario.abort.drain, self.load, self.system, self.events, self.progress)
         except (asyncio.CancelledError, Exception) as error:
             outcome = "aborted" if isinstance(error, (asyncio.CancelledError, BrokerdrillError)) else "crashed"
+            reason = "interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
+            said = [reason]
             with contextlib.suppress(BrokerdrillError):
-                reason = "interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
                 self.events.write("abort", at_ns=now_ns(), value=reason[:500])
             raise
         finally:
-            await self._finish(outcome, drained)
+            problems = await self._finish(outcome, drained)
+            if problems:
+                raise InfrastructureError("; ".join([*said, *problems]))
 
     async def _prepare(
         self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]
@@ -183,18 +188,24 @@ class _Run:
         if problems:
             raise InfrastructureError("; ".join(problems))
 
-    async def _finish(self, outcome: str, drained: Mapping[str, bool]) -> None:
-        """Heal, end the load, collect: each whether or not the others work; then say what did not."""
+    async def _finish(self, outcome: str, drained: Mapping[str, bool]) -> list[str]:
+        """Heal, end the load, collect: each whether or not the others work.
+
+        Returns what did not, a sentence each; a run whose evidence is not whole is not completed.
+        """
         problems = await self.executor.heal_all()
         await self.load.close()
         try:
             await self.system.stop_watching()
         except Exception as error:  # a watch that had died left the run with roles that were no longer live
             problems.append(f"the watch of the live roles failed: {type(error).__name__}: {error}")
-        try:
-            await self._collect()
-        except BrokerdrillError as error:
-            problems.append(str(error))
+        for part in self._evidence():
+            try:
+                await part
+            except BrokerdrillError as error:
+                problems.append(str(error))
+        if problems and outcome == "completed":
+            outcome = "aborted"
         await self.system.close()
         self.events.close()
         self.journal.close()
@@ -203,18 +214,18 @@ class _Run:
             ledger.write_run(self.request.run_dir, ended)
         except OSError as error:
             problems.append(f"run.json cannot be written: {error.strerror}: {self.request.run_dir}")
-        if problems:
-            raise InfrastructureError("; ".join(problems))
+        return problems
 
-    async def _collect(self) -> None:
+    def _evidence(self) -> Iterator[Awaitable[object]]:
+        """All that is to be brought from the hosts into the run's directory, a part at a time."""
         run_dir = self.request.run_dir
         for worker in self.load.workers:
-            await fetch_spool(worker.connection, worker.spool, run_dir)
+            yield fetch_spool(worker.connection, worker.spool, run_dir)
         since = self.system.recorded_since_ns
-        await write_log_roles(
+        yield write_log_roles(
             self.system.instances.values(), self.events.base_ns if since is None else since, self.events
         )
-        await keep_evidence(self.descriptors, self.connections, run_dir)
+        yield keep_evidence(self.descriptors, self.connections, run_dir)
 
     def _clocks(self) -> dict[str, ledger.Clock]:
         return clocks(self.load.workers, self.events.base_ns)
