@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.descriptors import Descriptor
-from brokerdrill.runner.log_roles import read_log
+from brokerdrill.runner.log_roles import LOG_MARGIN_S, read_log
 
 LINE = '{"__MONOTONIC_TIMESTAMP": "2000000", "MESSAGE": "AMQ221007: Server is now active"}\n'
 
@@ -24,7 +24,11 @@ class Connection:
 
     name = "h"
 
-    async def sh(self, *_: Any, **__: Any) -> Answer:
+    def __init__(self) -> None:
+        self.scripts: list[str] = []
+
+    async def sh(self, script: str, **_: Any) -> Answer:
+        self.scripts.append(script)
         return Answer()
 
 
@@ -34,5 +38,12 @@ class Connection:
 )
 def test_a_shared_log_proves_no_role(more: dict[str, Any], lines: int) -> None:
     told = {"schema": 1, "product": "artemis", "instance": "a", "host": "h", "unit": "artemis.service", **more}
-    found = asyncio.run(read_log(Connection(), Descriptor.model_validate(told), 0))  # type: ignore[arg-type]
+    found = asyncio.run(read_log(Connection(), Descriptor.model_validate(told), 0, 30.0))  # type: ignore[arg-type]
     assert len(found) == lines
+
+
+def test_no_more_of_a_log_is_read_than_the_run_lasted() -> None:
+    told = {"schema": 1, "product": "artemis", "instance": "a", "host": "h", "unit": "artemis.service"}
+    connection = Connection()
+    asyncio.run(read_log(connection, Descriptor.model_validate(told), 0, 29.5))  # type: ignore[arg-type]
+    assert connection.scripts[0].endswith(f"--since=-{30 + LOG_MARGIN_S}s")
