@@ -1,4 +1,4 @@
-"""What descriptors say is worth keeping of a system when a run ends."""
+"""What is kept of a system beside the ledger when a run ends, in the folder `evidence`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from brokerdrill.errors import InfrastructureError
 from brokerdrill.hosts import HostConnection
 
 
+def keep(run_dir: Path, name: str, content: bytes) -> None:
+    """Write a file of evidence. Raises InfrastructureError."""
+    folder = run_dir / "evidence"
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    except OSError as error:
+        raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
+
+
 async def keep_evidence(
     descriptors: Iterable[Descriptor], connections: Mapping[str, HostConnection], run_dir: Path
 ) -> None:
-    """Keep in `run_dir`/evidence what each command prints, or why it did not. Raises InfrastructureError."""
+    """Keep what each command that a descriptor names prints, or why it did not. Raises InfrastructureError."""
     for item in descriptors:
         for name, command in (item.extra("evidence") or {}).items():
             result = await connections[item.host].sh(command, timeout=60)
-            folder = run_dir / "evidence"
-            try:
-                folder.mkdir(exist_ok=True)
-                (folder / f"{item.instance}-{name}.txt").write_text(result.out if result.rc == 0 else result.err)
-            except OSError as error:
-                raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
+            keep(run_dir, f"{item.instance}-{name}.txt", (result.out if result.rc == 0 else result.err).encode())

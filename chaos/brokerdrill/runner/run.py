@@ -32,7 +32,7 @@ from brokerdrill.runner.abort import under_load
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence
 from brokerdrill.runner.injections import Injections, arm_ttl_s
-from brokerdrill.runner.log_roles import write_log_roles
+from brokerdrill.runner.logs import write_logs
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run_dir import make_run_dir
@@ -222,9 +222,8 @@ class _Run:
         for worker in self.load.workers:
             yield fetch_spool(worker.connection, worker.spool, run_dir)
         since = self.system.recorded_since_ns
-        yield write_log_roles(
-            self.system.instances.values(), self.events.base_ns if since is None else since, self.events
-        )
+        since = self.events.base_ns if since is None else since
+        yield write_logs(self.system.instances.values(), since, self.events, run_dir)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
 
     def _clocks(self) -> dict[str, ledger.Clock]:

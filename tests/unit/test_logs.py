@@ -1,15 +1,16 @@
-"""Which instance's log proves a role."""
+"""What is read and kept of the instances' logs."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from brokerdrill.descriptors import Descriptor
-from brokerdrill.runner.log_roles import LOG_MARGIN_S, read_log
+from brokerdrill.runner.logs import LOG_MARGIN_S, log_text, read_log
 
 LINE = '{"__MONOTONIC_TIMESTAMP": "2000000", "MESSAGE": "AMQ221007: Server is now active"}\n'
 
@@ -47,3 +48,8 @@ def test_no_more_of_a_log_is_read_than_the_run_lasted() -> None:
     connection = Connection()
     asyncio.run(read_log(connection, Descriptor.model_validate(told), 0, 29.5))  # type: ignore[arg-type]
     assert connection.scripts[0].endswith(f"--since=-{30 + LOG_MARGIN_S}s")
+
+
+def test_a_log_is_kept_in_the_time_of_the_run() -> None:
+    kept = gzip.decompress(log_text([(1_500_000_000, "waits"), (13_236_000_000, "is active")], 1_000_000_000)).decode()
+    assert kept == "     0.500  waits\n    12.236  is active\n"

@@ -1,15 +1,18 @@
-"""The exact role times that the brokers' own logs prove, read from journald when a run ends."""
+"""The instances' own logs, read from journald when a run ends: kept as evidence, and the exact role times they prove."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 from brokerdrill.clock import now_ns
 from brokerdrill.descriptors import Descriptor
 from brokerdrill.events import EventWriter
 from brokerdrill.hosts import HostConnection
+from brokerdrill.runner.evidence import keep
 from brokerdrill.runner.system import Instance
 
 # journald stamps a line when it reads it from the broker's pipe, shortly after it was written.
@@ -19,15 +22,18 @@ LOG_UNCERTAINTY_NS = 5_000_000
 LOG_MARGIN_S = 60
 
 
-async def write_log_roles(instances: Iterable[Instance], since_ns: int, events: EventWriter) -> None:
-    """Add the role changes in the logs since `since_ns` (controller's clock) to the run's events.
+async def write_logs(instances: Iterable[Instance], since_ns: int, events: EventWriter, run_dir: Path) -> None:
+    """Keep the logs since `since_ns` (controller's clock) in `run_dir`, and add their role changes to the run's events.
 
-    Raises InfrastructureError when a log cannot be read.
+    Raises InfrastructureError when a log cannot be read or kept.
     """
     for instance in instances:
         item, clock = instance.descriptor, instance.connection.clock
         age_s = (now_ns() - since_ns) / 1e9
         lines = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
+        if lines:
+            base_ns = events.base_ns - clock.offset_ns
+            keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
         for change in instance.product.log_roles(lines):
             events.write(
                 "role",
@@ -40,6 +46,12 @@ async def write_log_roles(instances: Iterable[Instance], since_ns: int, events: 
                 value=change.role,
                 detail={"log": change.why},
             )
+
+
+def log_text(lines: Iterable[tuple[int, str]], base_ns: int) -> bytes:
+    """Return the lines (ns of the host, text) with their run time in s, gzipped: a log without its database is long."""
+    text = "".join(f"{(t_ns - base_ns) / 1e9:10.3f}  {line}\n" for t_ns, line in lines)
+    return gzip.compress(text.encode(errors="replace"), mtime=0)
 
 
 async def read_log(connection: HostConnection, item: Descriptor, since_ns: int, age_s: float) -> list[tuple[int, str]]:
