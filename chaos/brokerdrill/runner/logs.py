@@ -1,4 +1,4 @@
-"""The instances' own logs, read from journald when a run ends: kept as evidence, and the exact role times they prove."""
+"""The instances' own logs, read from journald when a run ends: kept as evidence, and the role times they prove."""
 
 from __future__ import annotations
 
