@@ -106,7 +106,22 @@ def _quorum_problems(config: Mapping[str, Any]) -> list[str]:
 
 
 def _replication_problems(config: Mapping[str, Any]) -> list[str]:
-    return _all_pairs_problems(config) + _same_journals(config) + _unchecked_failback(config)
+    return _all_pairs_problems(config) + _same_journals(config) + _unchecked_failback(config) + _minority_vote(config)
+
+
+def _minority_vote(config: Mapping[str, Any]) -> list[str]:
+    """A vote that fewer than most of the other pairs can win: QuorumVoteServerConnect asks n/2 of up to 2 brokers, else
+    n/2 + 1, rounded down, where n is the quorum size."""
+    size, others = config["optional"].get("artemis_quorum_size"), len(_pairs(config)) - 1
+    if size is None or int(size) < 0 or not others:
+        return []
+    needed = int(int(size) / 2 + (int(size) > 2))
+    if needed * 2 > others:
+        return []
+    return [
+        f"artemis_quorum_size {size} asks for {needed} of {others} votes: a backup would replace a primary that others "
+        f"see; set {others + 1}, the number of pairs, or leave it out"
+    ]
 
 
 def _unchecked_failback(config: Mapping[str, Any]) -> list[str]:

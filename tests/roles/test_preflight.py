@@ -81,6 +81,29 @@ def each_its_pair(policy: str, **change: Any) -> dict[str, Any]:
     return cluster(policy=policy, **{"members": {"a1": member(), "a2": member(pair="p2")}, **change})
 
 
+@pytest.mark.parametrize(
+    ("pairs", "size", "sound"),
+    [
+        (3, None, True),
+        (3, -1, True),
+        (3, 3, True),
+        (3, 2, False),
+        (3, 1, False),
+        (2, 2, True),
+        (2, 1, False),
+        (5, 5, True),
+        (5, 3, False),
+        (1, 2, True),
+    ],
+)
+def test_a_vote_needs_most_of_the_other_pairs(pairs: int, size: int | None, sound: bool) -> None:
+    roles = ("primary", "backup")
+    members = {f"a{pair}{role}": member(role, pair=f"p{pair}") for pair in range(pairs) for role in roles}
+    config = cluster(policy="replication", members=members, optional={"artemis_quorum_size": size})
+    problems = preflight.artemis_problems(config)
+    assert problems == [] if sound else len(problems) == 1 and f"artemis_quorum_size {size} asks for" in problems[0]
+
+
 def test_a_sound_pair_passes() -> None:
     assert preflight.artemis_problems(cluster()) == []
 
