@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass, field
 
 from amqp_session_router import wire
-from amqp_session_router.model import NOT_ALLOWED, Tune
+from amqp_session_router.model import NOT_ALLOWED, End, Tune
 from amqp_session_router.wire import ProtocolError
 
 HANDSHAKE_FRAME_MAX = 131072
@@ -207,6 +207,16 @@ class ClientHandshake:
                 self.out += wire.CLOSE_OK_FRAME
                 self.gone = True
                 return
+
+
+class Over(Exception):
+    """A client's handshake ends here, without Open-Ok: it gets a Close with `code` (0: none)."""
+
+    def __init__(self, how: End, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.how = how
+        self.text = text
+        self.code = code
 
 
 class Refused(Exception):

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amqp_session_router import succession
 from amqp_session_router.connect import Dialler, watch_peer
 from amqp_session_router.flow import Flow, Plane
 from amqp_session_router.handover import Batches, send
@@ -32,6 +33,7 @@ from amqp_session_router.pipes import Pipe
 from amqp_session_router.session import LiveSession
 from amqp_session_router.tcp_counts import counts
 from amqp_session_router.tls import server_context
+from amqp_session_router.wires import SocketWire
 
 log = logging.getLogger(__name__)
 
@@ -230,10 +232,11 @@ class Listeners:
             # No handshake has begun that could carry a Close.
             sock.close()
             return
-        session = LiveSession(self, door.settings, lease, sock, (address, peer[1]), door.context)
+        wire, client = SocketWire(self.loop, sock), f"{address}:{peer[1]}"
+        session = LiveSession(self, door.settings.name, lease, wire, client)
         self.sessions[session.id] = session
         self.routing.registered(session)
-        session.begin()
+        session.begin(door.settings, (address, peer[1]), door.context)
 
     def _no_descriptor(self, error: OSError) -> None:
         """Wait a moment: the connection that could not be taken stays in the queue and would wake us at once."""
@@ -279,7 +282,7 @@ class Listeners:
             # A kernel that does not count: nobody could say what was in flight.
             return NO_CELLS
         ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
-        session.slot = journal.opened(session.facts(), client.fileno(), broker.kernel.fileno(), ahead)
+        session.slot = journal.opened(succession.facts(session), client.fileno(), broker.kernel.fileno(), ahead)
         return NO_CELLS if session.slot is None else journal.first_cell(session.slot)
 
     def strike(self, session: LiveSession) -> None:
@@ -320,7 +323,7 @@ class Listeners:
             sock.setblocking(False)
         found = self.limits.accept(facts["identity"]["source_ip"])
         lease = _Unlimited() if isinstance(found, Refusal) else found
-        session = LiveSession.adopt(self, facts, client, broker, backend, lease)
+        session = succession.adopted(self, facts, client, broker, backend, lease)
         self.sessions[session.id] = session
         self.routing.registered(session)
         for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):
@@ -362,7 +365,7 @@ class Listeners:
     def _hand_over(self, session: LiveSession) -> None:
         assert self.heir is not None
         if session.kernel:
-            self.heir.add(*session.surrender())
+            self.heir.add(*succession.surrender(session))
             self._relieved.append(session)
         else:
             session.disconnect(CONNECTION_FORCED, "the router restarts; connect again")

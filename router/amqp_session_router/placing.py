@@ -1,0 +1,90 @@
+"""Which broker a session comes to: the candidates, one after the other, until one says Open-Ok."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amqp_session_router import wire
+from amqp_session_router.handshake import BrokerHandshake, Credentials, Over, Refused, Relayed
+from amqp_session_router.model import CONNECTION_FORCED, Backend, End, Identity, Phase, Reject, Tune
+from amqp_session_router.wires import Wire
+
+if TYPE_CHECKING:
+    from amqp_session_router.session import LiveSession
+
+Ends = Callable[[], tuple[tuple[str, int], tuple[str, int]]]
+"""Gives the client's address and the one that it connected to."""
+
+
+async def place(
+    session: LiveSession, identity: Identity, credentials: Credentials, tune: Tune, ends: Ends
+) -> tuple[Wire, BrokerHandshake]:
+    """Return the connection to a broker that took the session, and what was said on it; raises Over."""
+    server = session.server
+    routing = server.routing
+    session.phase = Phase.CONNECTING
+    decision = routing.decide(identity)
+    if isinstance(decision, Reject):
+        raise Over(End.REJECTED, decision.text, decision.code)
+    session.route = replace(decision, candidates=iter(()))
+    # For who looks at the broker's list of connections.
+    properties = {
+        "proxy_client": await server.client_name(session.client),
+        "proxy_host": server.host_name,
+        "proxy_session": session.id,
+    }
+    last = "there is none"
+    for backend in decision.candidates:
+        session.backend = backend
+        talk = BrokerHandshake(credentials, tune, decision.vhost_for(backend), server.learned, properties)
+        try:
+            broker = await _attempt(session, backend, identity, talk, ends)
+        except Refused as refused:
+            last = f"{backend.name}: {refused}"
+            routing.attempted(session, backend, False, str(refused))
+            continue
+        except Relayed as relayed:
+            routing.attempted(session, backend, True, f"{relayed.code} {relayed.text}")
+            raise Over(End.REJECTED, relayed.text, relayed.code) from None
+        routing.attempted(session, backend, True)
+        return broker, talk
+    session.backend = None
+    raise Over(
+        End.NO_BACKEND,
+        f"no backend of {decision.target} takes the session, {session.counters.attempts} tried; the last: {last}",
+        CONNECTION_FORCED,
+    )
+
+
+async def _attempt(
+    session: LiveSession, backend: Backend, identity: Identity, talk: BrokerHandshake, ends: Ends
+) -> Wire:
+    """Return a connection to `backend` on which `talk` has come to Open-Ok; raises Refused or Relayed."""
+    server = session.server
+    broker = await server.dialler.dial(backend, identity, ends)
+    limit = server.routing.timeouts.backend_handshake
+    try:
+        broker.send(talk.first)
+        async with asyncio.timeout(limit):
+            while True:
+                if not (data := await broker.recv()):
+                    raise Refused("it ended the connection during the handshake")
+                if talk.receive(data):
+                    return broker
+                broker.send(talk.take())
+    except TimeoutError:
+        broker.abort()
+        raise Refused(f"no Open-Ok within {limit:g} s") from None
+    except OSError as error:
+        broker.abort()
+        raise Refused(f"the connection broke: {error.strerror or error}") from None
+    except Relayed:
+        broker.send(wire.CLOSE_OK_FRAME)
+        broker.close()
+        raise
+    except BaseException:
+        broker.abort()
+        raise
