@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amqp_session_router import wire
 from amqp_session_router.handshake import BrokerHandshake, Credentials, Over, Refused, Relayed
-from amqp_session_router.model import CONNECTION_FORCED, Backend, End, Identity, Phase, Reject, Tune
+from amqp_session_router.model import CONNECTION_FORCED, Backend, End, Identity, Phase, Reject, Route, Tune
 from amqp_session_router.wires import Wire
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ async def place(
     decision = routing.decide(identity)
     if isinstance(decision, Reject):
         raise Over(End.REJECTED, decision.text, decision.code)
-    session.route = replace(decision, candidates=iter(()))
+    session.route = Route(decision.target, decision.key, decision.vhost, iter(()))
     # For who looks at the broker's list of connections.
     properties = {
         "proxy_client": await server.client_name(session.client),

@@ -71,9 +71,11 @@ class LiveSession:
     @property
     def counters(self) -> Counters:
         """The session's counters, up to date."""
+        counters = self._counters
         if self.flows:
-            self._counters.bytes_from_client, self._counters.bytes_from_broker = (flow.total for flow in self.flows)
-        return self._counters
+            from_client, from_broker = self.flows
+            counters.bytes_from_client, counters.bytes_from_broker = from_client.total, from_broker.total
+        return counters
 
     @property
     def kernel(self) -> bool:
@@ -235,7 +237,7 @@ class LiveSession:
         self.phase = Phase.OPEN
         assert self.pausing is not None
         self.pausing.end()
-        if self._meter is None and 0 not in self.ended:
+        if self.phase is Phase.OPEN and self._meter is None and 0 not in self.ended:
             self.flows[0].start()
 
     def disconnect(self, code: int, text: str) -> None:
@@ -308,5 +310,7 @@ class LiveSession:
                     connection.abort()
                 else:
                     connection.close()
+        # Nothing here refers to itself in a circle: it is gone without the collector.
+        self.flows, self.pausing, self._closing = (), None, None
         self.lease.release()
         self.server.closed(self, how, text)

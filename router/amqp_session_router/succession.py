@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from amqp_session_router.flow import Flow
@@ -15,19 +15,22 @@ from amqp_session_router.wires import SocketWire
 if TYPE_CHECKING:
     from amqp_session_router.server import Listeners
 
+_IDENTITY = tuple(field.name for field in fields(Identity))
+
 
 def facts(session: LiveSession) -> dict[str, Any]:
     """Return what does not change any more once a session is open."""
-    assert session.identity is not None and session.route is not None and session.backend is not None
+    identity, route, tune = session.identity, session.route, session.tune
+    assert identity is not None and route is not None and session.backend is not None
     return {
         "id": session.id,
         "listener": session.listener,
         "client": session.client,
         "started": session.started,
-        "identity": asdict(session.identity),
+        "identity": {name: getattr(identity, name) for name in _IDENTITY},
         "backend": session.backend.name,
-        "route": [session.route.target, session.route.key, session.route.vhost],
-        "tune": [session.tune.frame_max, session.tune.channel_max, session.tune.heartbeat],
+        "route": [route.target, route.key, route.vhost],
+        "tune": [tune.frame_max, tune.channel_max, tune.heartbeat],
         "blocked_capable": session.blocked_capable,
         "attempts": session.counters.attempts,
     }
