@@ -24,7 +24,6 @@ class Closing:
         self._timeout = session.server.routing.timeouts.close
         self._deadline: asyncio.TimerHandle | None = None
         self._waiting_for = 0
-        self._drains: list[_Drain] = []
 
     def both_sides(self, code: int) -> None:
         """Close to both, once each stands between two frames."""
@@ -47,7 +46,7 @@ class Closing:
         self._part_with_broker()
         self._wait_for(session.client_wire)
 
-    def cancel_timers(self) -> None:
+    def cancel(self) -> None:
         """Forget the deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
@@ -94,7 +93,8 @@ class Closing:
         """Finish once all of `wires` have said Close-Ok or ended, and after the time-out with a reset."""
         self._waiting_for = len(wires)
         self._until(self._cut)
-        self._drains = [_Drain(one, self._drained) for one in wires]
+        for one in wires:
+            Drain(one, self._drained)
 
     def _drained(self) -> None:
         self._waiting_for -= 1
@@ -105,11 +105,11 @@ class Closing:
         self._session.finish(self._how, self._text, reset=True)
 
     def _until(self, act: Callable[..., None], *arguments: int) -> None:
-        self.cancel_timers()
+        self.cancel()
         self._deadline = self._session.server.loop.call_later(self._timeout, act, *arguments)
 
 
-class _Drain:
+class Drain:
     """Reads and drops what a peer still sends after our Close, until its Close-Ok or its end."""
 
     def __init__(self, connection: Wire, done: Callable[[], None]) -> None:

@@ -9,10 +9,11 @@ import itertools
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from amqp_session_router import proxy_protocol
+from amqp_session_router.failures import Failures
 from amqp_session_router.handshake import Refused
 from amqp_session_router.model import Backend, ClientTls, Identity, Timeouts
 from amqp_session_router.tls import client_context
@@ -55,9 +56,10 @@ def _context(tls: ClientTls) -> ssl.SSLContext:
 class Dialler:
     """Connects to backends."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: Callable[[], Timeouts]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, failures: Failures, timeouts: Callable[[], Timeouts]) -> None:
         """`timeouts` gives those that hold now: they change with the configuration."""
         self._loop = loop
+        self._failures = failures
         self._timeouts = timeouts
         self._turn = itertools.count()
 
@@ -73,8 +75,8 @@ class Dialler:
         timeouts = self._timeouts()
         try:
             async with asyncio.timeout(timeouts.connect):
-                sock = await self.connect(backend)
-                wire = SocketWire(self._loop, sock)
+                sock = await connect(self._loop, backend, timeouts.dead_peer, self._turn)
+                wire = SocketWire(self._loop, sock, self._failures)
                 try:
                     if backend.proxy_protocol is not None:
                         source, destination = ends()
@@ -92,56 +94,6 @@ class Dialler:
         except TimeoutError:
             raise Refused(f"no connection within {timeouts.connect:g} s") from None
 
-    async def connect(self, backend: Backend) -> socket.socket:
-        """Return a TCP connection to `backend`, with no deadline of its own; raises Refused."""
-        dead_peer = self._timeouts().dead_peer
-        host = backend.address or backend.host
-        family = _literal(host)
-        targets: list[tuple[int, tuple[str, int]]]
-        if family is not None:
-            targets = [(family, (host, backend.port))]
-        else:
-            try:
-                found = await self._loop.getaddrinfo(host, backend.port, type=socket.SOCK_STREAM)
-            except (OSError, UnicodeError) as error:
-                raise Refused(f"the name {host} has no address: {getattr(error, 'strerror', error)}") from None
-            targets = [(int(one[0]), one[4]) for one in found]  # type: ignore[misc]
-        reason = "the name has no address"
-        for family, target in targets:
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-            try:
-                await self._one(sock, family, target, backend.source_addresses, dead_peer)
-            except OSError as error:
-                sock.close()
-                reason = f"{target[0]} port {target[1]}: {os.strerror(error.errno) if error.errno else error}"
-            except BaseException:
-                sock.close()
-                raise
-            else:
-                return sock
-        raise Refused(reason)
-
-    async def _one(
-        self, sock: socket.socket, family: int, target: tuple[str, int], sources: tuple[str, ...], dead_peer: float
-    ) -> None:
-        watch_peer(sock, dead_peer)
-        own = [source for source in sources if _literal(source) == family]
-        if own:
-            # The port is chosen at connect(), by the whole four-tuple: bind() alone would use one up for all backends.
-            sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-            sock.bind((own[next(self._turn) % len(own)], 0))
-        code = sock.connect_ex(target)
-        if code == errno.EINPROGRESS:
-            future = self._loop.create_future()
-            self._loop.add_writer(sock.fileno(), _resolve, future)
-            try:
-                await future
-            finally:
-                self._loop.remove_writer(sock.fileno())
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, os.strerror(code))
-
     async def _secure(self, sock: socket.socket, backend: Backend, tls: ClientTls) -> StreamWire:
         try:
             _, protocol = await self._loop.create_connection(
@@ -157,3 +109,57 @@ class Dialler:
         except OSError as error:
             raise Refused(f"TLS failed: {error.strerror or 'the connection ended'}") from None
         return protocol
+
+
+async def connect(
+    loop: asyncio.AbstractEventLoop, backend: Backend, dead_peer: float, turn: Iterator[int]
+) -> socket.socket:
+    """Return a TCP connection to `backend`, with no deadline of its own; raises Refused.
+
+    `turn` counts the connections, so that the backend's source addresses are used in turn.
+    """
+    host = backend.address or backend.host
+    family = _literal(host)
+    targets: list[tuple[int, tuple[str, int]]]
+    if family is not None:
+        targets = [(family, (host, backend.port))]
+    else:
+        try:
+            found = await loop.getaddrinfo(host, backend.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise Refused(f"the name {host} has no address: {getattr(error, 'strerror', error)}") from None
+        targets = [(int(one[0]), one[4]) for one in found]  # type: ignore[misc]
+    reason = "the name has no address"
+    for family, target in targets:
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            watch_peer(sock, dead_peer)
+            own = [source for source in backend.source_addresses if _literal(source) == family]
+            if own:
+                # The port is chosen at connect(), by the whole four-tuple: bind() alone would use it up for all.
+                sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+                sock.bind((own[next(turn) % len(own)], 0))
+            await _one(loop, sock, target)
+        except OSError as error:
+            sock.close()
+            reason = f"{target[0]} port {target[1]}: {os.strerror(error.errno) if error.errno else error}"
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise Refused(reason)
+
+
+async def _one(loop: asyncio.AbstractEventLoop, sock: socket.socket, target: tuple[str, int]) -> None:
+    code = sock.connect_ex(target)
+    if code == errno.EINPROGRESS:
+        future = loop.create_future()
+        loop.add_writer(sock.fileno(), _resolve, future)
+        try:
+            await future
+        finally:
+            loop.remove_writer(sock.fileno())
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))

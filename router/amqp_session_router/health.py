@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 
-from amqp_session_router.connect import Dialler
+from amqp_session_router.connect import connect
 from amqp_session_router.handshake import Refused
 from amqp_session_router.model import Backend, Timeouts
 from amqp_session_router.routing import Routes
@@ -33,10 +34,10 @@ async def reach(backend: Backend, timeouts: Timeouts) -> str | None:
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
     """
-    dialler = Dialler(asyncio.get_running_loop(), lambda: timeouts)
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeouts.connect):
-            (await dialler.connect(backend)).close()
+            (await connect(loop, backend, timeouts.dead_peer, itertools.count())).close()
     except TimeoutError:
         return f"no connection within {timeouts.connect:g} s"
     except Refused as refused:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amqp_session_router import sasl, wire
+from amqp_session_router.closing import Drain
 from amqp_session_router.handshake import ClientHandshake, Over, Stage
 from amqp_session_router.model import CONNECTION_FORCED, AuthRequest, Denied, End, Identity, Listener, Phase
 from amqp_session_router.placing import place
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Opening:
-    """The opening of one session, a task. It ends in `LiveSession.opened` or in `LiveSession.finish`."""
+    """The opening of one session. It ends in `LiveSession.opened` or in `LiveSession.finish`."""
 
     def __init__(
         self, session: LiveSession, listener: Listener, peer: tuple[str, int], context: ssl.SSLContext | None
@@ -38,27 +39,14 @@ class Opening:
         self._sni = ""
         self._certificate_name = ""
         self._handshake: ClientHandshake | None = None
-        self._over: Over | None = None
+        self._over = False
         self._deadline: asyncio.TimerHandle | None = None
         self._beat: asyncio.TimerHandle | None = None
-        self._task = self._loop.create_task(self._run())
+        self._task: asyncio.Task[None] | None = None
+        """What it waits for where that is more than the client's next bytes."""
 
-    def interrupt(self, how: End, text: str, code: int = 0) -> None:
-        """End it from outside; the client gets a Close with `code` (0: none). Without effect once it is ending."""
-        if self._over is None:
-            self._over = Over(how, text, code)
-            self._task.cancel()
-
-    def cancel_timers(self) -> None:
-        """Wait for nothing more, send no more heartbeats."""
-        for timer in (self._deadline, self._beat):
-            if timer is not None:
-                timer.cancel()
-        self._deadline = self._beat = None
-
-    async def _run(self) -> None:
-        """Do all of it; never raises."""
-        session = self._session
+    def begin(self) -> None:
+        """Start."""
         self._deadline = self._loop.call_later(
             self._server.routing.timeouts.handshake,
             self.interrupt,
@@ -66,84 +54,67 @@ class Opening:
             "the handshake took too long",
             CONNECTION_FORCED,
         )
-        try:
-            try:
-                await self._shake_hands()
-            except Over as over:
-                await self._say_goodbye(over)
-            except asyncio.CancelledError:
-                if self._over is None:
-                    raise
-                await self._say_goodbye(self._over)
-        except asyncio.CancelledError:
-            session.finish(End.ROUTER_CLOSED, "the router ends", reset=True)
-        except OSError as error:
-            how = End.CLIENT_CLOSED if self._handshake is None else End.CLIENT_LOST
-            session.finish(how, f"the client's connection broke: {error.strerror or error}")
-        except Exception:
-            log.exception("a session failed", extra={"session": session.id})
-            session.finish(End.INTERNAL, "a fault of the router", reset=True)
+        if self._listener.proxy_protocol or self._context is not None:
+            self._task = self._loop.create_task(self._run(self._prelude()))
+        else:
+            self._listen(("PLAIN", "AMQPLAIN"))
 
-    async def _say_goodbye(self, over: Over) -> None:
-        """Send the client what it is to get, a Close with a reason where it can have one."""
-        session = self._session
+    def interrupt(self, how: End, text: str, code: int = 0) -> None:
+        """End it; the client gets a Close with `code` (0: none). Without effect once it is ending."""
+        if self._over or self._session.closed:
+            return
+        self.cancel()
+        self._over = True
+        session, client, handshake = self._session, self._session.client_wire, self._handshake
         session.phase = Phase.CLOSING
-        self._over = over
-        self.cancel_timers()
-        client = session.client_wire
-        client.unwatch()
-        if self._handshake is not None:
-            client.send(self._handshake.take())
-        if over.code and self._handshake is not None and self._handshake.credentials is not None:
-            client.send(wire.close(over.code, over.text))
-            client.on_drained = None
-            tail = bytes(self._handshake.buffer[-11:])
-            with contextlib.suppress(TimeoutError, OSError):
-                async with asyncio.timeout(self._server.routing.timeouts.close):
-                    while wire.CLOSE_OK_FRAME not in tail:
-                        if not (data := await client.recv()):
-                            break
-                        tail = tail[-11:] + data
-        elif self._handshake is not None and not self._handshake.gone:
+        limit = self._server.routing.timeouts.close
+        if handshake is not None:
+            client.send(handshake.take())
+        if handshake is not None and code and handshake.credentials is not None:
+            client.send(wire.close(code, text))
+        elif handshake is not None and not handshake.gone:
             # What the client has sent and nobody reads would turn the close into a reset, and the answer be lost.
             client.finish()
-            with contextlib.suppress(TimeoutError, OSError):
-                async with asyncio.timeout(min(1.0, self._server.routing.timeouts.close)):
-                    while await client.recv():
-                        pass
-        session.finish(over.how, over.text)
+            limit = min(1.0, limit)
+        else:
+            session.finish(how, text)
+            return
+        self._deadline = self._loop.call_later(limit, session.finish, how, text)
+        Drain(client, lambda: session.finish(how, text))
 
-    async def _shake_hands(self) -> None:
-        session = self._session
-        mechanisms = await self._prelude()
-        self._handshake = handshake = ClientHandshake(
-            self._server.learned, self._server.routing.tune, mechanisms, self._server.limits.largest_frame(None)
-        )
-        client = session.client_wire
-        while handshake.stage is not Stage.WAITING and not handshake.gone:
-            if not (data := await client.recv()):
-                early = handshake.stage is Stage.HEADER and not handshake.buffer
-                raise Over(End.CLIENT_CLOSED if early else End.CLIENT_LOST, "the client ended its connection")
-            self._receive(data)
-        if handshake.gone:
-            raise Over(End.CLIENT_CLOSED, "the client closed during the handshake")
-        client.watch(self._while_connecting)
-        self._schedule_beat()
-        identity = await self._identify(handshake)
-        assert handshake.credentials is not None
-        broker, talk = await place(session, identity, handshake.credentials, handshake.tune, self._ends)
-        self.cancel_timers()
-        client.unwatch()
-        session.opened(
-            broker,
-            talk.tune,
-            handshake.credentials.blocked_capable,
-            bytes(handshake.buffer),
-            talk.open_ok + bytes(talk.buffer),
-        )
+    def cancel(self) -> None:
+        """Wait for nothing more, send no more heartbeats."""
+        for waiting in (self._deadline, self._beat, self._task):
+            if waiting is not None:
+                waiting.cancel()
+        self._deadline = self._beat = self._task = None
 
-    async def _prelude(self) -> tuple[str, ...]:
-        """Read a PROXY header and do the TLS handshake, where the listener has them; return the SASL mechanisms."""
+    async def _run(self, part: Coroutine[Any, Any, None]) -> None:
+        """Do a part that waits; never raises."""
+        try:
+            await part
+        except asyncio.CancelledError:
+            if self._task is not None:
+                self._task = None
+                self._session.finish(End.ROUTER_CLOSED, "the router ends", reset=True)
+        except Exception as error:
+            self._task = None
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, Over):
+            self.interrupt(error.how, error.text, error.code)
+        elif isinstance(error, OSError):
+            how = End.CLIENT_CLOSED if self._handshake is None else End.CLIENT_LOST
+            self._session.finish(how, f"the client's connection broke: {error.strerror or error}")
+        else:
+            log.error("a session failed", exc_info=error, extra={"session": self._session.id})
+            self._session.finish(End.INTERNAL, "a fault of the router", reset=True)
+
+    # --- the client's side ------------------------------------------------------------------------------------------
+
+    async def _prelude(self) -> None:
+        """Read a PROXY header and do the TLS handshake, where the listener has them."""
         session = self._session
         mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
         raw = session.client_wire
@@ -161,30 +132,78 @@ class Opening:
             self._sni = name or self._sni
             if self._certificate_name:
                 mechanisms = ("EXTERNAL", *mechanisms)
-        return mechanisms
+        self._task = None
+        self._listen(mechanisms)
 
-    def _receive(self, data: bytes) -> None:
-        """Give bytes of the client to its handshake, send the answer; raises Over."""
-        handshake = self._handshake
+    def _listen(self, mechanisms: tuple[str, ...]) -> None:
+        """Have the client shake hands with us."""
+        self._handshake = ClientHandshake(
+            self._server.learned, self._server.routing.tune, mechanisms, self._server.limits.largest_frame(None)
+        )
+        self._session.client_wire.watch(self._heard)
+
+    def _heard(self, data: bytes) -> None:
+        """The client said something, or went."""
+        try:
+            self._answer(data)
+        except Exception as error:
+            self._failed(error)
+
+    def _answer(self, data: bytes) -> None:
+        """Give bytes of the client to its handshake, and the client what that says; raises Over."""
+        handshake, client = self._handshake, self._session.client_wire
         assert handshake is not None
+        connecting = self._task is not None
+        if not data:
+            if client.error is not None:
+                raise client.error
+            early = handshake.stage is Stage.HEADER and not handshake.buffer
+            raise Over(
+                End.CLIENT_CLOSED if early else End.CLIENT_LOST,
+                "the client ended its connection" + (" before Open-Ok" if connecting else ""),
+            )
         try:
             handshake.receive(data)
         except ProtocolError as error:
             raise Over(End.PROTOCOL_ERROR, error.text, error.code) from None
-        self._session.client_wire.send(handshake.take())
+        client.send(handshake.take())
+        if handshake.gone:
+            raise Over(
+                End.CLIENT_CLOSED, f"the client closed {'before Open-Ok' if connecting else 'during the handshake'}"
+            )
+        if handshake.stage is Stage.WAITING and not connecting:
+            self._schedule_beat()
+            self._task = self._loop.create_task(self._run(self._find_broker(handshake)))
 
-    def _while_connecting(self, data: bytes) -> None:
-        """The client said something, or went, between Open and Open-Ok."""
-        if not data:
-            self.interrupt(End.CLIENT_LOST, "the client ended its connection before Open-Ok")
-            return
-        try:
-            self._receive(data)
-        except Over as over:
-            self.interrupt(over.how, over.text, over.code)
-            return
-        if self._handshake is not None and self._handshake.gone:
-            self.interrupt(End.CLIENT_CLOSED, "the client closed before Open-Ok")
+    def _schedule_beat(self) -> None:
+        assert self._handshake is not None
+        heartbeat = self._handshake.tune.heartbeat
+        if heartbeat:
+            self._beat = self._loop.call_later(heartbeat / 2, self._send_beat)
+
+    def _send_beat(self) -> None:
+        client = self._session.client_wire
+        if not client.full:
+            client.send(wire.HEARTBEAT)
+        self._schedule_beat()
+
+    # --- the broker's side ------------------------------------------------------------------------------------------
+
+    async def _find_broker(self, handshake: ClientHandshake) -> None:
+        session = self._session
+        identity = await self._identify(handshake)
+        assert handshake.credentials is not None
+        broker, talk = await place(session, identity, handshake.credentials, handshake.tune, self._ends)
+        self._task = None
+        self.cancel()
+        session.client_wire.relinquish()
+        session.opened(
+            broker,
+            talk.tune,
+            handshake.credentials.blocked_capable,
+            bytes(handshake.buffer),
+            talk.open_ok + bytes(talk.buffer),
+        )
 
     async def _identify(self, handshake: ClientHandshake) -> Identity:
         """Find out who it is, ask the limits and the authorisation hook, and wait while the vhost is paused."""
@@ -233,15 +252,3 @@ class Opening:
         elif isinstance(raw, StreamWire):
             own = raw.own_address()
         return self._peer, own
-
-    def _schedule_beat(self) -> None:
-        assert self._handshake is not None
-        heartbeat = self._handshake.tune.heartbeat
-        if heartbeat:
-            self._beat = self._loop.call_later(heartbeat / 2, self._send_beat)
-
-    def _send_beat(self) -> None:
-        client = self._session.client_wire
-        if not client.full:
-            client.send(wire.HEARTBEAT)
-        self._schedule_beat()

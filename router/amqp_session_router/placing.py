@@ -65,21 +65,28 @@ async def _attempt(
     server = session.server
     broker = await server.dialler.dial(backend, identity, ends)
     limit = server.routing.timeouts.backend_handshake
-    try:
-        broker.send(talk.first)
-        async with asyncio.timeout(limit):
-            while True:
-                if not (data := await broker.recv()):
-                    raise Refused("it ended the connection during the handshake")
-                if talk.receive(data):
-                    return broker
+    outcome: asyncio.Future[Exception | None] = server.loop.create_future()
+    deadline = server.loop.call_later(limit, _settle, outcome, Refused(f"no Open-Ok within {limit:g} s"))
+
+    def heard(data: bytes) -> None:
+        try:
+            if not data:
+                raise _lost(broker)
+            if talk.receive(data):
+                broker.relinquish()
+                _settle(outcome, None)
+            else:
                 broker.send(talk.take())
-    except TimeoutError:
-        broker.abort()
-        raise Refused(f"no Open-Ok within {limit:g} s") from None
-    except OSError as error:
-        broker.abort()
-        raise Refused(f"the connection broke: {error.strerror or error}") from None
+        except Exception as error:
+            broker.unwatch()
+            _settle(outcome, error)
+
+    broker.watch(heard)
+    broker.send(talk.first)
+    try:
+        error = await outcome
+        if error is not None:
+            raise error
     except Relayed:
         broker.send(wire.CLOSE_OK_FRAME)
         broker.close()
@@ -87,3 +94,18 @@ async def _attempt(
     except BaseException:
         broker.abort()
         raise
+    finally:
+        deadline.cancel()
+    return broker
+
+
+def _lost(broker: Wire) -> Refused:
+    if broker.error is not None:
+        return Refused(f"the connection broke: {broker.error.strerror or broker.error}")
+    return Refused("it ended the connection during the handshake")
+
+
+def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:
+    """Set a result, whatever it is: an exception that nobody comes to see any more would be complained of."""
+    if not outcome.done():
+        outcome.set_result(error)

@@ -92,7 +92,7 @@ class Listeners:
         self.plane = Plane(loop, journal)
         self.heir: Batches | None = None
         """The successor that sessions go to once they are open."""
-        self.dialler = Dialler(loop, lambda: self.routing.timeouts)
+        self.dialler = Dialler(loop, self.plane.failures, lambda: self.routing.timeouts)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
         self.leaving = asyncio.Event()
@@ -232,7 +232,7 @@ class Listeners:
             # No handshake has begun that could carry a Close.
             sock.close()
             return
-        wire, client = SocketWire(self.loop, sock), f"{address}:{peer[1]}"
+        wire, client = SocketWire(self.loop, sock, self.plane.failures), f"{address}:{peer[1]}"
         session = LiveSession(self, door.settings.name, lease, wire, client)
         self.sessions[session.id] = session
         self.routing.registered(session)

@@ -87,6 +87,7 @@ class LiveSession:
     def begin(self, listener: Listener, peer: tuple[str, int], context: ssl.SSLContext | None) -> None:
         """Start the handshake with the client at `peer`."""
         self._opening = Opening(self, listener, peer, context)
+        self._opening.begin()
 
     def opened(self, broker: Wire, tune: Tune, blocked_capable: bool, from_client: bytes, from_broker: bytes) -> None:
         """Open-Ok: from here on the flows have it, what was read already first."""
@@ -249,11 +250,7 @@ class LiveSession:
 
     def force(self) -> None:
         """Cut both sockets at once."""
-        if self._opening is not None:
-            self._opening.interrupt(End.ROUTER_CLOSED, "cut by the router's operator")
-            self.client_wire.abort()
-        else:
-            self.finish(End.ROUTER_CLOSED, "cut by the router's operator", reset=True)
+        self.finish(End.ROUTER_CLOSED, "cut by the router's operator", reset=True)
 
     def disconnect_backend(self) -> None:
         """Cut the broker's side at once; the client gets a Close with a reason."""
@@ -298,7 +295,7 @@ class LiveSession:
         self._cancel_timers()
         for stage in (self._opening, self._closing):
             if stage is not None:
-                stage.cancel_timers()
+                stage.cancel()
         self._opening = None
         self._counters = self.counters
         self.server.strike(self)

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from amqp_session_router.failures import Failures
+
 _CHUNK = 65536
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
@@ -22,6 +24,8 @@ class Wire(Protocol):
 
     kernel: socket.socket | None
     """The socket, where bytes need no work on their way; None under TLS."""
+    error: OSError | None
+    """How it failed, once that was read."""
     on_drained: Callable[[], None] | None
     """Called when everything sent has been taken by the kernel."""
 
@@ -29,14 +33,14 @@ class Wire(Protocol):
     def full(self) -> bool:
         """Is something sent still waiting to go out?"""
 
-    async def recv(self) -> bytes:
-        """Return the next bytes, empty at the end; raises OSError."""
-
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
 
     def unwatch(self) -> None:
         """Read no more."""
+
+    def relinquish(self) -> None:
+        """Read no more; who reads the connection from here on begins at once."""
 
     def send(self, data: bytes) -> None:
         """Send; never blocks, never raises: a broken connection shows when it is read."""
@@ -54,14 +58,17 @@ class Wire(Protocol):
 class SocketWire:
     """A bare TCP socket."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, failures: Failures) -> None:
         self.kernel: socket.socket | None = sock
+        self.error: OSError | None = None
         self.on_drained: Callable[[], None] | None = None
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
+        self._failures = failures
         self._pending = b""
         self._reader: Callable[[bytes], None] | None = None
+        self._failing = False
         self._closing = False
 
     @property
@@ -69,15 +76,8 @@ class SocketWire:
         """Is something sent still waiting to go out?"""
         return bool(self._pending)
 
-    async def recv(self) -> bytes:
-        """Return the next bytes, empty at the end; raises OSError."""
-        with contextlib.suppress(BlockingIOError):
-            return self._sock.recv(_CHUNK)
-        await self.readable()
-        return self._sock.recv(_CHUNK)
-
     async def readable(self) -> None:
-        """Return when there is something to read."""
+        """Return when there is something to read, for who reads it from the socket."""
         future = self._loop.create_future()
         self._loop.add_reader(self._fd, _resolve, future)
         try:
@@ -91,23 +91,34 @@ class SocketWire:
         self._reader = got
         if self._fd >= 0:
             self._loop.add_reader(self._fd, self._readable)
+            self._failures.watch(self._fd, self)
+            if self._failing:
+                self._loop.call_soon(self.read_to_failure)
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Read once; returns whether there may be more."""
+        reader = self._reader
+        if reader is None:
+            # Who has it now does not read yet.
+            self._loop.remove_reader(self._fd)
+            return False
         try:
             data = self._sock.recv(_CHUNK)
         except BlockingIOError:
-            return
-        except OSError:
+            return False
+        except OSError as error:
+            self.error = error
             data = b""
-        reader = self._reader
         if not data:
             self.unwatch()
-        if reader is not None:
-            reader(data)
-        if data and self._reader is not None and self._fd >= 0:
-            # libuv polls no more once a failure was pending, whether all before it was read or not.
-            self._loop.remove_reader(self._fd)
-            self._loop.add_reader(self._fd, self._readable)
+        reader(data)
+        return bool(data)
+
+    def read_to_failure(self) -> None:
+        """The socket has failed, or both its directions have ended: read until that shows."""
+        self._failing = True
+        while self._reader is not None and self._readable():
+            pass
 
     def unwatch(self) -> None:
         """Read no more."""
@@ -115,6 +126,10 @@ class SocketWire:
             self._reader = None
             if self._fd >= 0:
                 self._loop.remove_reader(self._fd)
+
+    def relinquish(self) -> None:
+        """Read no more; who reads the connection from here on begins at once: the loop goes on polling for it."""
+        self._reader = None
 
     def send(self, data: bytes) -> None:
         """Send; never blocks, never raises: a broken connection shows when it is read."""
@@ -164,6 +179,7 @@ class SocketWire:
         # libuv ends the process over a descriptor that is closed while it is watched.
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
+        self._failures.forget(self._fd)
         self._fd = -1
         self._sock.close()
 
@@ -186,13 +202,13 @@ class StreamWire(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.kernel: socket.socket | None = None
+        self.error: OSError | None = None
         self.on_drained: Callable[[], None] | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._ended = False
         self._full = False
-        self._waiter: asyncio.Future[None] | None = None
         self._reader: Callable[[bytes], None] | None = None
 
     # asyncio's side
@@ -209,7 +225,6 @@ class StreamWire(asyncio.Protocol):
         self._buffer += data
         if self._transport is not None:
             self._transport.pause_reading()
-        self._wake()
 
     def eof_received(self) -> bool:
         """The peer sends no more; TLS has no half-closed state to keep."""
@@ -236,14 +251,9 @@ class StreamWire(asyncio.Protocol):
         if self._ended:
             return
         self._ended = True
-        self._wake()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader(b"")
-
-    def _wake(self) -> None:
-        if self._waiter is not None:
-            _resolve(self._waiter)
 
     # the session's side
     @property
@@ -259,17 +269,6 @@ class StreamWire(asyncio.Protocol):
         """Return the address that the peer connected to."""
         name = None if self._transport is None else self._transport.get_extra_info("sockname")
         return tuple(name[:2]) if name else ("0.0.0.0", 0)
-
-    async def recv(self) -> bytes:
-        """Return the next bytes, empty at the end."""
-        while not self._buffer and not self._ended:
-            if self._transport is not None:
-                self._transport.resume_reading()
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        return data
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
@@ -296,6 +295,10 @@ class StreamWire(asyncio.Protocol):
         self._reader = None
         if self._transport is not None and not self._ended:
             self._transport.pause_reading()
+
+    def relinquish(self) -> None:
+        """Read no more; who reads the connection from here on begins at once."""
+        self._reader = None
 
     def send(self, data: bytes) -> None:
         """Send; never blocks, never raises."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 from router_support import config_of, free_port, wait_for
 from router_support import local_router_of as router_of
+from test_config import OPENSSL
 
 from amqp_session_router import proxy_protocol, wire
 
@@ -60,9 +64,16 @@ class Client(Peer):
     """A client's handshake."""
 
     def __init__(
-        self, port: int, vhost: str = "/", heartbeat: int = 0, blocked: bool = True, frame_max: int = 0
+        self,
+        port: int,
+        vhost: str = "/",
+        heartbeat: int = 0,
+        blocked: bool = True,
+        frame_max: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(socket.create_connection(("127.0.0.1", port)))
+        sock = socket.create_connection(("127.0.0.1", port))
+        super().__init__(sock if tls is None else tls.wrap_socket(sock))
         self.send(wire.PROTOCOL_HEADER)
         self.expect(wire.START)
         properties = wire.encode_table({"connection_name": "me", "capabilities": {"connection.blocked": blocked}})
@@ -329,6 +340,45 @@ def test_pitfall_7_close_comes_between_frames_and_waits_for_close_ok() -> None:
         peer.send(wire.CLOSE_OK_FRAME)
         assert client.sock.recv(10) == b"" and peer.sock.recv(10) == b""
         wait_for("the end", lambda: not router.ctl("CONN"))
+
+
+def test_pitfall_7_who_stands_in_a_frame_gets_its_close_and_may_answer(tmp_path: Path) -> None:
+    words = f"{OPENSSL} -keyout {tmp_path}/key -out {tmp_path}/certificate"
+    subprocess.run(words.split(" "), check=True, capture_output=True)
+    tls = {"ingress": {"cert_file": f"{tmp_path}/certificate", "key_file": f"{tmp_path}/key"}}
+    broker = FakeBroker()
+    config = config_of(broker.port, timeouts={"close": 2.0}, tls=tls)
+    config["listeners"]["plain"]["tls"] = True
+    with router_of(config) as router:
+        context = ssl.create_default_context(cafile=f"{tmp_path}/certificate")
+        context.check_hostname = False
+        client = Client(router.port, tls=context).opened()
+        client.send(wire.frame(bytes(50_000), 1, wire.BODY)[:20_000])
+        assert len(broker.peer().exactly(20_000)) == 20_000
+        router.ctl("SESSION", router.ctl("CONN")[0]["id"], "DISCONNECT_GRACEFUL")
+        assert client.closed()[0] == 320
+        answered = time.monotonic()
+        wait_for("the end", lambda: not router.ctl("CONN"))
+        assert time.monotonic() - answered < 1.5
+        with contextlib.suppress(ssl.SSLError):
+            assert client.sock.recv(10) == b""
+
+
+@pytest.mark.parametrize("rejected", [False, True], ids=["in its handshake", "told to go"])
+def test_pitfall_7_force_waits_for_nobody(rejected: bool) -> None:
+    rules = [{"vhost": "no", "reject": "not here"}]
+    with router_of(config_of(free_port(), timeouts={"close": 20.0, "handshake": 20.0}, rules=rules)) as router:
+        if rejected:
+            peer: Peer = Client(router.port, "no")
+            peer.expect(wire.CLOSE)
+        else:
+            peer = Peer(socket.create_connection(("127.0.0.1", router.port)))
+            peer.send(wire.PROTOCOL_HEADER)
+            peer.expect(wire.START)
+        router.ctl("SESSION", router.ctl("CONN")[0]["id"], "FORCE_DISCONNECT")
+        assert not router.ctl("CONN")
+        with pytest.raises(ConnectionResetError):
+            peer.sock.recv(10)
 
 
 def test_pitfall_7_dead_broker_is_a_close_between_frames() -> None:
