@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 
-from amqp_session_router.connect import connect
+from amqp_session_router.connect import Connector
 from amqp_session_router.handshake import Refused
 from amqp_session_router.model import Backend, Timeouts
 from amqp_session_router.routing import Routes
@@ -34,12 +33,8 @@ async def reach(backend: Backend, timeouts: Timeouts) -> str | None:
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
     """
-    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(timeouts.connect):
-            (await connect(loop, backend, timeouts.dead_peer, itertools.count())).close()
-    except TimeoutError:
-        return f"no connection within {timeouts.connect:g} s"
+        (await Connector(asyncio.get_running_loop(), lambda: timeouts).connect(backend)).close()
     except Refused as refused:
         return str(refused)
     return None

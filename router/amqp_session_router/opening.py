@@ -47,13 +47,7 @@ class Opening:
 
     def begin(self) -> None:
         """Start."""
-        self._deadline = self._loop.call_later(
-            self._server.routing.timeouts.handshake,
-            self.interrupt,
-            End.HANDSHAKE_TIMEOUT,
-            "the handshake took too long",
-            CONNECTION_FORCED,
-        )
+        self._deadline = self._loop.call_later(self._server.routing.timeouts.handshake, self._late)
         if self._listener.proxy_protocol or self._context is not None:
             self._task = self._loop.create_task(self._run(self._prelude()))
         else:
@@ -81,6 +75,11 @@ class Opening:
             return
         self._deadline = self._loop.call_later(limit, session.finish, how, text)
         Drain(client, lambda: session.finish(how, text))
+
+    def _late(self) -> None:
+        waits_for_client = self._session.phase is Phase.HANDSHAKE
+        text = "the handshake took too long" if waits_for_client else "no backend has opened the session in time"
+        self.interrupt(End.HANDSHAKE_TIMEOUT, text, CONNECTION_FORCED)
 
     def cancel(self) -> None:
         """Wait for nothing more, send no more heartbeats."""
@@ -231,17 +230,11 @@ class Opening:
         if refusal is not None:
             raise Over(End.LIMITED, refusal.text, refusal.code)
         session.phase = Phase.WAITING
-        if (deadline := self._deadline) is not None:
-            left = deadline.when() - self._loop.time()
-            deadline.cancel()
+        if self._server.routing.is_paused(identity.vhost) and self._deadline is not None:
+            left = self._deadline.when() - self._loop.time()
+            self._deadline.cancel()
             await self._server.routing.unpaused(identity.vhost)
-            self._deadline = self._loop.call_later(
-                max(0.0, left),
-                self.interrupt,
-                End.HANDSHAKE_TIMEOUT,
-                "no backend has opened the session in time",
-                CONNECTION_FORCED,
-            )
+            self._deadline = self._loop.call_later(max(0.0, left), self._late)
         return identity
 
     def _ends(self) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -105,6 +105,10 @@ class Routes:
             event.set()
         return event is not None
 
+    def is_paused(self, vhost: str) -> bool:
+        """Must new sessions of `vhost` wait?"""
+        return vhost in self._paused
+
     async def unpaused(self, vhost: str) -> None:
         """Return when `vhost` is not paused."""
         while (event := self._paused.get(vhost)) is not None:
