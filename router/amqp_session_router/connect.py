@@ -9,7 +9,8 @@ import itertools
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from amqp_session_router import proxy_protocol
@@ -60,7 +61,8 @@ class Connector:
         """`timeouts` gives those that hold now: they change with the configuration."""
         self._loop = loop
         self._timeouts = timeouts
-        self._turn = itertools.count()
+        self._turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        """Of each backend: one turn for all would give a backend of several always the same of its addresses."""
 
     async def connect(self, backend: Backend) -> socket.socket:
         """Return a TCP connection to `backend`; raises Refused."""
@@ -99,7 +101,7 @@ class Connector:
             if own:
                 # The port is chosen at connect(), by the whole four-tuple: bind() alone would use one up for all.
                 sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-                sock.bind((own[next(self._turn) % len(own)], 0))
+                sock.bind((own[next(self._turns[backend.name]) % len(own)], 0))
             code = sock.connect_ex(target)
             if code == errno.EINPROGRESS:
                 # A broker on this host has answered by now: nothing to wait for.

@@ -458,13 +458,15 @@ def test_pitfall_8_the_kernel_watches_both_peers() -> None:
 
 
 def test_pitfall_9_source_addresses_are_used_in_turn() -> None:
-    broker = FakeBroker()
-    config = config_of(broker.port)
-    config["backends"]["b0"]["source_addresses"] = ["127.0.0.2", "127.0.0.3"]
+    brokers = [FakeBroker(), FakeBroker()]
+    config = config_of(*(broker.port for broker in brokers))
+    for backend in config["backends"].values():
+        backend["source_addresses"] = ["127.0.0.2", "127.0.0.3"]
     with router_of(config) as router:
-        clients = [Client(router.port).opened() for _ in range(4)]
-        assert len(clients) == 4
-        assert {peer.sock.getpeername()[0] for peer in broker.opened} == {"127.0.0.2", "127.0.0.3"}
+        clients = [Client(router.port).opened() for _ in range(8)]
+        assert len(clients) == 8
+        for broker in brokers:
+            assert {peer.sock.getpeername()[0] for peer in broker.opened} == {"127.0.0.2", "127.0.0.3"}
 
 
 @pytest.mark.parametrize("version", [1, 2])
