@@ -34,6 +34,7 @@ from amqp_session_router.wires import Wire
 
 if TYPE_CHECKING:
     from amqp_session_router.server import Listeners
+_NOT_AGREED = Tune()
 
 
 class LiveSession:
@@ -48,7 +49,7 @@ class LiveSession:
         self.listener = listener
         self.client = client
         self.started = time.time()
-        self.tune = Tune()
+        self.tune = _NOT_AGREED
         self.blocked_capable = False
         self.server = server
         self.lease = lease
