@@ -18,11 +18,10 @@ _PROXY_MAX = 4112 + 107
 
 async def proxy_header(wire: SocketWire, trusted: Callable[[], bool]) -> proxy_protocol.Header:
     """Take the PROXY header off the socket, and not one byte more: what follows may be TLS. Raises Over."""
-    assert wire.kernel is not None
     seen = -1
     while True:
         await wire.readable()
-        data = wire.kernel.recv(_PROXY_MAX, socket.MSG_PEEK)
+        data = wire.take(_PROXY_MAX, socket.MSG_PEEK)
         if not data:
             raise Over(End.CLIENT_CLOSED, "the connection ended before its PROXY header")
         try:
@@ -30,7 +29,7 @@ async def proxy_header(wire: SocketWire, trusted: Callable[[], bool]) -> proxy_p
         except proxy_protocol.ProxyError as error:
             raise Over(End.PROTOCOL_ERROR, str(error)) from None
         if found is not None:
-            wire.kernel.recv(found[1])
+            wire.take(found[1])
             if trusted():
                 return found[0]
             raise Over(End.PROTOCOL_ERROR, "a PROXY header came from an address that is not trusted")

@@ -32,7 +32,6 @@ from amqp_session_router.model import (
 )
 from amqp_session_router.pipes import Pipe
 from amqp_session_router.session import LiveSession
-from amqp_session_router.tcp_counts import counts
 from amqp_session_router.tls import server_context
 from amqp_session_router.wires import SocketWire
 
@@ -283,16 +282,16 @@ class Listeners:
 
     def cell_of(self, session: LiveSession) -> int:
         """Enter the session in the journal; return the first of the cells that its flows write to."""
-        journal, client, broker = self.journal, session.client_wire.kernel, session.broker_wire
-        if journal is None or client is None or broker is None or broker.kernel is None:
+        journal, client, broker = self.journal, session.client_wire, session.broker_wire
+        if journal is None or not isinstance(client, SocketWire) or not isinstance(broker, SocketWire):
             return NO_CELLS
         try:
-            from_client, from_broker = counts(client), counts(broker.kernel)
+            from_client, from_broker = client.counts(), broker.counts()
         except OSError:
             # A kernel that does not count: nobody could say what was in flight.
             return NO_CELLS
         ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
-        session.slot = journal.opened(succession.facts(session), client.fileno(), broker.kernel.fileno(), ahead)
+        session.slot = journal.opened(succession.facts(session), client.fd, broker.fd, ahead)
         return NO_CELLS if session.slot is None else journal.first_cell(session.slot)
 
     def strike(self, session: LiveSession) -> None:

@@ -67,7 +67,11 @@ def adopted(
 ) -> LiveSession:
     """Return the session that another process had, with flows that do not run yet; see `LiveSession.go_on`."""
     session = LiveSession(
-        server, told["listener"], lease, SocketWire(server.loop, client, server.plane.failures), told["client"]
+        server,
+        told["listener"],
+        lease,
+        SocketWire(server.loop, client, server.plane.failures, past=True),
+        told["client"],
     )
     session.id = told["id"]
     session.started = told["started"]
@@ -82,7 +86,7 @@ def adopted(
     if told.get("blocked_sent"):
         session.pausing = Pause(session, told=True)
     session.ended = [*told.get("ended", ())]
-    session.broker_wire = SocketWire(server.loop, broker, server.plane.failures)
+    session.broker_wire = SocketWire(server.loop, broker, server.plane.failures, past=True)
     session.phase = Phase.OPEN
     lease.open(session.identity.vhost, session.identity.user)
     lease.authenticated()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from amqp_session_router.failures import Failures
+from amqp_session_router.tcp_counts import Counts, counts
 
 _CHUNK = 65536
 _LINGER_OFF = struct.pack("ii", 1, 0)
@@ -58,15 +59,20 @@ class Wire(Protocol):
 class SocketWire:
     """A bare TCP socket."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, failures: Failures) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, failures: Failures, past: bool = False
+    ) -> None:
+        """`past`: bytes were read or written before, by another process."""
         self.kernel: socket.socket | None = sock
         self.error: OSError | None = None
         self.on_drained: Callable[[], None] | None = None
         self._loop = loop
         self._sock = sock
-        self._fd = sock.fileno()
+        self.fd = sock.fileno()
         self._failures = failures
         self._pending = b""
+        self._past = past
+        self._read = self._written = 0
         self._reader: Callable[[bytes], None] | None = None
         self._failing = False
         self._closing = False
@@ -76,22 +82,33 @@ class SocketWire:
         """Is something sent still waiting to go out?"""
         return bool(self._pending)
 
+    def counts(self) -> Counts:
+        """Return how many bytes were read and written until a flow took over; raises OSError where nobody knows."""
+        return counts(self._sock) if self._past else Counts(self._read, self._written)
+
+    def take(self, size: int, flags: int = 0) -> bytes:
+        """Return at most so many of the next bytes, at once; raises OSError."""
+        data = self._sock.recv(size, flags)
+        if not flags & socket.MSG_PEEK:
+            self._read += len(data)
+        return data
+
     async def readable(self) -> None:
-        """Return when there is something to read, for who reads it from the socket."""
+        """Return when there is something to `take`."""
         future = self._loop.create_future()
-        self._loop.add_reader(self._fd, _resolve, future)
+        self._loop.add_reader(self.fd, _resolve, future)
         try:
             await future
         finally:
-            if self._fd >= 0:
-                self._loop.remove_reader(self._fd)
+            if self.fd >= 0:
+                self._loop.remove_reader(self.fd)
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
         self._reader = got
-        if self._fd >= 0:
-            self._loop.add_reader(self._fd, self._readable)
-            self._failures.watch(self._fd, self)
+        if self.fd >= 0:
+            self._loop.add_reader(self.fd, self._readable)
+            self._failures.watch(self.fd, self)
             if self._failing:
                 self._loop.call_soon(self.read_to_failure)
 
@@ -100,7 +117,7 @@ class SocketWire:
         reader = self._reader
         if reader is None:
             # Who has it now does not read yet.
-            self._loop.remove_reader(self._fd)
+            self._loop.remove_reader(self.fd)
             return False
         try:
             data = self._sock.recv(_CHUNK)
@@ -109,6 +126,7 @@ class SocketWire:
         except OSError as error:
             self.error = error
             data = b""
+        self._read += len(data)
         if not data:
             self.unwatch()
         reader(data)
@@ -124,8 +142,8 @@ class SocketWire:
         """Read no more."""
         if self._reader is not None:
             self._reader = None
-            if self._fd >= 0:
-                self._loop.remove_reader(self._fd)
+            if self.fd >= 0:
+                self._loop.remove_reader(self.fd)
 
     def relinquish(self) -> None:
         """Read no more; who reads the connection from here on begins at once: the loop goes on polling for it."""
@@ -136,7 +154,7 @@ class SocketWire:
         if self._pending:
             self._pending += data
             return
-        if self._fd < 0 or not data:
+        if self.fd < 0 or not data:
             return
         try:
             sent = self._sock.send(data)
@@ -144,20 +162,23 @@ class SocketWire:
             sent = 0
         except OSError:
             return
+        self._written += sent
         if sent < len(data):
             self._pending = data[sent:]
-            self._loop.add_writer(self._fd, self._writable)
+            self._loop.add_writer(self.fd, self._writable)
 
     def _writable(self) -> None:
         try:
-            self._pending = self._pending[self._sock.send(self._pending) :]
+            sent = self._sock.send(self._pending)
+            self._written += sent
+            self._pending = self._pending[sent:]
         except BlockingIOError:
             return
         except OSError:
             self._pending = b""
         if self._pending:
             return
-        self._loop.remove_writer(self._fd)
+        self._loop.remove_writer(self.fd)
         if self._closing:
             self.close()
         elif self.on_drained is not None:
@@ -170,22 +191,22 @@ class SocketWire:
 
     def close(self) -> None:
         """End the connection once what was sent is out. Idempotent."""
-        if self._fd < 0:
+        if self.fd < 0:
             return
         self.unwatch()
         if self._pending:
             self._closing = True
             return
         # libuv ends the process over a descriptor that is closed while it is watched.
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
-        self._failures.forget(self._fd)
-        self._fd = -1
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
+        self._failures.forget(self.fd)
+        self.fd = -1
         self._sock.close()
 
     def abort(self) -> None:
         """Reset the connection. Idempotent."""
-        if self._fd >= 0:
+        if self.fd >= 0:
             with contextlib.suppress(OSError):
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
             self._pending = b""

@@ -14,6 +14,7 @@ import pytest
 from test_flow import FRAME_MAX, Owner, pair, run, stream_of
 
 from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.tcp_counts import counts
 from amqp_session_router.wires import SocketWire
 
 
@@ -115,6 +116,41 @@ def test_who_was_handed_a_connection_and_does_not_read_costs_nothing() -> None:
         wire.watch(turns.append)
         await until(lambda: turns)
         assert turns == [b"unread"]
+        wire.close()
+        peer.close()
+        plane.close()
+
+    run(scene)
+
+
+def test_a_wire_counts_as_the_kernel_does() -> None:
+    async def scene() -> None:
+        plane = Plane(asyncio.get_running_loop())
+        peer, sock = pair()
+        sock.setblocking(False)
+        wire = SocketWire(plane.loop, sock, plane.failures)
+        got: list[bytes] = []
+        peer.sendall(b"PROXY header")
+        await wire.readable()
+        assert wire.take(5, socket.MSG_PEEK) == wire.take(5) == b"PROXY"
+        assert wire.counts() == counts(sock) == (5, 0)
+        wire.watch(got.append)
+        peer.sendall(bytes(100_000))
+        await until(lambda: sum(map(len, got)) == 100_007)
+        wire.send(b"an answer")
+        assert wire.counts() == counts(sock) == (100_012, 9)
+        # More than fits: what waits in the process is not written.
+        while not wire.full:
+            wire.send(bytes(1 << 20))
+        assert wire.counts() == counts(sock)
+        peer.setblocking(False)
+        while wire.full:
+            with contextlib.suppress(BlockingIOError):
+                peer.recv(1 << 20)
+            await asyncio.sleep(0)
+        assert wire.counts() == counts(sock)
+        adopted = SocketWire(plane.loop, sock, plane.failures, past=True)
+        assert adopted.counts() == wire.counts()
         wire.close()
         peer.close()
         plane.close()
