@@ -218,6 +218,11 @@ class Flow:
         """Is everything that was read written?"""
         return not self._left and not self._outbox
 
+    @property
+    def awaited(self) -> bool:
+        """Does somebody wait for a boundary?"""
+        return bool(self._at_turns)
+
     def known_boundary(self) -> bool:
         """Does the sink stand between two frames, for certain?"""
         if self.unseen:

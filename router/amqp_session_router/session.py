@@ -145,7 +145,8 @@ class LiveSession:
 
     def _metered(self) -> None:
         self._meter = None
-        if self.phase is Phase.OPEN:
+        # Who waits for the end of a frame must see it come.
+        if 0 not in self.ended and (self.phase is Phase.OPEN or self.flows[0].awaited):
             self.flows[0].start()
 
     def meter(self) -> None:
@@ -267,8 +268,12 @@ class LiveSession:
         self.finish(End.HANDED_OVER)
 
     def _close(self, code: int, text: str, how: End) -> None:
-        if self.phase is not Phase.CLOSING:
-            self._begin_closing(how, text).both_sides(code)
+        if self.phase is Phase.CLOSING:
+            return
+        if self._meter is not None and 0 not in self.ended:
+            # It stands where its data rate was used up, which may be in the middle of a frame.
+            self.flows[0].start()
+        self._begin_closing(how, text).both_sides(code)
 
     def _broker_lost(self, text: str, how: End = End.BROKER_LOST) -> None:
         self._begin_closing(how, text).client_only()

@@ -364,6 +364,24 @@ def test_pitfall_7_who_stands_in_a_frame_gets_its_close_and_may_answer(tmp_path:
             assert client.sock.recv(10) == b""
 
 
+@pytest.mark.parametrize("verb", ["PAUSE", "DISCONNECT_GRACEFUL"])
+def test_pitfall_7_who_has_used_up_its_data_rate_comes_to_the_end_of_its_frame(verb: str) -> None:
+    broker = FakeBroker()
+    limits = {"default": {"data_rate": 20_000}}
+    with router_of(config_of(broker.port, limits=limits, timeouts={"close": 14.0})) as router:
+        client = Client(router.port).opened()
+        body = wire.frame(bytes(60_000), 1, wire.BODY)
+        client.send(body[:30_000])
+        peer = broker.peer()
+        assert peer.exactly(16_384)
+        router.ctl("SESSION", router.ctl("CONN")[0]["id"], verb)
+        client.send(body[30_000:])
+        assert len(peer.exactly(60_008 - 16_384)) == 60_008 - 16_384
+        client.expect(wire.BLOCKED if verb == "PAUSE" else wire.CLOSE)
+        if verb == "DISCONNECT_GRACEFUL":
+            peer.expect(wire.CLOSE)
+
+
 @pytest.mark.parametrize("rejected", [False, True], ids=["in its handshake", "told to go"])
 def test_pitfall_7_force_waits_for_nobody(rejected: bool) -> None:
     rules = [{"vhost": "no", "reject": "not here"}]
