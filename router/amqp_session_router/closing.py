@@ -55,6 +55,7 @@ class Closing:
     def _boundary_reached(self, code: int) -> bool:
         self._waiting_for -= 1
         if not self._waiting_for:
+            self.cancel()
             # Once both flows stand still: a Close-Ok must not travel on to the other side.
             self._session.server.loop.call_soon(self._close_both, code)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import ssl
 import struct
@@ -19,6 +20,8 @@ from router_support import local_router_of as router_of
 from test_config import OPENSSL
 
 from amqp_session_router import proxy_protocol, wire
+from amqp_session_router.flow import Flow
+from amqp_session_router.session import LiveSession
 
 PROPERTIES = wire.encode_table({"product": "RabbitMQ", "capabilities": {"connection.blocked": True}})
 
@@ -449,6 +452,30 @@ def test_clean_closes_are_no_failures(closer: str) -> None:
         broker.peer().sock.close()
         wait_for("how it ended", lambda: router.entries("closed"))
         assert router.entries("closed")[0]["how"] == f"{closer}_closed"
+
+
+def test_a_session_that_is_over_is_gone_without_the_collector() -> None:
+    broker = FakeBroker()
+
+    def alive() -> int:
+        return sum(isinstance(one, LiveSession | Flow) for one in gc.get_objects())
+
+    with router_of(config_of(broker.port)) as router:
+        gc.collect()
+        gc.disable()
+        try:
+            before = alive()
+            client = Client(router.port).opened()
+            assert alive() == before + 3
+            client.send(wire.close(200, "bye"))
+            broker.peer().expect(wire.CLOSE)
+            broker.peer().send(wire.CLOSE_OK_FRAME)
+            client.expect(wire.CLOSE_OK)
+            client.sock.close()
+            broker.peer().sock.close()
+            wait_for("the end", lambda: alive() == before)
+        finally:
+            gc.enable()
 
 
 def test_pitfall_8_silent_clients_are_ended() -> None:
