@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import array
 import asyncio
-import contextlib
 import ctypes
 import errno
 import os
-import select
 import socket
 import struct
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from typing import Any
 
 from amqp_session_router import wire
 from amqp_session_router.boundary import Position, locate, window
+from amqp_session_router.failures import Failures
 from amqp_session_router.journal import AHEAD, AT_WORK, HELD, HOLDING, LOOK, NO_CELLS, PIPE, WORDS, Journal
 from amqp_session_router.pipes import Pipe, Pool
 from amqp_session_router.stream_flow import Owner
@@ -64,37 +63,11 @@ class Plane:
         self.look = self.scratch[AHEAD:]
         self.nowhere = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
         self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
-        self._failures = select.epoll()
-        self._flows: dict[int, Flow] = {}
-        loop.add_reader(self._failures.fileno(), self._failed)
-
-    def watch(self, fd: int, flow: Flow) -> None:
-        """Have `flow` read up to the failure once the socket `fd`, its source, has one.
-
-        libuv polls a socket no more after it has told of an error, and tells once: a reset that comes together with
-        more bytes than one turn reads would never be seen. EPOLLERR and EPOLLHUP need not be asked for.
-        """
-        if fd not in self._flows:
-            self._flows[fd] = flow
-            self._failures.register(fd, select.EPOLLET)
-
-    def unwatch(self, fd: int, flow: Flow) -> None:
-        """Before the socket is closed: a copy in another process would keep it watched under this number."""
-        if self._flows.get(fd) is flow:
-            del self._flows[fd]
-            with contextlib.suppress(OSError):
-                self._failures.unregister(fd)
-
-    def _failed(self) -> None:
-        for fd, _ in self._failures.poll(0):
-            flow = self._flows.get(fd)
-            if flow is not None:
-                self.loop.call_soon(flow.read_to_failure)
+        self.failures = Failures(loop)
 
     def close(self) -> None:
         """Give everything back."""
-        self.loop.remove_reader(self._failures.fileno())
-        self._failures.close()
+        self.failures.close()
         self.pool.close()
         os.close(self.nowhere)
 
@@ -192,7 +165,7 @@ class Flow:
         """Read, now or again."""
         self.halted = False
         if not self._dead:
-            self._plane.watch(self._fd_in, self)
+            self._plane.failures.watch(self._fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -244,6 +217,11 @@ class Flow:
     def clear(self) -> bool:
         """Is everything that was read written?"""
         return not self._left and not self._outbox
+
+    @property
+    def awaited(self) -> bool:
+        """Does somebody wait for a boundary?"""
+        return bool(self._at_turns)
 
     def known_boundary(self) -> bool:
         """Does the sink stand between two frames, for certain?"""
@@ -298,7 +276,6 @@ class Flow:
             loop.remove_reader(self._fd_in)
             self._reading = False
         loop.remove_writer(self._fd_out)
-        self._plane.unwatch(self._fd_in, self)
         if self._pipe is not None:
             self._plane.pool.give_back(self._pipe, not self._left)
             self._pipe = None

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass, field
 
 from amqp_session_router import wire
-from amqp_session_router.model import NOT_ALLOWED, Tune
+from amqp_session_router.model import NOT_ALLOWED, End, Tune
 from amqp_session_router.wire import ProtocolError
 
 HANDSHAKE_FRAME_MAX = 131072
@@ -100,7 +100,7 @@ class ClientHandshake:
         self.buffer = bytearray()
         self.out = bytearray()
         self.credentials: Credentials | None = None
-        self.tune = Tune()
+        self.tune = self.offered
         self.vhost = ""
         self.gone = False
 
@@ -120,13 +120,14 @@ class ClientHandshake:
         if self.stage is Stage.HEADER and not self._header():
             return
         while self.stage is not Stage.WAITING:
-            frame = wire.next_frame(self.buffer, self.limit)
+            frame = wire.next_frame(self.buffer, self.limit) if self.buffer else None
             if frame is None:
                 return
             self._frame(frame)
             if self.gone:
                 return
-        self._waiting()
+        if self.buffer:
+            self._waiting()
 
     def _header(self) -> bool:
         if not wire.PROTOCOL_HEADER.startswith(self.buffer[:8]):
@@ -151,7 +152,7 @@ class ClientHandshake:
         elif self.stage is Stage.START_OK and method == wire.START_OK:
             self._start_ok(wire.Reader(frame.payload))
         elif self.stage is Stage.TUNE_OK and method == wire.TUNE_OK:
-            self._tune_ok(wire.Reader(frame.payload))
+            self._tune_ok(*wire.read_tune(frame.payload))
         elif self.stage is Stage.OPEN and method == wire.OPEN:
             self.vhost = wire.Reader(frame.payload).short()
             self.stage = Stage.WAITING
@@ -177,8 +178,7 @@ class ClientHandshake:
         self.out += wire.tune(wire.TUNE, offered.channel_max, offered.frame_max, offered.heartbeat)
         self.stage = Stage.TUNE_OK
 
-    def _tune_ok(self, arguments: wire.Reader) -> None:
-        channel_max, frame_max, heartbeat = arguments.number(2), arguments.number(4), arguments.number(2)
+    def _tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         for name, value, most in (
             ("channel_max", channel_max, self.offered.channel_max),
             ("frame_max", frame_max, self.offered.frame_max),
@@ -207,6 +207,16 @@ class ClientHandshake:
                 self.out += wire.CLOSE_OK_FRAME
                 self.gone = True
                 return
+
+
+class Over(Exception):
+    """A client's handshake ends here, without Open-Ok: it gets a Close with `code` (0: none)."""
+
+    def __init__(self, how: End, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.how = how
+        self.text = text
+        self.code = code
 
 
 class Refused(Exception):
@@ -265,7 +275,7 @@ class BrokerHandshake:
         try:
             if self.expected == wire.START and self.buffer[:4] == b"AMQP":
                 raise Refused("it speaks another version of AMQP")
-            while (frame := wire.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)) is not None:
+            while self.buffer and (frame := wire.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)) is not None:
                 if frame.type == wire.HEARTBEAT_TYPE:
                     continue
                 if self._method(frame):
@@ -275,7 +285,7 @@ class BrokerHandshake:
         return False
 
     def _method(self, frame: wire.Frame) -> bool:
-        method, arguments = frame.method, wire.Reader(frame.payload)
+        method = frame.method
         if method == wire.CLOSE:
             code, text = wire.read_close(frame.payload)
             if code in REPLAYABLE:
@@ -287,9 +297,9 @@ class BrokerHandshake:
         if method != self.expected:
             raise Refused(f"it sent something else than {_STAGES[self.expected]}")
         if method == wire.START:
-            self._start(arguments)
+            self._start(wire.Reader(frame.payload))
         elif method == wire.TUNE:
-            self._tune(arguments)
+            self._tune(*wire.read_tune(frame.payload))
         else:
             self.open_ok = wire.frame(frame.payload)
             return True
@@ -311,8 +321,7 @@ class BrokerHandshake:
         self.out += wire.start_ok(added, mine.mechanism, mine.response, mine.locale)
         self.expected = wire.TUNE
 
-    def _tune(self, arguments: wire.Reader) -> None:
-        channel_max, frame_max, heartbeat = arguments.number(2), arguments.number(4), arguments.number(2)
+    def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         self.learned.seen(Tune(frame_max, channel_max, heartbeat))
         if frame_max and self.tune.frame_max > frame_max:
             raise Refused(f"it takes frames of {frame_max} bytes, the client was told {self.tune.frame_max} before")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 
-from amqp_session_router.connect import Dialler
+from amqp_session_router.connect import Connector
 from amqp_session_router.handshake import Refused
 from amqp_session_router.model import Backend, Timeouts
 from amqp_session_router.routing import Routes
@@ -33,12 +33,8 @@ async def reach(backend: Backend, timeouts: Timeouts) -> str | None:
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
     """
-    dialler = Dialler(asyncio.get_running_loop(), lambda: timeouts)
     try:
-        async with asyncio.timeout(timeouts.connect):
-            (await dialler.connect(backend)).close()
-    except TimeoutError:
-        return f"no connection within {timeouts.connect:g} s"
+        (await Connector(asyncio.get_running_loop(), lambda: timeouts).connect(backend)).close()
     except Refused as refused:
         return str(refused)
     return None

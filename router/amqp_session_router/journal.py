@@ -32,6 +32,7 @@ nobody reads (for flows that are not in the journal), the length of the listener
 HOLDING = 1 << 32
 WORDS = 10
 _MASK = (1 << 64) - 1
+_json = json.JSONEncoder(separators=(",", ":")).encode
 NAME = "amqp-session-router"
 
 
@@ -91,7 +92,7 @@ class Journal:
         `ahead` is, for each direction, by how many bytes what was read from its source is more than what was written to
         its sink (modulo 2^64), with nothing in flight.
         """
-        text = json.dumps(facts, separators=(",", ":")).encode()
+        text = _json(facts).encode()
         if not self._free or len(text) > _SLOT - _TEXT:
             return None
         slot = self._free.pop()
@@ -113,7 +114,7 @@ class Journal:
 
     def listeners(self, facts: list[Any]) -> None:
         """Note the listeners; what does not fit is not noted."""
-        text = json.dumps(facts, separators=(",", ":")).encode()
+        text = _json(facts).encode()
         self.cells[_LISTENERS] = 0
         if len(text) <= _HOLD_AT - _TEXT:
             self._memory[_TEXT : _TEXT + len(text)] = text

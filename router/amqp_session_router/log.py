@@ -14,6 +14,7 @@ from amqp_session_router.schema import LogPart
 
 PACKAGE = "amqp_session_router"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_json = json.JSONEncoder(default=str).encode
 
 
 class JsonLines(logging.Formatter):
@@ -31,7 +32,7 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return _json(line)
 
 
 class Log:

@@ -34,7 +34,10 @@ class Markers:
         return self._marks.get(name, UNMARKED)
 
     def _own(self, name: str) -> Mark:
-        return self._marks.setdefault(name, Mark())
+        mark = self._marks.get(name)
+        if mark is None:
+            mark = self._marks[name] = Mark()
+        return mark
 
     def attempt(self, name: str) -> None:
         """An attempt begins, or a session was promised this backend: it is now the most recently attempted."""

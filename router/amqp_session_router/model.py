@@ -293,6 +293,9 @@ class Routing(Protocol):
     def registered(self, session: Session) -> None:
         """Take `session` into the registry."""
 
+    def is_paused(self, vhost: str) -> bool:
+        """Must new sessions of `vhost` wait?"""
+
     async def unpaused(self, vhost: str) -> None:
         """Return when `vhost` is not paused, at once if it is not."""
 

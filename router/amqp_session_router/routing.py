@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from amqp_session_router import partitions, selectors
@@ -106,6 +105,10 @@ class Routes:
             event.set()
         return event is not None
 
+    def is_paused(self, vhost: str) -> bool:
+        """Must new sessions of `vhost` wait?"""
+        return vhost in self._paused
+
     async def unpaused(self, vhost: str) -> None:
         """Return when `vhost` is not paused."""
         while (event := self._paused.get(vhost)) is not None:
@@ -120,7 +123,9 @@ class Routes:
     def decide(self, identity: Identity) -> Decision:
         """Return where the session goes. Each candidate is marked as attempted, once, when it is taken."""
         plan = self.plan(identity)
-        return plan if isinstance(plan, Reject) else replace(plan, candidates=self._marking(plan.candidates))
+        if isinstance(plan, Reject):
+            return plan
+        return Route(plan.target, plan.key, plan.vhost, self._marking(plan.candidates))
 
     def plan(self, identity: Identity) -> Decision:
         """Return the same without marking: to look at only."""
@@ -213,14 +218,15 @@ class Routes:
 
     def attempted(self, session: Session, backend: Backend, ok: bool, reason: str = "") -> None:
         """Record the outcome of one attempt."""
-        session.counters.attempts += 1
+        counters = session.counters
+        counters.attempts += 1
         self.markers.outcome(backend.name, ok)
         self.statistics.attempted(backend.name, ok)
         if not ok:
             log.warning(
                 "attempt failed: %s",
                 reason or "no reason given",
-                extra={"session": session.id, "backend": backend.name, "attempt": session.counters.attempts},
+                extra={"session": session.id, "backend": backend.name, "attempt": counters.attempts},
             )
             self.on_failure(backend.name)
 
@@ -233,7 +239,8 @@ class Routes:
         self.markers.opened(name)
         self.statistics.opened(session)
         self._stick(session, name)
-        log.info("opened", extra=_about(session))
+        if log.isEnabledFor(logging.INFO):
+            log.info("opened", extra=_about(session))
         if session.identity is not None and session.identity.vhost in self._paused:
             # Its vhost was paused while it was connecting: it has waited for nothing, and waits from now on.
             asyncio.get_running_loop().call_soon(session.pause)
@@ -257,14 +264,17 @@ class Routes:
         if name is not None:
             self.markers.closed(name)
         self.statistics.closed(session, how)
-        about = _about(session) | {
-            "how": how.value,
-            "bytes_from_client": session.counters.bytes_from_client,
-            "bytes_from_broker": session.counters.bytes_from_broker,
-        }
-        if text:
-            about["text"] = text
-        log.log(logging.WARNING if how in FAILURES else logging.INFO, "closed", extra=about)
+        level = logging.WARNING if how in FAILURES else logging.INFO
+        if log.isEnabledFor(level):
+            counters = session.counters
+            about = _about(session) | {
+                "how": how.value,
+                "bytes_from_client": counters.bytes_from_client,
+                "bytes_from_broker": counters.bytes_from_broker,
+            }
+            if text:
+                about["text"] = text
+            log.log(level, "closed", extra=about)
 
     def misplaced(self, session: Session) -> bool:
         """Return whether a new session of the same identity could not come to this session's backend any more."""

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from amqp_session_router import succession
 from amqp_session_router.connect import Dialler, watch_peer
 from amqp_session_router.flow import Flow, Plane
 from amqp_session_router.handover import Batches, send
@@ -30,8 +32,8 @@ from amqp_session_router.model import (
 )
 from amqp_session_router.pipes import Pipe
 from amqp_session_router.session import LiveSession
-from amqp_session_router.tcp_counts import counts
 from amqp_session_router.tls import server_context
+from amqp_session_router.wires import SocketWire
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,13 @@ class _Door:
     sockets: list[socket.socket]
     context: ssl.SSLContext | None
     trusted: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    waiting: select.poll = field(init=False)
+    """Says whether more connections wait: accept() in vain costs ten times as much."""
+
+    def __post_init__(self) -> None:
+        self.waiting = select.poll()
+        for sock in self.sockets:
+            self.waiting.register(sock, select.POLLIN)
 
 
 class Listeners:
@@ -90,7 +99,7 @@ class Listeners:
         self.plane = Plane(loop, journal)
         self.heir: Batches | None = None
         """The successor that sessions go to once they are open."""
-        self.dialler = Dialler(loop, lambda: self.routing.timeouts)
+        self.dialler = Dialler(loop, self.plane.failures, lambda: self.routing.timeouts)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
         self.leaving = asyncio.Event()
@@ -222,6 +231,8 @@ class Listeners:
                 return
             sock.setblocking(False)
             self._take_in(sock, peer, door)
+            if not door.waiting.poll(0):
+                return
 
     def _take_in(self, sock: socket.socket, peer: tuple[str, int], door: _Door) -> None:
         address = peer[0].removeprefix("::ffff:")
@@ -230,10 +241,11 @@ class Listeners:
             # No handshake has begun that could carry a Close.
             sock.close()
             return
-        session = LiveSession(self, door.settings, lease, sock, (address, peer[1]), door.context)
+        wire, client = SocketWire(self.loop, sock, self.plane.failures), f"{address}:{peer[1]}"
+        session = LiveSession(self, door.settings.name, lease, wire, client)
         self.sessions[session.id] = session
         self.routing.registered(session)
-        session.begin()
+        session.begin(door.settings, (address, peer[1]), door.context)
 
     def _no_descriptor(self, error: OSError) -> None:
         """Wait a moment: the connection that could not be taken stays in the queue and would wake us at once."""
@@ -270,16 +282,16 @@ class Listeners:
 
     def cell_of(self, session: LiveSession) -> int:
         """Enter the session in the journal; return the first of the cells that its flows write to."""
-        journal, client, broker = self.journal, session.client_wire.kernel, session.broker_wire
-        if journal is None or client is None or broker is None or broker.kernel is None:
+        journal, client, broker = self.journal, session.client_wire, session.broker_wire
+        if journal is None or not isinstance(client, SocketWire) or not isinstance(broker, SocketWire):
             return NO_CELLS
         try:
-            from_client, from_broker = counts(client), counts(broker.kernel)
+            from_client, from_broker = client.counts(), broker.counts()
         except OSError:
             # A kernel that does not count: nobody could say what was in flight.
             return NO_CELLS
         ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
-        session.slot = journal.opened(session.facts(), client.fileno(), broker.kernel.fileno(), ahead)
+        session.slot = journal.opened(succession.facts(session), client.fd, broker.fd, ahead)
         return NO_CELLS if session.slot is None else journal.first_cell(session.slot)
 
     def strike(self, session: LiveSession) -> None:
@@ -320,7 +332,7 @@ class Listeners:
             sock.setblocking(False)
         found = self.limits.accept(facts["identity"]["source_ip"])
         lease = _Unlimited() if isinstance(found, Refusal) else found
-        session = LiveSession.adopt(self, facts, client, broker, backend, lease)
+        session = succession.adopted(self, facts, client, broker, backend, lease)
         self.sessions[session.id] = session
         self.routing.registered(session)
         for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):
@@ -362,7 +374,7 @@ class Listeners:
     def _hand_over(self, session: LiveSession) -> None:
         assert self.heir is not None
         if session.kernel:
-            self.heir.add(*session.surrender())
+            self.heir.add(*succession.surrender(session))
             self._relieved.append(session)
         else:
             session.disconnect(CONNECTION_FORCED, "the router restarts; connect again")

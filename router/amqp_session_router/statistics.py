@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -97,14 +98,15 @@ class Statistics:
             tally.opened += 1
             if seconds is not None:
                 tally.handshake_seconds += seconds
-                tally.handshakes[next((i for i, bound in enumerate(BUCKETS) if seconds <= bound), len(BUCKETS))] += 1
+                tally.handshakes[bisect_left(BUCKETS, seconds)] += 1
 
     def closed(self, session: Session, how: End) -> None:
         """The session is over: what it counted is added up."""
+        counters = session.counters
         for tally in self._of(session):
             tally.ended[how] = tally.ended.get(how, 0) + 1
-            tally.bytes_from_client += session.counters.bytes_from_client
-            tally.bytes_from_broker += session.counters.bytes_from_broker
+            tally.bytes_from_client += counters.bytes_from_client
+            tally.bytes_from_broker += counters.bytes_from_broker
 
     def forget_sources(self) -> None:
         """Drop what is counted by source address."""
@@ -131,10 +133,11 @@ class Statistics:
             for dimension, tallies in self._tallies.items()
         }
         for session in sessions:
+            counters = session.counters
             for dimension, value in self._values(session):
                 snapshot = shown[dimension].setdefault(value, Snapshot())
-                snapshot.bytes_from_client += session.counters.bytes_from_client
-                snapshot.bytes_from_broker += session.counters.bytes_from_broker
+                snapshot.bytes_from_client += counters.bytes_from_client
+                snapshot.bytes_from_broker += counters.bytes_from_broker
                 if session.phase is Phase.PAUSED:
                     snapshot.paused += 1
                 if session.phase in (Phase.OPEN, Phase.PAUSED, Phase.CLOSING):

@@ -29,6 +29,8 @@ class AnyFlow(Protocol):
 
     @property
     def clear(self) -> bool: ...
+    @property
+    def awaited(self) -> bool: ...
 
 
 class Owner(Protocol):
@@ -100,6 +102,11 @@ class StreamFlow:
     def clear(self) -> bool:
         """Is everything that was read written?"""
         return not self._held and not self._sink.full
+
+    @property
+    def awaited(self) -> bool:
+        """Does somebody wait for a boundary?"""
+        return bool(self._at_turns)
 
     def stop(self) -> None:
         """Let go of everything. Idempotent."""

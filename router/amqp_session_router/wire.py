@@ -6,13 +6,14 @@ Bodies of the methods that pass through are kept as they are; only tables that m
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from pamqp import decode, encode
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_HEADER = struct.Struct(">BHI")
+_TUNE = struct.Struct(">IHIH")
 FRAME_OVERHEAD = 8
 """Seven bytes before a frame's payload and the end octet after it."""
 FRAME_END = 0xCE
@@ -42,8 +43,11 @@ class ProtocolError(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+Simple = str | bool
+"""Values of a table's fields that are written often."""
+
+
+class Frame(NamedTuple):
     """One frame without its header and end octet."""
 
     type: int
@@ -143,39 +147,45 @@ def encode_table(values: dict[str, Any]) -> bytes:
 
 _WIDTHS = {ord(kind): width for width, kinds in ((0, "V"), (1, "tbB"), (2, "sUu"), (4, "IifF"), (8, "LldT"), (5, "D"))
            for kind in kinds if kind != "F"}  # fmt: skip
+_TABLE = ord("F")
 
 
 def _fields(inside: bytes) -> list[tuple[bytes, int, int, int]]:
     """Return (name, type, start of the value, its end) of each field of a table; raises IndexError if one is cut."""
-    fields, at = [], 0
-    while at < len(inside):
-        name = inside[at + 1 : at + 1 + inside[at]]
-        at += 1 + len(name)
-        kind, start = inside[at], at + 1
-        at = start + (_WIDTHS[kind] if kind in _WIDTHS else 4 + int.from_bytes(inside[start : start + 4], "big"))
-        if at > len(inside):
+    fields, at, end = [], 0, len(inside)
+    while at < end:
+        start = at + 1 + inside[at]
+        name, kind = inside[at + 1 : start], inside[start]
+        start += 1
+        width = _WIDTHS.get(kind)
+        at = start + (4 + int.from_bytes(inside[start : start + 4], "big") if width is None else width)
+        if at > end:
             raise IndexError
-        if kind == ord("F"):
+        if kind == _TABLE:
             _fields(inside[start + 4 : at])
         fields.append((name, kind, start, at))
     return fields
 
 
-def add_properties(inside: bytes, capabilities: dict[str, Any], properties: dict[str, Any]) -> bytes:
+def add_properties(inside: bytes, capabilities: Mapping[str, Simple], properties: Mapping[str, Simple]) -> bytes:
     """Return the table with `properties` added (an own name replaces nothing) and `capabilities` put into its own.
 
     The other fields stay byte for byte: a client's types are not the decoder's.
     """
     fields = _fields(inside)
-    present = {name.decode(errors="replace") for name, _, _, _ in fields}
-    added = encode_table({name: value for name, value in properties.items() if name not in present})
+    present = {name for name, _, _, _ in fields}
+    added = b"".join([_field(name, value) for name, value in properties.items() if name.encode() not in present])
     for name, kind, start, end in fields:
-        if name == b"capabilities" and kind == ord("F"):
+        if name == b"capabilities" and kind == _TABLE:
             inner = add_properties(inside[start + 4 : end], {}, capabilities)
             return inside[:start] + long(inner) + inside[end:] + added
-    if "capabilities" in present or not capabilities:
+    if b"capabilities" in present or not capabilities:
         return inside + added
-    return inside + added + encode_table({"capabilities": capabilities})
+    return inside + added + short("capabilities") + b"F" + long(add_properties(b"", {}, capabilities))
+
+
+def _field(name: str, value: Simple) -> bytes:
+    return short(name) + (b"S" + long(value.encode()) if isinstance(value, str) else b"t\x01" if value else b"t\x00")
 
 
 def start(server_properties: bytes, mechanisms: str) -> bytes:
@@ -194,7 +204,7 @@ def start_ok(client_properties: bytes, mechanism: str, response: bytes, locale: 
 
 def tune(method: int, channel_max: int, frame_max: int, heartbeat: int) -> bytes:
     """Return Connection.Tune or Tune-Ok (`method`) as a frame."""
-    return frame(struct.pack(">IHIH", method, channel_max, frame_max, heartbeat))
+    return frame(_TUNE.pack(method, channel_max, frame_max, heartbeat))
 
 
 def open_(vhost: str) -> bytes:
@@ -215,6 +225,14 @@ def blocked(reason: str) -> bytes:
 OPEN_OK_FRAME = frame(OPEN_OK.to_bytes(4, "big") + b"\x00")
 CLOSE_OK_FRAME = frame(CLOSE_OK.to_bytes(4, "big"))
 UNBLOCKED_FRAME = frame(UNBLOCKED.to_bytes(4, "big"))
+
+
+def read_tune(payload: bytes) -> tuple[int, int, int]:
+    """Return channel_max, frame_max and heartbeat of a Connection.Tune or Tune-Ok."""
+    if len(payload) < _TUNE.size:
+        raise ProtocolError(SYNTAX_ERROR, "a method's arguments end too early")
+    _, channel_max, frame_max, heartbeat = _TUNE.unpack_from(payload)
+    return channel_max, frame_max, heartbeat
 
 
 def read_close(payload: bytes) -> tuple[int, str]:

@@ -13,6 +13,9 @@ import struct
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from amqp_session_router.failures import Failures
+from amqp_session_router.tcp_counts import Counts, counts
+
 _CHUNK = 65536
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
@@ -22,6 +25,8 @@ class Wire(Protocol):
 
     kernel: socket.socket | None
     """The socket, where bytes need no work on their way; None under TLS."""
+    error: OSError | None
+    """How it failed, once that was read."""
     on_drained: Callable[[], None] | None
     """Called when everything sent has been taken by the kernel."""
 
@@ -29,14 +34,14 @@ class Wire(Protocol):
     def full(self) -> bool:
         """Is something sent still waiting to go out?"""
 
-    async def recv(self) -> bytes:
-        """Return the next bytes, empty at the end; raises OSError."""
-
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
 
     def unwatch(self) -> None:
         """Read no more."""
+
+    def relinquish(self) -> None:
+        """Read no more; who reads the connection from here on begins at once."""
 
     def send(self, data: bytes) -> None:
         """Send; never blocks, never raises: a broken connection shows when it is read."""
@@ -54,14 +59,22 @@ class Wire(Protocol):
 class SocketWire:
     """A bare TCP socket."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, failures: Failures, past: bool = False
+    ) -> None:
+        """`past`: bytes were read or written before, by another process."""
         self.kernel: socket.socket | None = sock
+        self.error: OSError | None = None
         self.on_drained: Callable[[], None] | None = None
         self._loop = loop
         self._sock = sock
-        self._fd = sock.fileno()
+        self.fd = sock.fileno()
+        self._failures = failures
         self._pending = b""
+        self._past = past
+        self._read = self._written = 0
         self._reader: Callable[[bytes], None] | None = None
+        self._failing = False
         self._closing = False
 
     @property
@@ -69,59 +82,79 @@ class SocketWire:
         """Is something sent still waiting to go out?"""
         return bool(self._pending)
 
-    async def recv(self) -> bytes:
-        """Return the next bytes, empty at the end; raises OSError."""
-        with contextlib.suppress(BlockingIOError):
-            return self._sock.recv(_CHUNK)
-        await self.readable()
-        return self._sock.recv(_CHUNK)
+    def counts(self) -> Counts:
+        """Return how many bytes were read and written until a flow took over; raises OSError where nobody knows."""
+        return counts(self._sock) if self._past else Counts(self._read, self._written)
+
+    def take(self, size: int, flags: int = 0) -> bytes:
+        """Return at most so many of the next bytes, at once; raises OSError."""
+        data = self._sock.recv(size, flags)
+        if not flags & socket.MSG_PEEK:
+            self._read += len(data)
+        return data
 
     async def readable(self) -> None:
-        """Return when there is something to read."""
+        """Return when there is something to `take`."""
         future = self._loop.create_future()
-        self._loop.add_reader(self._fd, _resolve, future)
+        self._loop.add_reader(self.fd, _resolve, future)
         try:
             await future
         finally:
-            if self._fd >= 0:
-                self._loop.remove_reader(self._fd)
+            if self.fd >= 0:
+                self._loop.remove_reader(self.fd)
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
         self._reader = got
-        if self._fd >= 0:
-            self._loop.add_reader(self._fd, self._readable)
+        if self.fd >= 0:
+            self._loop.add_reader(self.fd, self._readable)
+            self._failures.watch(self.fd, self)
+            if self._failing:
+                self._loop.call_soon(self.read_to_failure)
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """Read once; returns whether there may be more."""
+        reader = self._reader
+        if reader is None:
+            # Who has it now does not read yet.
+            self._loop.remove_reader(self.fd)
+            return False
         try:
             data = self._sock.recv(_CHUNK)
         except BlockingIOError:
-            return
-        except OSError:
+            return False
+        except OSError as error:
+            self.error = error
             data = b""
-        reader = self._reader
+        self._read += len(data)
         if not data:
             self.unwatch()
-        if reader is not None:
-            reader(data)
-        if data and self._reader is not None and self._fd >= 0:
-            # libuv polls no more once a failure was pending, whether all before it was read or not.
-            self._loop.remove_reader(self._fd)
-            self._loop.add_reader(self._fd, self._readable)
+        reader(data)
+        return bool(data)
+
+    def read_to_failure(self) -> None:
+        """The socket has failed, or both its directions have ended: read until that shows."""
+        self._failing = True
+        while self._reader is not None and self._readable():
+            pass
 
     def unwatch(self) -> None:
         """Read no more."""
         if self._reader is not None:
             self._reader = None
-            if self._fd >= 0:
-                self._loop.remove_reader(self._fd)
+            if self.fd >= 0:
+                self._loop.remove_reader(self.fd)
+
+    def relinquish(self) -> None:
+        """Read no more; who reads the connection from here on begins at once: the loop goes on polling for it."""
+        self._reader = None
 
     def send(self, data: bytes) -> None:
         """Send; never blocks, never raises: a broken connection shows when it is read."""
         if self._pending:
             self._pending += data
             return
-        if self._fd < 0 or not data:
+        if self.fd < 0 or not data:
             return
         try:
             sent = self._sock.send(data)
@@ -129,20 +162,23 @@ class SocketWire:
             sent = 0
         except OSError:
             return
+        self._written += sent
         if sent < len(data):
             self._pending = data[sent:]
-            self._loop.add_writer(self._fd, self._writable)
+            self._loop.add_writer(self.fd, self._writable)
 
     def _writable(self) -> None:
         try:
-            self._pending = self._pending[self._sock.send(self._pending) :]
+            sent = self._sock.send(self._pending)
+            self._written += sent
+            self._pending = self._pending[sent:]
         except BlockingIOError:
             return
         except OSError:
             self._pending = b""
         if self._pending:
             return
-        self._loop.remove_writer(self._fd)
+        self._loop.remove_writer(self.fd)
         if self._closing:
             self.close()
         elif self.on_drained is not None:
@@ -155,21 +191,22 @@ class SocketWire:
 
     def close(self) -> None:
         """End the connection once what was sent is out. Idempotent."""
-        if self._fd < 0:
+        if self.fd < 0:
             return
         self.unwatch()
         if self._pending:
             self._closing = True
             return
         # libuv ends the process over a descriptor that is closed while it is watched.
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
-        self._fd = -1
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
+        self._failures.forget(self.fd)
+        self.fd = -1
         self._sock.close()
 
     def abort(self) -> None:
         """Reset the connection. Idempotent."""
-        if self._fd >= 0:
+        if self.fd >= 0:
             with contextlib.suppress(OSError):
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
             self._pending = b""
@@ -186,13 +223,13 @@ class StreamWire(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.kernel: socket.socket | None = None
+        self.error: OSError | None = None
         self.on_drained: Callable[[], None] | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._ended = False
         self._full = False
-        self._waiter: asyncio.Future[None] | None = None
         self._reader: Callable[[bytes], None] | None = None
 
     # asyncio's side
@@ -209,7 +246,6 @@ class StreamWire(asyncio.Protocol):
         self._buffer += data
         if self._transport is not None:
             self._transport.pause_reading()
-        self._wake()
 
     def eof_received(self) -> bool:
         """The peer sends no more; TLS has no half-closed state to keep."""
@@ -236,14 +272,9 @@ class StreamWire(asyncio.Protocol):
         if self._ended:
             return
         self._ended = True
-        self._wake()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader(b"")
-
-    def _wake(self) -> None:
-        if self._waiter is not None:
-            _resolve(self._waiter)
 
     # the session's side
     @property
@@ -259,17 +290,6 @@ class StreamWire(asyncio.Protocol):
         """Return the address that the peer connected to."""
         name = None if self._transport is None else self._transport.get_extra_info("sockname")
         return tuple(name[:2]) if name else ("0.0.0.0", 0)
-
-    async def recv(self) -> bytes:
-        """Return the next bytes, empty at the end."""
-        while not self._buffer and not self._ended:
-            if self._transport is not None:
-                self._transport.resume_reading()
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        return data
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
@@ -296,6 +316,10 @@ class StreamWire(asyncio.Protocol):
         self._reader = None
         if self._transport is not None and not self._ended:
             self._transport.pause_reading()
+
+    def relinquish(self) -> None:
+        """Read no more; who reads the connection from here on begins at once."""
+        self._reader = None
 
     def send(self, data: bytes) -> None:
         """Send; never blocks, never raises."""

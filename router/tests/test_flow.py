@@ -73,7 +73,8 @@ class Bench:
         if kernel:
             self.flow = Flow(self.owner, self.plane, 0, source, sink, (FRAME_MAX, 2047))
         else:
-            self.flow = StreamFlow(self.owner, 0, SocketWire(self.loop, source), SocketWire(self.loop, sink), FRAME_MAX)
+            wires = [SocketWire(self.loop, sock, self.plane.failures) for sock in (source, sink)]
+            self.flow = StreamFlow(self.owner, 0, wires[0], wires[1], FRAME_MAX)
         self.received = bytearray()
 
     def read_all(self, slowly: bool = False) -> threading.Thread:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import socket
+import ssl
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +17,11 @@ from typing import Any
 import pytest
 from router_support import config_of, free_port, wait_for
 from router_support import local_router_of as router_of
+from test_config import OPENSSL
 
 from amqp_session_router import proxy_protocol, wire
+from amqp_session_router.flow import Flow
+from amqp_session_router.session import LiveSession
 
 PROPERTIES = wire.encode_table({"product": "RabbitMQ", "capabilities": {"connection.blocked": True}})
 
@@ -60,9 +67,16 @@ class Client(Peer):
     """A client's handshake."""
 
     def __init__(
-        self, port: int, vhost: str = "/", heartbeat: int = 0, blocked: bool = True, frame_max: int = 0
+        self,
+        port: int,
+        vhost: str = "/",
+        heartbeat: int = 0,
+        blocked: bool = True,
+        frame_max: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(socket.create_connection(("127.0.0.1", port)))
+        sock = socket.create_connection(("127.0.0.1", port))
+        super().__init__(sock if tls is None else tls.wrap_socket(sock))
         self.send(wire.PROTOCOL_HEADER)
         self.expect(wire.START)
         properties = wire.encode_table({"connection_name": "me", "capabilities": {"connection.blocked": blocked}})
@@ -331,6 +345,63 @@ def test_pitfall_7_close_comes_between_frames_and_waits_for_close_ok() -> None:
         wait_for("the end", lambda: not router.ctl("CONN"))
 
 
+def test_pitfall_7_who_stands_in_a_frame_gets_its_close_and_may_answer(tmp_path: Path) -> None:
+    words = f"{OPENSSL} -keyout {tmp_path}/key -out {tmp_path}/certificate"
+    subprocess.run(words.split(" "), check=True, capture_output=True)
+    tls = {"ingress": {"cert_file": f"{tmp_path}/certificate", "key_file": f"{tmp_path}/key"}}
+    broker = FakeBroker()
+    config = config_of(broker.port, timeouts={"close": 2.0}, tls=tls)
+    config["listeners"]["plain"]["tls"] = True
+    with router_of(config) as router:
+        context = ssl.create_default_context(cafile=f"{tmp_path}/certificate")
+        context.check_hostname = False
+        client = Client(router.port, tls=context).opened()
+        client.send(wire.frame(bytes(50_000), 1, wire.BODY)[:20_000])
+        assert len(broker.peer().exactly(20_000)) == 20_000
+        router.ctl("SESSION", router.ctl("CONN")[0]["id"], "DISCONNECT_GRACEFUL")
+        assert client.closed()[0] == 320
+        answered = time.monotonic()
+        wait_for("the end", lambda: not router.ctl("CONN"))
+        assert time.monotonic() - answered < 1.5
+        with contextlib.suppress(ssl.SSLError):
+            assert client.sock.recv(10) == b""
+
+
+@pytest.mark.parametrize("verb", ["PAUSE", "DISCONNECT_GRACEFUL"])
+def test_pitfall_7_who_has_used_up_its_data_rate_comes_to_the_end_of_its_frame(verb: str) -> None:
+    broker = FakeBroker()
+    limits = {"default": {"data_rate": 20_000}}
+    with router_of(config_of(broker.port, limits=limits, timeouts={"close": 14.0})) as router:
+        client = Client(router.port).opened()
+        body = wire.frame(bytes(60_000), 1, wire.BODY)
+        client.send(body[:30_000])
+        peer = broker.peer()
+        assert peer.exactly(16_384)
+        router.ctl("SESSION", router.ctl("CONN")[0]["id"], verb)
+        client.send(body[30_000:])
+        assert len(peer.exactly(60_008 - 16_384)) == 60_008 - 16_384
+        client.expect(wire.BLOCKED if verb == "PAUSE" else wire.CLOSE)
+        if verb == "DISCONNECT_GRACEFUL":
+            peer.expect(wire.CLOSE)
+
+
+@pytest.mark.parametrize("rejected", [False, True], ids=["in its handshake", "told to go"])
+def test_pitfall_7_force_waits_for_nobody(rejected: bool) -> None:
+    rules = [{"vhost": "no", "reject": "not here"}]
+    with router_of(config_of(free_port(), timeouts={"close": 20.0, "handshake": 20.0}, rules=rules)) as router:
+        if rejected:
+            peer: Peer = Client(router.port, "no")
+            peer.expect(wire.CLOSE)
+        else:
+            peer = Peer(socket.create_connection(("127.0.0.1", router.port)))
+            peer.send(wire.PROTOCOL_HEADER)
+            peer.expect(wire.START)
+        router.ctl("SESSION", router.ctl("CONN")[0]["id"], "FORCE_DISCONNECT")
+        assert not router.ctl("CONN")
+        with pytest.raises(ConnectionResetError):
+            peer.sock.recv(10)
+
+
 def test_pitfall_7_dead_broker_is_a_close_between_frames() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port)) as router:
@@ -383,6 +454,30 @@ def test_clean_closes_are_no_failures(closer: str) -> None:
         assert router.entries("closed")[0]["how"] == f"{closer}_closed"
 
 
+def test_a_session_that_is_over_is_gone_without_the_collector() -> None:
+    broker = FakeBroker()
+
+    def alive() -> int:
+        return sum(isinstance(one, LiveSession | Flow) for one in gc.get_objects())
+
+    with router_of(config_of(broker.port)) as router:
+        gc.collect()
+        gc.disable()
+        try:
+            before = alive()
+            client = Client(router.port).opened()
+            assert alive() == before + 3
+            client.send(wire.close(200, "bye"))
+            broker.peer().expect(wire.CLOSE)
+            broker.peer().send(wire.CLOSE_OK_FRAME)
+            client.expect(wire.CLOSE_OK)
+            client.sock.close()
+            broker.peer().sock.close()
+            wait_for("the end", lambda: alive() == before)
+        finally:
+            gc.enable()
+
+
 def test_pitfall_8_silent_clients_are_ended() -> None:
     with router_of(config_of(FakeBroker().port, timeouts={"handshake": 0.5})) as router:
         sock = socket.create_connection(("127.0.0.1", router.port))
@@ -408,13 +503,15 @@ def test_pitfall_8_the_kernel_watches_both_peers() -> None:
 
 
 def test_pitfall_9_source_addresses_are_used_in_turn() -> None:
-    broker = FakeBroker()
-    config = config_of(broker.port)
-    config["backends"]["b0"]["source_addresses"] = ["127.0.0.2", "127.0.0.3"]
+    brokers = [FakeBroker(), FakeBroker()]
+    config = config_of(*(broker.port for broker in brokers))
+    for backend in config["backends"].values():
+        backend["source_addresses"] = ["127.0.0.2", "127.0.0.3"]
     with router_of(config) as router:
-        clients = [Client(router.port).opened() for _ in range(4)]
-        assert len(clients) == 4
-        assert {peer.sock.getpeername()[0] for peer in broker.opened} == {"127.0.0.2", "127.0.0.3"}
+        clients = [Client(router.port).opened() for _ in range(8)]
+        assert len(clients) == 8
+        for broker in brokers:
+            assert {peer.sock.getpeername()[0] for peer in broker.opened} == {"127.0.0.2", "127.0.0.3"}
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -1,0 +1,81 @@
+"""Connections to backends: at once, after a wait, and not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+
+import pytest
+from router_support import free_port
+from test_flow import run
+
+from amqp_session_router.connect import Connector
+from amqp_session_router.handshake import Refused
+from amqp_session_router.model import Backend, Timeouts
+
+
+def busy() -> tuple[socket.socket, socket.socket]:
+    """Return a listening socket whose queue is full, so that the kernel drops what comes, and who is in the queue."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=0)
+    return listening, socket.create_connection(listening.getsockname())
+
+
+def connector(limit: float) -> Connector:
+    return Connector(asyncio.get_running_loop(), lambda: Timeouts(connect=limit))
+
+
+def backend_at(port: int) -> Backend:
+    return Backend("b0", "127.0.0.1", port)
+
+
+def test_a_connection_that_takes_its_time() -> None:
+    async def scene() -> None:
+        listening, first = busy()
+        attempt = asyncio.ensure_future(connector(10.0).connect(backend_at(listening.getsockname()[1])))
+        await asyncio.sleep(0.1)
+        assert not attempt.done()
+        listening.accept()[0].close()
+        # The kernel asks again after a second.
+        sock = await attempt
+        assert sock.getpeername() == listening.getsockname()
+        for one in (sock, first, listening):
+            one.close()
+
+    run(scene)
+
+
+def test_a_connection_that_does_not_come_in_time() -> None:
+    async def scene() -> None:
+        listening, first = busy()
+        with pytest.raises(Refused, match=r"no connection within 0\.2 s"):
+            await connector(0.2).connect(backend_at(listening.getsockname()[1]))
+        first.close()
+        listening.close()
+
+    run(scene)
+
+
+def test_nobody_listens() -> None:
+    async def scene() -> None:
+        port = free_port()
+        with pytest.raises(Refused, match=f"127.0.0.1 port {port}: Connection refused"):
+            await connector(5.0).connect(backend_at(port))
+
+    run(scene)
+
+
+def test_no_descriptor_is_left() -> None:
+    """It is the attempt that fails: the client hears of it, and its connection is not said to have broken."""
+
+    async def scene() -> None:
+        port = free_port()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+        try:
+            with pytest.raises(Refused, match="Too many open files"):
+                await connector(5.0).connect(backend_at(port))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    run(scene)
