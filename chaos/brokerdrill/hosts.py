@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import itertools
 import json
 import shlex
@@ -23,6 +24,8 @@ from brokerdrill.errors import InfrastructureError
 from brokerdrill.topology import Host
 
 CONNECT_TIMEOUT_S = 15
+COPY_TIMEOUT_S = 600
+COPY_CHUNK = 1 << 18
 CLOCK_SAMPLES = 15
 _AGENT_SOURCE = (Path(__file__).parent / "agent.py").read_text()
 
@@ -191,7 +194,7 @@ class HostConnection:
                     status: int | None = await process.wait()
                 else:
                     done = await self._ssh.run(
-                        _as_root(self.host, words), stdin=stdin, stdout=stdout, encoding=None, timeout=600
+                        _as_root(self.host, words), stdin=stdin, stdout=stdout, encoding=None, timeout=COPY_TIMEOUT_S
                     )
                     status = done.exit_status
             except (OSError, asyncssh.Error) as error:
@@ -201,7 +204,24 @@ class HostConnection:
 
     async def fetch(self, remote: str, local: Path) -> None:
         """Copy the file `remote` of the host to `local`. Raises InfrastructureError when it cannot."""
-        await self._stream(f"exec cat -- {shlex.quote(remote)}", None, local)
+        words = f"exec cat -- {shlex.quote(remote)}"
+        if self._ssh is None:
+            await self._stream(words, None, local)
+            return
+        try:
+            process = await self._ssh.create_process(
+                _as_root(self.host, words), stdin=asyncssh.DEVNULL, stderr=asyncssh.DEVNULL, encoding=None
+            )
+            # Written here: the library ends the whole connection when a disk is full.
+            async with process, asyncio.timeout(COPY_TIMEOUT_S):
+                with _opened(local) as file:
+                    while chunk := await process.stdout.read(COPY_CHUNK):
+                        _write(file, chunk, local)
+                status = (await process.wait()).exit_status
+        except (OSError, asyncssh.Error) as error:
+            raise InfrastructureError(f"host {self.name}: copying {remote} fails: {error}") from None
+        if status != 0:
+            raise InfrastructureError(f"host {self.name}: copying {remote} ends with status {status}")
 
     async def put(self, local: Path, remote: str) -> None:
         """Copy the local file to `remote` on the host. Raises InfrastructureError when it cannot."""
@@ -222,6 +242,22 @@ class HostConnection:
             self._ssh.close()
             with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
                 await asyncio.wait_for(self._ssh.wait_closed(), 3)
+
+
+def _opened(path: Path) -> io.FileIO:
+    try:
+        return path.open("wb", buffering=0)
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write(file: io.FileIO, data: bytes, path: Path) -> None:
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _as_root(host: Host, words: str) -> str:
