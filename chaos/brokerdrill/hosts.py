@@ -219,7 +219,8 @@ class HostConnection:
                         _write(file, chunk, local)
                 status = (await process.wait()).exit_status
         except (OSError, asyncssh.Error) as error:
-            raise InfrastructureError(f"host {self.name}: copying {remote} fails: {error}") from None
+            why = str(error) or f"not done within {COPY_TIMEOUT_S} s"
+            raise InfrastructureError(f"host {self.name}: copying {remote} fails: {why}") from None
         if status != 0:
             raise InfrastructureError(f"host {self.name}: copying {remote} ends with status {status}")
 
