@@ -179,7 +179,7 @@ def _colocated_problems(config: Mapping[str, Any]) -> list[str]:
         problems.append(
             f"artemis_colocated_excludes lacks {', '.join(moved)}: a colocated backup would dial them at moved ports"
         )
-    return problems + _unchecked_failback(config)
+    return problems + _unchecked_failback(config) + _minority_vote(config)
 
 
 def _no_backups(config: Mapping[str, Any]) -> list[str]:
