@@ -223,7 +223,8 @@ class _Run:
             yield fetch_spool(worker.connection, worker.spool, run_dir)
         since = self.system.recorded_since_ns
         since = self.events.base_ns if since is None else since
-        yield write_logs(self.system.instances.values(), since, self.events, run_dir)
+        for instance in self.system.instances.values():
+            yield write_logs([instance], since, self.events, run_dir)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
 
     def _clocks(self) -> dict[str, ledger.Clock]:
