@@ -90,9 +90,11 @@ HOSTILE = {
     _accepts_and_closes: "",  # an end or a reset, as the timing has it
     _resets: "Connection reset by peer",
     _shuts_down: "320 CONNECTION_FORCED - broker goes down",
-    _silent: "no Open-Ok within 1 s",
-    _heartbeats_only: "no Open-Ok within 1 s",
+    _silent: "no Open-Ok within 3 s",
+    _heartbeats_only: "no Open-Ok within 3 s",
 }
+WITHIN = 3.0
+"""Seconds for a backend that never says Open-Ok: the real one behind it must keep within them on a busy machine."""
 
 
 @contextlib.contextmanager
@@ -122,7 +124,8 @@ def backend(behave: Callable[[socket.socket], None]) -> Iterator[int]:
 @pytest.mark.parametrize("behave", HOSTILE, ids=lambda behave: behave.__name__.strip("_"))
 def test_a_backend_that_is_none(broker: Broker, behave: Callable[[socket.socket], None]) -> None:
     with backend(behave) as port:
-        config = config_of(port, broker.port, timeouts={"backend_handshake": 1.0, "connect": 2.0})
+        within = WITHIN if behave in (_silent, _heartbeats_only) else 30.0
+        config = config_of(port, broker.port, timeouts={"backend_handshake": within, "connect": 10.0})
         config["farms"]["all"]["selector"] = "first"
         config["rules"] = [{"vhost": "other", "backend": "b0"}]
         with router_of(config) as router:
