@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from amqp_session_router import wire
 from amqp_session_router.model import NOT_ALLOWED, End, Tune
@@ -69,6 +70,18 @@ class Credentials:
     locale: str
     client_id: str = ""
     blocked_capable: bool = False
+
+
+# The sessions of one application mostly say the same of themselves: few tables are read, all the others remembered.
+@lru_cache(maxsize=64)
+def _facts(properties: bytes) -> tuple[str, bool]:
+    """Return a client's connection_name and whether it takes Connection.Blocked; raises ProtocolError."""
+    values = wire.table(properties)
+    client_id, capabilities = values.get("connection_name"), values.get("capabilities")
+    return (
+        client_id if isinstance(client_id, str) else "",
+        isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True,
+    )
 
 
 class Stage(enum.Enum):
@@ -161,19 +174,11 @@ class ClientHandshake:
 
     def _start_ok(self, arguments: wire.Reader) -> None:
         properties = arguments.long()
-        values = wire.table(properties)
+        client_id, blocked_capable = _facts(properties)
         mechanism, response, locale = arguments.short(), arguments.long(), arguments.short()
         if mechanism not in self.mechanisms:
             raise ProtocolError(NOT_ALLOWED, f"the mechanism is none of {' '.join(self.mechanisms)}")
-        client_id, capabilities = values.get("connection_name"), values.get("capabilities")
-        self.credentials = Credentials(
-            properties,
-            mechanism,
-            response,
-            locale,
-            client_id if isinstance(client_id, str) else "",
-            isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True,
-        )
+        self.credentials = Credentials(properties, mechanism, response, locale, client_id, blocked_capable)
         offered = self.offered
         self.out += wire.tune(wire.TUNE, offered.channel_max, offered.frame_max, offered.heartbeat)
         self.stage = Stage.TUNE_OK
