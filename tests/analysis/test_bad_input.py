@@ -157,8 +157,10 @@ def test_spoiled_ledgers(
     _judge_all(tmp_path_factory.mktemp("spoiled"), seeds, chance)
 
 
-def test_each_spoiling(spark: SparkSession, tmp_path: Path) -> None:
-    _judge_all(tmp_path, [11, 12], 5)
+# In the second one a row of a wrong type was also the only one of its operation with an address.
+@pytest.mark.parametrize(("seeds", "chance"), [([11, 12], 5), ([103, 275, 31, 0, 0, 0], 380832)])
+def test_each_spoiling(spark: SparkSession, tmp_path: Path, seeds: list[int], chance: int) -> None:
+    _judge_all(tmp_path, seeds, chance)
 
 
 def _judge_all(folder: Path, seeds: list[int], chance: int) -> None:

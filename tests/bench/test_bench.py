@@ -107,7 +107,7 @@ def test_what_faults_need_works_in_a_host(topology: Topology) -> None:
     systemd-run --quiet --unit=victim python3 -m http.server 9000
     until ss -ltn | grep -q :9000; do sleep 0.1; done
     pid=$(systemctl show -p MainPID --value victim)
-    kill -STOP $pid; grep -q '^State:.T' /proc/$pid/status; kill -CONT $pid
+    kill -STOP $pid; until grep -q '^State:.T' /proc/$pid/status; do sleep 0.05; done; kill -CONT $pid
     nft add table inet drill
     nft add chain inet drill out '{{ type nat hook output priority -100; }}'
     nft add rule inet drill out meta skuid != 65534 ip daddr {SUBNET}.12 tcp dport 9001 redirect to :9000

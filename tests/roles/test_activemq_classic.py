@@ -134,6 +134,14 @@ ROWS: dict[str, Row] = {
             "database.username": "broker",
         },
     ),
+    "url-lock": Row(
+        jdbc("database"),
+        {
+            "database.url": "jdbc:postgresql://192.0.2.1:5432,192.0.2.2:5432/broker?targetServerType=primary&connectTimeout=2"
+            "&socketTimeout=5&sslResponseTimeout=2000&loginTimeout=15&tcpKeepAlive=true&sslmode=verify-full&sslrootcert={ca}"
+            "&options=-c%20lock_timeout%3D4000",
+        },
+    ),
     "url-mysql": Row(
         jdbc(
             "lease_database",

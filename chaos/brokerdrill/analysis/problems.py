@@ -42,9 +42,11 @@ def refused(found: list[Row], loaded: Loaded) -> dict[str, str]:
     runs = {run.key: run for run in loaded.runs}
     sentences = {}
     for key, rows in by_run.items():
-        told = [_sentence(row, runs[key], loaded) for row in rows[:_FETCHED] if not _only_torn(row, runs[key])]
-        if told:
-            sentences[key] = min(told)
+        told = [row for row in rows if not _only_torn(row, runs[key])]
+        # What an operation lacks may be what one of its rows that is wrong itself would have said.
+        causes = [row for row in told if row.file is not None] or told
+        if causes:
+            sentences[key] = min(_sentence(row, runs[key], loaded) for row in causes[:_FETCHED])
     return sentences
 
 
