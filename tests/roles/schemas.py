@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 from lxml import etree
 
 from tests.roles.conftest import ROOT, load
 from tests.roles.test_plugins import cached
+from tests.unpacking import unpack
 
 ARCHIVES = load(ROOT / "roles" / "artemis" / "vars" / "main.yml")["__artemis_archives"]
 
@@ -19,8 +19,6 @@ def schema_of(version: str, work: Path) -> etree.XMLSchema:
 
     name = f"apache-artemis-{version}-bin.tar.gz"
     archive = cached.keep(paths.cache() / "archives", name, "maven", [ARCHIVES[version]])
-    with tarfile.open(archive["path"]) as content:
-        members = [item for item in content if "/schema/" in item.name and item.name.endswith(".xsd")]
-        content.extractall(work, members, filter="data")
+    unpack(archive["path"], work, ".xsd")
     (found,) = work.rglob("artemis-configuration.xsd")
     return etree.XMLSchema(etree.parse(found))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.roles.conftest import ROOT, load, render_all
 from tests.roles.test_plugins import cached, plugin
+from tests.unpacking import unpack
 
 DEFAULTS = load(ROOT / "roles" / "activemq_classic" / "defaults" / "main.yml")
 ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"][
@@ -219,14 +219,12 @@ def understood(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
             (work / "conf" / name / file).write_text(text)
         problem = plugin("action", "host").schema_problem(found["files"]["activemq.xml"], str(archive), SCHEMAS)
         assert problem is None, f"{name}: {problem}"
-    with tarfile.open(archive) as content:
-        content.extractall(work / "home", filter="data")
+    unpack(archive, work / "home")
     (home,) = (work / "home").iterdir()
     jars = [str(path) for path in home.rglob("lib/**/*.jar")]
     more = DEFAULTS["activemq_classic_more_jars"]
     kept = cached.keep(paths.cache() / "archives", "activemq-classic-more-jars.tar", "maven", more)
-    with tarfile.open(kept["path"]) as content:
-        content.extractall(work / "more", filter="data")
+    unpack(kept["path"], work / "more")
     jars += [str(path) for path in (work / "more").glob("*.jar")]
     files = {name: str(work / "conf" / name / "activemq.xml") for name in ROWS}
     script = str(ROOT / "tests" / "roles" / "classic_check.py")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brokerdrill import java, paths
+from tests.unpacking import unpack as unpack_archive
 
 VERSION = "2.56.0"
 ARCHIVE = f"apache-artemis-{VERSION}-bin.tar.gz"
@@ -39,7 +39,7 @@ def archive() -> Path:
 def unpack(into: Path) -> Path:
     """Unpack the distribution and return its home."""
     into.mkdir(parents=True, exist_ok=True)
-    shutil.unpack_archive(archive(), into, filter="data")
+    unpack_archive(archive(), into)
     return into / f"apache-artemis-{VERSION}"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from brokerdrill import java, paths
 from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
 from tests.roles.conftest import ROOT, load
 from tests.roles.test_plugins import cached
+from tests.unpacking import unpack
 from tests.workload.conftest import QUEUES, specs
 from tests.workload.standalone_broker import free_port
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
@@ -81,8 +81,7 @@ class Classic:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = cached.keep(paths.cache() / "archives", "apache-activemq-5.18.3-bin.tar.gz", "maven", [ARCHIVE])
     into = tmp_path_factory.mktemp("classic")
-    with tarfile.open(kept["path"]) as content:
-        content.extractall(into, filter="data")
+    unpack(kept["path"], into)
     (found,) = into.iterdir()
     return found
 

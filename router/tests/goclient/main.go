@@ -47,10 +47,10 @@ func main() {
 	fmt.Println("confirms and large messages")
 
 	deliveries := must(channel.Consume(queue.Name, "", false, true, false, false, nil))
-	for number := range 500 {
+	for number := 0; number < 500; number++ {
 		check(channel.PublishWithContext(ctx, "", queue.Name, false, false, amqp.Publishing{Body: []byte(fmt.Sprint(number))}))
 	}
-	for number := range 500 {
+	for number := 0; number < 500; number++ {
 		delivery := <-deliveries
 		if string(delivery.Body) != fmt.Sprint(number) {
 			log.Fatalf("%s instead of %d", delivery.Body, number)
