@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.judge import WHOLE
+from brokerdrill.analysis.promises import available
 from brokerdrill.ledger import BOUNDED_PROMISES, PromiseSpec, RunInfo
 from tests.analysis import oracle, test_oracle
 from tests.analysis.batch import LEDGERS, Ledger, Row, analyse, differences, expected
@@ -32,6 +33,15 @@ NOT_REPLAYED = ("test_generated", "test_a_torn_line")
 def _without(names: Collection[str], ledger: Ledger) -> Ledger:
     run, ops, events = ledger
     return replace(run, promises=tuple(spec for spec in run.promises if spec.name not in names)), ops, events
+
+
+def test_the_longest_gap_is_found_within_a_stretch_too(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few stretches hide most gaps, which are then looked into."""
+    monkeypatch.setattr(available, "STRETCHES", 2)
+    ledgers = {f"seed {seed}": _without(WHOLE, generate(seed)) for seed in range(FIRST_SEED, FIRST_SEED + 40)}
+    results = analyse(spark, ledgers, large=True)
+    wrong = [line for key in ledgers for line in differences(key, results[key], expected(ledgers[key]))]
+    assert not wrong, "\n".join(wrong[:20])
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])

@@ -9,18 +9,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames
+from brokerdrill.analysis.spark import few
 from brokerdrill.analysis.timeline import NEVER
 
 # The classes that break a promise.
 BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "lost")
-# Up to so many rows are copied to every task rather than sorted with all operations.
-FEW = 200_000
 UNIT = ("run_id", "address", "message_id", "sub")
-
-
-def few(rows: DataFrame, count: int) -> DataFrame:
-    """Return `rows`, to be copied to every task where the `count` of them is small."""
-    return F.broadcast(rows) if count <= FEW else rows
 
 
 def with_fault(made: Frames, rows: DataFrame, start: Column, end: Column, first: Column | None = None) -> DataFrame:

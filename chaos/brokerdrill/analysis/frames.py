@@ -48,6 +48,14 @@ class Frames:
         return self.sends.where(F.col("attempt_state") == "ok")
 
     @property
+    def calls(self) -> DataFrame:
+        """The operations that need a broker and carry no message: connects, prepares and commits."""
+        wanted = ["run_id", "client", "op_id", "op", "outcome", "start", "end", "key", "broker", "instance"]
+        return self.once(
+            "calls", lambda made: made.ops.where(F.col("op").isin("connect", "prepare", "commit")).select(*wanted)
+        )
+
+    @property
     def plain_counts(self) -> DataFrame | None:
         """How many plain messages each address has: run_id, address, n; None: `messages` has them all."""
         if self.plain is None:

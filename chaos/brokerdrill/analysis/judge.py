@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -14,7 +15,7 @@ from brokerdrill.analysis import verdict
 from brokerdrill.analysis.events import place_events, timelines
 from brokerdrill.analysis.frames import Frames, frames
 from brokerdrill.analysis.large import large_frames, operations, scan
-from brokerdrill.analysis.promises import available, check_all, failover_within
+from brokerdrill.analysis.promises import apart, available, check_all, failover_within
 from brokerdrill.analysis.spark import cut
 from brokerdrill.analysis.tables import clocks, tables
 from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
@@ -73,8 +74,9 @@ def judge_frames(
     say of the input."""
     names = {spec.name for specs in promises.values() for spec in specs}
     collected: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in _rows(made, names).collect():
-        collected[row.run_id][row.kind].append(row)
+    for rows in _rows(made, names):
+        for row in rows.collect():
+            collected[row.run_id][row.kind].append(row)
     return {
         key: _assemble(
             run, promises[key], collected[key], (doubts or {}).get(key, frozenset()), (notes or {}).get(key, ())
@@ -83,17 +85,20 @@ def judge_frames(
     }
 
 
-def _rows(made: Frames, names: set[str]) -> DataFrame:
-    """All results in one DataFrame, small whatever the ledger's size, so that one job makes them: rows of kind `class`
-    (value, n, flagged, in_doubt), `promise` (spec, n, excused, evidence, doubt, measured, payload: witnesses as JSON),
-    `failover` and `outage` (payload as JSON)."""
-    results = [_classes(made), _promises(made, names), _failover(made)]
+def _rows(made: Frames, names: set[str]) -> list[DataFrame]:
+    """All results, small whatever the ledger's size: rows of kind `class` (value, n, flagged, in_doubt), `promise`
+    (spec, n, excused, evidence, doubt, measured, payload: witnesses as JSON), `failover` and `outage` (payload: JSON).
+
+    Of a small ledger they are one DataFrame, so that one job makes them; of a large one each is its own: in one plan
+    Spark takes the frames that they share for different ones, and makes them again.
+    """
+    asked = [names] if made.plain is None else apart(names)
+    results = [_classes(made), *(_promises(made, some) for some in asked), _failover(made)]
     if available.NAME in names:
         results.append(_outages(made))
-    whole = results[0]
-    for other in results[1:]:
-        whole = whole.unionByName(other, allowMissingColumns=True)
-    return whole
+    if made.plain is not None:
+        return results
+    return [reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), results)]
 
 
 def _classes(made: Frames) -> DataFrame:

@@ -18,20 +18,13 @@ from pyspark.sql import functions as F
 from brokerdrill.analysis import units as u
 from brokerdrill.analysis.frames import Frames
 from brokerdrill.analysis.problems import problem_rows
-from brokerdrill.analysis.spark import cut, keep
+from brokerdrill.analysis.spark import cut, few, keep
 from brokerdrill.analysis.tables import Tables
 from brokerdrill.analysis.timeline import NEVER
 
-# Up to so many rows are copied to every task; more are shuffled with what they are joined with.
-MOST_COPIED = 300_000
 # Blocks of 64 operations of a client, of which some have several rows: a hash and a mask each.
 MOST_BLOCKS = 2_000_000
 MESSAGE = ("run_id", "address", "message_id")
-
-
-def few(rows: DataFrame, count: int, most: int = MOST_COPIED) -> DataFrame:
-    """Return `rows`, to be copied to every task where the `count` of them is small, else to be hashed."""
-    return F.broadcast(rows) if count <= most else rows.hint("shuffle_hash")
 
 
 # --- from rows to operations ----------------------------------------------------------------------------------------
@@ -148,8 +141,7 @@ def _conflicts(merged: DataFrame) -> DataFrame:
 
 # What is kept of a send: what the promises ask for that look at every one. All else is read again where it is needed.
 _SENT = (
-    "run_id", "client", "op_id", "outcome", "start", "end", "address", "message_id", "txn", "durable", "expires",
-    "attempt_state", "acked_at", "server", "epoch", "store",
+    "run_id", "client", "op_id", "outcome", "start", "end", "address", "message_id", "txn", "attempt_state",
 )  # fmt: skip
 
 
@@ -177,12 +169,14 @@ def large_frames(ops: DataFrame, tables: Tables, scanned: Scanned, *, whole: boo
     else:
         suspects = cut(found.where(~F.col("plain")).select(*MESSAGE))
         exact = cut(_messages_of(suspects, suspects.count(), attempts, delivered, dead))
+    columns = (*_SENT, "durable", "expires") if whole else _SENT
+    sent = attempts.select(*columns, u.server().alias("server"))
     return Frames(
         ops=judged,
         tables=tables,
         messages=exact,
         units=cut(u.units(exact, topic, tables)),
-        sends=keep(u.served(_acknowledged(attempts, ended), tables).select(*_SENT)).withColumn("op", F.lit("send")),
+        sends=keep(u.served(_acknowledged(sent, ended), tables)).withColumn("op", F.lit("send")),
         receives=u.served(received, tables),
         plain=None if whole else found.where("plain"),
         disordered=None if whole else _Disorder(found, attempts, delivered, dead, exact),
@@ -198,6 +192,7 @@ def _acknowledged(attempts: DataFrame, ended: DataFrame) -> DataFrame:
         attempts.withColumn("apart", apart)
         .join(ends.hint("shuffle_hash"), ["run_id", "txn", "apart"], "left")
         .withColumn("acked_at", u.acked_at())
+        .drop("apart", "t_end")
     )
 
 

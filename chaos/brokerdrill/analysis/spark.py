@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from brokerdrill.analysis import class_archive
 from brokerdrill.errors import InfrastructureError
@@ -26,6 +27,8 @@ LARGE_BYTES = 64 << 20
 # Compressed or not, this much of a ledger makes a partition that fits a task's memory.
 PARTITION_BYTES = 32 << 20
 MIN_PARTITIONS, MOST_PARTITIONS = 2, 512
+# Up to so many rows are copied to every task; more are shuffled with what they are joined with.
+MOST_COPIED = 300_000
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _STEADY = "-XX:+UseParallelGC"
 
@@ -79,7 +82,9 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
         .config("spark.sql.ansi.enabled", "true")
+        # What is kept is compressed as a whole; trying out a code for each of its columns takes longer than it saves.
         .config("spark.rdd.compress", "true")
+        .config("spark.sql.inMemoryColumnarStorage.compressed", "false")
         # Each hashed table takes a whole page, of tens of MiB by default, and a plan here copies dozens of small ones.
         .config("spark.buffer.pageSize", "2m")
     )
@@ -138,6 +143,11 @@ def keep(frame: DataFrame) -> DataFrame:
     """Return `frame`, stored by columns on the executors' disks when it is first computed; a lost part is computed
     again. Spark does not find it again where it is joined with what it was made of: `cut` such a frame."""
     return frame.persist(StorageLevel.DISK_ONLY)
+
+
+def few(rows: DataFrame, count: int) -> DataFrame:
+    """Return `rows`, to be copied to every task where the `count` of them is small, else to be hashed."""
+    return F.broadcast(rows) if count <= MOST_COPIED else rows.hint("shuffle_hash")
 
 
 def is_small(spark: SparkSession) -> bool:

@@ -473,15 +473,20 @@ def _class() -> Column:
     )
 
 
+def server() -> Column:
+    """Who served an operation: the instance, where it is not known the broker's host."""
+    return F.coalesce("instance", "broker")
+
+
 def served(rows: DataFrame, tables: Tables) -> DataFrame:
-    """Add to operations who served them: `server` (instance, else broker), `store` and `epoch` (the start of the
+    """Add to operations who served them: `server` (where they have it not yet), `store` and `epoch` (the start of the
     epoch of that instance in which the operation ended, give or take the epoch's uncertainty; null: none).
 
     The store is the instance's only one, else its epoch's; null where neither is known.
     """
     within = F.col("o.start") <= F.col("s.span_to")
     return (
-        rows.withColumn("server", F.coalesce("instance", "broker"))
+        (rows if "server" in rows.columns else rows.withColumn("server", server()))
         .withColumn("_at", F.coalesce("end", "start"))
         .alias("o")
         .join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import reduce
 
 from pyspark.sql import DataFrame
 
@@ -31,9 +32,14 @@ CHECKS: dict[str, Callable[[Frames], DataFrame]] = {
 
 
 def check_all(frames: Frames, names: Collection[str]) -> DataFrame:
-    """Return the marks of the promises in `names`, for all runs that list them."""
-    found = check_classes(frames, [rule for rule in RULES if rule.name in names])
-    for name, check in CHECKS.items():
-        if name in names:
-            found = found.unionByName(check(frames))
-    return found
+    """Return the marks of the promises in `names` (at least one), for all runs that list them."""
+    rules = [rule for rule in RULES if rule.name in names]
+    found = [check_classes(frames, rules)] if rules else []
+    found += [check(frames) for name, check in CHECKS.items() if name in names]
+    return reduce(DataFrame.unionByName, found)
+
+
+def apart(names: Collection[str]) -> list[set[str]]:
+    """Return `names` in sets that are each checked at once: those that go by class, and each of the others."""
+    by_class = {rule.name for rule in RULES} & set(names)
+    return [some for some in (by_class, *({name} for name in CHECKS if name in names)) if some]

@@ -6,20 +6,103 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.analysis.frames import Frames, marks, milliseconds
+from brokerdrill.analysis.spark import cut, few
 from brokerdrill.analysis.units import dead_letter_addresses, settled
 
 NAME = "available"
 
 
+_PHASE = ("run_id", "spec", "address", "load_begin", "load_end")
+# Of a large ledger successes are first gathered in so many stretches of a load phase.
+STRETCHES = 20_000
+
+
 def gaps(frames: Frames) -> DataFrame:
-    """The spans between successive acknowledged sends (deliveries) of each address within a load phase, in one pass and
-    few rows: one for all spans of an address that its bound allows, and one for each longer one.
+    """The spans between successive acknowledged sends (deliveries) of each address within a load phase, in few rows:
+    one for all spans of an address that its bound allows, and one for each longer one.
 
     run_id, spec, bound, side, address, load_begin, load_end, longest (ns), real (a span ended with an acknowledged send
     or a delivery, not with the phase), and where it is longer than the bound the span gap_from to gap_to, and the span
     tail_from to the phase's end. Addresses are those with such an operation that began in the phase. The phase's begin
     and end bound the first and the last span, so that an outage that never ended counts too.
+
+    Of a large ledger the ends are gathered in stretches no longer than the bound, so that no long span lies within one;
+    only a stretch that may hide the longest of its address's spans is looked into.
     """
+    rows = _ends(frames)
+    if frames.plain is None:
+        return _spans(_gathered(rows, F.lit(1)))
+    even = F.floor((F.col("load_end") - F.col("load_begin")) / F.lit(STRETCHES))
+    width = F.greatest(F.lit(1), F.least(even, "bound"))
+    stretches = cut(_gathered(rows, width))
+    spans = cut(_spans(stretches))
+    longest = spans.groupBy(*_PHASE).agg(F.max("longest").alias("longest"))
+    hiding = cut(
+        stretches.join(F.broadcast(longest), list(_PHASE))
+        .where(F.col("last") - F.col("first") > F.col("longest"))
+        .select(*_PHASE, "stretch")
+    )
+    count = hiding.count()
+    if not count:
+        return spans
+    here = [*_PHASE, "stretch"]
+    inner = (
+        rows.withColumn("stretch", _stretch(width))
+        .join(few(hiding, count), here)
+        .withColumn("longest", F.col("at") - F.lag("at").over(Window.partitionBy(*here).orderBy("at")))
+        .groupBy(*_PHASE, "bound", "side")
+        .agg(F.max("longest").alias("longest"), F.lit(True).alias("real"))
+    )
+    return spans.unionByName(inner, allowMissingColumns=True)
+
+
+def _stretch(width: Column) -> Column:
+    """Where the stretch of the load phase begins that holds `at`, of stretches `width` ns long."""
+    return F.col("at") - (F.col("at") - F.col("load_begin")) % width
+
+
+def _gathered(rows: DataFrame, width: Column) -> DataFrame:
+    """The rows of `_ends` by stretch (null: those without a time, there for their address alone): first, last (ends in
+    it) and used."""
+    return rows.groupBy(*_PHASE, "bound", "side", _stretch(width).alias("stretch")).agg(
+        F.min("at").alias("first"), F.max("at").alias("last"), F.max("used").alias("used")
+    )
+
+
+def _spans(stretches: DataFrame) -> DataFrame:
+    """As `gaps`, of all spans that lie between stretches."""
+    order = Window.partitionBy(*_PHASE).orderBy(F.col("first").asc_nulls_first())
+    following = F.lead(F.lit(True)).over(order)
+    began = F.coalesce("last", "load_begin")
+    rows = stretches.withColumn("before", F.coalesce(F.lag("last").over(order), "load_begin")).withColumn(
+        "tail", F.when(following.isNull(), F.col("load_end") - began)
+    )
+    length = F.col("first") - F.col("before")
+    long = length > F.col("bound")
+    return (
+        rows.groupBy(
+            *_PHASE,
+            "bound",
+            "side",
+            F.when(long, F.col("before")).alias("gap_from"),
+            F.when(long, F.col("first")).alias("gap_to"),
+            F.when(F.col("tail") > F.col("bound"), began).alias("tail_from"),
+        )
+        .agg(
+            F.max(F.greatest(length, F.col("tail"))).alias("longest"),
+            F.max(F.col("first").isNotNull()).alias("real"),
+            F.max("used").alias("used"),
+        )
+        .withColumn("used", F.max("used").over(Window.partitionBy(*_PHASE)))
+        .where("used")
+        .drop("used")
+    )
+
+
+def _ends(frames: Frames) -> DataFrame:
+    """One row for each send and delivery that began in a load phase, and each acknowledged or made in one: run_id,
+    spec, bound, side, address, load_begin, load_end, used (it began there), at (when it was acknowledged or made,
+    null: not in the phase)."""
     sent = frames.sends.select(
         "run_id",
         "address",
@@ -38,41 +121,14 @@ def gaps(frames: Frames) -> DataFrame:
         )
         .join(dead_letter_addresses(frames.tables), ["run_id", "address"], "left_anti")
     )
-    phase = ["run_id", "spec", "address", "load_begin", "load_end"]
-    # A row without a time is there for its address alone, and comes first.
-    order = Window.partitionBy(*phase).orderBy(F.col("at").asc_nulls_first())
-    last = F.lead(F.lit(True)).over(order).isNull()
-    began = F.coalesce("at", "load_begin")
-    rows = (
+    return (
         sent.unionByName(received)
         .join(F.broadcast(frames.tables.load), "run_id")
         .withColumn("used", _within("start"))
         .withColumn("at", F.when(_within("at"), F.col("at")))
         .where(F.col("used") | F.col("at").isNotNull())
         .join(frames.spec(NAME).select("run_id", "spec", "bound", "side"), ["run_id", "side"])
-        .select(*phase, "bound", "side", "used", "at")
-        .withColumn("before", F.coalesce(F.lag("at").over(order), "load_begin"))
-        .withColumn("tail", F.when(last, F.col("load_end") - began))
-    )
-    length = F.col("at") - F.col("before")
-    long = length > F.col("bound")
-    return (
-        rows.groupBy(
-            *phase,
-            "bound",
-            "side",
-            F.when(long, F.col("before")).alias("gap_from"),
-            F.when(long, F.col("at")).alias("gap_to"),
-            F.when(F.col("tail") > F.col("bound"), began).alias("tail_from"),
-        )
-        .agg(
-            F.max(F.greatest(length, F.col("tail"))).alias("longest"),
-            F.max(F.col("at").isNotNull()).alias("real"),
-            F.max("used").alias("used"),
-        )
-        .withColumn("used", F.max("used").over(Window.partitionBy(*phase)))
-        .where("used")
-        .drop("used")
+        .select(*_PHASE, "bound", "side", "used", "at")
     )
 
 

@@ -21,10 +21,10 @@ def clients(frames: Frames) -> DataFrame:
     again, null: never), nameless (its first acknowledged send after the fault whose store is not known), last_try (its
     last operation that needs a broker; a call of after the fault that never returned lasts to the run's end), as_before
     (the epoch that was hit served it after the fault)."""
-    tried = frames.ops.where(F.col("op").isin("connect", "prepare", "commit"))
+    tried = frames.calls.select("run_id", "client", "op", "start", "end")
     rows = frames.sends.select(
         "run_id", "client", "op", "attempt_state", "start", "end", "acked_at", "store", "epoch"
-    ).unionByName(tried.select("run_id", "client", "op", "start", "end"), allowMissingColumns=True)
+    ).unionByName(tried, allowMissingColumns=True)
     ok = F.coalesce(F.col("attempt_state") == "ok", F.lit(False))
     here = F.coalesce(F.col("store") == F.col("hit_store"), F.lit(False))
     later = ok & (F.col("start") > F.col("f_at") + F.col("f_u"))
@@ -32,7 +32,7 @@ def clients(frames: Frames) -> DataFrame:
     hit = frames.tables.hit.join(frames.tables.phase.select("run_id", "run_end"), "run_id")
     return (
         rows.join(F.broadcast(hit), "run_id")
-        .groupBy(*frames.tables.hit.columns, "client")
+        .groupBy("run_id", "fault", "client")
         .agg(
             F.max(F.col("op") == "send").alias("sends"),
             F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("joined"),
@@ -43,6 +43,7 @@ def clients(frames: Frames) -> DataFrame:
             F.max(later & here & F.coalesce(F.col("epoch") == F.col("hit"), F.lit(False))).alias("as_before"),
         )
         .where(F.col("sends"))
+        .join(F.broadcast(frames.tables.hit), ["run_id", "fault"])
     )
 
 

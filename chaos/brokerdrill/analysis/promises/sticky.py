@@ -17,7 +17,7 @@ def check(frames: Frames) -> DataFrame:
     old store was not ready at some time since then (give or take the pool's check period) or the cache entry had
     expired."""
     connects = served(
-        frames.ops.where((F.col("op") == "connect") & (F.col("outcome") == "ok") & F.col("key").isNotNull()),
+        frames.calls.where((F.col("op") == "connect") & (F.col("outcome") == "ok") & F.col("key").isNotNull()),
         frames.tables,
     )
     order = Window.partitionBy("run_id", "key").orderBy("at", "start", "client", "op_id")
