@@ -4,9 +4,9 @@
 
 Ledgers are synthesized once into DIR (10^8 operations take about 4 GB) and judged by `brokerdrill analyze` in a
 process of its own, whose resident memory and whose JVM's are sampled. Printed are the growth exponent between the
-sizes, the peak memory, and for the size of --ratio the time of all promises here over that of `promises.sql` in DuckDB
-on the same Parquet, with the same two threads and 4 GiB. All counts must equal what was put in, on both sides. Exit
-status 1: a number is missed.
+sizes, the peak memory, and for the size of --ratio the time of all promises (`promises.py`, in a process of its own
+too) over that of `promises.sql` in DuckDB on the same Parquet, with the same two threads and 4 GiB. All counts must
+equal what was put in, on both sides. Exit status 1: a number is missed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,13 +82,19 @@ class Took(NamedTuple):
         return f"{self.seconds:.1f} s, {self.cpu:.1f} CPU s, peak {self.peak:.2f} GiB, load {load:.1f}"
 
 
-def ours(run_dir: Path) -> tuple[Took, dict[str, Any]]:
-    """What `brokerdrill analyze` takes, start of the JVM included, and its verdict."""
+# What is timed: all that a user gets, or the promises alone. `{}` are the run directory and the file for the verdict.
+ANALYZE = ("-m", "brokerdrill", "analyze", "{}", "--json", "{}")
+PROMISES = (str(HERE / "promises.py"), "{}", "{}")
+
+
+def ours(run_dir: Path, command: Sequence[str]) -> tuple[Took, dict[str, Any]]:
+    """What `command` takes, starts of Python and of the JVM included, and its verdict."""
     out = run_dir.parent / f"{run_dir.name}.json"
     out.unlink(missing_ok=True)
     begun = time.monotonic()
-    command = [sys.executable, "-m", "brokerdrill", "analyze", str(run_dir), "--json", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    given = iter((run_dir, out))
+    words = [sys.executable, *(str(next(given)) if word == "{}" else word for word in command)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     peak = 0
     cpu: dict[int, float] = {}
     while process.poll() is None:
@@ -177,11 +184,11 @@ def duck(run_dir: Path) -> tuple[Took, Counter[str]]:
     return Took(time.monotonic() - begun, time.process_time() - before, peak), +found
 
 
-def judge(run_dir: Path) -> tuple[Took, bool]:
-    """Analyse one ledger, print what was measured; return what it took and whether all is within bounds."""
-    took, result = ours(run_dir)
+def judge(run_dir: Path, what: str, command: Sequence[str]) -> tuple[Took, bool]:
+    """Judge one ledger, print what was measured; return what it took and whether all is within bounds."""
+    took, result = ours(run_dir, command)
     right = counts(result) == expected(run_dir) and result["as_expected"]
-    print(f"{run_dir.name}: {took} (memory ≤ {MEMORY_GIB}), counts right: {right}", flush=True)
+    print(f"{run_dir.name}, {what}: {took} (memory ≤ {MEMORY_GIB}), counts right: {right}", flush=True)
     return took, right and took.peak <= MEMORY_GIB
 
 
@@ -197,7 +204,7 @@ def main() -> int:
     sizes = sorted(words.ops or [10**7, 10**8])
     took: dict[int, Took] = {}
     for size in sizes:
-        took[size], within = judge(make_ledger(folder, size))
+        took[size], within = judge(make_ledger(folder, size), "all that analyze tells", ANALYZE)
         good &= within
     if len(sizes) > 1:
         growth = took[sizes[-1]].seconds / took[sizes[0]].seconds
@@ -209,7 +216,7 @@ def main() -> int:
         theirs, found = duck(run_dir)
         right = found == expected(run_dir)
         print(f"DuckDB at {words.ratio}: {theirs}, counts right: {right}", flush=True)
-        mine, within = judge(run_dir)
+        mine, within = judge(run_dir, "the promises", PROMISES)
         ratio = mine.seconds / theirs.seconds
         print(f"all promises here / in DuckDB: {ratio:.1f} (to reach: ≤ {RATIO}), in CPU {mine.cpu / theirs.cpu:.1f}")
         good &= within and right and ratio <= RATIO

@@ -1,6 +1,6 @@
 """What explains a verdict: quantiles by phase, redeliveries, whom breaks and outages hit, and the witnesses' stories.
 
-One small job for all of it; a run that keeps its promises pays for the quantiles alone.
+A run that keeps its promises pays for the quantiles alone.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, Window
@@ -45,8 +44,9 @@ def add_details(
     `raw` has the rows of the ledger's operations, `bins` is of `measures.histogram`.
     """
     found: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in _rows(results, made, bins).collect():
-        found[row.run_id][row.what].append(row)
+    for part in made.together(_parts(results, made, bins)):
+        for row in part.collect():
+            found[row.run_id][row.what].append(row)
     for key, result in results.items():
         rows = found[key]
         result["phases"] = measures.phases_json(rows["phases"], times[key])
@@ -65,8 +65,8 @@ def add_details(
     stories.tell(results, made, runs, times, raw)
 
 
-def _rows(results: Mapping[str, Mapping[str, Any]], made: Frames, bins: DataFrame) -> DataFrame:
-    """All parts in one DataFrame, so that one job makes them; each only where there is something to tell."""
+def _parts(results: Mapping[str, Mapping[str, Any]], made: Frames, bins: DataFrame) -> list[DataFrame]:
+    """The parts that there is something to tell of; `what` says of which a row is."""
     parts = [measures.by_phase(bins).withColumn("what", F.lit("phases"))]
     messages = [result["messages"] for result in results.values()]
     broken = sum(one[name] for one in messages for name in attribution.BROKEN)
@@ -89,7 +89,7 @@ def _rows(results: Mapping[str, Mapping[str, Any]], made: Frames, bins: DataFram
         told = attribution.sides(made, few)
         payload = F.to_json(F.struct(*(name for name in told.columns if name != "run_id")))
         parts.append(told.select("run_id", F.lit("sides").alias("what"), payload.alias("payload")))
-    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+    return parts
 
 
 def _payload(what: str, rows: DataFrame) -> DataFrame:

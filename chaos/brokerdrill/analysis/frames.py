@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -33,6 +34,9 @@ class Frames:
     receives: DataFrame
     plain: DataFrame | None = None
     disordered: Callable[[Collection[str]], tuple[DataFrame | None, DataFrame]] | None = None
+    # Of a small ledger one job answers many questions at once. Of a large one each is asked on its own: in one plan
+    # Spark takes the frames that they share for different ones, and makes them again.
+    large: bool = False
 
     shared: dict[str, DataFrame] = field(default_factory=dict)
 
@@ -41,6 +45,11 @@ class Frames:
         if name not in self.shared:
             self.shared[name] = cut(make(self))
         return self.shared[name]
+
+    def together(self, parts: Sequence[DataFrame]) -> list[DataFrame]:
+        """Return `parts` as the frames to ask for: all in one (columns that a part lacks are null), or each by
+        itself."""
+        return list(parts) if self.large else [reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)]
 
     @property
     def acked(self) -> DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -88,17 +87,12 @@ def judge_frames(
 def _rows(made: Frames, names: set[str]) -> list[DataFrame]:
     """All results, small whatever the ledger's size: rows of kind `class` (value, n, flagged, in_doubt), `promise`
     (spec, n, excused, evidence, doubt, measured, payload: witnesses as JSON), `failover` and `outage` (payload: JSON).
-
-    Of a small ledger they are one DataFrame, so that one job makes them; of a large one each is its own: in one plan
-    Spark takes the frames that they share for different ones, and makes them again.
     """
-    asked = [names] if made.plain is None else apart(names)
+    asked = apart(names) if made.large else [names]
     results = [_classes(made), *(_promises(made, some) for some in asked), _failover(made)]
     if available.NAME in names:
         results.append(_outages(made))
-    if made.plain is not None:
-        return results
-    return [reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), results)]
+    return made.together(results)
 
 
 def _classes(made: Frames) -> DataFrame:

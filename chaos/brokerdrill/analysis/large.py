@@ -180,6 +180,7 @@ def large_frames(ops: DataFrame, tables: Tables, scanned: Scanned, *, whole: boo
         receives=u.served(received, tables),
         plain=None if whole else found.where("plain"),
         disordered=None if whole else _Disorder(found, attempts, delivered, dead, exact),
+        large=True,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -76,9 +77,9 @@ def lengths(times: Timeline) -> dict[str, int]:
 
 
 def histogram(made: Frames, times: Mapping[str, Timeline], widths: Mapping[str, int] | None = None) -> DataFrame:
-    """One row for each bin of latency: run_id, kind (send, commit, receive), phase, start_ns (of the bucket; 0 without
-    `widths`), n (acknowledged sends or deliveries that ended there), calls (those with a latency), took (ms, the bin's
-    mean), longest (ms). Computed once, and small.
+    """One row, or for deliveries one of counts and one of latencies, for each bin of latency: run_id, kind (send,
+    commit, receive), phase, start_ns (of the bucket; 0 without `widths`), n (acknowledged sends or deliveries that
+    ended there), calls (those with a latency), took (ms, the bin's mean), longest (ms). Computed once, and small.
 
     A send's latency is that of its call; in a transaction it has none, the commit's is what its client waits for. A
     delivery's is from the start of the message's first attempt that may have taken effect to its first delivery in each
@@ -111,26 +112,28 @@ def histogram(made: Frames, times: Mapping[str, Timeline], widths: Mapping[str, 
     # Delivered before the send began, as clocks disagree: no time at all.
     waits = _rows(first, "receive", F.col("at"), F.greatest(F.col("at") - F.col("began"), F.lit(0)), F.lit(0))
     took = F.col("took").cast("double") / F.lit(1e6)
-    return cut(
-        sends.unionByName(commits)
-        .unionByName(receives)
-        .unionByName(waits)
-        .where(F.col("at") >= 0)
-        .join(F.broadcast(runs), "run_id")
-        .groupBy(
-            "run_id",
-            "kind",
-            F.element_at("names", F.size(F.filter("edges", lambda edge: edge <= F.col("at")))).alias("phase"),
-            (F.floor(F.col("at") / F.col("width")) * F.col("width")).alias("start_ns"),
-            F.floor(F.ln(F.greatest(F.col("took"), F.lit(1)).cast("double")) / F.lit(_BIN)).alias("bin"),
+
+    def binned(rows: DataFrame) -> DataFrame:
+        return (
+            rows.where(F.col("at") >= 0)
+            .join(F.broadcast(runs), "run_id")
+            .groupBy(
+                "run_id",
+                "kind",
+                F.element_at("names", F.size(F.filter("edges", lambda edge: edge <= F.col("at")))).alias("phase"),
+                (F.floor(F.col("at") / F.col("width")) * F.col("width")).alias("start_ns"),
+                F.floor(F.ln(F.greatest(F.col("took"), F.lit(1)).cast("double")) / F.lit(_BIN)).alias("bin"),
+            )
+            .agg(
+                F.sum("counted").alias("n"),
+                F.count("took").alias("calls"),
+                F.avg(took).alias("took"),
+                F.max(took).alias("longest"),
+            )
         )
-        .agg(
-            F.sum("counted").alias("n"),
-            F.count("took").alias("calls"),
-            F.avg(took).alias("took"),
-            F.max(took).alias("longest"),
-        )
-    )
+
+    sources = made.together([sends, commits, receives, waits])
+    return reduce(DataFrame.unionByName, [cut(binned(source)) for source in sources])
 
 
 def _rows(source: DataFrame, kind: str, at: Column, took: Column, counted: Column) -> DataFrame:

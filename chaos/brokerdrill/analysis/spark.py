@@ -82,6 +82,8 @@ def _start(master: str, local: bool, small: bool) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", (scratch / "warehouse").as_uri())
         .config("spark.sql.ansi.enabled", "true")
+        # Telling the JVM which line of Python made a column takes as many calls as making it.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         # What is kept is compressed as a whole; trying out a code for each of its columns takes longer than it saves.
         .config("spark.rdd.compress", "true")
         .config("spark.sql.inMemoryColumnarStorage.compressed", "false")

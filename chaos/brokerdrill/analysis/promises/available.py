@@ -30,7 +30,7 @@ def gaps(frames: Frames) -> DataFrame:
     only a stretch that may hide the longest of its address's spans is looked into.
     """
     rows = _ends(frames)
-    if frames.plain is None:
+    if not frames.large:
         return _spans(_gathered(rows, F.lit(1)))
     even = F.floor((F.col("load_end") - F.col("load_begin")) / F.lit(STRETCHES))
     width = F.greatest(F.lit(1), F.least(even, "bound"))
