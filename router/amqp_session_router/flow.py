@@ -275,7 +275,8 @@ class Flow:
         if self._reading:
             loop.remove_reader(self._fd_in)
             self._reading = False
-        loop.remove_writer(self._fd_out)
+        if not self.clear:
+            loop.remove_writer(self._fd_out)
         if self._pipe is not None:
             self._plane.pool.give_back(self._pipe, not self._left)
             self._pipe = None

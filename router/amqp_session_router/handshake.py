@@ -302,7 +302,7 @@ class BrokerHandshake:
         if method != self.expected:
             raise Refused(f"it sent something else than {_STAGES[self.expected]}")
         if method == wire.START:
-            self._start(wire.Reader(frame.payload))
+            self._start(*wire.read_start(frame.payload))
         elif method == wire.TUNE:
             self._tune(*wire.read_tune(frame.payload))
         else:
@@ -310,11 +310,9 @@ class BrokerHandshake:
             return True
         return False
 
-    def _start(self, arguments: wire.Reader) -> None:
-        if arguments.number(1) != 0 or arguments.number(1) != 9:
+    def _start(self, version: tuple[int, int], properties: bytes, mechanisms: tuple[bytes, ...]) -> None:
+        if version != (0, 9):
             raise Refused("it speaks another version of AMQP")
-        properties = arguments.long()
-        mechanisms = arguments.long().split()
         if properties != self.learned.server_properties:
             wire.table(properties)
             self.learned.server_properties = properties

@@ -247,8 +247,10 @@ class Routes:
 
     def _stick(self, session: Session, backend: str) -> None:
         """Remember the session's key in the farm of its route that has the backend."""
-        found = first_match(self.settings.rules, session.identity) if session.identity is not None else None
-        if session.identity is None or found is None or not isinstance(found[0].to, ToFarm):
+        if not self.sticky or session.identity is None:
+            return
+        found = first_match(self.settings.rules, session.identity)
+        if found is None or not isinstance(found[0].to, ToFarm):
             return
         for farm in self._chain(self.settings.farms[found[0].to.name]):
             if any(member.name == backend for member in farm.members):

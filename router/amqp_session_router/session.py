@@ -168,6 +168,9 @@ class LiveSession:
         if len(self.ended) == 2:
             self.finish(*self._verdict())
             return
+        if flow.index == 0 and self._taken_leave():
+            self.finish(*self._verdict())
+            return
         clean = self._clean()
         if flow.index == 1:
             if not clean:
@@ -191,6 +194,12 @@ class LiveSession:
     def _clean(self) -> bool:
         """Was the last that one of both said a Close or a Close-Ok?"""
         return any(one.last_method in (wire.CLOSE, wire.CLOSE_OK) for one in self.flows)
+
+    def _taken_leave(self) -> bool:
+        """Has the client said Close, and the broker's Close-Ok gone out to it? Nothing may follow that (2.2.4)."""
+        from_client, from_broker = self.flows
+        said = from_client.last_method, from_broker.last_method
+        return said == (wire.CLOSE, wire.CLOSE_OK) and from_client.clear and from_broker.clear
 
     def _verdict(self) -> tuple[End, str]:
         """Return how a session ended that both sides let go."""

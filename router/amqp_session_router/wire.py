@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pamqp import decode, encode
@@ -123,11 +124,11 @@ class Reader:
 
     def short(self) -> str:
         """Return a short string; bytes that are not UTF-8 are kept as surrogates."""
-        return self.take(self.number(1)).decode(errors="surrogateescape")
+        return self.take(self.take(1)[0]).decode(errors="surrogateescape")
 
     def long(self) -> bytes:
         """Return a long string or the inside of a table."""
-        return self.take(self.number(4))
+        return self.take(int.from_bytes(self.take(4), "big"))
 
 
 def table(inside: bytes) -> dict[str, Any]:
@@ -167,18 +168,26 @@ def _fields(inside: bytes) -> list[tuple[bytes, int, int, int]]:
     return fields
 
 
+# The sessions of one application mostly say the same of themselves. Tables with passwords do not come here.
+@lru_cache(maxsize=64)
+def _seams(inside: bytes) -> tuple[frozenset[bytes], tuple[int, int] | None]:
+    """Return a table's names, and where the value of its table `capabilities` begins and ends (None: it has none)."""
+    fields = _fields(inside)
+    places = ((start, end) for name, kind, start, end in fields if name == b"capabilities" and kind == _TABLE)
+    return frozenset(name for name, _, _, _ in fields), next(places, None)
+
+
 def add_properties(inside: bytes, capabilities: Mapping[str, Simple], properties: Mapping[str, Simple]) -> bytes:
     """Return the table with `properties` added (an own name replaces nothing) and `capabilities` put into its own.
 
     The other fields stay byte for byte: a client's types are not the decoder's.
     """
-    fields = _fields(inside)
-    present = {name for name, _, _, _ in fields}
+    present, place = _seams(inside)
     added = b"".join([_field(name, value) for name, value in properties.items() if name.encode() not in present])
-    for name, kind, start, end in fields:
-        if name == b"capabilities" and kind == _TABLE:
-            inner = add_properties(inside[start + 4 : end], {}, capabilities)
-            return inside[:start] + long(inner) + inside[end:] + added
+    if place is not None and capabilities:
+        start, end = place
+        inner = add_properties(inside[start + 4 : end], {}, capabilities)
+        return inside[:start] + long(inner) + inside[end:] + added
     if b"capabilities" in present or not capabilities:
         return inside + added
     return inside + added + short("capabilities") + b"F" + long(add_properties(b"", {}, capabilities))
@@ -188,11 +197,20 @@ def _field(name: str, value: Simple) -> bytes:
     return short(name) + (b"S" + long(value.encode()) if isinstance(value, str) else b"t\x01" if value else b"t\x00")
 
 
+@lru_cache(maxsize=16)
 def start(server_properties: bytes, mechanisms: str) -> bytes:
     """Return Connection.Start as a frame; `server_properties` is a table's inside."""
     return frame(
         START.to_bytes(4, "big") + b"\x00\x09" + long(server_properties) + long(mechanisms.encode()) + long(b"en_US")
     )
+
+
+@lru_cache(maxsize=16)
+def read_start(payload: bytes) -> tuple[tuple[int, int], bytes, tuple[bytes, ...]]:
+    """Return version, server properties (a table's inside) and mechanisms of a Connection.Start."""
+    arguments = Reader(payload)
+    version = arguments.number(1), arguments.number(1)
+    return version, arguments.long(), tuple(arguments.long().split())
 
 
 def start_ok(client_properties: bytes, mechanism: str, response: bytes, locale: str) -> bytes:

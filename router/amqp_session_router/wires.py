@@ -199,7 +199,6 @@ class SocketWire:
             return
         # libuv ends the process over a descriptor that is closed while it is watched.
         self._loop.remove_reader(self.fd)
-        self._loop.remove_writer(self.fd)
         self._failures.forget(self.fd)
         self.fd = -1
         self._sock.close()
@@ -209,7 +208,9 @@ class SocketWire:
         if self.fd >= 0:
             with contextlib.suppress(OSError):
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
-            self._pending = b""
+            if self._pending:
+                self._pending = b""
+                self._loop.remove_writer(self.fd)
             self.close()
 
 
