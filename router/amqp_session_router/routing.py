@@ -146,6 +146,8 @@ class Routes:
         open_ones = [backend for backend in backends if not backend.drain]
         if not open_ones:
             return Reject(CONNECTION_FORCED, short_string(f"{target} takes no new sessions: it drains"))
+        if len(open_ones) == 1:
+            return Route(target, NO_KEY, vhost, iter(open_ones))
         ranked = selectors.ranking([open_ones], selectors.round_robin, self.markers, NO_KEY)
         return Route(target, NO_KEY, vhost, ranked)
 

@@ -14,6 +14,7 @@ from pamqp import decode, encode
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_HEADER = struct.Struct(">BHI")
+_METHOD = struct.Struct(">I").unpack_from
 _TUNE = struct.Struct(">IHIH")
 FRAME_OVERHEAD = 8
 """Seven bytes before a frame's payload and the end octet after it."""
@@ -54,33 +55,31 @@ class Frame(NamedTuple):
     type: int
     channel: int
     payload: bytes
-
-    @property
-    def method(self) -> int:
-        """Class and method as one number (`wire.OPEN`), 0 for what is no method frame of channel 0."""
-        if self.type != METHOD or self.channel or len(self.payload) < 4:
-            return 0
-        return int.from_bytes(self.payload[:4], "big")
+    method: int
+    """Class and method as one number (`wire.OPEN`), 0 for what is no method frame of channel 0."""
 
 
 def next_frame(buffer: bytearray, limit: int) -> Frame | None:
     """Take the first frame off `buffer`, None if it is not whole; raises ProtocolError, also above `limit` bytes."""
-    if len(buffer) < 7:
+    length = len(buffer)
+    if length < 7:
         if buffer and buffer[0] not in FRAME_TYPES:
             raise ProtocolError(FRAME_ERROR, f"no frame has the type {buffer[0]}")
         return None
     kind, channel, size = FRAME_HEADER.unpack_from(buffer)
     if kind not in FRAME_TYPES:
         raise ProtocolError(FRAME_ERROR, f"no frame has the type {kind}")
-    if size + FRAME_OVERHEAD > limit:
-        raise ProtocolError(FRAME_ERROR, f"a frame of {size + FRAME_OVERHEAD} bytes is above the limit of {limit}")
-    if len(buffer) < size + FRAME_OVERHEAD:
+    whole = size + FRAME_OVERHEAD
+    if whole > limit:
+        raise ProtocolError(FRAME_ERROR, f"a frame of {whole} bytes is above the limit of {limit}")
+    if length < whole:
         return None
-    if buffer[size + 7] != FRAME_END:
+    if buffer[whole - 1] != FRAME_END:
         raise ProtocolError(FRAME_ERROR, "a frame does not end with its end octet")
-    payload = bytes(buffer[7 : size + 7])
-    del buffer[: size + FRAME_OVERHEAD]
-    return Frame(kind, channel, payload)
+    payload = bytes(buffer[7 : whole - 1])
+    del buffer[:whole]
+    method = _METHOD(payload)[0] if kind == METHOD and not channel and size >= 4 else 0
+    return Frame(kind, channel, payload, method)
 
 
 def frame(payload: bytes, channel: int = 0, kind: int = METHOD) -> bytes:

@@ -454,6 +454,22 @@ def test_clean_closes_are_no_failures(closer: str) -> None:
         assert router.entries("closed")[0]["how"] == f"{closer}_closed"
 
 
+def test_after_close_and_close_ok_the_clients_end_ends_the_session() -> None:
+    """The broker keeps its socket open: without the router's own end the session would last for the close time-out."""
+    broker = FakeBroker()
+    with router_of(config_of(broker.port, timeouts={"close": 60})) as router:
+        client, peer = Client(router.port).opened(), broker.peer()
+        client.send(wire.close(200, "bye"))
+        peer.expect(wire.CLOSE)
+        peer.send(wire.CLOSE_OK_FRAME)
+        client.expect(wire.CLOSE_OK)
+        client.sock.close()
+        with pytest.raises(EOFError):
+            peer.frame()
+        wait_for("how it ended", lambda: router.entries("closed"))
+        assert router.entries("closed")[0]["how"] == "client_closed"
+
+
 def test_a_session_that_is_over_is_gone_without_the_collector() -> None:
     broker = FakeBroker()
 
