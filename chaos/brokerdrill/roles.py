@@ -16,10 +16,12 @@ POLL_PERIOD_S = 0.15
 
 @dataclass
 class Seen:
-    """The last answer of one instance: its role, and when it was asked (controller's clock, ns)."""
+    """The last answer of one instance: its role; when it was last asked, and when it was asked what it last answered
+    (controller's clock, ns)."""
 
     role: str = "starting"
     asked_ns: int = 0
+    told_ns: int = 0
     answering: bool = True
 
 
@@ -44,6 +46,11 @@ class RoleWatch:
     def roles(self) -> dict[str, str]:
         """The newest known role of each instance."""
         return {name: seen.role for name, seen in self._seen.items()}
+
+    def roles_since(self, since_ns: int) -> dict[str, str]:
+        """The role of each instance that answered what it was asked at `since_ns` (controller's clock, ns) or later;
+        an instance that did not is left out."""
+        return {name: seen.role for name, seen in self._seen.items() if seen.told_ns >= since_ns}
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._watch(name)) for name in self._instances]
@@ -95,7 +102,7 @@ class RoleWatch:
                 at = max(asked, self._since_ns)
                 self._write(name, role, at, max(at - since, answered - at))
             self._on_change(name, role)
-        self._seen[name] = Seen(role, asked, answering)
+        self._seen[name] = Seen(role, asked, asked if answering else seen.told_ns, answering)
 
     def _write(self, name: str, role: str, at_ns: int, uncertainty_ns: int) -> None:
         descriptor, _ = self._instances[name]

@@ -7,19 +7,27 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.console import Console
+
 from brokerdrill.clock import now_ns
 from brokerdrill.descriptors import Descriptor
 from brokerdrill.events import EventWriter
+from brokerdrill.products.base import ManagementError
+from brokerdrill.progress import Progress
 from brokerdrill.roles import RoleWatch
+from brokerdrill.runner.system import Instance, System
 
 
 class Told:
-    """A broker's management that answers what it is told."""
+    """A broker's management that answers what it is told, and not at all while it is silent."""
 
     def __init__(self, role: str) -> None:
         self.answer = role
+        self.silent = False
 
     async def role(self) -> str:
+        if self.silent:
+            raise ManagementError("no answer", refused=False)
         return self.answer
 
 
@@ -69,3 +77,38 @@ def test_a_role_before_the_steady_state_is_not_the_runs(tmp_path: Path) -> None:
     written = roles(tmp_path)
     assert [(name, role) for name, role, _ in written] == [("one", "active"), ("two", "passive"), ("two", "down")]
     assert all(at >= begin for _, _, at in written[:2])
+
+
+class Sent:
+    """A product that clients send to."""
+
+    client = "some"
+
+
+def test_what_was_seen_before_an_act_says_nothing_of_after_it(tmp_path: Path) -> None:
+    """A fault that has just been healed: until all have answered anew, nothing is known to be in sync."""
+
+    async def main() -> None:
+        one, two = Told("active"), Told("passive")
+        system = System(Progress(Console(quiet=True)))
+        for name, management in {"one": one, "two": two}.items():
+            descriptor = Descriptor.model_validate(
+                {"schema": 1, "product": "artemis", "instance": name, "host": name, "version": "1", "store": "pair"}
+            )
+            system.instances[name] = Instance(Sent(), descriptor, None, management)  # type: ignore[arg-type]
+        events = EventWriter(tmp_path, "run", now_ns())
+        system.watch(events)
+        await until(system.in_sync)
+        one.silent = True
+        system.acted()
+        assert not system.in_sync()
+        assert (system.roles, system.roles_since_act) == ({"one": "active", "two": "passive"}, {})
+        await until(lambda: system.roles_since_act == {"two": "passive"})
+        assert system.served()
+        assert not system.in_sync()  # the silent one may be anything by now
+        one.silent = False
+        await until(system.in_sync)
+        await system.stop_watching()
+        events.close()
+
+    asyncio.run(main())

@@ -46,6 +46,9 @@ class Method:
                 await self._operate(step)
             else:
                 await self._probe(step)
+            if not isinstance(step, Probe):
+                # A probe that follows at once must not go by what was seen before.
+                self.system.acted()
             await asyncio.sleep(step.pauses.after)
 
     async def _operate(self, step: Operation) -> None:

@@ -69,10 +69,10 @@ def condition(probe: Probe, about: Injected | None, system: System, load: LoadCo
     instances = [item.descriptor for item in system.instances.values()]
     brokers = [item.descriptor for item in system.brokers()]
     conditions: dict[str, Callable[[], bool]] = {
-        "failed_over": proven(lambda: failed_over(hit, instances, system.roles), acknowledged, probe.count),
-        "failed_back": proven(lambda: failed_back(hit, system.roles), acknowledged, probe.count),
-        "kept": proven(lambda: kept(brokers, before, system.roles), acknowledged, probe.count),
-        "syncing": lambda: "syncing" in system.roles.values(),
+        "failed_over": proven(lambda: failed_over(hit, instances, system.roles_since_act), acknowledged, probe.count),
+        "failed_back": proven(lambda: failed_back(hit, system.roles_since_act), acknowledged, probe.count),
+        "kept": proven(lambda: kept(brokers, before, system.roles_since_act), acknowledged, probe.count),
+        "syncing": lambda: "syncing" in system.roles_since_act.values(),
         "in_sync": system.in_sync,
         "acknowledged": lambda: acknowledged() >= start + probe.count,
     }

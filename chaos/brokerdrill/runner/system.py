@@ -49,6 +49,7 @@ class System:
         self.changes = Changes()
         self._progress = progress
         self._watch: RoleWatch | None = None
+        self._acted_ns = 0
 
     async def open(
         self, instances: Sequence[tuple[Product, Descriptor]], connections: Mapping[str, HostConnection]
@@ -89,6 +90,15 @@ class System:
         """The newest known role of each instance that is watched."""
         return self._watch.roles if self._watch else {}
 
+    def acted(self) -> None:
+        """Take note that something was just done to the instances: what is known of their roles is of before."""
+        self._acted_ns = now_ns()
+
+    @property
+    def roles_since_act(self) -> dict[str, str]:
+        """The newest role of each instance that was asked after the last act and answered; others are left out."""
+        return self._watch.roles_since(self._acted_ns) if self._watch else {}
+
     def brokers(self) -> list[Instance]:
         """The instances that clients send to."""
         return [item for item in self.instances.values() if item.product.client]
@@ -109,19 +119,19 @@ class System:
             }
         )
 
-    def stores(self) -> list[list[str]]:
-        """The roles of each store's instances."""
-        roles = self.roles
+    def stores(self, roles: Mapping[str, str]) -> list[list[str]]:
+        """What `roles` say of each store's instances; "" where they say nothing."""
         by_store: dict[str, list[str]] = {}
         for name, item in self.instances.items():
-            by_store.setdefault(item.descriptor.store or name, []).append(roles[name])
+            by_store.setdefault(item.descriptor.store or name, []).append(roles.get(name, ""))
         return [*by_store.values()]
 
     def served(self) -> bool:
-        return served(self.stores())
+        return served(self.stores(self.roles))
 
     def in_sync(self) -> bool:
-        return in_sync(self.stores())
+        """Whether all stores are in sync by what their instances said since the last act."""
+        return in_sync(self.stores(self.roles_since_act))
 
     async def until(self, condition: Callable[[], bool], limit_s: float, failure: str) -> None:
         """Wait until `condition` holds; after `limit_s` seconds raise InfrastructureError: `failure`, and the roles."""
