@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.roles.conftest import ROOT, load, render_all
+from tests.roles.conftest import ROOT, load, playbook, render_all
 from tests.roles.test_plugins import cached, plugin
 from tests.unpacking import unpack
 
@@ -142,6 +143,14 @@ ROWS: dict[str, Row] = {
             "&options=-c%20lock_timeout%3D4000",
         },
     ),
+    "url-lock-default": Row(
+        jdbc("default"),
+        {
+            "database.url": "jdbc:postgresql://192.0.2.1:5432,192.0.2.2:5432/broker?targetServerType=primary&connectTimeout=2"
+            "&socketTimeout=5&sslResponseTimeout=2000&loginTimeout=15&tcpKeepAlive=true&sslmode=verify-full&sslrootcert={ca}"
+            "&options=-c%20lock_timeout%3D4000",
+        },
+    ),
     "url-mysql": Row(
         jdbc(
             "lease_database",
@@ -263,3 +272,24 @@ def test_every_setting_of_lockers_has_a_row() -> None:
         "jdbc_password",
     }
     assert settings <= {key for row in ROWS.values() for key in row.settings}
+
+
+def test_a_database_without_a_primary_is_said_in_time(tmp_path: Path) -> None:
+    """Nobody listens where the database should be: one sentence, when the time is up, and no broker is started."""
+    task = {"ansible.builtin.include_role": {"name": "brokerdrill.ha.activemq_classic", "tasks_from": "service"}}
+    book = tmp_path / "play.yml"
+    book.write_text(json.dumps([{"hosts": "classic1", "gather_facts": False, "tasks": [task]}]))
+    extra = {
+        "ansible_connection": "local",
+        "lease_db_address": "127.0.0.1",
+        "lease_db_rest_port": 9,
+        "activemq_classic_health_timeout_s": 3,
+    }
+    begun = time.monotonic()
+    inventory = str(ROOT / "inventories" / "classic_lease_kahadb")
+    done = playbook(["-i", inventory, str(book), "-e", json.dumps(extra)], tmp_path / "cache")
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "None of db1, db2 was the lease database's primary within 3 s" in said
+    assert "TASK [brokerdrill.ha.activemq_classic : Unit" not in said
+    assert time.monotonic() - begun < 30, said
