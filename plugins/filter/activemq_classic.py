@@ -28,6 +28,20 @@ def xml_attributes(values: Mapping[str, Any]) -> dict[str, str]:
     return {name: text(value) for name, value in values.items() if value is not None}
 
 
+def lease_statements(names: Mapping[str, Any], longer_ms: int) -> dict[str, str]:
+    """Return the two statements that write a lease which ends `longer_ms` later than the broker asks for.
+
+    The broker asks for one lockAcquireSleepInterval from now. `names`: lockTableName and tablePrefix, where they are not
+    the product's own. The order of the parameters is that of the product's statements.
+    """
+    table = f"{names.get('tablePrefix', '')}{names.get('lockTableName', 'ACTIVEMQ_LOCK')}"
+    lease = f"UPDATE {table} SET BROKER_NAME=?, TIME=? + {longer_ms}"
+    return {
+        "leaseObtainStatement": f"{lease} WHERE (TIME IS NULL OR TIME < ?) AND ID = 1",
+        "leaseUpdateStatement": f"{lease} WHERE BROKER_NAME=? AND ID = 1",
+    }
+
+
 def _shared(members: Mapping[str, Mapping[str, Any]], field: str) -> list[list[str]]:
     """Return the hosts of each value of `field` that several members of one pair have."""
     owners: dict[tuple[Any, Any], list[str]] = {}
@@ -78,6 +92,8 @@ def _periods(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     sleep = 10_000 if sleep is None else int(sleep)
     own = 30_000 if config["adapter"] == "jdbc" else 0
     alive = own if alive is None else int(alive)
+    if config["locker"] == LEASE and config["lease_ms"] is not None:
+        return _duration(int(config["lease_ms"]), sleep, alive)
     if config["locker"] == LEASE and sleep <= alive:
         return [
             (
@@ -102,6 +118,29 @@ def _periods(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
+def _duration(lease: int, sleep: int, alive: int) -> list[tuple[str, str]]:
+    """Return what is wrong with a lease whose length is its own setting; all in ms."""
+    if lease < sleep:
+        return [
+            (
+                "lease_shorter_than_sleep",
+                f"activemq_classic_lease_duration_ms {lease} is below activemq_classic_lock_acquire_sleep_interval_ms "
+                f"{sleep}: a slave must ask at least once in each lease",
+            )
+        ]
+    if alive <= 0:
+        return [("no_keep_alive", "activemq_classic_lock_keep_alive_period_ms 0: the lease would never be renewed")]
+    if lease < 2 * alive:
+        return [
+            (
+                "lease_shorter_than_keep_alive",
+                f"a lease of {lease} ms that is renewed every {alive} ms is lost by one late renewal: "
+                "activemq_classic_lease_duration_ms must be at least twice activemq_classic_lock_keep_alive_period_ms",
+            )
+        ]
+    return []
+
+
 def _ignored(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     problems = []
     if config["fail_if_locked"] and config["locker"] in ("database", LEASE):
@@ -115,7 +154,17 @@ def _ignored(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     only_lease = {
         "holder": "activemq_classic_lease_holder_id",
         "max_diff_ms": "activemq_classic_max_allowable_diff_from_db_time_ms",
+        "lease_ms": "activemq_classic_lease_duration_ms",
     }
+    own = sorted({"leaseObtainStatement", "leaseUpdateStatement"} & set(config["statements"]))
+    if config["lease_ms"] is not None and config["locker"] == LEASE and own:
+        problems.append(
+            (
+                "ignored",
+                f"activemq_classic_lease_duration_ms is made of the statements that activemq_classic_statements gives "
+                f"itself ({', '.join(own)}): take out one of the two",
+            )
+        )
     problems += [
         ("ignored", f"{name} is set, but the locker {config['locker']} ignores it: take it out")
         for field, name in only_lease.items()
@@ -174,8 +223,8 @@ def activemq_classic_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this pair of brokers, a sentence each.
 
     `config`: version, archive; members, host to {"pair", "holder", "store_dir", "adapter", "locker"}; and this host's
-    adapter, locker, locker_class, sleep_ms, keep_alive_ms, fail_if_locked, use_lock, max_diff_ms, holder, handler,
-    jdbc_url. Rules named in `allow` are not asked: a drill wants them broken.
+    adapter, locker, locker_class, sleep_ms, lease_ms, keep_alive_ms, fail_if_locked, use_lock, max_diff_ms, holder, handler,
+    statements, jdbc_url. Rules named in `allow` are not asked: a drill wants them broken.
     """
     problems = []
     if not config["archive"]:
@@ -214,6 +263,7 @@ class FilterModule:
         return {
             "activemq_classic_problems": activemq_classic_problems,
             "clock_problems": clock_problems,
+            "lease_statements": lease_statements,
             "with_query": with_query,
             "xml_attributes": xml_attributes,
         }

@@ -53,7 +53,18 @@ ROWS: dict[str, Row] = {
     "kahadb-default": Row(kahadb("default"), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
     "kahadb-shared-file": Row(kahadb(), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
     "kahadb-database": Row(kahadb("database"), {"adapter.class": KAHADB, "locker.class": DATABASE}),
-    "kahadb-lease": Row(kahadb("lease_database"), {"adapter.class": KAHADB, "locker.class": LEASE}),
+    "kahadb-lease": Row(
+        kahadb("lease_database"),
+        {
+            "adapter.class": KAHADB,
+            "locker.class": LEASE,
+            # The product's own: lease_statements has the same with another end.
+            "statements.leaseObtainStatement": "UPDATE ACTIVEMQ_LOCK SET BROKER_NAME=?, TIME=?"
+            " WHERE (TIME IS NULL OR TIME < ?) AND ID = 1",
+            "statements.leaseUpdateStatement": "UPDATE ACTIVEMQ_LOCK SET BROKER_NAME=?, TIME=?"
+            " WHERE BROKER_NAME=? AND ID = 1",
+        },
+    ),
     "jdbc-default": Row(jdbc("default"), {"adapter.class": JDBC, "locker.class": DATABASE}),
     "jdbc-database": Row(jdbc(), {"adapter.class": JDBC, "locker.class": DATABASE}),
     "jdbc-lease": Row(jdbc("lease_database"), {"adapter.class": JDBC, "locker.class": LEASE}),
@@ -75,6 +86,29 @@ ROWS: dict[str, Row] = {
     # of a lease
     "lease-holder": Row(jdbc("lease_database", lease_holder_id="the-first"), {"locker.leaseHolderId": "the-first"}),
     "lease-holder-name": Row(jdbc("lease_database", broker_name="b1"), {"broker.brokerName": "b1"}),
+    "lease-duration": Row(
+        jdbc("lease_database", lease_duration_ms=3000, lock_acquire_sleep_interval_ms=500),
+        {
+            "locker.lockAcquireSleepInterval": "500",
+            "statements.leaseObtainStatement": "UPDATE ACTIVEMQ_LOCK SET BROKER_NAME=?, TIME=? + 2500"
+            " WHERE (TIME IS NULL OR TIME < ?) AND ID = 1",
+            "statements.leaseUpdateStatement": "UPDATE ACTIVEMQ_LOCK SET BROKER_NAME=?, TIME=? + 2500"
+            " WHERE BROKER_NAME=? AND ID = 1",
+        },
+    ),
+    "lease-duration-table": Row(
+        kahadb(
+            "lease_database",
+            lease_duration_ms=1500,
+            lock_table_name="our_lock",
+            statements={"tablePrefix": "our_"},
+        ),
+        {
+            "statements.lockTableName": "our_lock",
+            "statements.leaseUpdateStatement": "UPDATE our_our_lock SET BROKER_NAME=?, TIME=? + 500"
+            " WHERE BROKER_NAME=? AND ID = 1",
+        },
+    ),
     "lease-clock": Row(
         jdbc("lease_database", max_allowable_diff_from_db_time_ms=250), {"locker.maxAllowableDiffFromDBTime": "250"}
     ),
