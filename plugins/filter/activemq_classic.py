@@ -31,8 +31,8 @@ def xml_attributes(values: Mapping[str, Any]) -> dict[str, str]:
 def lease_statements(names: Mapping[str, Any], longer_ms: int) -> dict[str, str]:
     """Return the two statements that write a lease which ends `longer_ms` later than the broker asks for.
 
-    The broker asks for one lockAcquireSleepInterval from now. `names`: lockTableName and tablePrefix, where they are not
-    the product's own. The order of the parameters is that of the product's statements.
+    The broker asks for one lockAcquireSleepInterval from now. `names`: lockTableName and tablePrefix, where they are
+    not the product's own. The order of the parameters is that of the product's statements.
     """
     table = f"{names.get('tablePrefix', '')}{names.get('lockTableName', 'ACTIVEMQ_LOCK')}"
     lease = f"UPDATE {table} SET BROKER_NAME=?, TIME=? + {longer_ms}"
@@ -223,8 +223,8 @@ def activemq_classic_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this pair of brokers, a sentence each.
 
     `config`: version, archive; members, host to {"pair", "holder", "store_dir", "adapter", "locker"}; and this host's
-    adapter, locker, locker_class, sleep_ms, lease_ms, keep_alive_ms, fail_if_locked, use_lock, max_diff_ms, holder, handler,
-    statements, jdbc_url. Rules named in `allow` are not asked: a drill wants them broken.
+    adapter, locker, locker_class, sleep_ms, lease_ms, keep_alive_ms, fail_if_locked, use_lock, max_diff_ms, holder,
+    handler, statements, jdbc_url. Rules named in `allow` are not asked: a drill wants them broken.
     """
     problems = []
     if not config["archive"]:

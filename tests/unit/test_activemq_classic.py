@@ -1,6 +1,12 @@
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
-from brokerdrill.products.activemq_classic import ActiveMQClassic, counts_of, role_of
+from brokerdrill.descriptors import Descriptor
+from brokerdrill.products.activemq_classic import ActiveMQClassic, Jolokia, counts_of, role_of
+from brokerdrill.products.base import ManagementError
 from brokerdrill.workload.openwire_jms import outcome_of
 
 
@@ -57,3 +63,48 @@ def test_the_log_of_a_takeover_and_of_giving_up_gives_its_roles_in_order() -> No
 def test_an_exception_proves_no_more_than_it_says(kind: str, text: str, result: str, usable: bool) -> None:
     found = outcome_of(kind, text)
     assert (found.result, found.usable) == (result, usable)
+
+
+class Queues:
+    """Jolokia of a broker with these queues, name to messages; one of `busy` has a consumer."""
+
+    def __init__(self, sizes: dict[str, int], busy: str = "") -> None:
+        self.sizes = sizes
+        self.busy = busy
+        self.done: list[tuple[str, str]] = []
+
+    async def call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["type"] == "exec":
+            (name,) = request["arguments"]
+            if name == self.busy:
+                return {"status": 500, "error": "Destination still has an active subscription"}
+            self.done.append((request["operation"], name))
+            return {"status": 200, "value": None}
+        name = request["mbean"].rpartition("=")[2]
+        if name not in self.sizes:
+            return {"status": 404}
+        return {"status": 200, "value": {"QueueSize": self.sizes[name], "InFlightCount": 0, "EnqueueCount": 9}}
+
+
+def purge(queues: Queues, *names: str) -> int:
+    management = {"broker_name": "b", "url": "http://b:1/api/jolokia/"}
+    descriptor = Descriptor.model_validate(
+        {"schema": 1, "product": "activemq_classic", "instance": "b", "host": "b", "management": management}
+    )
+    jolokia = Jolokia(descriptor, {"username": "u", "password": "p"}, "")
+    jolokia._client = queues  # type: ignore[assignment]
+    return asyncio.run(jolokia.purge(names))
+
+
+def test_a_purge_makes_the_queues_anew_for_the_store_may_hold_what_the_broker_does_not_know() -> None:
+    queues = Queues({"q1": 3, "q2": 0})
+    assert purge(queues, "q1", "q2", "q3") == 3
+    assert queues.done == [("removeQueue", "q1"), ("addQueue", "q1"), ("removeQueue", "q2"), ("addQueue", "q2")]
+
+
+def test_a_queue_with_a_consumer_cannot_be_purged() -> None:
+    with pytest.raises(ManagementError, match="active subscription"):
+        purge(Queues({"q1": 3}, busy="q1"), "q1")
