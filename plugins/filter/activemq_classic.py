@@ -92,7 +92,7 @@ def _periods(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     sleep = 10_000 if sleep is None else int(sleep)
     own = 30_000 if config["adapter"] == "jdbc" else 0
     alive = own if alive is None else int(alive)
-    if config["locker"] == LEASE and config["lease_ms"] is not None:
+    if config["locker"] == LEASE and config["lease_ms"]:
         return _duration(int(config["lease_ms"]), sleep, alive)
     if config["locker"] == LEASE and sleep <= alive:
         return [
@@ -157,7 +157,7 @@ def _ignored(config: Mapping[str, Any]) -> list[tuple[str, str]]:
         "lease_ms": "activemq_classic_lease_duration_ms",
     }
     own = sorted({"leaseObtainStatement", "leaseUpdateStatement"} & set(config["statements"]))
-    if config["lease_ms"] is not None and config["locker"] == LEASE and own:
+    if config["lease_ms"] and config["locker"] == LEASE and own:
         problems.append(
             (
                 "ignored",

@@ -96,6 +96,13 @@ ROWS: dict[str, Row] = {
             " WHERE BROKER_NAME=? AND ID = 1",
         },
     ),
+    "lease-duration-none": Row(
+        kahadb("lease_database", lease_duration_ms=0),
+        {
+            "statements.leaseUpdateStatement": "UPDATE ACTIVEMQ_LOCK SET BROKER_NAME=?, TIME=?"
+            " WHERE BROKER_NAME=? AND ID = 1",
+        },
+    ),
     "lease-duration-table": Row(
         kahadb(
             "lease_database",

@@ -71,6 +71,7 @@ def two(**change: Any) -> dict[str, Any]:
         lease(adapter="kahadb"),
         lease(adapter="kahadb", handler="com.example.Own"),
         lease(max_diff_ms=500),
+        lease(lease_ms=0),
         lease(lease_ms=1000),
         lease(lease_ms=3000, sleep_ms=200),
         lease(jdbc_url="jdbc:mysql://db/broker?useJDBCCompliantTimezoneShift=true"),
