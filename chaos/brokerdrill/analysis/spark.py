@@ -28,7 +28,7 @@ LARGE_BYTES = 64 << 20
 PARTITION_BYTES = 32 << 20
 MIN_PARTITIONS, MOST_PARTITIONS = 2, 512
 # Up to so many rows are copied to every task; more are shuffled with what they are joined with.
-MOST_COPIED = 300_000
+MOST_COPIED = 500_000
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _STEADY = "-XX:+UseParallelGC"
 
