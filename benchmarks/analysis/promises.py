@@ -1,14 +1,14 @@
 """All promises of one run and nothing else: what `promises.sql` computes, by the product's own functions.
 
-    .venv/bin/python benchmarks/analysis/promises.py RUN_DIR OUT_JSON
+    .venv/bin/python benchmarks/analysis/promises.py RUN_DIR --json FILE
 
 `run.py` starts it as a process of its own; `brokerdrill analyze` does the same and then explains what it found.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 from brokerdrill.analysis import verdict
@@ -31,4 +31,8 @@ def main(run_dir: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--json", type=Path, required=True)
+    words = parser.parse_args()
+    main(words.run_dir, words.json)

@@ -82,9 +82,9 @@ class Took(NamedTuple):
         return f"{self.seconds:.1f} s, {self.cpu:.1f} CPU s, peak {self.peak:.2f} GiB, load {load:.1f}"
 
 
-# What is timed: all that a user gets, or the promises alone. `{}` are the run directory and the file for the verdict.
-ANALYZE = ("-m", "brokerdrill", "analyze", "{}", "--json", "{}")
-PROMISES = (str(HERE / "promises.py"), "{}", "{}")
+# What is timed: all that a user gets, or the promises alone.
+ANALYZE = ("-m", "brokerdrill", "analyze")
+PROMISES = (str(HERE / "promises.py"),)
 
 
 def ours(run_dir: Path, command: Sequence[str]) -> tuple[Took, dict[str, Any]]:
@@ -92,8 +92,7 @@ def ours(run_dir: Path, command: Sequence[str]) -> tuple[Took, dict[str, Any]]:
     out = run_dir.parent / f"{run_dir.name}.json"
     out.unlink(missing_ok=True)
     begun = time.monotonic()
-    given = iter((run_dir, out))
-    words = [sys.executable, *(str(next(given)) if word == "{}" else word for word in command)]
+    words = [sys.executable, *command, str(run_dir), "--json", str(out)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     peak = 0
     cpu: dict[int, float] = {}

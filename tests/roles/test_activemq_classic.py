@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -326,11 +325,11 @@ def test_a_database_without_a_primary_is_said_in_time(tmp_path: Path) -> None:
         "lease_db_rest_port": 9,
         "activemq_classic_health_timeout_s": 3,
     }
-    begun = time.monotonic()
     inventory = str(ROOT / "inventories" / "classic_lease_kahadb")
     done = playbook(["-i", inventory, str(book), "-e", json.dumps(extra)], tmp_path / "cache")
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
     assert "None of db1, db2 was the lease database's primary within 3 s" in said
     assert "TASK [brokerdrill.ha.activemq_classic : Unit" not in said
-    assert time.monotonic() - begun < 30, said
+    # A try a second, of both members in turn: without the deadline there would be three of each.
+    assert 1 <= said.count("(item=db") <= 5, said

@@ -11,7 +11,6 @@ from brokerdrill.analysis.units import dead_letter_addresses, settled
 
 NAME = "available"
 
-
 _PHASE = ("run_id", "spec", "address", "load_begin", "load_end")
 # Of a large ledger successes are first gathered in so many stretches of a load phase.
 STRETCHES = 20_000
