@@ -2,7 +2,8 @@
 
 The client is answered from what is known before its vhost is: Start with the properties of a broker seen before, Tune
 with the least that any broker offered. The broker's half replays what the client said, so it can be done again with
-another broker until one says Open-Ok.
+another broker until one says Open-Ok. A broker that was seen before is told everything at once: what it will ask is
+known, and its answers are still read one by one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ CAPABILITIES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one broker said last, in Start and Tune."""
+
+    mechanisms: tuple[bytes, ...]
+    tune: Tune
+
+
 @dataclass(slots=True)
 class Learned:
     """What the brokers behind a router have shown of themselves, for the clients that come next."""
@@ -41,6 +50,8 @@ class Learned:
     frame_max: int = 0
     channel_max: int = 0
     """The least that was offered; 0: no limit was seen."""
+    offers: dict[str, Offer] = field(default_factory=dict)
+    """By the backend's name; of those only that took the session that was placed last."""
 
     def seen(self, tune: Tune) -> None:
         """Take a broker's Tune into account."""
@@ -228,6 +239,10 @@ class Refused(Exception):
     """A broker does not take the session; another may."""
 
 
+class Changed(Refused):
+    """What was said ahead does not fit what the broker offers now; said step by step, it may."""
+
+
 class Relayed(Exception):
     """The broker's own Connection.Close, to be given to the client as it is."""
 
@@ -243,9 +258,9 @@ _STAGES = {wire.START: "Start", wire.TUNE: "Tune", wire.OPEN_OK: "Open-Ok"}
 
 
 class BrokerHandshake:
-    """The side towards one broker; `first` is to be sent at once.
+    """The side towards one broker; what `begin` returns is to be sent first.
 
-    `receive` returns True once Open-Ok came; `rest` then holds what came behind it, and `tune` what was agreed.
+    `receive` returns True once Open-Ok came; `buffer` then holds what came behind it, and `tune` what was agreed.
     """
 
     def __init__(
@@ -254,19 +269,32 @@ class BrokerHandshake:
         tune: Tune,
         vhost: str,
         learned: Learned,
+        backend: str,
         properties: dict[str, str] | None = None,
     ) -> None:
+        """`tune` is what the client was told, `backend` the name of who is talked to, `properties` are added."""
         self.credentials = credentials
         self.tune = tune
         self.vhost = vhost
         self.learned = learned
+        self.backend = backend
         self.properties = properties or {}
         self.expected = wire.START
         self.buffer = bytearray()
         self.out = bytearray()
         self.open_ok = b""
+        self._mechanisms: tuple[bytes, ...] = ()
+        self._offered = Tune()
+        self._foretold: Tune | None = None
+        """What was agreed to before it was offered."""
 
-    first = wire.PROTOCOL_HEADER
+    def begin(self) -> bytes:
+        """Return what is to be sent at once: all there is to say to a broker whose offer is known, else the header."""
+        known = self.learned.offers.get(self.backend)
+        if known is None or self._mechanism not in known.mechanisms or self._too_long(known.tune):
+            return wire.PROTOCOL_HEADER
+        self._foretold = self._agreed(known.tune)
+        return wire.PROTOCOL_HEADER + self._start_ok() + self._tune_ok_and_open(self._foretold)
 
     def take(self) -> bytes:
         """Return what is to be sent, once."""
@@ -275,7 +303,7 @@ class BrokerHandshake:
         return out
 
     def receive(self, data: bytes) -> bool:
-        """Take in bytes of the broker; raises Refused, or Relayed with a Close that is the client's to see."""
+        """Take in bytes of the broker; raises Refused (Changed: begin anew), or Relayed with a Close for the client."""
         self.buffer += data
         try:
             if self.expected == wire.START and self.buffer[:4] == b"AMQP":
@@ -306,6 +334,7 @@ class BrokerHandshake:
         elif method == wire.TUNE:
             self._tune(*wire.read_tune(frame.payload))
         else:
+            self.learned.offers[self.backend] = Offer(self._mechanisms, self._offered)
             self.open_ok = wire.frame(frame.payload)
             return True
         return False
@@ -316,22 +345,46 @@ class BrokerHandshake:
         if properties != self.learned.server_properties:
             wire.table(properties)
             self.learned.server_properties = properties
-        mine = self.credentials
-        if mine.mechanism.encode() not in mechanisms:
-            raise Refused(f"it does not offer the mechanism {mine.mechanism}")
-        # With this capability a bad password is a Close and not an EOF.
-        added = wire.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
-        self.out += wire.start_ok(added, mine.mechanism, mine.response, mine.locale)
+        if self._mechanism not in mechanisms:
+            raise Refused(f"it does not offer the mechanism {self.credentials.mechanism}")
+        self._mechanisms = mechanisms
+        if self._foretold is None:
+            self.out += self._start_ok()
         self.expected = wire.TUNE
 
     def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
-        self.learned.seen(Tune(frame_max, channel_max, heartbeat))
-        if frame_max and self.tune.frame_max > frame_max:
+        self._offered = offered = Tune(frame_max, channel_max, heartbeat)
+        self.learned.seen(offered)
+        if self._too_long(offered):
             raise Refused(f"it takes frames of {frame_max} bytes, the client was told {self.tune.frame_max} before")
-        # Few clients come near channel_max, so it may be lowered behind their back; the client's heartbeat wins.
-        self.tune = Tune(
-            self.tune.frame_max or frame_max, least(self.tune.channel_max, channel_max), self.tune.heartbeat
-        )
-        self.out += wire.tune(wire.TUNE_OK, self.tune.channel_max, self.tune.frame_max, self.tune.heartbeat)
-        self.out += wire.open_(self.vhost)
+        agreed = self._agreed(offered)
+        if self._foretold is None:
+            self.out += self._tune_ok_and_open(agreed)
+        elif agreed != self._foretold:
+            self.learned.offers.pop(self.backend, None)
+            raise Changed("its limits are others than before")
+        self.tune = agreed
         self.expected = wire.OPEN_OK
+
+    @property
+    def _mechanism(self) -> bytes:
+        return self.credentials.mechanism.encode()
+
+    def _too_long(self, offered: Tune) -> bool:
+        """Was the client told of longer frames?"""
+        return bool(offered.frame_max) and self.tune.frame_max > offered.frame_max
+
+    def _agreed(self, offered: Tune) -> Tune:
+        # Few clients come near channel_max, so it may be lowered behind their back; the client's heartbeat wins.
+        mine = self.tune
+        return Tune(mine.frame_max or offered.frame_max, least(mine.channel_max, offered.channel_max), mine.heartbeat)
+
+    def _start_ok(self) -> bytes:
+        # With this capability a bad password is a Close and not an EOF.
+        mine = self.credentials
+        added = wire.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
+        return wire.start_ok(added, mine.mechanism, mine.response, mine.locale)
+
+    def _tune_ok_and_open(self, agreed: Tune) -> bytes:
+        tune_ok = wire.tune(wire.TUNE_OK, agreed.channel_max, agreed.frame_max, agreed.heartbeat)
+        return tune_ok + wire.open_(self.vhost)

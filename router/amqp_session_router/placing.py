@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amqp_session_router import wire
-from amqp_session_router.handshake import BrokerHandshake, Credentials, Over, Refused, Relayed
+from amqp_session_router.handshake import BrokerHandshake, Changed, Credentials, Over, Refused, Relayed
 from amqp_session_router.model import CONNECTION_FORCED, Backend, End, Identity, Phase, Reject, Route, Tune
 from amqp_session_router.wires import Wire
 
@@ -38,11 +39,17 @@ async def place(
     last = "there is none"
     for backend in decision.candidates:
         session.backend = backend
-        talk = BrokerHandshake(credentials, tune, decision.vhost_for(backend), server.learned, properties)
+        vhost = decision.vhost_for(backend)
+        begun = partial(BrokerHandshake, credentials, tune, vhost, server.learned, backend.name, properties)
         try:
-            broker = await _attempt(session, backend, identity, talk, ends)
+            try:
+                broker = await _attempt(session, backend, identity, talk := begun(), ends)
+            except Changed:
+                broker = await _attempt(session, backend, identity, talk := begun(), ends)
         except Refused as refused:
             last = f"{backend.name}: {refused}"
+            # It may have changed: with the next session it is asked step by step again.
+            server.learned.offers.pop(backend.name, None)
             routing.attempted(session, backend, False, str(refused))
             continue
         except Relayed as relayed:
@@ -82,7 +89,7 @@ async def _attempt(
             _settle(outcome, error)
 
     broker.watch(heard)
-    broker.send(talk.first)
+    broker.send(talk.begin())
     try:
         error = await outcome
         if error is not None:

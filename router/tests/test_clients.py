@@ -106,7 +106,11 @@ def test_channel_errors(router: Router, channel: BlockingChannel, code: int) -> 
     other.close()
 
 
-def test_bad_password_is_a_close_and_not_an_end(router: Router) -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_bad_password_is_a_close_and_not_an_end(router: Router, known: bool) -> None:
+    if known:
+        # A broker that took a session is told everything at once.
+        connect(router.port).close()
     with pytest.raises(pika.exceptions.AMQPConnectionError, match=r"ConnectionClosedByBroker: \(403\)"):
         connect(router.port, password="wrong")
 

@@ -90,7 +90,7 @@ def feed_client(data: bytes, rng: random.Random) -> None:
 
 
 def feed_broker(data: bytes, rng: random.Random) -> None:
-    talk = BrokerHandshake(Credentials(b"", "PLAIN", b"\0a\0b", "en_US"), Tune(), "/", Learned())
+    talk = BrokerHandshake(Credentials(b"", "PLAIN", b"\0a\0b", "en_US"), Tune(), "/", Learned(), "b1")
     at = 0
     while at < len(data):
         step = rng.choice((1, 7, 50, 1000))

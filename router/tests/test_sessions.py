@@ -263,6 +263,63 @@ def test_pitfall_3_limits_are_learned_and_heartbeat_is_the_clients() -> None:
         assert broker.tune_ok == (100, 8192, 7)
 
 
+def hears_all_before_it_speaks(broker: FakeBroker, peer: Peer) -> None:
+    if not broker.opened:
+        broker.open(peer)
+        return
+    broker.header(peer)
+    broker.properties = wire.table(peer.expect(wire.START_OK).long())
+    arguments = peer.expect(wire.TUNE_OK)
+    broker.tune_ok = (arguments.number(2), arguments.number(4), arguments.number(2))
+    broker.vhosts.append(peer.expect(wire.OPEN).short())
+    broker.opened.append(peer)
+    peer.send(wire.start(PROPERTIES, "PLAIN AMQPLAIN") + wire.tune(wire.TUNE, *broker.tune) + wire.OPEN_OK_FRAME)
+
+
+def test_a_broker_that_is_known_is_told_everything_at_once() -> None:
+    broker = FakeBroker(hears_all_before_it_speaks)
+    with router_of(config_of(broker.port, **QUICK)) as router:
+        Client(router.port).opened()
+        before, broker.properties = broker.properties, {}
+        Client(router.port, vhost="other", heartbeat=7).opened()
+        assert broker.properties.keys() == before.keys() and broker.vhosts == ["/", "other"]
+        assert broker.tune_ok == (2047, 131072, 7)
+
+
+def test_a_known_broker_with_other_limits_is_asked_again() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port, **QUICK)) as router:
+        Client(router.port).opened()
+        before, broker.tune = broker.accepted, (100, 131072, 60)
+        told_before = Client(router.port).opened()
+        assert told_before.channel_max == 2047 and broker.tune_ok[0] == 100 and broker.accepted == before + 2
+        assert Client(router.port).opened().channel_max == 100 and broker.accepted == before + 3
+        assert router.ctl("STAT", "PRINT")["overall"]["failed_attempts"] == 0
+
+
+@pytest.mark.parametrize("mechanisms", ["AMQPLAIN", "PLAIN"])
+def test_a_known_broker_that_refuses_is_asked_step_by_step_then(mechanisms: str) -> None:
+    """What was said ahead is no reason for another answer than ever: that one is Refused, the next one served."""
+
+    refused = []
+
+    def behave(broker: FakeBroker, peer: Peer) -> None:
+        if refused or not broker.opened:
+            broker.open(peer)
+            return
+        broker.header(peer)
+        refused.append(peer)
+        peer.send(wire.start(PROPERTIES, mechanisms))
+        peer.sock.close()
+
+    broker = FakeBroker(behave)
+    with router_of(config_of(broker.port, **QUICK)) as router:
+        Client(router.port).opened()
+        code, text = Client(router.port).closed()
+        assert (code, "does not offer" in text) == (320, mechanisms == "AMQPLAIN")
+        Client(router.port).opened()
+
+
 def test_tune_ok_above_the_offer_is_refused() -> None:
     with router_of(config_of(FakeBroker().port)) as router:
         code, text = Client(router.port, frame_max=1 << 20).closed()
