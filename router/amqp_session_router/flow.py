@@ -86,6 +86,7 @@ class Flow:
         "_fd_out",
         "_holding",
         "_kept",
+        "_last_method",
         "_left",
         "_look",
         "_outbox",
@@ -100,7 +101,6 @@ class Flow:
         "frame_max",
         "halted",
         "index",
-        "last_method",
         "metered",
         "owner",
         "part",
@@ -134,10 +134,10 @@ class Flow:
         self.rest = 0
         self.part = b""
         self.total = 0
-        self.last_method = 0
         self.metered = False
         self.halted = True
         self.unseen = False
+        self._last_method = 0
         self._plane = plane
         self._fd_in = source.fileno()
         self._fd_out = sink.fileno()
@@ -207,6 +207,18 @@ class Flow:
         self.rest, self.part = position.rest, position.part
         self.total += len(data)
         self.inject(data)
+
+    @property
+    def last_method(self) -> int:
+        """The last method on channel 0 that was seen to be passed on, 0 before one was."""
+        return self._last_method
+
+    @last_method.setter
+    def last_method(self, method: int) -> None:
+        self._last_method = method
+        if method == wire.CLOSE_OK:
+            # Later: who has read it has yet to write it.
+            self._plane.loop.call_soon(self.owner.flow_took_leave, self)
 
     @property
     def position(self) -> Position | None:

@@ -30,6 +30,7 @@ from amqp_session_router.model import (
 from amqp_session_router.opening import Opening
 from amqp_session_router.pausing import Pause
 from amqp_session_router.stream_flow import AnyFlow, StreamFlow
+from amqp_session_router.tcp_counts import unread
 from amqp_session_router.wires import Wire
 
 if TYPE_CHECKING:
@@ -190,6 +191,17 @@ class LiveSession:
             self._deadline = self.server.loop.call_later(
                 self.server.routing.timeouts.close, lambda: self.finish(*self._verdict())
             )
+
+    def flow_took_leave(self, flow: AnyFlow) -> None:
+        """One side answered a Close: all is said (2.2.4), and the session ends without waiting for theirs."""
+        if self.phase is Phase.CLOSING:
+            return
+        other = self.flows[1 - flow.index]
+        sink = self.client_wire if flow.index == 1 else self.broker_wire
+        assert sink is not None and sink.kernel is not None
+        if other.last_method == wire.CLOSE and other.clear and flow.known_boundary() and not unread(sink.kernel):
+            # With bytes unread our close would be a reset, and could overtake the Close-Ok.
+            self.finish(*self._verdict())
 
     def _clean(self) -> bool:
         """Was the last that one of both said a Close or a Close-Ok?"""

@@ -45,6 +45,9 @@ class Owner(Protocol):
     def flow_frame_too_large(self, flow: AnyFlow, size: int) -> None:
         """The source sent a frame above what was agreed; it was not passed on."""
 
+    def flow_took_leave(self, flow: AnyFlow) -> None:
+        """The source sent a Close-Ok, and as much of it as the sink takes is written. TLS streams do not tell."""
+
     def flow_moved(self, flow: AnyFlow, count: int) -> None:
         """So many bytes were moved; only called while `flow.metered`."""
 

@@ -39,6 +39,11 @@ def counts(sock: socket.socket) -> Counts:
         if received == before:
             break
         # What waits unread grows with what is received: between two equal counts it stood still.
-        waiting = int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+        waiting = unread(sock)
     sent, again = _SENT.unpack_from(info)
     return Counts(received - waiting, sent - again + _NOT_SENT.unpack_from(info)[0])
+
+
+def unread(sock: socket.socket) -> int:
+    """Return how many bytes that came wait to be read; raises OSError."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)

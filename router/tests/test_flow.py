@@ -45,6 +45,8 @@ class Owner:
         flow.halt()
         self.ended.set()
 
+    def flow_took_leave(self, flow: Any) -> None: ...
+
     def flow_moved(self, flow: Any, count: int) -> None: ...
 
 

@@ -511,18 +511,58 @@ def test_clean_closes_are_no_failures(closer: str) -> None:
         assert router.entries("closed")[0]["how"] == f"{closer}_closed"
 
 
-def test_after_close_and_close_ok_the_clients_end_ends_the_session() -> None:
-    """The broker keeps its socket open: without the router's own end the session would last for the close time-out."""
+@pytest.mark.parametrize("closer", ["client", "broker"])
+def test_after_close_and_close_ok_the_session_is_over_whoever_keeps_its_socket_open(closer: str) -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port, timeouts={"close": 60})) as router:
-        client, peer = Client(router.port).opened(), broker.peer()
+        client = Client(router.port).opened()
+        one, other = (client, broker.peer()) if closer == "client" else (broker.peer(), client)
+        one.send(wire.close(200, "bye"))
+        other.expect(wire.CLOSE)
+        other.send(wire.CLOSE_OK_FRAME)
+        one.expect(wire.CLOSE_OK)
+        for peer in (one, other):
+            with pytest.raises(EOFError):
+                peer.frame()
+        wait_for("how it ended", lambda: router.entries("closed"))
+        assert router.entries("closed")[0]["how"] == f"{closer}_closed"
+
+
+def test_a_close_ok_that_is_not_whole_ends_nothing_yet() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port, timeouts={"close": 60})) as router:
+        client = Client(router.port).opened()
         client.send(wire.close(200, "bye"))
+        broker.peer().expect(wire.CLOSE)
+        broker.peer().send(wire.CLOSE_OK_FRAME[:-1])
+        assert client.exactly(11) == wire.CLOSE_OK_FRAME[:-1]
+        broker.peer().send(wire.CLOSE_OK_FRAME[-1:])
+        assert client.exactly(1) == wire.CLOSE_OK_FRAME[-1:]
+        client.sock.close()
+        wait_for("how it ended", lambda: router.entries("closed"))
+        assert router.entries("closed")[0]["how"] == "client_closed"
+
+
+def test_bytes_behind_the_clients_close_do_not_turn_its_close_ok_into_a_reset() -> None:
+    """The client's data rate is used up, so the router has not read all that the client says: no reset for that."""
+    broker = FakeBroker()
+    limits = {"default": {"data_rate": 20_000}}
+    with router_of(config_of(broker.port, timeouts={"close": 60}, limits=limits)) as router:
+        client, peer = Client(router.port).opened(), broker.peer()
+        beats = wire.HEARTBEAT * 5000
+        # What is read with the Close at its end is more than a second's worth: the rest waits in the socket.
+        client.send(wire.HEARTBEAT * 3000 + wire.close(200, "bye"))
         peer.expect(wire.CLOSE)
+        client.send(beats)
         peer.send(wire.CLOSE_OK_FRAME)
         client.expect(wire.CLOSE_OK)
-        client.sock.close()
+        time.sleep(0.3)
+        # A reset would make one of these fail.
+        client.send(wire.HEARTBEAT)
+        client.sock.shutdown(socket.SHUT_WR)
         with pytest.raises(EOFError):
-            peer.frame()
+            while client.frame():
+                pass
         wait_for("how it ended", lambda: router.entries("closed"))
         assert router.entries("closed")[0]["how"] == "client_closed"
 
