@@ -51,7 +51,7 @@ class Learned:
     channel_max: int = 0
     """The least that was offered; 0: no limit was seen."""
     offers: dict[str, Offer] = field(default_factory=dict)
-    """By the backend's name; of those only that took the session that was placed last."""
+    """By the backend's name; not of those that refused last."""
 
     def seen(self, tune: Tune) -> None:
         """Take a broker's Tune into account."""
@@ -240,7 +240,7 @@ class Refused(Exception):
 
 
 class Changed(Refused):
-    """What was said ahead does not fit what the broker offers now; said step by step, it may."""
+    """What was said ahead does not fit what the broker offers now, which is known from here on: begin anew."""
 
 
 class Relayed(Exception):
@@ -284,17 +284,17 @@ class BrokerHandshake:
         self.out = bytearray()
         self.open_ok = b""
         self._mechanisms: tuple[bytes, ...] = ()
-        self._offered = Tune()
-        self._foretold: Tune | None = None
-        """What was agreed to before it was offered."""
+        self._foreseen: Offer | None = None
+        """What it offered last, once that was answered before it is offered again."""
 
     def begin(self) -> bytes:
         """Return what is to be sent at once: all there is to say to a broker whose offer is known, else the header."""
         known = self.learned.offers.get(self.backend)
         if known is None or self._mechanism not in known.mechanisms or self._too_long(known.tune):
             return wire.PROTOCOL_HEADER
-        self._foretold = self._agreed(known.tune)
-        return wire.PROTOCOL_HEADER + self._start_ok() + self._tune_ok_and_open(self._foretold)
+        self._foreseen = known
+        self.tune = self._agreed(known.tune)
+        return wire.PROTOCOL_HEADER + self._start_ok() + self._tune_ok_and_open()
 
     def take(self) -> bytes:
         """Return what is to be sent, once."""
@@ -334,7 +334,6 @@ class BrokerHandshake:
         elif method == wire.TUNE:
             self._tune(*wire.read_tune(frame.payload))
         else:
-            self.learned.offers[self.backend] = Offer(self._mechanisms, self._offered)
             self.open_ok = wire.frame(frame.payload)
             return True
         return False
@@ -348,23 +347,23 @@ class BrokerHandshake:
         if self._mechanism not in mechanisms:
             raise Refused(f"it does not offer the mechanism {self.credentials.mechanism}")
         self._mechanisms = mechanisms
-        if self._foretold is None:
+        if self._foreseen is None:
             self.out += self._start_ok()
         self.expected = wire.TUNE
 
     def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
-        self._offered = offered = Tune(frame_max, channel_max, heartbeat)
+        foreseen, self.expected = self._foreseen, wire.OPEN_OK
+        if foreseen is not None and (frame_max, channel_max) == (foreseen.tune.frame_max, foreseen.tune.channel_max):
+            return
+        offered = Tune(frame_max, channel_max, heartbeat)
         self.learned.seen(offered)
+        self.learned.offers[self.backend] = Offer(self._mechanisms, offered)
+        if foreseen is not None:
+            raise Changed("its limits are others than before")
         if self._too_long(offered):
             raise Refused(f"it takes frames of {frame_max} bytes, the client was told {self.tune.frame_max} before")
-        agreed = self._agreed(offered)
-        if self._foretold is None:
-            self.out += self._tune_ok_and_open(agreed)
-        elif agreed != self._foretold:
-            self.learned.offers.pop(self.backend, None)
-            raise Changed("its limits are others than before")
-        self.tune = agreed
-        self.expected = wire.OPEN_OK
+        self.tune = self._agreed(offered)
+        self.out += self._tune_ok_and_open()
 
     @property
     def _mechanism(self) -> bytes:
@@ -385,6 +384,7 @@ class BrokerHandshake:
         added = wire.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
         return wire.start_ok(added, mine.mechanism, mine.response, mine.locale)
 
-    def _tune_ok_and_open(self, agreed: Tune) -> bytes:
+    def _tune_ok_and_open(self) -> bytes:
+        agreed = self.tune
         tune_ok = wire.tune(wire.TUNE_OK, agreed.channel_max, agreed.frame_max, agreed.heartbeat)
         return tune_ok + wire.open_(self.vhost)
