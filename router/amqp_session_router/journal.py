@@ -6,11 +6,12 @@ by how many bytes what was read is ahead of what was written when nothing is in 
 `hold`, a part of this memory, so that what was read and not yet written is here whenever the process dies: how much it
 is, the kernel's own counts of both connections say.
 Descriptors are numbers in the table that the process shares with its supervisor, so they need no passing on.
+Who reads it is another child of that supervisor, with the same interpreter: facts are in its own format (marshal).
 """
 
 from __future__ import annotations
 
-import json
+import marshal
 import mmap
 import os
 import resource
@@ -32,7 +33,6 @@ nobody reads (for flows that are not in the journal), the length of the listener
 HOLDING = 1 << 32
 WORDS = 10
 _MASK = (1 << 64) - 1
-_json = json.JSONEncoder(separators=(",", ":")).encode
 NAME = "amqp-session-router"
 
 
@@ -92,7 +92,7 @@ class Journal:
         `ahead` is, for each direction, by how many bytes what was read from its source is more than what was written to
         its sink (modulo 2^64), with nothing in flight.
         """
-        text = _json(facts).encode()
+        text = marshal.dumps(facts)
         if not self._free or len(text) > _SLOT - _TEXT:
             return None
         slot = self._free.pop()
@@ -114,7 +114,7 @@ class Journal:
 
     def listeners(self, facts: list[Any]) -> None:
         """Note the listeners; what does not fit is not noted."""
-        text = _json(facts).encode()
+        text = marshal.dumps(facts)
         self.cells[_LISTENERS] = 0
         if len(text) <= _HOLD_AT - _TEXT:
             self._memory[_TEXT : _TEXT + len(text)] = text
@@ -125,7 +125,7 @@ class Journal:
     def left_listeners(self) -> list[Any]:
         """Return what `listeners` noted last."""
         length = self.cells[_LISTENERS]
-        found: list[Any] = json.loads(self._memory[_TEXT : _TEXT + length]) if length else []
+        found: list[Any] = marshal.loads(self._memory[_TEXT : _TEXT + length]) if length else []
         return found
 
     @property
@@ -154,7 +154,7 @@ class Journal:
             if not cells[base + _USED]:
                 continue
             at = base * _WORD + _TEXT
-            facts = json.loads(self._memory[at : at + cells[base + _LENGTH]])
+            facts = marshal.loads(self._memory[at : at + cells[base + _LENGTH]])
             first = base + CELLS
             ends = cells[base + _ENDS]
             yield Left(
