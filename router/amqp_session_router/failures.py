@@ -7,7 +7,6 @@ than one turn reads would never be seen. So every socket of a session is in an e
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import select
 from typing import Protocol
 
@@ -42,11 +41,15 @@ class Failures:
             self._loop.call_soon(reader.read_to_failure)
 
     def forget(self, fd: int) -> None:
-        """Before the socket is closed: a copy in another process would keep it watched under this number."""
+        """The socket is about to be closed, and the kernel watches it no more: it must be the last of its copies."""
         if self._readers.pop(fd, None) is not None:
             self._failed.discard(fd)
-            with contextlib.suppress(OSError):
-                self._epoll.unregister(fd)
+
+    def leave(self, fd: int) -> None:
+        """A copy goes to another process, and would keep the socket watched under this number."""
+        if fd in self._readers:
+            self.forget(fd)
+            self._epoll.unregister(fd)
 
     def _look(self) -> None:
         for fd, _ in self._epoll.poll(0):

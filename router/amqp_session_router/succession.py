@@ -41,6 +41,8 @@ def surrender(session: LiveSession) -> tuple[dict[str, Any], list[int]]:
     assert session.kernel and session.client_wire.kernel is not None
     assert session.broker_wire is not None and session.broker_wire.kernel is not None
     descriptors = [session.client_wire.kernel.fileno(), session.broker_wire.kernel.fileno()]
+    for number in descriptors:
+        session.server.plane.failures.leave(number)
     states = []
     for flow in session.flows:
         assert isinstance(flow, Flow)
