@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqp_session_router import sasl, wire
 from amqp_session_router.closing import Drain
+from amqp_session_router.deadlines import Deadline
 from amqp_session_router.handshake import ClientHandshake, Over, Stage
 from amqp_session_router.model import CONNECTION_FORCED, AuthRequest, Denied, End, Identity, Listener, Phase
 from amqp_session_router.placing import place
@@ -40,14 +41,14 @@ class Opening:
         self._certificate_name = ""
         self._handshake: ClientHandshake | None = None
         self._over = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: Deadline | asyncio.TimerHandle | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         """What it waits for where that is more than the client's next bytes."""
 
     def begin(self) -> None:
         """Start."""
-        self._deadline = self._loop.call_later(self._server.routing.timeouts.handshake, self._late)
+        self._deadline = self._server.deadlines.after(self._server.routing.timeouts.handshake, self._late)
         if self._listener.proxy_protocol or self._context is not None:
             self._task = self._loop.create_task(self._run(self._prelude()))
         else:

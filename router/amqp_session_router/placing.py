@@ -73,7 +73,7 @@ async def _attempt(
     broker = await server.dialler.dial(backend, identity, ends)
     limit = server.routing.timeouts.backend_handshake
     outcome: asyncio.Future[Exception | None] = server.loop.create_future()
-    deadline = server.loop.call_later(limit, _settle, outcome, Refused(f"no Open-Ok within {limit:g} s"))
+    deadline = server.deadlines.after(limit, _late, outcome, limit)
 
     def heard(data: bytes) -> None:
         try:
@@ -110,6 +110,10 @@ def _lost(broker: Wire) -> Refused:
     if broker.error is not None:
         return Refused(f"the connection broke: {broker.error.strerror or broker.error}")
     return Refused("it ended the connection during the handshake")
+
+
+def _late(outcome: asyncio.Future[Exception | None], limit: float) -> None:
+    _settle(outcome, Refused(f"no Open-Ok within {limit:g} s"))
 
 
 def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from amqp_session_router import succession
 from amqp_session_router.connect import Dialler, watch_peer
+from amqp_session_router.deadlines import Deadlines
 from amqp_session_router.flow import Flow, Plane
 from amqp_session_router.handover import Batches, send
 from amqp_session_router.handshake import Learned
@@ -95,6 +96,7 @@ class Listeners:
         self.limits = limits
         self.authorizer = authorizer
         self.learned = Learned()
+        self.deadlines = Deadlines(loop)
         self.journal = journal
         self.plane = Plane(loop, journal)
         self.heir: Batches | None = None
