@@ -17,28 +17,11 @@ from amqp_session_router import proxy_protocol
 from amqp_session_router.failures import Failures
 from amqp_session_router.handshake import Refused
 from amqp_session_router.model import Backend, ClientTls, Identity, Timeouts
+from amqp_session_router.sockets import control_congestion, watch_peer
 from amqp_session_router.tls import client_context
 from amqp_session_router.wires import SocketWire, StreamWire, Wire
 
-_TCP_USER_TIMEOUT = 18
 _IP_BIND_ADDRESS_NO_PORT = 24
-
-
-def watch_peer(sock: socket.socket, dead_peer: float) -> None:
-    """Have the kernel end the connection when the peer is silent for `dead_peer` seconds; send small frames at once.
-
-    On a listening socket: for all that it accepts.
-    """
-    interval = max(1, round(dead_peer / 4))
-    for level, option, value in (
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        (socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(dead_peer * 1000)),
-    ):
-        sock.setsockopt(level, option, value)
 
 
 @lru_cache(maxsize=256)
@@ -97,6 +80,7 @@ class Connector:
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             watch_peer(sock, timeouts.dead_peer)
+            control_congestion(sock, backend.congestion_control)
             own = [source for source in backend.source_addresses if _literal(source) == family]
             if own:
                 # The port is chosen at connect(), by the whole four-tuple: bind() alone would use one up for all.

@@ -91,6 +91,8 @@ class Backend:
     tls: ClientTls | None = None
     proxy_protocol: int | None = None
     """None, 1 or 2: the PROXY header's version to send first."""
+    congestion_control: str | None = None
+    """None: the host's."""
     weight: int = 1
     drain: bool = False
     """No new sessions; the old ones stay."""
@@ -111,6 +113,8 @@ class Listener:
     proxy_protocol: bool = False
     trusted: tuple[str, ...] = ()
     """Networks (CIDR) whose PROXY headers count; empty: every peer's."""
+    congestion_control: str | None = None
+    """None: the host's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,9 @@ class TlsPart(Part):
     """Towards backends."""
 
 
+CongestionControl = Annotated[str, Field(min_length=1, max_length=15)]
+
+
 class ListenerPart(Part):
     """An address that clients connect to."""
 
@@ -123,6 +126,8 @@ class ListenerPart(Part):
     """Every connection must begin with a PROXY header, v1 or v2."""
     trusted: list[Network] = []
     """Networks whose PROXY header is believed; empty: all."""
+    congestion_control: CongestionControl | None = None
+    """TCP congestion control of its connections, such as `cubic`; absent: the host's."""
 
 
 class BackendPart(Part):
@@ -142,6 +147,8 @@ class BackendPart(Part):
     """TLS towards it; absent: plain."""
     proxy_protocol: Literal[1, 2] | None = None
     """Send a PROXY header of this version, with the client's address."""
+    congestion_control: CongestionControl | None = None
+    """TCP congestion control of connections to it, such as `cubic`; absent: the host's."""
     weight: Annotated[int, Field(ge=0, le=1000)] = 1
     """For the selectors `weighted`, `rendezvous-hash`, `least-connections`; 0: only when no other is left."""
     drain: bool = False

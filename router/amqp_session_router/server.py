@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amqp_session_router import succession
-from amqp_session_router.connect import Dialler, watch_peer
+from amqp_session_router.connect import Dialler
 from amqp_session_router.deadlines import Deadlines
 from amqp_session_router.flow import Flow, Plane
 from amqp_session_router.handover import Batches, send
@@ -33,6 +33,7 @@ from amqp_session_router.model import (
 )
 from amqp_session_router.pipes import Pipe
 from amqp_session_router.session import LiveSession
+from amqp_session_router.sockets import control_congestion, watch_peer
 from amqp_session_router.tls import server_context
 from amqp_session_router.wires import SocketWire
 
@@ -161,6 +162,7 @@ class Listeners:
                 if family == socket.AF_INET6:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
                 watch_peer(sock, self.routing.timeouts.dead_peer)
+                control_congestion(sock, listener.congestion_control)
                 sock.bind(address)
                 sock.listen(_BACKLOG)
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from amqp_session_router.schema import (
     ServerTlsPart,
 )
 from amqp_session_router.selectors import BackendSelector
+from amqp_session_router.sockets import control_congestion
 
 Place = tuple[str | int, ...]
 """The way to a part of the configuration: `("farms", "east", "members", 2)`."""
@@ -119,7 +121,18 @@ def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:
             tls.server_context(secure)
         except UsageError as error:
             raise Problem((*place, "tls"), str(error)) from None
-    return Listener(name, part.host, part.port, secure, part.proxy_protocol, tuple(part.trusted))
+    _congestion_control_is_there(place, part.congestion_control)
+    return Listener(
+        name, part.host, part.port, secure, part.proxy_protocol, tuple(part.trusted), part.congestion_control
+    )
+
+
+def _congestion_control_is_there(place: Place, name: str | None) -> None:
+    with socket.socket() as sock:
+        try:
+            control_congestion(sock, name)
+        except OSError:
+            raise Problem((*place, "congestion_control"), f"this host does not let us use {name!r}") from None
 
 
 def _distinct_addresses(listeners: Iterable[Listener]) -> None:
@@ -145,6 +158,7 @@ def _backend(name: str, part: BackendPart, shared: ClientTlsPart) -> Backend:
     versions = {ipaddress.ip_address(ip).version for ip in part.source_addresses}
     if part.address is not None and versions - {ipaddress.ip_address(part.address).version}:
         raise Problem((*place, "source_addresses"), f"they cannot reach {part.address}: IPv4 and IPv6 do not mix")
+    _congestion_control_is_there(place, part.congestion_control)
     return Backend(
         name=name,
         host=part.host,
@@ -154,6 +168,7 @@ def _backend(name: str, part: BackendPart, shared: ClientTlsPart) -> Backend:
         source_addresses=tuple(part.source_addresses),
         tls=secure,
         proxy_protocol=part.proxy_protocol,
+        congestion_control=part.congestion_control,
         weight=part.weight,
         drain=part.drain,
         local=part.local,

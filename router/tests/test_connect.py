@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+from dataclasses import replace
 
 import pytest
 from router_support import free_port
@@ -52,6 +53,17 @@ def test_a_connection_that_does_not_come_in_time() -> None:
             await connector(0.2).connect(backend_at(listening.getsockname()[1]))
         first.close()
         listening.close()
+
+    run(scene)
+
+
+def test_the_congestion_control_is_the_backend_s() -> None:
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            backend = replace(backend_at(listening.getsockname()[1]), congestion_control="reno")
+            sock = await connector(5).connect(backend)
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
+            sock.close()
 
     run(scene)
 

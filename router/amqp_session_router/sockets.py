@@ -1,0 +1,33 @@
+"""What is asked of the kernel for each TCP connection."""
+
+from __future__ import annotations
+
+import socket
+
+_TCP_USER_TIMEOUT = 18
+
+
+def watch_peer(sock: socket.socket, dead_peer: float) -> None:
+    """Have the kernel end the connection when the peer is silent for `dead_peer` seconds; send small frames at once.
+
+    On a listening socket: for all that it accepts.
+    """
+    interval = max(1, round(dead_peer / 4))
+    for level, option, value in (
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(dead_peer * 1000)),
+    ):
+        sock.setsockopt(level, option, value)
+
+
+def control_congestion(sock: socket.socket, name: str | None) -> None:
+    """Use this TCP congestion control, or with None the host's; raises OSError where this host or user cannot.
+
+    On a listening socket: for all that it accepts.
+    """
+    if name is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
