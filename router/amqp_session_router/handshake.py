@@ -2,7 +2,7 @@
 
 The client is answered from what is known before its vhost is: Start with the properties of a broker seen before, Tune
 with the least that any broker offered. The broker's half replays what the client said, so it can be done again with
-another broker until one says Open-Ok. A broker that was seen before is told everything at once: what it will ask is
+another broker until one says Open-Ok. A RabbitMQ that was seen before is told everything at once: what it will ask is
 known, and its answers are still read one by one.
 """
 
@@ -252,6 +252,8 @@ class Relayed(Exception):
         self.text = text
 
 
+_RABBITMQ = b"\x07productS\x00\x00\x00\x08RabbitMQ"
+"""In the properties of a broker that reads what comes ahead of its own Start and Tune in its order, as was seen."""
 REPLAYABLE = frozenset((320, 541))
 """Closes of a broker that say something of the broker (it shuts down, its vhost is down), not of the client."""
 _STAGES = {wire.START: "Start", wire.TUNE: "Tune", wire.OPEN_OK: "Open-Ok"}
@@ -284,6 +286,8 @@ class BrokerHandshake:
         self.out = bytearray()
         self.open_ok = b""
         self._mechanisms: tuple[bytes, ...] = ()
+        self._patient = False
+        """Does it take what is said ahead?"""
         self._foreseen: Offer | None = None
         """What it offered last, once that was answered before it is offered again."""
 
@@ -346,7 +350,7 @@ class BrokerHandshake:
             self.learned.server_properties = properties
         if self._mechanism not in mechanisms:
             raise Refused(f"it does not offer the mechanism {self.credentials.mechanism}")
-        self._mechanisms = mechanisms
+        self._mechanisms, self._patient = mechanisms, _RABBITMQ in properties
         if self._foreseen is None:
             self.out += self._start_ok()
         self.expected = wire.TUNE
@@ -357,7 +361,8 @@ class BrokerHandshake:
             return
         offered = Tune(frame_max, channel_max, heartbeat)
         self.learned.seen(offered)
-        self.learned.offers[self.backend] = Offer(self._mechanisms, offered)
+        if self._patient:
+            self.learned.offers[self.backend] = Offer(self._mechanisms, offered)
         if foreseen is not None:
             raise Changed("its limits are others than before")
         if self._too_long(offered):

@@ -286,6 +286,30 @@ def test_a_broker_that_is_known_is_told_everything_at_once() -> None:
         assert broker.tune_ok == (2047, 131072, 7)
 
 
+def test_another_product_is_asked_step_by_step_each_time() -> None:
+    """Nobody has seen that it would read what comes before it has asked."""
+
+    def behave(broker: FakeBroker, peer: Peer) -> None:
+        broker.header(peer)
+        peer.sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            peer.frame()
+        peer.sock.settimeout(10)
+        peer.send(wire.start(wire.encode_table({"product": "Another"}), "PLAIN AMQPLAIN"))
+        peer.expect(wire.START_OK)
+        peer.send(wire.tune(wire.TUNE, *broker.tune))
+        peer.expect(wire.TUNE_OK)
+        peer.expect(wire.OPEN)
+        peer.send(wire.OPEN_OK_FRAME)
+        broker.opened.append(peer)
+
+    broker = FakeBroker(behave)
+    with router_of(config_of(broker.port, **QUICK)) as router:
+        for _ in range(2):
+            Client(router.port).opened()
+        assert len(broker.opened) == 2
+
+
 def test_a_known_broker_with_other_limits_is_asked_again() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port, **QUICK)) as router:
