@@ -38,7 +38,7 @@ _CAPABILITIES = b"".join(
     for name in (b"publisher_confirms", b"basic.nack", b"connection.blocked", b"authentication_failure_close")
 )
 _TABLE = (
-    _field(b"product", b"benchmark") + _field(b"version", b"1") + _short(b"capabilities") + b"F" + _long(_CAPABILITIES)
+    _field(b"product", b"RabbitMQ") + _field(b"version", b"1") + _short(b"capabilities") + b"F" + _long(_CAPABILITIES)
 )
 START = frame(1, 0, b"\x00\x0a\x00\x0a\x00\x09" + _long(_TABLE) + _long(b"PLAIN AMQPLAIN") + _long(b"en_US"))
 START_OK = frame(1, 0, b"\x00\x0a\x00\x0b" + _long(_TABLE) + _short(b"PLAIN") + _long(b"\0a\0b") + _short(b"en_US"))
