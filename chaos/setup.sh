@@ -59,6 +59,12 @@ have tar || want tar
 # The session router is tested against a real broker, and measured against the proxy that is usual.
 [ "${1:-}" != --tests ] || [ -x /usr/sbin/rabbitmq-server ] || want rabbitmq-server
 [ "${1:-}" != --tests ] || have haproxy || want haproxy
+# Two modules of it are compiled.
+headers='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+if [ "${1:-}" = --tests ]; then
+  have gcc || { want gcc; want libc6-dev; }
+  "$python" -c "$headers" || want "$("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')"
+fi
 [ -e /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 if [ "$(id -u)" -eq 0 ]; then
   # Without root there is no engine of our own to start and no root file system to make: the user's engine pulls one.
@@ -88,7 +94,7 @@ fi
 
 # --- the Python environment ----------------------------------------------------------------------------------------
 stamp=.venv/.brokerdrill-setup
-now=$({ echo "$root"; "$python" -V; cat requirements.lock pyproject.toml router/pyproject.toml; } | sha256sum)
+now=$({ echo "$root"; "$python" -V; cat requirements.lock pyproject.toml; } | sha256sum)
 if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ] || ! [ -x .venv/bin/brokerdrill ]; then
   say "making the Python environment .venv (a few minutes the first time)"
   mkdir -p .cache
@@ -99,9 +105,21 @@ if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ] || ! [ -x .venv/bin/broke
   export PIP_DISABLE_PIP_VERSION_CHECK=1
   .venv/bin/python -m pip install -q --require-hashes -r requirements.lock >.cache/pip.log 2>&1 \
     || die "pip cannot install requirements.lock: $(grep ERROR .cache/pip.log | tail -n 1) (log: .cache/pip.log)"
-  .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . -e router >>.cache/pip.log 2>&1 \
+  .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . >>.cache/pip.log 2>&1 \
     || die "pip cannot install this checkout (log: .cache/pip.log)"
   printf '%s\n' "$now" >"$stamp"
+fi
+
+# The session router stands alone: nothing else here needs it, and it needs a compiler.
+if [ "${1:-}" = --tests ]; then
+  stamp=.venv/.router-setup
+  now=$({ echo "$now"; cat router/pyproject.toml router/amqp_session_router/*.pyx; } | sha256sum)
+  if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
+    say "building the session router"
+    .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e router >.cache/router.log 2>&1 \
+      || die "the session router cannot be built: $(grep -m 1 -i error .cache/router.log) (log: .cache/router.log)"
+    printf '%s\n' "$now" >"$stamp"
+  fi
 fi
 
 # --- the collection, usable from this checkout -----------------------------------------------------------------------

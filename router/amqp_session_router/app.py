@@ -20,9 +20,8 @@ import uvloop
 from amqp_session_router import config, state
 from amqp_session_router.control import Control, ControlSocket
 from amqp_session_router.errors import RouterError, UsageError
-from amqp_session_router.flow import UNKNOWN
 from amqp_session_router.handover import receive, send
-from amqp_session_router.journal import Journal, Left
+from amqp_session_router.journal import UNKNOWN, Journal, Left
 from amqp_session_router.model import Backend
 from amqp_session_router.pipes import Pipe, pipe_of
 from amqp_session_router.server import Listeners

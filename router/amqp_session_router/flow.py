@@ -1,11 +1,12 @@
 """The bytes of one direction of an open session: light traffic by way of the hold, bulk by the kernel alone.
 
 Light traffic is read into the hold, the frames in it are counted, so that the next boundary is known, and it is written
-on at once: two system calls. The rest of a large frame is spliced (socket → pipe → socket) without a look, and the
+on at once (see `light`). The rest of a large frame is spliced (socket → pipe → socket) without a look, and the
 header behind it is looked at (MSG_PEEK) before more is moved, as it is while someone waits for a boundary. Many small
 frames would cost more to look at than to move: they go *unseen*, while a second pipe keeps what was moved last by
 tee(2), without a copy. From that the boundary is found (`boundary.locate`) when the stream calms down or when someone
-needs it.
+needs it. Where it rushes on, it is looked after once a tick instead of at each event: a process that is woken for each
+piece pays more for waking than for moving.
 Nothing is read before the last byte is written, and the hold is memory that outlives the process: killed at any
 instant, all that is in flight is in a socket, a pipe or the hold, and the cells (see `journal`) say whose it is and
 where frames begin.
@@ -19,32 +20,32 @@ import ctypes
 import errno
 import os
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
 
 from amqp_session_router import wire
 from amqp_session_router.boundary import Position, locate, window
 from amqp_session_router.failures import Failures
-from amqp_session_router.journal import AHEAD, AT_WORK, HELD, HOLDING, LOOK, NO_CELLS, PIPE, WORDS, Journal
+from amqp_session_router.journal import AHEAD, AT_WORK, LOOK, NO_CELLS, PIPE, WORDS, Journal
+from amqp_session_router.light import CROWD, LARGE, MANY, Hold, Light
 from amqp_session_router.pipes import Pipe, Pool
 from amqp_session_router.stream_flow import Owner
 
 _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-_LOOK_LARGE = 256
-"""Behind a large frame comes a large frame, and its header is all there is to see."""
-_LARGE = 4096
-_CHUNK = 1 << 19
-_CROWD, _MANY, _FEW = 16, 8192, 1024
-"""So many turns with many bytes make a stream go unseen, unless a look shows few between them."""
+_MORE = _FLAGS | os.SPLICE_F_MORE
+"""More follows at once: no segment has to go half full."""
+_CHUNK = 1 << 20
 _TURNS = 32
 """Reads of one flow in one turn of the event loop, once its source has failed."""
 _CALM, _CALM_BYTES = 4, 32768
 """So many turns in a row with fewer bytes make it be seen again."""
-UNKNOWN = (1 << 64) - 1
-"""In a cell: nobody knows where the stream stands."""
+_RUSH_BYTES, _RUSH_SECONDS = 1 << 22, 0.01
+"""An unseen stream that brings so much in so little time is looked after by the tick: its sender does not wait for
+anybody's answer."""
+_TICK, _TICK_BYTES, _TICK_TURNS = 0.001, 1 << 16, 8
+"""Seconds from one look to the next, the bytes that it has to bring (or each event counts again), and how often it
+moves a pipe's fill."""
 _MASK = (1 << 64) - 1
-_SIZE = struct.Struct(">I").unpack_from
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _tee = _libc.tee
@@ -63,6 +64,7 @@ class Plane:
         self.look = self.scratch[AHEAD:]
         self.nowhere = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
         self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
+        self.hold = Hold(self.scratch, self.cells)
         self.failures = Failures(loop)
 
     def close(self) -> None:
@@ -72,23 +74,22 @@ class Plane:
         os.close(self.nowhere)
 
 
-class Flow:
-    """One direction. `halted` flows do not read; `at_boundary` runs something between two frames."""
+class Flow(Light):
+    """One direction. `halted` flows do not read; one that `rushes` does so by the tick; `at_boundary` runs something
+    between two frames."""
 
     __slots__ = (
-        "_at_turns",
         "_calm",
         "_cell",
-        "_crowd",
+        "_count_at",
+        "_counted",
         "_dead",
         "_failing",
         "_fd_in",
         "_fd_out",
-        "_holding",
+        "_fresh",
         "_kept",
-        "_last_method",
         "_left",
-        "_look",
         "_outbox",
         "_pipe",
         "_plane",
@@ -96,19 +97,16 @@ class Flow:
         "_retry_at",
         "_side",
         "_side_bytes",
+        "_tick",
         "_whole",
+        "_window",
         "channel_max",
-        "frame_max",
         "halted",
         "index",
-        "metered",
         "owner",
-        "part",
-        "rest",
+        "rushes",
         "sink",
         "source",
-        "total",
-        "unseen",
     )
 
     def __init__(
@@ -125,39 +123,35 @@ class Flow:
 
         `cell` is the first of the session's cells.
         """
+        super().__init__(plane.hold, source.fileno(), sink.fileno(), cell + index, tune[0] or 0xFFFFFFFF)
         self.owner = owner
         self.index = index
         self.source = source
         self.sink = sink
-        self.frame_max = tune[0] or 0xFFFFFFFF
         self.channel_max = tune[1]
-        self.rest = 0
-        self.part = b""
-        self.total = 0
-        self.metered = False
         self.halted = True
-        self.unseen = False
-        self._last_method = 0
         self._plane = plane
         self._fd_in = source.fileno()
         self._fd_out = sink.fileno()
+        self._cell = cell + index
         self._pipe: Pipe | None = None
         self._left = 0
         self._outbox = b""
         self._reading = False
         self._dead = False
         self._failing = False
-        self._look = LOOK
-        self._crowd = 0
         self._calm = 0
+        self._window = window(self.frame_max)
+        self._fresh = False
+        self._counted = 0.0
+        self._count_at = 0
+        self.rushes = False
+        self._tick: asyncio.TimerHandle | None = None
         self._side: Pipe | None = None
         self._side_bytes = 0
         self._kept = b""
         self._whole = False
         self._retry_at = 0
-        self._cell = cell + index
-        self._holding = self._cell | HOLDING
-        self._at_turns: list[Callable[[], bool]] = []
 
     # --- what the session does with it ------------------------------------------------------------------------------
 
@@ -175,7 +169,7 @@ class Flow:
 
     def at_boundary(self, run: Callable[[], bool]) -> None:
         """Call `run` as soon as the sink stands between two frames; the flow halts there if it returns True."""
-        self._at_turns.append(run)
+        self.at_turns.append(run)
         self._turn()
 
     def inject(self, data: bytes) -> None:
@@ -209,18 +203,6 @@ class Flow:
         self.inject(data)
 
     @property
-    def last_method(self) -> int:
-        """The last method on channel 0 that was seen to be passed on, 0 before one was."""
-        return self._last_method
-
-    @last_method.setter
-    def last_method(self, method: int) -> None:
-        self._last_method = method
-        if method == wire.CLOSE_OK:
-            # Later: who has read it has yet to write it.
-            self._plane.loop.call_soon(self.owner.flow_took_leave, self)
-
-    @property
     def position(self) -> Position | None:
         """Where the source stands; None if that is not known."""
         return None if self.unseen else Position(self.rest, self.part)
@@ -233,7 +215,7 @@ class Flow:
     @property
     def awaited(self) -> bool:
         """Does somebody wait for a boundary?"""
-        return bool(self._at_turns)
+        return bool(self.at_turns)
 
     def known_boundary(self) -> bool:
         """Does the sink stand between two frames, for certain?"""
@@ -271,7 +253,7 @@ class Flow:
             self._go_unseen(whole=False)
         else:
             self.rest, self.part = state["rest"], bytes.fromhex(state.get("part", ""))
-            self._note()
+            self.note()
 
     def in_flight(self) -> tuple[Pipe | None, int]:
         """Return the pipe that is lent, and how many bytes it holds."""
@@ -282,10 +264,10 @@ class Flow:
         if self._dead:
             return
         self._dead = True
-        self._at_turns.clear()
+        self.at_turns.clear()
         loop = self._plane.loop
         if self._reading:
-            loop.remove_reader(self._fd_in)
+            self._stop_reading()
             self._reading = False
         if not self.clear:
             loop.remove_writer(self._fd_out)
@@ -301,11 +283,24 @@ class Flow:
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
-                self._plane.loop.add_reader(self._fd_in, self._readable)
+                self._read_on()
                 if self._failing:
                     self._plane.loop.call_soon(self.read_to_failure)
             else:
-                self._plane.loop.remove_reader(self._fd_in)
+                self._stop_reading()
+
+    def _read_on(self) -> None:
+        if self.rushes:
+            self._tick = self._plane.loop.call_later(_TICK, self._look)
+        else:
+            self._plane.loop.add_reader(self._fd_in, self.readable)
+
+    def _stop_reading(self) -> None:
+        if self._tick is None:
+            self._plane.loop.remove_reader(self._fd_in)
+        else:
+            self._tick.cancel()
+            self._tick = None
 
     def read_to_failure(self) -> None:
         """The source has failed, or both its directions have ended: read until that shows."""
@@ -314,108 +309,38 @@ class Flow:
             before = self.total
             if not self._reading:
                 return  # `_schedule` comes back here
-            self._readable()
+            self.readable()
             if self.total == before:
                 return
         self._plane.loop.call_soon(self.read_to_failure)
 
-    def _readable(self) -> None:
-        """The hot path."""
-        if self._crowd >= _CROWD:
+    def _by_kernel(self) -> None:
+        """What is not light traffic."""
+        if self.crowd >= CROWD:
             # Here, and not where it is counted: the pool's last pipe must be empty when one is lent for the side.
             self._go_unseen()
-        if self.unseen:
-            self._unseen_readable()
-        elif self.rest >= _LARGE or self._look != LOOK or self._at_turns:
+        if not self.unseen:
             self._splice()
-        else:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Read into the hold and write from it."""
-        plane = self._plane
-        cells = plane.cells
-        rest = self.rest
-        cells[AT_WORK] = self._holding
-        try:
-            got = self.source.recv_into(plane.look)
-            cells[HELD] = got
-            if not got:
-                self._end()
-                return
-            frames = self._frames(got)
-            if frames is None:
-                return
-            self._stand(got, *frames)
-            self.total += got
-            if rest or self.rest or self.part:
-                self._note()
-            try:
-                sent = self.sink.send(plane.look[:got])
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._outbox = bytes(plane.look[:got])
-                self._broke(False, error)
-                return
-            if sent != got:
-                self._keep(plane.look[sent:got])
-        except BlockingIOError:
             return
-        except OSError as error:
-            self._broke(True, error)
-            return
-        finally:
-            cells[AT_WORK] = 0
-            cells[HELD] = 0
-        if self.metered:
-            self.owner.flow_moved(self, got)
+        self._move_unseen()
+        if self.total >= self._count_at:
+            now = self._plane.loop.time()
+            if now - self._counted <= _RUSH_SECONDS and self._reading:
+                self._stop_reading()
+                self.rushes = True
+                self._read_on()
+            self._counted, self._count_at = now, self.total + _RUSH_BYTES
 
-    def _frames(self, got: int) -> tuple[int, int, int] | None:
-        """Walk over the frames of `got` bytes in the scratch.
-
-        Returns where in it the first header begins, the last one, and the one behind; None if a frame is too large.
-        """
-        scratch = self._plane.scratch
-        end = AHEAD + got
-        at = AHEAD + self.rest
-        if self.part:
-            at = AHEAD - len(self.part)
-            scratch[at:AHEAD] = self.part
-        begin = at
-        last = -1
-        most = self.frame_max - 8
-        while at + 7 <= end:
-            last = at
-            size = _SIZE(scratch, at + 3)[0]
-            if size > most:
-                self._too_large(size)
-                return None
-            at += size + 8
-        return begin, last, at
-
-    def _stand(self, got: int, begin: int, last: int, at: int) -> None:
-        """All `got` bytes in the scratch are read: note where the source stands, and what is to be expected."""
-        scratch = self._plane.scratch
-        end = AHEAD + got
-        if at >= end:
-            self.rest = at - end
-            if self.part:
-                self.part = b""
-        else:
-            self.rest = 0
-            self.part = bytes(scratch[at:end])
-        if last >= 0:
-            if scratch[last] == 1 and last + 11 <= end and not scratch[last + 1] | scratch[last + 2]:
-                self.last_method = _SIZE(scratch, last + 7)[0]
-            if at - last >= _LARGE:
-                self._look = _LOOK_LARGE
-            elif self._look != LOOK:
-                self._look = LOOK
-            elif got >= _MANY:
-                self._crowded()
-            elif got < _FEW:
-                self._crowd = 0
+    def _look(self) -> None:
+        """Move what has come since the last tick; each event counts again once that is little."""
+        self._tick = None
+        before = self.total
+        # Somebody may have found the boundary meanwhile.
+        if self.unseen:
+            self._move_unseen(_TICK_TURNS)
+        self.rushes = self.unseen and self.total - before >= _TICK_BYTES
+        if self._reading and self._tick is None:
+            self._read_on()
 
     def _splice(self) -> None:
         """Move by way of the pool's last pipe: what is left of a large frame, or what a look has found."""
@@ -425,16 +350,16 @@ class Flow:
         plane.cells[AT_WORK] = self._cell
         plane.cells[PIPE] = pipe.ends
         try:
-            if rest >= _LARGE:
+            if rest >= LARGE:
                 moved = os.splice(self._fd_in, pipe.write, min(rest, _CHUNK), flags=_FLAGS)
                 if not moved:
                     self._end()
                     return
                 self.rest = rest - moved
-                if moved >= _MANY:
-                    self._crowded()
+                if moved >= MANY:
+                    self.crowded()
             else:
-                got = self.source.recv_into(plane.look, self._look, socket.MSG_PEEK)
+                got = self.source.recv_into(plane.look, self.look, socket.MSG_PEEK)
                 if not got:
                     self._end()
                     return
@@ -448,7 +373,7 @@ class Flow:
             return
         self.total += moved
         if rest or self.rest or self.part:
-            self._note()
+            self.note()
         try:
             sent = os.splice(pipe.read, self._fd_out, moved, flags=_FLAGS)
         except BlockingIOError:
@@ -458,25 +383,25 @@ class Flow:
             return
         if sent != moved:
             self._block(moved - sent)
-        elif self._at_turns:
+        elif self.at_turns:
             self._turn()
         if self.metered:
             self.owner.flow_moved(self, moved)
 
     def _seen(self, plane: Plane, pipe: Pipe, got: int) -> int:
         """Splice up to the furthest boundary that the `got` bytes in the scratch tell of; return how many bytes."""
-        frames = self._frames(got)
+        frames = self.frames(got)
         if frames is None:
             return 0
         begin, last, at = frames
         end = AHEAD + got
         wanted = at - AHEAD if at >= end else got
-        if self._at_turns and AHEAD < at < end:
+        if self.at_turns and AHEAD < at < end:
             # Someone waits for the boundary: the header behind it stays in the socket.
             wanted = at - AHEAD
         moved = os.splice(self._fd_in, pipe.write, wanted if wanted < _CHUNK else _CHUNK, flags=_FLAGS)
         if moved >= got:
-            self._stand(got, begin, last, at)
+            self.stand(got, last, at)
             self.rest -= moved - got
         else:
             # The pipe took fewer bytes than were seen (it has few slots), or the walk stopped at a boundary.
@@ -484,23 +409,15 @@ class Flow:
             self.rest, self.part = position.rest, position.part
         return moved
 
-    def _crowded(self) -> None:
-        if self.frame_max <= _CHUNK // 4:
-            self._crowd += 1
-
     def _walk(self, view: memoryview, at: int, end: int) -> Position:
         """Return the position at `end`, if a frame begins at `at`."""
         while at + 7 <= end:
-            at += _SIZE(view, at + 3)[0] + 8
+            at += int.from_bytes(view[at + 3 : at + 7], "big") + 8
         return Position(at - end) if at >= end else Position(0, bytes(view[at:end]))
 
     def _too_large(self, size: int) -> None:
         # Its bytes stay unread; the session decides. Who does not end it has lost the boundary.
         self.owner.flow_frame_too_large(self, size + 8)
-
-    def _note(self) -> None:
-        """Say where the source stands, for a successor."""
-        self._plane.cells[self._cell] = UNKNOWN if self.part else self.rest
 
     def _sink_broke(self, left: int, error: OSError) -> None:
         try:
@@ -510,8 +427,14 @@ class Flow:
         self._left = left
         self._broke(False, error)
 
-    def _keep(self, data: memoryview) -> None:
-        """The sink is full, and `data` is read: into a pipe with it, where it outlives the process."""
+    def _unwritten(self, got: int, error: OSError) -> None:
+        """The sink has failed, with `got` bytes in the hold."""
+        self._outbox = bytes(self._plane.look[:got])
+        self._broke(False, error)
+
+    def _keep(self, sent: int, got: int) -> None:
+        """The sink is full, and the hold has bytes for it: into a pipe with them, where they outlive the process."""
+        data = self._plane.look[sent:got]
         try:
             wrote = os.write(self._plane.pool.free[-1].write, data)
         except OSError as error:
@@ -538,7 +461,7 @@ class Flow:
         try:
             if self._left:
                 assert self._pipe is not None
-                self._left -= os.splice(self._pipe.read, self._fd_out, self._left, flags=_FLAGS)
+                self._left = self._send_on(self._pipe, self._left)
                 if self._left:
                     return
                 self._plane.cells[self._cell + 2] = 0
@@ -557,11 +480,34 @@ class Flow:
         self._schedule()
         self._turn()
 
+    def _send_on(self, pipe: Pipe, count: int) -> int:
+        """Splice what is in `pipe` to the sink; returns how many of the `count` bytes it did not take.
+
+        Of an unseen stream's the last are remembered before they go. Raises OSError, not BlockingIOError.
+        """
+        try:
+            if self._fresh:
+                needless = count - self._window
+                if needless > 0:
+                    self._forget_all()
+                    count -= (sent := os.splice(pipe.read, self._fd_out, needless, flags=_MORE))
+                    if sent < needless:
+                        return count
+                self._fresh = False
+                self._remember(pipe, count)
+            return count - os.splice(pipe.read, self._fd_out, count, flags=_FLAGS)
+        except BlockingIOError:
+            return count
+
     def _turn(self) -> None:
         """Run what waits for a boundary, if this is one."""
-        while self._at_turns and not self._dead and self.known_boundary():
-            if self._at_turns.pop(0)():
+        while self.at_turns and not self._dead and self.known_boundary():
+            if self.at_turns.pop(0)():
                 self.halt()
+
+    def _took_leave(self) -> None:
+        """A Close-Ok was read; who has read it has yet to write it."""
+        self._plane.loop.call_soon(self.owner.flow_took_leave, self)
 
     def _end(self) -> None:
         self.halt()
@@ -579,12 +525,12 @@ class Flow:
         """Look no more. `whole`: `rest` and `part` say where, so that all bytes from there on would be a proof too."""
         self.unseen = True
         self._whole = whole
-        self._crowd = self._calm = 0
+        self.crowd = self._calm = 0
         self._side = self._plane.pool.lend()
         self._side_bytes = 0
         self._kept = b""
         self._retry_at = 0
-        self._plane.cells[self._cell] = UNKNOWN
+        self.note()
 
     def _drop_side(self) -> None:
         if self._side is not None:
@@ -593,33 +539,47 @@ class Flow:
         self._side_bytes = 0
         self._kept = b""
 
-    def _unseen_readable(self) -> None:
+    def _move_unseen(self, turns: int = 1) -> None:
+        """Move what is there, at most so many fills of a pipe."""
         plane = self._plane
         pipe = plane.pool.free[-1]
         plane.cells[AT_WORK] = self._cell
         plane.cells[PIPE] = pipe.ends
+        failed: OSError | None = None
+        moved = there = 0
         try:
-            moved = os.splice(self._fd_in, pipe.write, _CHUNK, flags=_FLAGS)
+            for turn in range(turns):
+                if turn:
+                    there = self._make_room(pipe, there)
+                got = os.splice(self._fd_in, pipe.write, _CHUNK, flags=_FLAGS)
+                moved += got
+                there += got
+                if got < _CHUNK // 4:
+                    break
         except BlockingIOError:
-            return
+            if not moved:
+                return
         except OSError as error:
-            self._broke(True, error)
-            return
+            failed = error
         if not moved:
-            self._find()
-            self._end()
+            if failed is not None:
+                self._broke(True, failed)
+            else:
+                self._find()
+                self._end()
             return
-        self._remember(pipe, moved)
+        self._fresh = True
         self.total += moved
         try:
-            sent = os.splice(pipe.read, self._fd_out, moved, flags=_FLAGS)
-        except BlockingIOError:
-            sent = 0
+            left = self._send_on(pipe, there)
         except OSError as error:
-            self._sink_broke(moved, error)
+            self._sink_broke(there, error)
             return
-        if sent != moved:
-            self._block(moved - sent)
+        if left:
+            self._block(left)
+        if failed is not None:
+            self._broke(True, failed)
+            return
         if moved < _CALM_BYTES:
             self._calm += 1
             if self._calm >= _CALM:
@@ -627,25 +587,37 @@ class Flow:
                 self._find()
         else:
             self._calm = 0
-        if self._at_turns:
+        if self.at_turns:
             self._turn()
         if self.metered:
             self.owner.flow_moved(self, moved)
+
+    def _make_room(self, pipe: Pipe, there: int) -> int:
+        """Send of the `there` bytes what cannot be the last of all, for there is more to come; returns what is left."""
+        needless = there - self._window
+        if needless <= 0:
+            return there
+        self._forget_all()
+        try:
+            return there - os.splice(pipe.read, self._fd_out, needless, flags=_MORE)
+        except OSError:
+            # Full, or failed: that shows again.
+            return there
 
     def _remember(self, pipe: Pipe, moved: int) -> None:
         """Keep a second reference to what is in `pipe`: the last bytes, as many as the proof needs."""
         side = self._side
         if side is None:
             return
-        needed = window(self.frame_max)
+        needed = self._window
         if self._side_bytes + moved > side.size // 2 and self._side_bytes:
             keep = 0 if moved >= needed else min(self._side_bytes, needed - moved)
             self._forget(side, self._side_bytes - keep)
         copied = _tee(pipe.read, side.write, moved, _FLAGS)
         if copied < moved:
             # No slot is free: what is older goes, and the bytes before the gap with it.
-            self._forget(side, self._side_bytes + max(copied, 0))
-            self._side_bytes, self._kept, self._whole = 0, b"", False
+            self._side_bytes += max(copied, 0)
+            self._forget_all()
             copied = _tee(pipe.read, side.write, moved, _FLAGS)
             if copied < moved:
                 self._forget(side, max(copied, 0))
@@ -662,12 +634,18 @@ class Flow:
             count -= (gone := os.splice(side.read, self._plane.nowhere, count, flags=_FLAGS))
             self._side_bytes -= gone
 
+    def _forget_all(self) -> None:
+        self._kept = b""
+        self._whole = False
+        if self._side is not None:
+            self._forget(self._side, self._side_bytes)
+
     def _find(self) -> None:
         """Try to prove where the source stands, from the last bytes that were moved."""
         side = self._side
-        needed = window(self.frame_max)
+        needed = self._window
         enough = self._whole or self._side_bytes + len(self._kept) >= needed
-        if side is None or not enough or self.total < self._retry_at:
+        if side is None or not enough or self._fresh or self.total < self._retry_at:
             return
         data = bytearray(self._kept)
         while self._side_bytes:
@@ -683,11 +661,13 @@ class Flow:
             return
         if position.boundary:
             self.last_method = next((m for m, f in _ENDS if f(self._kept)), self.last_method)
+            if self.last_method == wire.CLOSE_OK:
+                self._took_leave()
         self._drop_side()
         self.unseen = False
-        self._look = LOOK
+        self.look_again()
         self.rest, self.part = position.rest, position.part
-        self._note()
+        self.note()
 
 
 def _ends_with_close(data: bytes) -> bool:

@@ -31,6 +31,8 @@ AT_WORK, PIPE, NO_CELLS, _LISTENERS, HELD = 0, 1, 2, 8, 9
 """Words of the head: the cell of the flow at work (with HOLDING: it holds bytes), the pipe that it uses, cells that
 nobody reads (for flows that are not in the journal), the length of the listeners' text, how many bytes are held."""
 HOLDING = 1 << 32
+UNKNOWN = (1 << 64) - 1
+"""In a cell: nobody knows where the stream stands."""
 WORDS = 10
 _MASK = (1 << 64) - 1
 NAME = "amqp-session-router"

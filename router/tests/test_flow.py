@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import struct
@@ -18,6 +19,7 @@ from test_boundary import frame, publish
 
 from amqp_session_router import flow
 from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.light import CROWD
 from amqp_session_router.stream_flow import StreamFlow
 from amqp_session_router.wires import SocketWire
 
@@ -283,9 +285,8 @@ def test_last_method_is_seen() -> None:
     run(scene)
 
 
-def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
     """A stream goes unseen in the very turn in which what was read does not fit into the sink."""
-    monkeypatch.setattr(flow, "_CROWD", 1)
 
     async def scene() -> None:
         bench = Bench()
@@ -295,6 +296,7 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd(monkeypatch: pytest
                 filling += bytes(bench.sink.send(bytes(100_000)))
         data = stream_of(1, 2_000_000, True)
         writer = bench.write(data)
+        bench.flow.crowd = CROWD - 1
         bench.flow.start()
         await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
         reader = bench.read_all()
@@ -303,6 +305,88 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd(monkeypatch: pytest
         bench.sink.shutdown(socket.SHUT_WR)
         await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
         assert bytes(bench.received) == filling + data
+        bench.close()
+
+    run(scene)
+
+
+@pytest.fixture
+def rushing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, a few megabytes are a rush."""
+    monkeypatch.setattr(flow, "_RUSH_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("rushing")
+@pytest.mark.parametrize("halted", [False, True], ids=["on", "halted"])
+def test_a_rush_is_looked_after_by_the_tick_and_ends(halted: bool) -> None:
+    """Every byte in order, in and out of the rush, with a sink that is full again and again, halted and not."""
+
+    async def scene() -> None:
+        bench = Bench()
+        data = stream_of(5, 4_000_000, True) * 15
+        writer = bench.write(data, end=False)
+        bench.flow.start()
+        await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
+        reader = bench.read_all()
+        rushed = 0
+        while bench.flow.total < len(data):
+            rushed += bench.flow.rushes
+            if halted:
+                bench.flow.halt()
+                await asyncio.sleep(0.001)
+                bench.flow.start()
+            await asyncio.sleep(0.001)
+        assert rushed
+        await bench.until(lambda: bench.flow.clear and not bench.flow.rushes, "the rush is over")
+        assert bench.flow.known_boundary()
+        bench.flow.inject(HEARTBEAT)
+        bench.writer.sendall(HEARTBEAT)
+        bench.writer.shutdown(socket.SHUT_WR)
+        await bench.owner.ended.wait()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        assert bench.received == data + 2 * HEARTBEAT
+        bench.close()
+
+    run(scene)
+
+
+@pytest.mark.usefixtures("rushing")
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_a_side_that_fails_in_a_rush_is_seen(side: str) -> None:
+    async def scene() -> None:
+        bench = Bench()
+        bench.flow.start()
+        reader = bench.read_all()
+        stop = threading.Event()
+
+        def write() -> None:
+            block = stream_of(6, 1_000_000, True)
+            with contextlib.suppress(OSError):
+                while not stop.is_set():
+                    bench.writer.sendall(block)
+
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        await bench.until(lambda: bench.flow.rushes, "a rush")
+        if side == "sink":
+            bench.reader.shutdown(socket.SHUT_RD)
+            bench.reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await bench.until(lambda: not reader.is_alive(), "the reader ends")
+            bench.reader.close()
+        else:
+            stop.set()
+            await bench.until(lambda: not writer.is_alive(), "the writer ends")
+            bench.writer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            bench.writer.close()
+        async with asyncio.timeout(20):
+            await bench.owner.ended.wait()
+        assert bench.owner.broke == [side == "source"]
+        stop.set()
+        bench.flow.stop()
+        for sock in (bench.source, bench.sink):
+            sock.close()
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
         bench.close()
 
     run(scene)

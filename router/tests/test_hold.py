@@ -8,9 +8,10 @@ import random
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import pytest
+import tracing
 import uvloop
 from test_boundary import frame
 from test_flow import FRAME_MAX, HEARTBEAT, Owner, pair
@@ -22,43 +23,25 @@ from amqp_session_router.journal import Journal
 from amqp_session_router.tcp_counts import counts
 
 
-def die(*_: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+class At(NamedTuple):
+    """Where the process dies: at a system call, before it or after it; `length` is what it writes at most."""
 
-
-class Deadly:
-    """A socket whose user dies before or after a call, or after a part of it."""
-
-    def __init__(
-        self, sock: socket.socket, after_read: bool = False, before_write: bool = False, writes: int = -1
-    ) -> None:
-        self.sock = sock
-        self.after_read = after_read
-        self.before_write = before_write
-        self.writes = writes
-        self.fileno = sock.fileno
-
-    def recv_into(self, *arguments: Any) -> int:
-        got = self.sock.recv_into(*arguments)
-        if self.after_read:
-            die()
-        return got
-
-    def send(self, data: Any) -> int:
-        if self.before_write:
-            die()
-        if self.writes >= 0:
-            self.sock.send(data[: self.writes])
-            die()
-        return self.sock.send(data)
+    call: str
+    after: bool
+    length: int | None = None
 
 
 class Death:
     """A session of which the process died in a turn of the flow from `writer` to `reader`."""
 
     def __init__(
-        self, before: list[bytes], last: bytes, act: Callable[[Flow, socket.socket, socket.socket], None]
+        self,
+        before: list[bytes],
+        last: bytes,
+        at: At | None = None,
+        act: Callable[[socket.socket], None] = lambda sink: None,
     ) -> None:
+        """It passes on `before`, does `act`, reads `last` and dies `at`; None: when the turn is over."""
         self.writer, source = pair()
         sink, self.reader = pair()
         for sock in (source, sink):
@@ -92,13 +75,18 @@ class Death:
             for data in before:
                 self.writer.sendall(data)
                 while flow.total < sum(map(len, before[: before.index(data) + 1])):
-                    flow._readable()
+                    flow.readable()
             flow.inject(HEARTBEAT)
             self.writer.sendall(last)
-            act(flow, source, sink)
-            flow._readable()
-            die()
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+            act(sink)
+            if at is not None:
+                tracing.stop_here()
+            flow.readable()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if at is None:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        else:
+            tracing.kill_at(pid, *at)
         (self.left,) = Journal(number).left()
         self.book = book
         self.held = held(book, self.left)
@@ -116,32 +104,23 @@ class Death:
             sock.close()
 
 
-def read(flow: Flow, source: socket.socket, sink: socket.socket) -> None:
-    flow.source = Deadly(source, after_read=True)  # type: ignore[assignment]
-
-
-def noted(flow: Flow, source: socket.socket, sink: socket.socket) -> None:
-    flow.sink = Deadly(sink, before_write=True)  # type: ignore[assignment]
-
-
-def partly(flow: Flow, source: socket.socket, sink: socket.socket) -> None:
-    flow.sink = Deadly(sink, writes=100)  # type: ignore[assignment]
-
-
-def written(flow: Flow, source: socket.socket, sink: socket.socket) -> None:
-    flow.sink = Deadly(sink, writes=1 << 20)  # type: ignore[assignment]
-
-
-def after(flow: Flow, source: socket.socket, sink: socket.socket) -> None: ...
+READ = At("recvfrom", True)
+NOTED = At("sendto", False)
+PARTLY = At("sendto", True, 100)
+WRITTEN = At("sendto", True)
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["open", "ended"])
-@pytest.mark.parametrize(("act", "kept"), [(read, 458), (noted, 458), (partly, 358), (written, 0), (after, 0)])
-def test_every_byte_is_found(act: Callable[..., None], kept: int, ended: bool) -> None:
+@pytest.mark.parametrize(
+    ("at", "kept"),
+    [(READ, 458), (NOTED, 458), (PARTLY, 358), (WRITTEN, 0), (None, 0)],
+    ids=["read", "noted", "partly", "written", "after"],
+)
+def test_every_byte_is_found(at: At | None, kept: int, ended: bool) -> None:
     rng = random.Random(3)
     before = [frame(3, 1, rng.randbytes(size)) for size in (10, 3000, 60_000, 7)]
     last = frame(3, 1, rng.randbytes(200)) + frame(3, 1, rng.randbytes(242))
-    death = Death(before, last, act)
+    death = Death(before, last, at)
     if ended:
         death.writer.shutdown(socket.SHUT_WR)
     assert death.held == (last[len(last) - kept :] if kept else b"", b"")
@@ -151,7 +130,7 @@ def test_every_byte_is_found(act: Callable[..., None], kept: int, ended: bool) -
 
 
 def test_what_cannot_have_been_in_flight_is_not_made_up() -> None:
-    death = Death([], frame(3, 1, bytes(300)), noted)
+    death = Death([], frame(3, 1, bytes(300)), NOTED)
     # Somebody else read from the source: the counts say more than the hold had.
     death.writer.sendall(bytes(50))
     death.sockets[1].setblocking(True)
@@ -162,12 +141,12 @@ def test_what_cannot_have_been_in_flight_is_not_made_up() -> None:
 
 
 def test_what_a_full_sink_did_not_take_is_in_a_pipe() -> None:
-    def fill(flow: Flow, source: socket.socket, sink: socket.socket) -> None:
+    def fill(sink: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
                 sink.send(bytes(65536))
 
-    death = Death([], frame(3, 1, bytes(300)), fill)
+    death = Death([], frame(3, 1, bytes(300)), act=fill)
     assert death.left.lent[0]
     assert death.held == (b"", b"")
     death.close()
