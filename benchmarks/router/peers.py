@@ -73,8 +73,8 @@ def read_frame(sock: socket.socket) -> bytes:
 
 
 def dial(port: int, vhost: str) -> socket.socket:
-    """Return an open AMQP connection."""
-    sock = socket.create_connection(("127.0.0.1", port))
+    """Return an open AMQP connection; raises TimeoutError where it is not open in a minute."""
+    sock = socket.create_connection(("127.0.0.1", port), 60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(HEADER)
     read_frame(sock)
@@ -83,6 +83,7 @@ def dial(port: int, vhost: str) -> socket.socket:
     sock.sendall(TUNE_OK + open_frame(vhost))
     if read_frame(sock) != OPEN_OK:
         raise ConnectionError("no Open-Ok")
+    sock.settimeout(None)
     return sock
 
 

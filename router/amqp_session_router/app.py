@@ -101,6 +101,7 @@ class Process:
         self.control: ControlSocket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
+        self._predecessor: socket.socket | None = None
         self._taken = asyncio.Semaphore(0)
 
     async def serve(self, left: list[Left], listeners: list[Any], predecessor: socket.socket | None) -> int:
@@ -201,29 +202,45 @@ class Process:
         What came is served at once, while the rest comes.
         """
         line.setblocking(False)
+        self._predecessor = line
         send(line, {"ask": "go"})
-        asyncio.get_running_loop().add_reader(line.fileno(), self._heard, line)
+        asyncio.get_running_loop().add_reader(line.fileno(), self._heard)
+        # One that goes without reading our last word leaves an error behind, after which the loop tells of nothing.
+        self.server.plane.failures.watch(line.fileno(), self)
         await self._settled.wait()
 
-    def _heard(self, line: socket.socket) -> None:
-        """A packet came; sessions that were in their handshake come when that is done."""
+    def read_to_failure(self) -> None:
+        """The predecessor is gone: read all that it said before."""
+        while self._heard():
+            pass
+
+    def _heard(self) -> bool:
+        """Take in one packet; sessions that were in their handshake come when that is done. False: there is none."""
+        line = self._predecessor
+        if line is None:
+            return False
         try:
             packet = receive(line)
-        except (BlockingIOError, ConnectionResetError):
-            # A predecessor that went without reading our last word: what it said before can be read all the same.
-            return
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
+            self.server.plane.failures.leave(line.fileno())
             line.close()
+            self._predecessor = None
             self._settled.set()
-        elif packet[0].get("settled"):
+            return False
+        if packet[0].get("settled"):
             self._settled.set()
         else:
             self._packet(*packet)
             if "sessions" in packet[0]:
                 # With the last sessions given it may be gone, and need no answer.
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     send(line, {"ask": "more"})
+        return True
 
     def _packet(self, told: dict[str, Any], descriptors: list[int]) -> None:
         if "listener" in told:
