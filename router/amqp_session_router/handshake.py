@@ -286,7 +286,7 @@ class BrokerHandshake:
         self.out = bytearray()
         self.open_ok = b""
         self._mechanisms: tuple[bytes, ...] = ()
-        self._patient = False
+        self._reads_ahead = False
         """Does it take what is said ahead?"""
         self._foreseen: Offer | None = None
         """What it offered last, once that was answered before it is offered again."""
@@ -350,7 +350,7 @@ class BrokerHandshake:
             self.learned.server_properties = properties
         if self._mechanism not in mechanisms:
             raise Refused(f"it does not offer the mechanism {self.credentials.mechanism}")
-        self._mechanisms, self._patient = mechanisms, _RABBITMQ in properties
+        self._mechanisms, self._reads_ahead = mechanisms, _RABBITMQ in properties
         if self._foreseen is None:
             self.out += self._start_ok()
         self.expected = wire.TUNE
@@ -361,7 +361,7 @@ class BrokerHandshake:
             return
         offered = Tune(frame_max, channel_max, heartbeat)
         self.learned.seen(offered)
-        if self._patient:
+        if self._reads_ahead:
             self.learned.offers[self.backend] = Offer(self._mechanisms, offered)
         if foreseen is not None:
             raise Changed("its limits are others than before")

@@ -28,7 +28,8 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
         plane = Plane(asyncio.get_running_loop())
         process.server = cast(Listeners, SimpleNamespace(plane=plane))
         taking = asyncio.ensure_future(process._take_over(ours))
-        await asyncio.sleep(0.05)
+        # One turn: our word is sent, and the line is watched.
+        await asyncio.sleep(0)
         for told in words:
             send(theirs, told)
         theirs.close()
