@@ -7,6 +7,9 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 
+# Kept here, for the words of "$@" do not stay the same.
+tests=${1:-}
+
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 3; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -55,13 +58,13 @@ have ssh || want openssh-client
 have ip || want iproute2
 have tar || want tar
 # The reports are tested in a real browser.
-[ "${1:-}" != --tests ] || have chromium || want chromium
+[ "$tests" != --tests ] || have chromium || want chromium
 # The session router is tested against a real broker, and measured against the proxy that is usual.
-[ "${1:-}" != --tests ] || [ -x /usr/sbin/rabbitmq-server ] || want rabbitmq-server
-[ "${1:-}" != --tests ] || have haproxy || want haproxy
+[ "$tests" != --tests ] || [ -x /usr/sbin/rabbitmq-server ] || want rabbitmq-server
+[ "$tests" != --tests ] || have haproxy || want haproxy
 # Two modules of it are compiled.
 headers='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
-if [ "${1:-}" = --tests ]; then
+if [ "$tests" = --tests ]; then
   have gcc || { want gcc; want libc6-dev; }
   "$python" -c "$headers" || want "$("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')"
 fi
@@ -111,7 +114,7 @@ if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ] || ! [ -x .venv/bin/broke
 fi
 
 # The session router stands alone: nothing else here needs it, and it needs a compiler.
-if [ "${1:-}" = --tests ]; then
+if [ "$tests" = --tests ]; then
   stamp=.venv/.router-setup
   now=$({ echo "$now"; cat router/pyproject.toml router/amqp_session_router/*.pyx; } | sha256sum)
   if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ]; then

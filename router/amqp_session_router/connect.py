@@ -80,7 +80,7 @@ class Connector:
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             watch_peer(sock, timeouts.dead_peer)
-            control_congestion(sock, backend.congestion_control)
+            control_congestion(sock, backend.congestion_control, target[0])
             own = [source for source in backend.source_addresses if _literal(source) == family]
             if own:
                 # The port is chosen at connect(), by the whole four-tuple: bind() alone would use one up for all.

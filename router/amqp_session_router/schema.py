@@ -127,7 +127,7 @@ class ListenerPart(Part):
     trusted: list[Network] = []
     """Networks whose PROXY header is believed; empty: all."""
     congestion_control: CongestionControl | None = None
-    """TCP congestion control of its connections, such as `cubic`; absent: the host's."""
+    """TCP congestion control of its connections, such as `cubic`; absent: the host's, `reno` on loopback."""
 
 
 class BackendPart(Part):
@@ -148,7 +148,7 @@ class BackendPart(Part):
     proxy_protocol: Literal[1, 2] | None = None
     """Send a PROXY header of this version, with the client's address."""
     congestion_control: CongestionControl | None = None
-    """TCP congestion control of connections to it, such as `cubic`; absent: the host's."""
+    """TCP congestion control of connections to it, such as `cubic`; absent: the host's, `reno` on loopback."""
     weight: Annotated[int, Field(ge=0, le=1000)] = 1
     """For the selectors `weighted`, `rendezvous-hash`, `least-connections`; 0: only when no other is left."""
     drain: bool = False

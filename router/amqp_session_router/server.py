@@ -162,7 +162,7 @@ class Listeners:
                 if family == socket.AF_INET6:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
                 watch_peer(sock, self.routing.timeouts.dead_peer)
-                control_congestion(sock, listener.congestion_control)
+                control_congestion(sock, listener.congestion_control, str(address[0]))
                 sock.bind(address)
                 sock.listen(_BACKLOG)
         except OSError:

@@ -130,7 +130,7 @@ def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:
 def _congestion_control_is_there(place: Place, name: str | None) -> None:
     with socket.socket() as sock:
         try:
-            control_congestion(sock, name)
+            control_congestion(sock, name, "")
         except OSError:
             raise Problem((*place, "congestion_control"), f"this host does not let us use {name!r}") from None
 

@@ -24,10 +24,14 @@ def watch_peer(sock: socket.socket, dead_peer: float) -> None:
         sock.setsockopt(level, option, value)
 
 
-def control_congestion(sock: socket.socket, name: str | None) -> None:
+def control_congestion(sock: socket.socket, name: str | None, address: str) -> None:
     """Use this TCP congestion control, or with None the host's; raises OSError where this host or user cannot.
 
+    `address` is the peer's, or the one to listen on: what stays within this host crosses no line, and one that paces
+    what is sent (bbr) would only cost. So there None stands for reno, which every kernel has and every user may use.
     On a listening socket: for all that it accepts.
     """
+    if name is None and (address.startswith("127.") or address == "::1"):
+        name = "reno"
     if name is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from router_support import free_port
@@ -14,6 +15,7 @@ from test_flow import run
 from amqp_session_router.connect import Connector
 from amqp_session_router.handshake import Refused
 from amqp_session_router.model import Backend, Timeouts
+from amqp_session_router.sockets import control_congestion
 
 
 def busy() -> tuple[socket.socket, socket.socket]:
@@ -57,15 +59,28 @@ def test_a_connection_that_does_not_come_in_time() -> None:
     run(scene)
 
 
-def test_the_congestion_control_is_the_backend_s() -> None:
+def congestion_control(sock: socket.socket) -> str:
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+
+
+def test_the_congestion_control_is_the_backend_s_and_none_that_paces_within_a_host() -> None:
+    # The host's own is among those, and where it is reno nothing else can be told apart.
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    other = next((name for name in allowed if name != "reno"), "reno")
+
     async def scene() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            backend = replace(backend_at(listening.getsockname()[1]), congestion_control="reno")
-            sock = await connector(5).connect(backend)
-            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
-            sock.close()
+            for told, used in ((None, "reno"), (other, other)):
+                backend = replace(backend_at(listening.getsockname()[1]), congestion_control=told)
+                sock = await connector(5).connect(backend)
+                assert congestion_control(sock) == used
+                sock.close()
 
     run(scene)
+    with socket.socket() as sock:
+        own = congestion_control(sock)
+        control_congestion(sock, None, "192.0.2.1")
+        assert congestion_control(sock) == own
 
 
 def test_nobody_listens() -> None:
