@@ -12,9 +12,9 @@ import enum
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from amqp_session_router import wire
+from amqp_session_router import frames, wire
+from amqp_session_router.frames import ProtocolError
 from amqp_session_router.model import NOT_ALLOWED, End, Tune
-from amqp_session_router.wire import ProtocolError
 
 HANDSHAKE_FRAME_MAX = 131072
 """Frames before Tune-Ok may be as long as RabbitMQ takes them."""
@@ -144,7 +144,7 @@ class ClientHandshake:
         if self.stage is Stage.HEADER and not self._header():
             return
         while self.stage is not Stage.WAITING:
-            frame = wire.next_frame(self.buffer, self.limit) if self.buffer else None
+            frame = frames.next_frame(self.buffer, self.limit) if self.buffer else None
             if frame is None:
                 return
             self._frame(frame)
@@ -156,7 +156,7 @@ class ClientHandshake:
     def _header(self) -> bool:
         if not wire.PROTOCOL_HEADER.startswith(self.buffer[:8]):
             self.out += wire.PROTOCOL_HEADER
-            raise ProtocolError(wire.FRAME_ERROR, "the protocol header is not that of AMQP 0-9-1")
+            raise ProtocolError(frames.FRAME_ERROR, "the protocol header is not that of AMQP 0-9-1")
         if len(self.buffer) < 8:
             return False
         del self.buffer[:8]
@@ -164,26 +164,26 @@ class ClientHandshake:
         self.stage = Stage.START_OK
         return True
 
-    def _frame(self, frame: wire.Frame) -> None:
-        if frame.type == wire.HEARTBEAT_TYPE:
+    def _frame(self, frame: frames.Frame) -> None:
+        if frame.type == frames.HEARTBEAT:
             if frame.channel or frame.payload:
-                raise ProtocolError(wire.FRAME_ERROR, "a heartbeat has a channel or a payload")
+                raise ProtocolError(frames.FRAME_ERROR, "a heartbeat has a channel or a payload")
             return
         method = frame.method
         if method == wire.CLOSE:
             self.out += wire.CLOSE_OK_FRAME
             self.gone = True
         elif self.stage is Stage.START_OK and method == wire.START_OK:
-            self._start_ok(wire.Reader(frame.payload))
+            self._start_ok(frames.Reader(frame.payload))
         elif self.stage is Stage.TUNE_OK and method == wire.TUNE_OK:
             self._tune_ok(*wire.read_tune(frame.payload))
         elif self.stage is Stage.OPEN and method == wire.OPEN:
-            self.vhost = wire.Reader(frame.payload).short()
+            self.vhost = frames.Reader(frame.payload).short()
             self.stage = Stage.WAITING
         else:
             raise ProtocolError(wire.COMMAND_INVALID, f"not what {self.stage.name} waits for")
 
-    def _start_ok(self, arguments: wire.Reader) -> None:
+    def _start_ok(self, arguments: frames.Reader) -> None:
         properties = arguments.long()
         client_id, blocked_capable = _facts(properties)
         mechanism, response, locale = arguments.short(), arguments.long(), arguments.short()
@@ -213,10 +213,10 @@ class ClientHandshake:
             if len(self.buffer) > HANDSHAKE_FRAME_MAX:
                 raise ProtocolError(wire.UNEXPECTED_FRAME, "too much was sent before Open-Ok")
             if len(self.buffer) < 8 or not (
-                self.buffer[0] == wire.HEARTBEAT_TYPE or self.buffer[7:11] == wire.CLOSE.to_bytes(4, "big")
+                self.buffer[0] == frames.HEARTBEAT or self.buffer[7:11] == wire.CLOSE.to_bytes(4, "big")
             ):
                 return
-            frame = wire.next_frame(self.buffer, self.limit)
+            frame = frames.next_frame(self.buffer, self.limit)
             if frame is None:
                 return
             if frame.method == wire.CLOSE:
@@ -312,8 +312,8 @@ class BrokerHandshake:
         try:
             if self.expected == wire.START and self.buffer[:4] == b"AMQP":
                 raise Refused("it speaks another version of AMQP")
-            while self.buffer and (frame := wire.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)) is not None:
-                if frame.type == wire.HEARTBEAT_TYPE:
+            while self.buffer and (frame := frames.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)) is not None:
+                if frame.type == frames.HEARTBEAT:
                     continue
                 if self._method(frame):
                     return True
@@ -321,7 +321,7 @@ class BrokerHandshake:
             raise Refused(f"it does not speak AMQP 0-9-1: {error.text}") from None
         return False
 
-    def _method(self, frame: wire.Frame) -> bool:
+    def _method(self, frame: frames.Frame) -> bool:
         method = frame.method
         if method == wire.CLOSE:
             code, text = wire.read_close(frame.payload)
@@ -338,7 +338,7 @@ class BrokerHandshake:
         elif method == wire.TUNE:
             self._tune(*wire.read_tune(frame.payload))
         else:
-            self.open_ok = wire.frame(frame.payload)
+            self.open_ok = frames.frame(frame.payload)
             return True
         return False
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 NO_KEY = "NULL"
 """What a key is called that the client does not have or that its filter does not match (the Artemis routers' word)."""
@@ -32,8 +32,7 @@ NOT_ALLOWED = 530
 INTERNAL_ERROR = 541
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """What a session is known by once Connection.Open has been read; absent parts are empty strings."""
 
     vhost: str
@@ -133,8 +132,7 @@ class Timeouts:
     """TCP_USER_TIMEOUT and keepalive of both sides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tune:
+class Tune(NamedTuple):
     """The most that the router offers its clients; what the backends allow, once learned, lowers it."""
 
     frame_max: int = 131072

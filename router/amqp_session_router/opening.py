@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from amqp_session_router import sasl, wire
 from amqp_session_router.closing import Drain
 from amqp_session_router.deadlines import Deadline
+from amqp_session_router.frames import ProtocolError
 from amqp_session_router.handshake import ClientHandshake, Over, Stage
 from amqp_session_router.model import CONNECTION_FORCED, AuthRequest, Denied, End, Identity, Listener, Phase
 from amqp_session_router.placing import place
 from amqp_session_router.prelude import accept_tls, proxy_header
-from amqp_session_router.wire import ProtocolError
 from amqp_session_router.wires import SocketWire, StreamWire
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Opening:
         if isinstance(answer, Denied):
             raise Over(End.REJECTED, answer.text, answer.code)
         if answer.roles:
-            session.identity = identity = replace(identity, roles=answer.roles)
+            session.identity = identity = identity._replace(roles=answer.roles)
         if answer.mechanism is not None:
             handshake.credentials = replace(credentials, mechanism=answer.mechanism, response=answer.response or b"")
         refusal = session.lease.open(identity.vhost, identity.user)

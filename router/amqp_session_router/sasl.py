@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from amqp_session_router.wire import ProtocolError, table
+from amqp_session_router.frames import ProtocolError
+from amqp_session_router.wire import table
 
 
 def user(mechanism: str, response: bytes, certificate_name: str = "") -> str:

@@ -7,12 +7,12 @@ How it comes to be open is in `opening`, how the router ends it in `closing`, an
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import ssl
 import time
 from typing import TYPE_CHECKING
 
-from amqp_session_router import wire
+from amqp_session_router import frames, wire
 from amqp_session_router.closing import Closing
 from amqp_session_router.flow import Flow
 from amqp_session_router.model import (
@@ -42,7 +42,7 @@ class LiveSession:
     """See `model.Session`. Once it is open it lives in callbacks of its flows."""
 
     def __init__(self, server: Listeners, listener: str, lease: Lease, client_wire: Wire, client: str) -> None:
-        self.id = os.urandom(6).hex()
+        self.id = f"{random.getrandbits(48):012x}"
         self.identity: Identity | None = None
         self.route: Route | None = None
         self.backend: Backend | None = None
@@ -159,7 +159,7 @@ class LiveSession:
         """End a session of which one side breaks what was agreed."""
         flow.halt()
         side = "client" if flow.index == 0 else "broker"
-        self._close(wire.FRAME_ERROR, f"the {side} sent a frame of {size} bytes, above the limit", End.PROTOCOL_ERROR)
+        self._close(frames.FRAME_ERROR, f"the {side} sent a frame of {size} bytes, above the limit", End.PROTOCOL_ERROR)
 
     def flow_ended(self, flow: AnyFlow) -> None:
         """One side sent its last byte."""

@@ -13,12 +13,12 @@ def watch_peer(sock: socket.socket, dead_peer: float) -> None:
     On a listening socket: for all that it accepts.
     """
     interval = max(1, round(dead_peer / 4))
+    # TCP_USER_TIMEOUT ends it; how many probes were in vain says nothing beside it (tcp(7)).
     for level, option, value in (
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
         (socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(dead_peer * 1000)),
     ):
         sock.setsockopt(level, option, value)

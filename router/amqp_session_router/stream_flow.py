@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from amqp_session_router import wire as amqp
+from amqp_session_router import frames
 from amqp_session_router.boundary import Position
 from amqp_session_router.wires import Wire
+
+_HEADER = struct.Struct(">BHI")
 
 
 class AnyFlow(Protocol):
@@ -64,7 +67,7 @@ class StreamFlow:
         self.halted = True
         self._source = source
         self._sink = sink
-        self._most = (frame_max or 0xFFFFFFFF) - amqp.FRAME_OVERHEAD
+        self._most = (frame_max or 0xFFFFFFFF) - frames.OVERHEAD
         self._position = Position()
         self._held = b""
         self._ended = False
@@ -152,15 +155,15 @@ class StreamFlow:
         whole = part + data
         at = self._position.rest
         while at + 7 <= len(whole) and not (self._at_turns and at > len(part)):
-            _, channel, size = amqp.FRAME_HEADER.unpack_from(whole, at)
+            _, channel, size = _HEADER.unpack_from(whole, at)
             if size > self._most:
                 self._held = data
                 self.halt()
-                self.owner.flow_frame_too_large(self, size + amqp.FRAME_OVERHEAD)
+                self.owner.flow_frame_too_large(self, size + frames.OVERHEAD)
                 return
-            if whole[at] == amqp.METHOD and not channel and at + 11 <= len(whole):
+            if whole[at] == frames.METHOD and not channel and at + 11 <= len(whole):
                 self.last_method = int.from_bytes(whole[at + 7 : at + 11], "big")
-            at += size + amqp.FRAME_OVERHEAD
+            at += size + frames.OVERHEAD
         sent = data
         if self._at_turns and len(part) < at <= len(whole):
             sent = data[: at - len(part)]

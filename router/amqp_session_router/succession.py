@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from amqp_session_router.flow import Flow
@@ -15,8 +14,6 @@ from amqp_session_router.wires import SocketWire
 if TYPE_CHECKING:
     from amqp_session_router.server import Listeners
 
-_IDENTITY = tuple(field.name for field in fields(Identity))
-
 
 def facts(session: LiveSession) -> dict[str, Any]:
     """Return what does not change any more once a session is open."""
@@ -27,7 +24,7 @@ def facts(session: LiveSession) -> dict[str, Any]:
         "listener": session.listener,
         "client": session.client,
         "started": session.started,
-        "identity": {name: getattr(identity, name) for name in _IDENTITY},
+        "identity": identity._asdict(),
         "backend": session.backend.name,
         "route": [route.target, route.key, route.vhost],
         "tune": [tune.frame_max, tune.channel_max, tune.heartbeat],

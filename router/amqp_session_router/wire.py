@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 bytes: frames, and the few Connection methods that the router reads or writes itself (specification 4.2).
+"""AMQP 0-9-1 bytes: the few Connection methods that the router reads or writes itself (specification 1.4 and 4.2).
 
 Bodies of the methods that pass through are kept as they are; only tables that must be looked into are decoded.
 """
@@ -8,126 +8,29 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from pamqp import decode, encode
 
+from amqp_session_router.frames import SYNTAX_ERROR, ProtocolError, Reader, frame, long, short
+
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-FRAME_HEADER = struct.Struct(">BHI")
-_METHOD = struct.Struct(">I").unpack_from
 _TUNE = struct.Struct(">IHIH")
-FRAME_OVERHEAD = 8
-"""Seven bytes before a frame's payload and the end octet after it."""
-FRAME_END = 0xCE
 FRAME_MIN = 4096
 """The smallest frame_max that peers may agree on (frame-min-size)."""
-METHOD, CONTENT_HEADER, BODY, HEARTBEAT_TYPE = 1, 2, 3, 8
-FRAME_TYPES = frozenset((METHOD, CONTENT_HEADER, BODY, HEARTBEAT_TYPE))
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 START, START_OK, SECURE, SECURE_OK, TUNE, TUNE_OK, OPEN, OPEN_OK, CLOSE, CLOSE_OK, BLOCKED, UNBLOCKED = (
     (10 << 16) | method for method in (10, 11, 20, 21, 30, 31, 40, 41, 50, 51, 60, 61)
 )
 
-FRAME_ERROR = 501
-SYNTAX_ERROR = 502
 COMMAND_INVALID = 503
 UNEXPECTED_FRAME = 505
 NOT_IMPLEMENTED = 540
 
 
-class ProtocolError(Exception):
-    """The peer's bytes are not AMQP 0-9-1; `code` is the reply code of the specification."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
-
-
 Simple = str | bool
 """Values of a table's fields that are written often."""
-
-
-class Frame(NamedTuple):
-    """One frame without its header and end octet."""
-
-    type: int
-    channel: int
-    payload: bytes
-    method: int
-    """Class and method as one number (`wire.OPEN`), 0 for what is no method frame of channel 0."""
-
-
-def next_frame(buffer: bytearray, limit: int) -> Frame | None:
-    """Take the first frame off `buffer`, None if it is not whole; raises ProtocolError, also above `limit` bytes."""
-    length = len(buffer)
-    if length < 7:
-        if buffer and buffer[0] not in FRAME_TYPES:
-            raise ProtocolError(FRAME_ERROR, f"no frame has the type {buffer[0]}")
-        return None
-    kind, channel, size = FRAME_HEADER.unpack_from(buffer)
-    if kind not in FRAME_TYPES:
-        raise ProtocolError(FRAME_ERROR, f"no frame has the type {kind}")
-    whole = size + FRAME_OVERHEAD
-    if whole > limit:
-        raise ProtocolError(FRAME_ERROR, f"a frame of {whole} bytes is above the limit of {limit}")
-    if length < whole:
-        return None
-    if buffer[whole - 1] != FRAME_END:
-        raise ProtocolError(FRAME_ERROR, "a frame does not end with its end octet")
-    payload = bytes(buffer[7 : whole - 1])
-    del buffer[:whole]
-    method = _METHOD(payload)[0] if kind == METHOD and not channel and size >= 4 else 0
-    return Frame(kind, channel, payload, method)
-
-
-def frame(payload: bytes, channel: int = 0, kind: int = METHOD) -> bytes:
-    """Return `payload` as a frame."""
-    return FRAME_HEADER.pack(kind, channel, len(payload)) + payload + b"\xce"
-
-
-def short(text: str | bytes) -> bytes:
-    """Return a short string; what is longer than its 255 bytes is cut at a whole character."""
-    if isinstance(text, str):
-        # What a client sent that is no UTF-8 goes back to the bytes that it was.
-        raw = text.encode(errors="surrogateescape")
-        text = raw if len(raw) <= 255 else raw[:255].decode(errors="ignore").encode()
-    return bytes((len(text),)) + text
-
-
-def long(data: bytes) -> bytes:
-    """Return a long string."""
-    return len(data).to_bytes(4, "big") + data
-
-
-class Reader:
-    """Reads a method's arguments in order; raises ProtocolError where they end too early."""
-
-    def __init__(self, payload: bytes, at: int = 4) -> None:
-        self.payload = payload
-        self.at = at
-
-    def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
-        end = self.at + count
-        if end > len(self.payload):
-            raise ProtocolError(SYNTAX_ERROR, "a method's arguments end too early")
-        taken = self.payload[self.at : end]
-        self.at = end
-        return taken
-
-    def number(self, width: int) -> int:
-        """Return an unsigned number of `width` bytes."""
-        return int.from_bytes(self.take(width), "big")
-
-    def short(self) -> str:
-        """Return a short string; bytes that are not UTF-8 are kept as surrogates."""
-        return self.take(self.take(1)[0]).decode(errors="surrogateescape")
-
-    def long(self) -> bytes:
-        """Return a long string or the inside of a table."""
-        return self.take(int.from_bytes(self.take(4), "big"))
 
 
 def table(inside: bytes) -> dict[str, Any]:

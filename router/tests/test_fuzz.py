@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from router_support import config_of, free_port, router_of, wait_for
 from test_survival import worker
 
-from amqp_session_router import proxy_protocol, sasl, wire
+from amqp_session_router import frames, proxy_protocol, sasl, wire
 from amqp_session_router.handshake import (
     BrokerHandshake,
     ClientHandshake,
@@ -76,7 +76,7 @@ def feed_client(data: bytes, rng: random.Random) -> None:
         step = rng.choice((1, 7, 50, 1000))
         try:
             handshake.receive(data[at : at + step])
-        except wire.ProtocolError as error:
+        except frames.ProtocolError as error:
             assert 100 < error.code < 600 and error.text
             return
         assert len(handshake.buffer) <= wire.FRAME_MIN * 40
@@ -146,7 +146,7 @@ def test_parsers_take_any_bytes(data: bytes, seed: int) -> None:
 )
 def test_a_table_that_is_cut_off_is_no_table(inside: bytes) -> None:
     """The decoder lets some of them pass; adding to one would change what it says."""
-    with pytest.raises(wire.ProtocolError):
+    with pytest.raises(frames.ProtocolError):
         wire.table(inside)
 
 

@@ -19,7 +19,7 @@ from router_support import config_of, free_port, wait_for
 from router_support import local_router_of as router_of
 from test_config import OPENSSL
 
-from amqp_session_router import proxy_protocol, wire
+from amqp_session_router import frames, proxy_protocol, wire
 from amqp_session_router.flow import Flow
 from amqp_session_router.session import LiveSession
 
@@ -36,7 +36,7 @@ class Peer:
 
     def frame(self) -> wire.Frame:
         """Return the next frame; raises EOFError at the end."""
-        while (found := wire.next_frame(self.buffer, 1 << 24)) is None:
+        while (found := frames.next_frame(self.buffer, 1 << 24)) is None:
             if not (data := self.sock.recv(65536)):
                 raise EOFError
             self.buffer += data
@@ -52,12 +52,12 @@ class Peer:
         del self.buffer[:size]
         return found
 
-    def expect(self, method: int) -> wire.Reader:
+    def expect(self, method: int) -> frames.Reader:
         """Return the arguments of the next method, which must be this; heartbeats are passed over."""
-        while (found := self.frame()).type == wire.HEARTBEAT_TYPE:
+        while (found := self.frame()).type == frames.HEARTBEAT:
             pass
         assert found.method == method, found
-        return wire.Reader(found.payload)
+        return frames.Reader(found.payload)
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
@@ -300,8 +300,8 @@ def test_another_product_is_asked_step_by_step_each_time() -> None:
         peer.send(wire.tune(wire.TUNE, *broker.tune))
         peer.expect(wire.TUNE_OK)
         peer.expect(wire.OPEN)
-        peer.send(wire.OPEN_OK_FRAME)
         broker.opened.append(peer)
+        peer.send(wire.OPEN_OK_FRAME)
 
     broker = FakeBroker(behave)
     with router_of(config_of(broker.port, **QUICK)) as router:
@@ -355,7 +355,7 @@ def test_pitfall_4_heartbeats_before_open_ok() -> None:
         client = Client(router.port, heartbeat=1)
         client.send(wire.HEARTBEAT)
         beats = [client.frame() for _ in range(3)]
-        assert {frame.type for frame in beats} == {wire.HEARTBEAT_TYPE}
+        assert {frame.type for frame in beats} == {frames.HEARTBEAT}
 
 
 def test_pitfalls_4_and_5_pause() -> None:
@@ -366,17 +366,17 @@ def test_pitfalls_4_and_5_pause() -> None:
         peer = broker.peer()
         router.ctl("VHOST", "PAUSE", "/")
         client.expect(wire.BLOCKED)
-        client.send(wire.frame(b"\x00\x14\x00\x0a\x00", 1))
+        client.send(frames.frame(b"\x00\x14\x00\x0a\x00", 1))
         beats = [peer.frame() for _ in range(3)]
-        assert {frame.type for frame in beats} == {wire.HEARTBEAT_TYPE}
+        assert {frame.type for frame in beats} == {frames.HEARTBEAT}
         peer.send(wire.HEARTBEAT)
-        assert client.frame().type == wire.HEARTBEAT_TYPE
+        assert client.frame().type == frames.HEARTBEAT
         waiting = Client(router.port, heartbeat=1)
-        assert waiting.frame().type == wire.HEARTBEAT_TYPE
+        assert waiting.frame().type == frames.HEARTBEAT
         router.ctl("VHOST", "UNPAUSE", "/")
         client.expect(wire.UNBLOCKED)
         waiting.opened()
-        while (frame := peer.frame()).type == wire.HEARTBEAT_TYPE:
+        while (frame := peer.frame()).type == frames.HEARTBEAT:
             pass
         assert frame.payload == b"\x00\x14\x00\x0a\x00" and frame.channel == 1
 
@@ -387,14 +387,14 @@ def test_pitfall_5_no_blocked_for_who_cannot_read_it() -> None:
         client = Client(router.port, blocked=False).opened()
         router.ctl("VHOST", "PAUSE", "/")
         broker.peer().send(wire.HEARTBEAT)
-        assert client.frame().type == wire.HEARTBEAT_TYPE
+        assert client.frame().type == frames.HEARTBEAT
 
 
 def test_pitfall_6_a_broker_that_stops_reading_only_holds_the_client_back() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port)) as router:
         client = Client(router.port).opened()
-        body = wire.frame(bytes(100_000), 1, wire.BODY)
+        body = frames.frame(bytes(100_000), 1, frames.BODY)
         client.sock.settimeout(1)
         sent = 0
         with pytest.raises(TimeoutError):
@@ -412,7 +412,7 @@ def test_pitfall_7_close_comes_between_frames_and_waits_for_close_ok() -> None:
     with router_of(config_of(broker.port)) as router:
         client = Client(router.port).opened()
         peer = broker.peer()
-        body = wire.frame(bytes(50_000), 1, wire.BODY)
+        body = frames.frame(bytes(50_000), 1, frames.BODY)
         peer.send(body[:20_000])
         assert client.exactly(20_000) == body[:20_000]
         session = router.ctl("CONN")[0]["id"]
@@ -437,7 +437,7 @@ def test_pitfall_7_who_stands_in_a_frame_gets_its_close_and_may_answer(tmp_path:
         context = ssl.create_default_context(cafile=f"{tmp_path}/certificate")
         context.check_hostname = False
         client = Client(router.port, tls=context).opened()
-        client.send(wire.frame(bytes(50_000), 1, wire.BODY)[:20_000])
+        client.send(frames.frame(bytes(50_000), 1, frames.BODY)[:20_000])
         assert len(broker.peer().exactly(20_000)) == 20_000
         router.ctl("SESSION", router.ctl("CONN")[0]["id"], "DISCONNECT_GRACEFUL")
         assert client.closed()[0] == 320
@@ -454,7 +454,7 @@ def test_pitfall_7_who_has_used_up_its_data_rate_comes_to_the_end_of_its_frame(v
     limits = {"default": {"data_rate": 20_000}}
     with router_of(config_of(broker.port, limits=limits, timeouts={"close": 14.0})) as router:
         client = Client(router.port).opened()
-        body = wire.frame(bytes(60_000), 1, wire.BODY)
+        body = frames.frame(bytes(60_000), 1, frames.BODY)
         client.send(body[:30_000])
         peer = broker.peer()
         assert peer.exactly(16_384)
@@ -498,7 +498,7 @@ def test_pitfall_7_dead_broker_is_a_reset_inside_of_a_frame() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port)) as router:
         client = Client(router.port).opened()
-        broker.peer().send(wire.frame(bytes(1000), 1, wire.BODY)[:500])
+        broker.peer().send(frames.frame(bytes(1000), 1, frames.BODY)[:500])
         assert len(client.exactly(500)) == 500
         broker.peer().sock.close()
         with pytest.raises(ConnectionResetError):
@@ -512,11 +512,11 @@ def test_pitfall_7_half_close_travels_on() -> None:
         client.send(wire.HEARTBEAT)
         client.sock.shutdown(socket.SHUT_WR)
         peer = broker.peer()
-        assert peer.frame().type == wire.HEARTBEAT_TYPE
+        assert peer.frame().type == frames.HEARTBEAT
         with pytest.raises(EOFError):
             peer.frame()
         peer.send(wire.HEARTBEAT)
-        assert client.frame().type == wire.HEARTBEAT_TYPE
+        assert client.frame().type == frames.HEARTBEAT
 
 
 @pytest.mark.parametrize("closer", ["client", "broker"])
