@@ -17,7 +17,6 @@ from __future__ import annotations
 import array
 import asyncio
 import ctypes
-import errno
 import os
 import socket
 from collections.abc import Callable
@@ -201,11 +200,6 @@ class Flow(Light):
         self.rest, self.part = position.rest, position.part
         self.total += len(data)
         self.inject(data)
-
-    @property
-    def position(self) -> Position | None:
-        """Where the source stands; None if that is not known."""
-        return None if self.unseen else Position(self.rest, self.part)
 
     @property
     def clear(self) -> bool:
@@ -676,8 +670,3 @@ def _ends_with_close(data: bytes) -> bool:
 
 
 _ENDS = ((wire.CLOSE, _ends_with_close), (wire.CLOSE_OK, lambda data: data.endswith(wire.CLOSE_OK_FRAME)))
-
-
-def gone(error: OSError) -> bool:
-    """Is this how a peer's end looks, rather than a fault of this host?"""
-    return error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.EHOSTUNREACH)
