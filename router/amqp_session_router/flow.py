@@ -79,13 +79,10 @@ class Flow(Light):
 
     __slots__ = (
         "_calm",
-        "_cell",
         "_count_at",
         "_counted",
         "_dead",
         "_failing",
-        "_fd_in",
-        "_fd_out",
         "_fresh",
         "_kept",
         "_left",
@@ -130,9 +127,6 @@ class Flow(Light):
         self.channel_max = tune[1]
         self.halted = True
         self._plane = plane
-        self._fd_in = source.fileno()
-        self._fd_out = sink.fileno()
-        self._cell = cell + index
         self._pipe: Pipe | None = None
         self._left = 0
         self._outbox = b""
@@ -158,7 +152,7 @@ class Flow(Light):
         """Read, now or again."""
         self.halted = False
         if not self._dead:
-            self._plane.failures.watch(self._fd_in, self)
+            self._plane.failures.watch(self.fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -186,12 +180,12 @@ class Flow(Light):
             return
         if sent < len(data):
             self._outbox = data[sent:]
-            self._plane.loop.add_writer(self._fd_out, self._writable)
+            self._plane.loop.add_writer(self.fd_out, self._writable)
             self._schedule()
 
     def _not_read(self, count: int) -> None:
         """So many bytes are written, or will be, that no turn reads."""
-        cells, cell = self._plane.cells, self._cell + 4
+        cells, cell = self._plane.cells, self.cell + 4
         cells[cell] = (cells[cell] - count) & _MASK
 
     def feed(self, data: bytes) -> None:
@@ -240,9 +234,9 @@ class Flow(Light):
         self._not_read(self._left + len(self._outbox))
         if pipe is not None:
             self._pipe = pipe
-            self._plane.cells[self._cell + 2] = pipe.ends
+            self._plane.cells[self.cell + 2] = pipe.ends
         if self._left or self._outbox:
-            self._plane.loop.add_writer(self._fd_out, self._writable)
+            self._plane.loop.add_writer(self.fd_out, self._writable)
         if state["rest"] is None:
             self._go_unseen(whole=False)
         else:
@@ -264,7 +258,7 @@ class Flow(Light):
             self._stop_reading()
             self._reading = False
         if not self.clear:
-            loop.remove_writer(self._fd_out)
+            loop.remove_writer(self.fd_out)
         if self._pipe is not None:
             self._plane.pool.give_back(self._pipe, not self._left)
             self._pipe = None
@@ -287,11 +281,11 @@ class Flow(Light):
         if self.rushes:
             self._tick = self._plane.loop.call_later(_TICK, self._look)
         else:
-            self._plane.loop.add_reader(self._fd_in, self.readable)
+            self._plane.loop.add_reader(self.fd_in, self.readable)
 
     def _stop_reading(self) -> None:
         if self._tick is None:
-            self._plane.loop.remove_reader(self._fd_in)
+            self._plane.loop.remove_reader(self.fd_in)
         else:
             self._tick.cancel()
             self._tick = None
@@ -341,11 +335,11 @@ class Flow(Light):
         plane = self._plane
         pipe = plane.pool.free[-1]
         rest = self.rest
-        plane.cells[AT_WORK] = self._cell
+        plane.cells[AT_WORK] = self.cell
         plane.cells[PIPE] = pipe.ends
         try:
             if rest >= LARGE:
-                moved = os.splice(self._fd_in, pipe.write, min(rest, _CHUNK), flags=_FLAGS)
+                moved = os.splice(self.fd_in, pipe.write, min(rest, _CHUNK), flags=_FLAGS)
                 if not moved:
                     self._end()
                     return
@@ -369,7 +363,7 @@ class Flow(Light):
         if rest or self.rest or self.part:
             self.note()
         try:
-            sent = os.splice(pipe.read, self._fd_out, moved, flags=_FLAGS)
+            sent = os.splice(pipe.read, self.fd_out, moved, flags=_FLAGS)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -393,7 +387,7 @@ class Flow(Light):
         if self.at_turns and AHEAD < at < end:
             # Someone waits for the boundary: the header behind it stays in the socket.
             wanted = at - AHEAD
-        moved = os.splice(self._fd_in, pipe.write, wanted if wanted < _CHUNK else _CHUNK, flags=_FLAGS)
+        moved = os.splice(self.fd_in, pipe.write, wanted if wanted < _CHUNK else _CHUNK, flags=_FLAGS)
         if moved >= got:
             self.stand(got, last, at)
             self.rest -= moved - got
@@ -447,8 +441,8 @@ class Flow(Light):
             self._broke(False, error)
             return
         self._left = left
-        plane.cells[self._cell + 2] = self._pipe.ends
-        plane.loop.add_writer(self._fd_out, self._writable)
+        plane.cells[self.cell + 2] = self._pipe.ends
+        plane.loop.add_writer(self.fd_out, self._writable)
         self._schedule()
 
     def _writable(self) -> None:
@@ -458,7 +452,7 @@ class Flow(Light):
                 self._left = self._send_on(self._pipe, self._left)
                 if self._left:
                     return
-                self._plane.cells[self._cell + 2] = 0
+                self._plane.cells[self.cell + 2] = 0
                 self._plane.pool.give_back(self._pipe)
                 self._pipe = None
             if self._outbox:
@@ -470,7 +464,7 @@ class Flow(Light):
         except OSError as error:
             self._broke(False, error)
             return
-        self._plane.loop.remove_writer(self._fd_out)
+        self._plane.loop.remove_writer(self.fd_out)
         self._schedule()
         self._turn()
 
@@ -484,12 +478,12 @@ class Flow(Light):
                 needless = count - self._window
                 if needless > 0:
                     self._forget_all()
-                    count -= (sent := os.splice(pipe.read, self._fd_out, needless, flags=_MORE))
+                    count -= (sent := os.splice(pipe.read, self.fd_out, needless, flags=_MORE))
                     if sent < needless:
                         return count
                 self._fresh = False
                 self._remember(pipe, count)
-            return count - os.splice(pipe.read, self._fd_out, count, flags=_FLAGS)
+            return count - os.splice(pipe.read, self.fd_out, count, flags=_FLAGS)
         except BlockingIOError:
             return count
 
@@ -510,7 +504,7 @@ class Flow(Light):
     def _broke(self, at_source: bool, error: OSError) -> None:
         self.halted = True
         self._schedule()
-        self._plane.loop.remove_writer(self._fd_out)
+        self._plane.loop.remove_writer(self.fd_out)
         self.owner.flow_broke(self, at_source, error)
 
     # --- unseen: many small frames ----------------------------------------------------------------------------------
@@ -537,7 +531,7 @@ class Flow(Light):
         """Move what is there, at most so many fills of a pipe."""
         plane = self._plane
         pipe = plane.pool.free[-1]
-        plane.cells[AT_WORK] = self._cell
+        plane.cells[AT_WORK] = self.cell
         plane.cells[PIPE] = pipe.ends
         failed: OSError | None = None
         moved = there = 0
@@ -545,7 +539,7 @@ class Flow(Light):
             for turn in range(turns):
                 if turn:
                     there = self._make_room(pipe, there)
-                got = os.splice(self._fd_in, pipe.write, _CHUNK, flags=_FLAGS)
+                got = os.splice(self.fd_in, pipe.write, _CHUNK, flags=_FLAGS)
                 moved += got
                 there += got
                 if got < _CHUNK // 4:
@@ -593,7 +587,7 @@ class Flow(Light):
             return there
         self._forget_all()
         try:
-            return there - os.splice(pipe.read, self._fd_out, needless, flags=_MORE)
+            return there - os.splice(pipe.read, self.fd_out, needless, flags=_MORE)
         except OSError:
             # Full, or failed: that shows again.
             return there

@@ -56,8 +56,9 @@ cdef class Light:
     """Where one direction stands, and the way of light traffic from its source to its sink."""
 
     cdef Hold _hold
-    cdef int _fd_in, _fd_out
-    cdef size_t _cell
+    cdef readonly int fd_in, fd_out
+    cdef readonly size_t cell
+    """The first of its cells."""
     cdef readonly int look
     """How many bytes the next look takes."""
     cdef public int crowd
@@ -80,8 +81,8 @@ cdef class Light:
         if cell >= <size_t>hold.cells.shape[0]:
             raise IndexError("there is no such cell")
         self._hold = hold
-        self._fd_in, self._fd_out = fd_in, fd_out
-        self._cell = cell
+        self.fd_in, self.fd_out = fd_in, fd_out
+        self.cell = cell
         self.look = _ALL
         self.part = b""
         self.frame_max = frame_max
@@ -104,9 +105,9 @@ cdef class Light:
         cdef int64_t rest = self.rest
         cdef ssize_t got, sent
         cdef int failed
-        cells[_AT_WORK] = self._cell | _HOLDING
+        cells[_AT_WORK] = self.cell | _HOLDING
         try:
-            got = recv(self._fd_in, look, _ALL, MSG_DONTWAIT)
+            got = recv(self.fd_in, look, _ALL, MSG_DONTWAIT)
             if got < 0:
                 failed = errno
                 if failed != EAGAIN and failed != EINTR:
@@ -121,7 +122,7 @@ cdef class Light:
             self.total += got
             if rest or self.rest or self.part:
                 self.note()
-            sent = send(self._fd_out, look, got, MSG_DONTWAIT | MSG_NOSIGNAL)
+            sent = send(self.fd_out, look, got, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sent != got:
                 failed = errno
                 if sent < 0 and failed != EAGAIN and failed != EINTR:
@@ -211,7 +212,7 @@ cdef class Light:
 
     def note(self):
         """Say where the source stands, for a successor."""
-        self._hold.cells[self._cell] = _UNKNOWN if self.unseen or self.part else <uint64_t>self.rest
+        self._hold.cells[self.cell] = _UNKNOWN if self.unseen or self.part else <uint64_t>self.rest
 
 
 cdef inline unsigned int _word(uint8_t *at) noexcept nogil:
