@@ -14,7 +14,6 @@ where frames begin.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import ctypes
 import os
@@ -24,16 +23,12 @@ from typing import Any
 
 from amqp_session_router import wire
 from amqp_session_router.boundary import Position, locate, window
-from amqp_session_router.failures import Failures
-from amqp_session_router.journal import AHEAD, AT_WORK, LOOK, NO_CELLS, PIPE, WORDS, Journal
-from amqp_session_router.light import CROWD, LARGE, MANY, Hold, Light
-from amqp_session_router.pipes import Pipe, Pool
+from amqp_session_router.journal import AHEAD, AT_WORK, NO_CELLS, PIPE
+from amqp_session_router.light import CROWD, LARGE, MANY, Light
+from amqp_session_router.pipes import Pipe
+from amqp_session_router.plane import CHUNK, MOVE, MOVE_MORE, Plane
 from amqp_session_router.stream_flow import Owner
 
-_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-_MORE = _FLAGS | os.SPLICE_F_MORE
-"""More follows at once: no segment has to go half full."""
-_CHUNK = 1 << 20
 _TURNS = 32
 """Reads of one flow in one turn of the event loop, once its source has failed."""
 _CALM, _CALM_BYTES = 4, 32768
@@ -52,27 +47,6 @@ _tee.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
 _tee.restype = ctypes.c_ssize_t
 
 
-class Plane:
-    """What all flows of a process share; `scratch` holds nothing from one callback to the next."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal | None = None) -> None:
-        """`journal` has the cells and the hold, none where nobody would look for them."""
-        self.loop = loop
-        self.pool = Pool()
-        self.scratch = memoryview(bytearray(AHEAD + LOOK)) if journal is None else journal.hold
-        self.look = self.scratch[AHEAD:]
-        self.nowhere = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
-        self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
-        self.hold = Hold(self.scratch, self.cells)
-        self.failures = Failures(loop)
-
-    def close(self) -> None:
-        """Give everything back."""
-        self.failures.close()
-        self.pool.close()
-        os.close(self.nowhere)
-
-
 class Flow(Light):
     """One direction. `halted` flows do not read; one that `rushes` does so by the tick; `at_boundary` runs something
     between two frames."""
@@ -88,7 +62,6 @@ class Flow(Light):
         "_left",
         "_outbox",
         "_pipe",
-        "_plane",
         "_reading",
         "_retry_at",
         "_side",
@@ -100,6 +73,7 @@ class Flow(Light):
         "halted",
         "index",
         "owner",
+        "plane",
         "rushes",
         "sink",
         "source",
@@ -126,7 +100,7 @@ class Flow(Light):
         self.sink = sink
         self.channel_max = tune[1]
         self.halted = True
-        self._plane = plane
+        self.plane = plane
         self._pipe: Pipe | None = None
         self._left = 0
         self._outbox = b""
@@ -152,7 +126,7 @@ class Flow(Light):
         """Read, now or again."""
         self.halted = False
         if not self._dead:
-            self._plane.failures.watch(self.fd_in, self)
+            self.plane.failures.watch(self.fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -180,12 +154,12 @@ class Flow(Light):
             return
         if sent < len(data):
             self._outbox = data[sent:]
-            self._plane.loop.add_writer(self.fd_out, self._writable)
+            self.plane.loop.add_writer(self.fd_out, self._writable)
             self._schedule()
 
     def _not_read(self, count: int) -> None:
         """So many bytes are written, or will be, that no turn reads."""
-        cells, cell = self._plane.cells, self.cell + 4
+        cells, cell = self.plane.cells, self.cell + 4
         cells[cell] = (cells[cell] - count) & _MASK
 
     def feed(self, data: bytes) -> None:
@@ -234,9 +208,9 @@ class Flow(Light):
         self._not_read(self._left + len(self._outbox))
         if pipe is not None:
             self._pipe = pipe
-            self._plane.cells[self.cell + 2] = pipe.ends
+            self.plane.cells[self.cell + 2] = pipe.ends
         if self._left or self._outbox:
-            self._plane.loop.add_writer(self.fd_out, self._writable)
+            self.plane.loop.add_writer(self.fd_out, self._writable)
         if state["rest"] is None:
             self._go_unseen(whole=False)
         else:
@@ -253,14 +227,14 @@ class Flow(Light):
             return
         self._dead = True
         self.at_turns.clear()
-        loop = self._plane.loop
+        loop = self.plane.loop
         if self._reading:
             self._stop_reading()
             self._reading = False
         if not self.clear:
             loop.remove_writer(self.fd_out)
         if self._pipe is not None:
-            self._plane.pool.give_back(self._pipe, not self._left)
+            self.plane.pool.give_back(self._pipe, not self._left)
             self._pipe = None
         self._drop_side()
 
@@ -273,19 +247,19 @@ class Flow(Light):
             if wanted:
                 self._read_on()
                 if self._failing:
-                    self._plane.loop.call_soon(self.read_to_failure)
+                    self.plane.loop.call_soon(self.read_to_failure)
             else:
                 self._stop_reading()
 
     def _read_on(self) -> None:
         if self.rushes:
-            self._tick = self._plane.loop.call_later(_TICK, self._look)
+            self._tick = self.plane.loop.call_later(_TICK, self._look)
         else:
-            self._plane.loop.add_reader(self.fd_in, self.readable)
+            self.plane.loop.add_reader(self.fd_in, self.readable)
 
     def _stop_reading(self) -> None:
         if self._tick is None:
-            self._plane.loop.remove_reader(self.fd_in)
+            self.plane.loop.remove_reader(self.fd_in)
         else:
             self._tick.cancel()
             self._tick = None
@@ -300,7 +274,7 @@ class Flow(Light):
             self.readable()
             if self.total == before:
                 return
-        self._plane.loop.call_soon(self.read_to_failure)
+        self.plane.loop.call_soon(self.read_to_failure)
 
     def _by_kernel(self) -> None:
         """What is not light traffic."""
@@ -312,7 +286,7 @@ class Flow(Light):
             return
         self._move_unseen()
         if self.total >= self._count_at:
-            now = self._plane.loop.time()
+            now = self.plane.loop.time()
             if now - self._counted <= _RUSH_SECONDS and self._reading:
                 self._stop_reading()
                 self.rushes = True
@@ -332,14 +306,14 @@ class Flow(Light):
 
     def _splice(self) -> None:
         """Move by way of the pool's last pipe: what is left of a large frame, or what a look has found."""
-        plane = self._plane
+        plane = self.plane
         pipe = plane.pool.free[-1]
         rest = self.rest
         plane.cells[AT_WORK] = self.cell
         plane.cells[PIPE] = pipe.ends
         try:
             if rest >= LARGE:
-                moved = os.splice(self.fd_in, pipe.write, min(rest, _CHUNK), flags=_FLAGS)
+                moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)
                 if not moved:
                     self._end()
                     return
@@ -363,7 +337,7 @@ class Flow(Light):
         if rest or self.rest or self.part:
             self.note()
         try:
-            sent = os.splice(pipe.read, self.fd_out, moved, flags=_FLAGS)
+            sent = os.splice(pipe.read, self.fd_out, moved, flags=MOVE)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -387,7 +361,7 @@ class Flow(Light):
         if self.at_turns and AHEAD < at < end:
             # Someone waits for the boundary: the header behind it stays in the socket.
             wanted = at - AHEAD
-        moved = os.splice(self.fd_in, pipe.write, wanted if wanted < _CHUNK else _CHUNK, flags=_FLAGS)
+        moved = os.splice(self.fd_in, pipe.write, wanted if wanted < CHUNK else CHUNK, flags=MOVE)
         if moved >= got:
             self.stand(got, last, at)
             self.rest -= moved - got
@@ -409,7 +383,7 @@ class Flow(Light):
 
     def _sink_broke(self, left: int, error: OSError) -> None:
         try:
-            self._pipe = self._plane.pool.lend()
+            self._pipe = self.plane.pool.lend()
         except OSError:
             left = 0
         self._left = left
@@ -417,14 +391,14 @@ class Flow(Light):
 
     def _unwritten(self, got: int, error: OSError) -> None:
         """The sink has failed, with `got` bytes in the hold."""
-        self._outbox = bytes(self._plane.look[:got])
+        self._outbox = bytes(self.plane.look[:got])
         self._broke(False, error)
 
     def _keep(self, sent: int, got: int) -> None:
         """The sink is full, and the hold has bytes for it: into a pipe with them, where they outlive the process."""
-        data = self._plane.look[sent:got]
+        data = self.plane.look[sent:got]
         try:
-            wrote = os.write(self._plane.pool.free[-1].write, data)
+            wrote = os.write(self.plane.pool.free[-1].write, data)
         except OSError as error:
             self._broke(False, error)
             return
@@ -434,7 +408,7 @@ class Flow(Light):
 
     def _block(self, left: int) -> None:
         """The sink is full: keep the pipe until it takes the rest, and read nothing before."""
-        plane = self._plane
+        plane = self.plane
         try:
             self._pipe = plane.pool.lend()
         except OSError as error:
@@ -452,8 +426,8 @@ class Flow(Light):
                 self._left = self._send_on(self._pipe, self._left)
                 if self._left:
                     return
-                self._plane.cells[self.cell + 2] = 0
-                self._plane.pool.give_back(self._pipe)
+                self.plane.cells[self.cell + 2] = 0
+                self.plane.pool.give_back(self._pipe)
                 self._pipe = None
             if self._outbox:
                 self._outbox = self._outbox[self.sink.send(self._outbox) :]
@@ -464,7 +438,7 @@ class Flow(Light):
         except OSError as error:
             self._broke(False, error)
             return
-        self._plane.loop.remove_writer(self.fd_out)
+        self.plane.loop.remove_writer(self.fd_out)
         self._schedule()
         self._turn()
 
@@ -478,12 +452,12 @@ class Flow(Light):
                 needless = count - self._window
                 if needless > 0:
                     self._forget_all()
-                    count -= (sent := os.splice(pipe.read, self.fd_out, needless, flags=_MORE))
+                    count -= (sent := os.splice(pipe.read, self.fd_out, needless, flags=MOVE_MORE))
                     if sent < needless:
                         return count
                 self._fresh = False
                 self._remember(pipe, count)
-            return count - os.splice(pipe.read, self.fd_out, count, flags=_FLAGS)
+            return count - os.splice(pipe.read, self.fd_out, count, flags=MOVE)
         except BlockingIOError:
             return count
 
@@ -495,7 +469,7 @@ class Flow(Light):
 
     def _took_leave(self) -> None:
         """A Close-Ok was read; who has read it has yet to write it."""
-        self._plane.loop.call_soon(self.owner.flow_took_leave, self)
+        self.plane.loop.call_soon(self.owner.flow_took_leave, self)
 
     def _end(self) -> None:
         self.halt()
@@ -504,7 +478,7 @@ class Flow(Light):
     def _broke(self, at_source: bool, error: OSError) -> None:
         self.halted = True
         self._schedule()
-        self._plane.loop.remove_writer(self.fd_out)
+        self.plane.loop.remove_writer(self.fd_out)
         self.owner.flow_broke(self, at_source, error)
 
     # --- unseen: many small frames ----------------------------------------------------------------------------------
@@ -514,7 +488,7 @@ class Flow(Light):
         self.unseen = True
         self._whole = whole
         self.crowd = self._calm = 0
-        self._side = self._plane.pool.lend()
+        self._side = self.plane.pool.lend()
         self._side_bytes = 0
         self._kept = b""
         self._retry_at = 0
@@ -522,14 +496,14 @@ class Flow(Light):
 
     def _drop_side(self) -> None:
         if self._side is not None:
-            self._plane.pool.give_back(self._side, not self._side_bytes)
+            self.plane.pool.give_back(self._side, not self._side_bytes)
             self._side = None
         self._side_bytes = 0
         self._kept = b""
 
     def _move_unseen(self, turns: int = 1) -> None:
         """Move what is there, at most so many fills of a pipe."""
-        plane = self._plane
+        plane = self.plane
         pipe = plane.pool.free[-1]
         plane.cells[AT_WORK] = self.cell
         plane.cells[PIPE] = pipe.ends
@@ -539,10 +513,10 @@ class Flow(Light):
             for turn in range(turns):
                 if turn:
                     there = self._make_room(pipe, there)
-                got = os.splice(self.fd_in, pipe.write, _CHUNK, flags=_FLAGS)
+                got = os.splice(self.fd_in, pipe.write, CHUNK, flags=MOVE)
                 moved += got
                 there += got
-                if got < _CHUNK // 4:
+                if got < CHUNK // 4:
                     break
         except BlockingIOError:
             if not moved:
@@ -587,7 +561,7 @@ class Flow(Light):
             return there
         self._forget_all()
         try:
-            return there - os.splice(pipe.read, self.fd_out, needless, flags=_MORE)
+            return there - os.splice(pipe.read, self.fd_out, needless, flags=MOVE_MORE)
         except OSError:
             # Full, or failed: that shows again.
             return there
@@ -601,12 +575,12 @@ class Flow(Light):
         if self._side_bytes + moved > side.size // 2 and self._side_bytes:
             keep = 0 if moved >= needed else min(self._side_bytes, needed - moved)
             self._forget(side, self._side_bytes - keep)
-        copied = _tee(pipe.read, side.write, moved, _FLAGS)
+        copied = _tee(pipe.read, side.write, moved, MOVE)
         if copied < moved:
             # No slot is free: what is older goes, and the bytes before the gap with it.
             self._side_bytes += max(copied, 0)
             self._forget_all()
-            copied = _tee(pipe.read, side.write, moved, _FLAGS)
+            copied = _tee(pipe.read, side.write, moved, MOVE)
             if copied < moved:
                 self._forget(side, max(copied, 0))
                 self._side_bytes = 0
@@ -619,7 +593,7 @@ class Flow(Light):
         self._kept = b""
         self._whole = False
         while count:
-            count -= (gone := os.splice(side.read, self._plane.nowhere, count, flags=_FLAGS))
+            count -= (gone := os.splice(side.read, self.plane.nowhere, count, flags=MOVE))
             self._side_bytes -= gone
 
     def _forget_all(self) -> None:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from test_boundary import frame, publish
 
 from amqp_session_router import flow
-from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.flow import Flow
 from amqp_session_router.light import CROWD
+from amqp_session_router.plane import Plane
 from amqp_session_router.stream_flow import StreamFlow
 from amqp_session_router.wires import SocketWire
 
