@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+from amqp_session_router.unseen import Unseen
+
 LARGE: int
 LOOK_LARGE: int
 CROWD: int
@@ -18,7 +20,7 @@ class Light:
     last_method: int
     crowd: int
     metered: bool
-    unseen: bool
+    unseen: Unseen | None
     at_turns: list[Callable[[], bool]]
     @property
     def fd_in(self) -> int: ...

@@ -72,7 +72,9 @@ cdef class Light:
     cdef public int64_t frame_max
     cdef public unsigned int last_method
     """Class and method of the last method frame on channel 0."""
-    cdef public bint metered, unseen
+    cdef public bint metered
+    cdef public object unseen
+    """Who moves the bytes without a look (see `unseen`); None: they are looked at."""
     cdef public list at_turns
     """What waits for a boundary."""
 
@@ -91,7 +93,7 @@ cdef class Light:
     def readable(self):
         """The source has something to read: the hot path."""
         if (
-            self.crowd >= _CROWD or self.unseen or self.rest >= _LARGE
+            self.crowd >= _CROWD or self.unseen is not None or self.rest >= _LARGE
             or self.look != _ALL or len(self.at_turns)
         ):
             self._by_kernel()
@@ -111,11 +113,11 @@ cdef class Light:
             if got < 0:
                 failed = errno
                 if failed != EAGAIN and failed != EINTR:
-                    self._broke(True, OSError(failed, os.strerror(failed)))
+                    self.broke(True, OSError(failed, os.strerror(failed)))
                 return
             cells[_HELD] = got
             if not got:
-                self._end()
+                self.ended()
                 return
             if not self._walk(got):
                 return
@@ -212,7 +214,7 @@ cdef class Light:
 
     def note(self):
         """Say where the source stands, for a successor."""
-        self._hold.cells[self.cell] = _UNKNOWN if self.unseen or self.part else <uint64_t>self.rest
+        self._hold.cells[self.cell] = _UNKNOWN if self.unseen is not None or self.part else <uint64_t>self.rest
 
 
 cdef inline unsigned int _word(uint8_t *at) noexcept nogil:
