@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import random
 import socket
 import struct
@@ -306,6 +307,31 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
         bench.sink.shutdown(socket.SHUT_WR)
         await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
         assert bytes(bench.received) == filling + data
+        bench.close()
+
+    run(scene)
+
+
+def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+
+    def nothing(*_: Any) -> None:
+        tried.append(True)
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    monkeypatch.setattr(unseen, "Stretch", nothing)
+
+    async def scene() -> None:
+        bench = Bench()
+        data = stream_of(4, 20_000_000, True)
+        reader, writer = bench.read_all(), bench.write(data)
+        bench.flow.start()
+        async with asyncio.timeout(60):
+            await bench.owner.ended.wait()
+        assert tried and bench.flow.known_boundary()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        assert bench.received == data
         bench.close()
 
     run(scene)
