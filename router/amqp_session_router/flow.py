@@ -3,10 +3,7 @@
 Light traffic is read into the hold, the frames in it are counted, so that the next boundary is known, and it is written
 on at once (see `light`). The rest of a large frame is spliced (socket → pipe → socket) without a look, and the
 header behind it is looked at (MSG_PEEK) before more is moved, as it is while someone waits for a boundary. Many small
-frames would cost more to look at than to move: they go *unseen*, while a second pipe keeps what was moved last by
-tee(2), without a copy. From that the boundary is found (`boundary.locate`) when the stream calms down or when someone
-needs it. Where it rushes on, it is looked after once a tick instead of at each event: a process that is woken for each
-piece pays more for waking than for moving.
+frames are moved unseen (see `unseen`).
 Nothing is read before the last byte is written, and the hold is memory that outlives the process: killed at any
 instant, all that is in flight is in a socket, a pipe or the hold, and the cells (see `journal`) say whose it is and
 where frames begin.
@@ -14,97 +11,42 @@ where frames begin.
 
 from __future__ import annotations
 
-import array
-import asyncio
-import ctypes
-import errno
+import contextlib
 import os
 import socket
 from collections.abc import Callable
 from typing import Any
 
 from amqp_session_router import wire
-from amqp_session_router.boundary import Position, locate, window
-from amqp_session_router.failures import Failures
-from amqp_session_router.journal import AHEAD, AT_WORK, LOOK, NO_CELLS, PIPE, WORDS, Journal
-from amqp_session_router.light import CROWD, LARGE, MANY, Hold, Light
-from amqp_session_router.pipes import Pipe, Pool
+from amqp_session_router.boundary import Position
+from amqp_session_router.journal import AHEAD, AT_WORK, NO_CELLS, PIPE
+from amqp_session_router.light import CROWD, LARGE, MANY, Light
+from amqp_session_router.pipes import Pipe
+from amqp_session_router.plane import CHUNK, MOVE, Plane
 from amqp_session_router.stream_flow import Owner
+from amqp_session_router.stretch import walk
+from amqp_session_router.unseen import Unseen
 
-_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-_MORE = _FLAGS | os.SPLICE_F_MORE
-"""More follows at once: no segment has to go half full."""
-_CHUNK = 1 << 20
 _TURNS = 32
 """Reads of one flow in one turn of the event loop, once its source has failed."""
-_CALM, _CALM_BYTES = 4, 32768
-"""So many turns in a row with fewer bytes make it be seen again."""
-_RUSH_BYTES, _RUSH_SECONDS = 1 << 22, 0.01
-"""An unseen stream that brings so much in so little time is looked after by the tick: its sender does not wait for
-anybody's answer."""
-_TICK, _TICK_BYTES, _TICK_TURNS = 0.001, 1 << 16, 8
-"""Seconds from one look to the next, the bytes that it has to bring (or each event counts again), and how often it
-moves a pipe's fill."""
 _MASK = (1 << 64) - 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_tee = _libc.tee
-_tee.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
-_tee.restype = ctypes.c_ssize_t
-
-
-class Plane:
-    """What all flows of a process share; `scratch` holds nothing from one callback to the next."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, journal: Journal | None = None) -> None:
-        """`journal` has the cells and the hold, none where nobody would look for them."""
-        self.loop = loop
-        self.pool = Pool()
-        self.scratch = memoryview(bytearray(AHEAD + LOOK)) if journal is None else journal.hold
-        self.look = self.scratch[AHEAD:]
-        self.nowhere = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
-        self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
-        self.hold = Hold(self.scratch, self.cells)
-        self.failures = Failures(loop)
-
-    def close(self) -> None:
-        """Give everything back."""
-        self.failures.close()
-        self.pool.close()
-        os.close(self.nowhere)
 
 
 class Flow(Light):
-    """One direction. `halted` flows do not read; one that `rushes` does so by the tick; `at_boundary` runs something
-    between two frames."""
+    """One direction. `halted` flows do not read; `at_boundary` runs something between two frames."""
 
     __slots__ = (
-        "_calm",
-        "_cell",
-        "_count_at",
-        "_counted",
         "_dead",
         "_failing",
-        "_fd_in",
-        "_fd_out",
-        "_fresh",
-        "_kept",
         "_left",
         "_outbox",
         "_pipe",
-        "_plane",
-        "_reading",
-        "_retry_at",
-        "_side",
-        "_side_bytes",
-        "_tick",
-        "_whole",
-        "_window",
         "channel_max",
         "halted",
         "index",
         "owner",
-        "rushes",
+        "plane",
+        "reading",
         "sink",
         "source",
     )
@@ -130,28 +72,13 @@ class Flow(Light):
         self.sink = sink
         self.channel_max = tune[1]
         self.halted = True
-        self._plane = plane
-        self._fd_in = source.fileno()
-        self._fd_out = sink.fileno()
-        self._cell = cell + index
+        self.plane = plane
         self._pipe: Pipe | None = None
         self._left = 0
         self._outbox = b""
-        self._reading = False
+        self.reading = False
         self._dead = False
         self._failing = False
-        self._calm = 0
-        self._window = window(self.frame_max)
-        self._fresh = False
-        self._counted = 0.0
-        self._count_at = 0
-        self.rushes = False
-        self._tick: asyncio.TimerHandle | None = None
-        self._side: Pipe | None = None
-        self._side_bytes = 0
-        self._kept = b""
-        self._whole = False
-        self._retry_at = 0
 
     # --- what the session does with it ------------------------------------------------------------------------------
 
@@ -159,7 +86,7 @@ class Flow(Light):
         """Read, now or again."""
         self.halted = False
         if not self._dead:
-            self._plane.failures.watch(self._fd_in, self)
+            self.plane.failures.watch(self.fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -183,29 +110,24 @@ class Flow(Light):
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self._broke(False, error)
+            self.broke(False, error)
             return
         if sent < len(data):
             self._outbox = data[sent:]
-            self._plane.loop.add_writer(self._fd_out, self._writable)
+            self.plane.loop.add_writer(self.fd_out, self._writable)
             self._schedule()
 
     def _not_read(self, count: int) -> None:
         """So many bytes are written, or will be, that no turn reads."""
-        cells, cell = self._plane.cells, self._cell + 4
+        cells, cell = self.plane.cells, self.cell + 4
         cells[cell] = (cells[cell] - count) & _MASK
 
     def feed(self, data: bytes) -> None:
         """Take bytes that were already read from the source, before `start`."""
-        position = self._walk(memoryview(data), 0, len(data))
+        position = walk(memoryview(data), 0, len(data))
         self.rest, self.part = position.rest, position.part
         self.total += len(data)
         self.inject(data)
-
-    @property
-    def position(self) -> Position | None:
-        """Where the source stands; None if that is not known."""
-        return None if self.unseen else Position(self.rest, self.part)
 
     @property
     def clear(self) -> bool:
@@ -219,17 +141,17 @@ class Flow(Light):
 
     def known_boundary(self) -> bool:
         """Does the sink stand between two frames, for certain?"""
-        if self.unseen:
-            self._find()
-        return not self.unseen and not self.rest and not self.part and self.clear
+        if self.unseen is not None:
+            self.unseen.find()
+        return self.unseen is None and not self._dead and not self.rest and not self.part and self.clear
 
     def surrender(self) -> tuple[dict[str, Any], Pipe | None]:
         """Stop, and return what a successor must know, and the pipe that is in use."""
-        if self.unseen:
-            self._find()
+        if self.unseen is not None:
+            self.unseen.find()
         pipe, self._pipe = self._pipe, None
         state = {
-            "rest": None if self.unseen else self.rest,
+            "rest": None if self.unseen is not None else self.rest,
             "part": self.part.hex(),
             "total": self.total,
             "last_method": self.last_method,
@@ -246,11 +168,11 @@ class Flow(Light):
         self._not_read(self._left + len(self._outbox))
         if pipe is not None:
             self._pipe = pipe
-            self._plane.cells[self._cell + 2] = pipe.ends
+            self.plane.cells[self.cell + 2] = pipe.ends
         if self._left or self._outbox:
-            self._plane.loop.add_writer(self._fd_out, self._writable)
+            self.plane.loop.add_writer(self.fd_out, self._writable)
         if state["rest"] is None:
-            self._go_unseen(whole=False)
+            self._go_unseen(None)
         else:
             self.rest, self.part = state["rest"], bytes.fromhex(state.get("part", ""))
             self.note()
@@ -265,95 +187,99 @@ class Flow(Light):
             return
         self._dead = True
         self.at_turns.clear()
-        loop = self._plane.loop
-        if self._reading:
+        loop = self.plane.loop
+        if self.reading:
             self._stop_reading()
-            self._reading = False
+            self.reading = False
         if not self.clear:
-            loop.remove_writer(self._fd_out)
+            loop.remove_writer(self.fd_out)
         if self._pipe is not None:
-            self._plane.pool.give_back(self._pipe, not self._left)
+            self.plane.pool.give_back(self._pipe, not self._left)
             self._pipe = None
-        self._drop_side()
+        if self.unseen is not None:
+            self.unseen.close()
+            self.unseen = None
 
     # --- turns of the event loop ------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
         wanted = not self.halted and not self._left and not self._outbox and not self._dead
-        if wanted != self._reading:
-            self._reading = wanted
+        if wanted != self.reading:
+            self.reading = wanted
             if wanted:
                 self._read_on()
                 if self._failing:
-                    self._plane.loop.call_soon(self.read_to_failure)
+                    self.plane.loop.call_soon(self.read_to_failure)
             else:
                 self._stop_reading()
 
     def _read_on(self) -> None:
-        if self.rushes:
-            self._tick = self._plane.loop.call_later(_TICK, self._look)
+        if self.unseen is None:
+            self.plane.loop.add_reader(self.fd_in, self.readable)
         else:
-            self._plane.loop.add_reader(self._fd_in, self.readable)
+            self.unseen.read_on()
 
     def _stop_reading(self) -> None:
-        if self._tick is None:
-            self._plane.loop.remove_reader(self._fd_in)
+        if self.unseen is None:
+            self.plane.loop.remove_reader(self.fd_in)
         else:
-            self._tick.cancel()
-            self._tick = None
+            self.unseen.stop_reading()
 
     def read_to_failure(self) -> None:
         """The source has failed, or both its directions have ended: read until that shows."""
         self._failing = True
         for _ in range(_TURNS):
             before = self.total
-            if not self._reading:
+            if not self.reading:
                 return  # `_schedule` comes back here
             self.readable()
             if self.total == before:
                 return
-        self._plane.loop.call_soon(self.read_to_failure)
+        self.plane.loop.call_soon(self.read_to_failure)
+
+    # --- by the kernel ----------------------------------------------------------------------------------------------
 
     def _by_kernel(self) -> None:
         """What is not light traffic."""
         if self.crowd >= CROWD:
-            # Here, and not where it is counted: the pool's last pipe must be empty when one is lent for the side.
-            self._go_unseen()
-        if not self.unseen:
+            self.crowd = 0
+            # Here, and not where it is counted: the pool's last pipe must be empty when it is lent to remember by.
+            # Where there is no descriptor for another, the stream is looked at as before.
+            with contextlib.suppress(OSError):
+                self._go_unseen(Position(self.rest, self.part))
+        if self.unseen is None:
             self._splice()
-            return
-        self._move_unseen()
-        if self.total >= self._count_at:
-            now = self._plane.loop.time()
-            if now - self._counted <= _RUSH_SECONDS and self._reading:
-                self._stop_reading()
-                self.rushes = True
-                self._read_on()
-            self._counted, self._count_at = now, self.total + _RUSH_BYTES
+        else:
+            self.unseen.readable()
 
-    def _look(self) -> None:
-        """Move what has come since the last tick; each event counts again once that is little."""
-        self._tick = None
-        before = self.total
-        # Somebody may have found the boundary meanwhile.
-        if self.unseen:
-            self._move_unseen(_TICK_TURNS)
-        self.rushes = self.unseen and self.total - before >= _TICK_BYTES
-        if self._reading and self._tick is None:
-            self._read_on()
+    def _go_unseen(self, start: Position | None) -> None:
+        """Look no more. `start`: where the source stands; None: nobody knows. Raises OSError: there is no pipe."""
+        self.unseen = Unseen(self, start)
+        self.note()
+
+    def found(self, position: Position, method: int) -> None:
+        """The unseen stream is over: it stands at `position`, behind a Close or a Close-Ok if there is a `method`."""
+        self.unseen = None
+        if position.boundary:
+            self.last_method = method or self.last_method
+            if self.last_method == wire.CLOSE_OK:
+                self._took_leave()
+        self.look_again()
+        self.rest, self.part = position.rest, position.part
+        self.note()
 
     def _splice(self) -> None:
         """Move by way of the pool's last pipe: what is left of a large frame, or what a look has found."""
-        plane = self._plane
+        plane = self.plane
         pipe = plane.pool.free[-1]
         rest = self.rest
-        plane.cells[AT_WORK] = self._cell
+        plane.cells[AT_WORK] = self.cell
         plane.cells[PIPE] = pipe.ends
         try:
             if rest >= LARGE:
-                moved = os.splice(self._fd_in, pipe.write, min(rest, _CHUNK), flags=_FLAGS)
+                moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)
                 if not moved:
-                    self._end()
+                    self.ended()
                     return
                 self.rest = rest - moved
                 if moved >= MANY:
@@ -361,7 +287,7 @@ class Flow(Light):
             else:
                 got = self.source.recv_into(plane.look, self.look, socket.MSG_PEEK)
                 if not got:
-                    self._end()
+                    self.ended()
                     return
                 moved = self._seen(plane, pipe, got)
                 if not moved:
@@ -369,24 +295,21 @@ class Flow(Light):
         except BlockingIOError:
             return
         except OSError as error:
-            self._broke(True, error)
+            self.broke(True, error)
             return
         self.total += moved
         if rest or self.rest or self.part:
             self.note()
         try:
-            sent = os.splice(pipe.read, self._fd_out, moved, flags=_FLAGS)
+            sent = os.splice(pipe.read, self.fd_out, moved, flags=MOVE)
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self._sink_broke(moved, error)
+            self.sink_broke(moved, error)
             return
         if sent != moved:
-            self._block(moved - sent)
-        elif self.at_turns:
-            self._turn()
-        if self.metered:
-            self.owner.flow_moved(self, moved)
+            self.blocked(moved - sent)
+        self.moved(moved)
 
     def _seen(self, plane: Plane, pipe: Pipe, got: int) -> int:
         """Splice up to the furthest boundary that the `got` bytes in the scratch tell of; return how many bytes."""
@@ -399,73 +322,73 @@ class Flow(Light):
         if self.at_turns and AHEAD < at < end:
             # Someone waits for the boundary: the header behind it stays in the socket.
             wanted = at - AHEAD
-        moved = os.splice(self._fd_in, pipe.write, wanted if wanted < _CHUNK else _CHUNK, flags=_FLAGS)
+        moved = os.splice(self.fd_in, pipe.write, wanted if wanted < CHUNK else CHUNK, flags=MOVE)
         if moved >= got:
             self.stand(got, last, at)
             self.rest -= moved - got
         else:
             # The pipe took fewer bytes than were seen (it has few slots), or the walk stopped at a boundary.
-            position = self._walk(plane.scratch, begin, AHEAD + moved)
+            position = walk(plane.scratch, begin, AHEAD + moved)
             self.rest, self.part = position.rest, position.part
         return moved
 
-    def _walk(self, view: memoryview, at: int, end: int) -> Position:
-        """Return the position at `end`, if a frame begins at `at`."""
-        while at + 7 <= end:
-            at += int.from_bytes(view[at + 3 : at + 7], "big") + 8
-        return Position(at - end) if at >= end else Position(0, bytes(view[at:end]))
+    # --- how a turn ends, here and in `unseen` ----------------------------------------------------------------------
 
     def _too_large(self, size: int) -> None:
         # Its bytes stay unread; the session decides. Who does not end it has lost the boundary.
         self.owner.flow_frame_too_large(self, size + 8)
 
-    def _sink_broke(self, left: int, error: OSError) -> None:
+    def sink_broke(self, left: int, error: OSError) -> None:
+        """The sink has failed, with `left` bytes in the pool's last pipe."""
         try:
-            self._pipe = self._plane.pool.lend()
+            self._pipe = self.plane.pool.lend()
         except OSError:
             left = 0
         self._left = left
-        self._broke(False, error)
+        self.broke(False, error)
 
     def _unwritten(self, got: int, error: OSError) -> None:
         """The sink has failed, with `got` bytes in the hold."""
-        self._outbox = bytes(self._plane.look[:got])
-        self._broke(False, error)
+        self._outbox = bytes(self.plane.look[:got])
+        self.broke(False, error)
 
     def _keep(self, sent: int, got: int) -> None:
         """The sink is full, and the hold has bytes for it: into a pipe with them, where they outlive the process."""
-        data = self._plane.look[sent:got]
+        data = self.plane.look[sent:got]
         try:
-            wrote = os.write(self._plane.pool.free[-1].write, data)
+            wrote = os.write(self.plane.pool.free[-1].write, data)
         except OSError as error:
-            self._broke(False, error)
+            self.broke(False, error)
             return
         # More than a pipe takes is left to this process's memory.
         self._outbox = bytes(data[wrote:])
-        self._block(wrote)
+        self.blocked(wrote)
 
-    def _block(self, left: int) -> None:
-        """The sink is full: keep the pipe until it takes the rest, and read nothing before."""
-        plane = self._plane
+    def blocked(self, left: int) -> None:
+        """The sink is full: keep the pool's last pipe until it takes the rest, and read nothing before."""
+        plane = self.plane
         try:
             self._pipe = plane.pool.lend()
         except OSError as error:
-            self._broke(False, error)
+            self.broke(False, error)
             return
         self._left = left
-        plane.cells[self._cell + 2] = self._pipe.ends
-        plane.loop.add_writer(self._fd_out, self._writable)
+        plane.cells[self.cell + 2] = self._pipe.ends
+        plane.loop.add_writer(self.fd_out, self._writable)
         self._schedule()
 
     def _writable(self) -> None:
         try:
             if self._left:
                 assert self._pipe is not None
-                self._left = self._send_on(self._pipe, self._left)
+                if self.unseen is None:
+                    self._left -= os.splice(self._pipe.read, self.fd_out, self._left, flags=MOVE)
+                else:
+                    self._left = self.unseen.send_on(self._pipe, self._left)
                 if self._left:
                     return
-                self._plane.cells[self._cell + 2] = 0
-                self._plane.pool.give_back(self._pipe)
+                self.plane.cells[self.cell + 2] = 0
+                self.plane.pool.give_back(self._pipe)
                 self._pipe = None
             if self._outbox:
                 self._outbox = self._outbox[self.sink.send(self._outbox) :]
@@ -474,210 +397,37 @@ class Flow(Light):
         except BlockingIOError:
             return
         except OSError as error:
-            self._broke(False, error)
+            self.broke(False, error)
             return
-        self._plane.loop.remove_writer(self._fd_out)
+        self.plane.loop.remove_writer(self.fd_out)
         self._schedule()
         self._turn()
 
-    def _send_on(self, pipe: Pipe, count: int) -> int:
-        """Splice what is in `pipe` to the sink; returns how many of the `count` bytes it did not take.
-
-        Of an unseen stream's the last are remembered before they go. Raises OSError, not BlockingIOError.
-        """
-        try:
-            if self._fresh:
-                needless = count - self._window
-                if needless > 0:
-                    self._forget_all()
-                    count -= (sent := os.splice(pipe.read, self._fd_out, needless, flags=_MORE))
-                    if sent < needless:
-                        return count
-                self._fresh = False
-                self._remember(pipe, count)
-            return count - os.splice(pipe.read, self._fd_out, count, flags=_FLAGS)
-        except BlockingIOError:
-            return count
+    def moved(self, count: int) -> None:
+        """So many bytes were read, and written or kept."""
+        if self.at_turns:
+            self._turn()
+        if self.metered:
+            self.owner.flow_moved(self, count)
 
     def _turn(self) -> None:
         """Run what waits for a boundary, if this is one."""
-        while self.at_turns and not self._dead and self.known_boundary():
+        while self.at_turns and self.known_boundary():
             if self.at_turns.pop(0)():
                 self.halt()
 
     def _took_leave(self) -> None:
         """A Close-Ok was read; who has read it has yet to write it."""
-        self._plane.loop.call_soon(self.owner.flow_took_leave, self)
+        self.plane.loop.call_soon(self.owner.flow_took_leave, self)
 
-    def _end(self) -> None:
+    def ended(self) -> None:
+        """The source has no more."""
         self.halt()
         self.owner.flow_ended(self)
 
-    def _broke(self, at_source: bool, error: OSError) -> None:
+    def broke(self, at_source: bool, error: OSError) -> None:
+        """One side's socket has failed."""
         self.halted = True
         self._schedule()
-        self._plane.loop.remove_writer(self._fd_out)
+        self.plane.loop.remove_writer(self.fd_out)
         self.owner.flow_broke(self, at_source, error)
-
-    # --- unseen: many small frames ----------------------------------------------------------------------------------
-
-    def _go_unseen(self, whole: bool = True) -> None:
-        """Look no more. `whole`: `rest` and `part` say where, so that all bytes from there on would be a proof too."""
-        self.unseen = True
-        self._whole = whole
-        self.crowd = self._calm = 0
-        self._side = self._plane.pool.lend()
-        self._side_bytes = 0
-        self._kept = b""
-        self._retry_at = 0
-        self.note()
-
-    def _drop_side(self) -> None:
-        if self._side is not None:
-            self._plane.pool.give_back(self._side, not self._side_bytes)
-            self._side = None
-        self._side_bytes = 0
-        self._kept = b""
-
-    def _move_unseen(self, turns: int = 1) -> None:
-        """Move what is there, at most so many fills of a pipe."""
-        plane = self._plane
-        pipe = plane.pool.free[-1]
-        plane.cells[AT_WORK] = self._cell
-        plane.cells[PIPE] = pipe.ends
-        failed: OSError | None = None
-        moved = there = 0
-        try:
-            for turn in range(turns):
-                if turn:
-                    there = self._make_room(pipe, there)
-                got = os.splice(self._fd_in, pipe.write, _CHUNK, flags=_FLAGS)
-                moved += got
-                there += got
-                if got < _CHUNK // 4:
-                    break
-        except BlockingIOError:
-            if not moved:
-                return
-        except OSError as error:
-            failed = error
-        if not moved:
-            if failed is not None:
-                self._broke(True, failed)
-            else:
-                self._find()
-                self._end()
-            return
-        self._fresh = True
-        self.total += moved
-        try:
-            left = self._send_on(pipe, there)
-        except OSError as error:
-            self._sink_broke(there, error)
-            return
-        if left:
-            self._block(left)
-        if failed is not None:
-            self._broke(True, failed)
-            return
-        if moved < _CALM_BYTES:
-            self._calm += 1
-            if self._calm >= _CALM:
-                self._calm = 0
-                self._find()
-        else:
-            self._calm = 0
-        if self.at_turns:
-            self._turn()
-        if self.metered:
-            self.owner.flow_moved(self, moved)
-
-    def _make_room(self, pipe: Pipe, there: int) -> int:
-        """Send of the `there` bytes what cannot be the last of all, for there is more to come; returns what is left."""
-        needless = there - self._window
-        if needless <= 0:
-            return there
-        self._forget_all()
-        try:
-            return there - os.splice(pipe.read, self._fd_out, needless, flags=_MORE)
-        except OSError:
-            # Full, or failed: that shows again.
-            return there
-
-    def _remember(self, pipe: Pipe, moved: int) -> None:
-        """Keep a second reference to what is in `pipe`: the last bytes, as many as the proof needs."""
-        side = self._side
-        if side is None:
-            return
-        needed = self._window
-        if self._side_bytes + moved > side.size // 2 and self._side_bytes:
-            keep = 0 if moved >= needed else min(self._side_bytes, needed - moved)
-            self._forget(side, self._side_bytes - keep)
-        copied = _tee(pipe.read, side.write, moved, _FLAGS)
-        if copied < moved:
-            # No slot is free: what is older goes, and the bytes before the gap with it.
-            self._side_bytes += max(copied, 0)
-            self._forget_all()
-            copied = _tee(pipe.read, side.write, moved, _FLAGS)
-            if copied < moved:
-                self._forget(side, max(copied, 0))
-                self._side_bytes = 0
-                return
-        self._side_bytes += copied
-
-    def _forget(self, side: Pipe, count: int) -> None:
-        if count <= 0:
-            return
-        self._kept = b""
-        self._whole = False
-        while count:
-            count -= (gone := os.splice(side.read, self._plane.nowhere, count, flags=_FLAGS))
-            self._side_bytes -= gone
-
-    def _forget_all(self) -> None:
-        self._kept = b""
-        self._whole = False
-        if self._side is not None:
-            self._forget(self._side, self._side_bytes)
-
-    def _find(self) -> None:
-        """Try to prove where the source stands, from the last bytes that were moved."""
-        side = self._side
-        needed = self._window
-        enough = self._whole or self._side_bytes + len(self._kept) >= needed
-        if side is None or not enough or self._fresh or self.total < self._retry_at:
-            return
-        data = bytearray(self._kept)
-        while self._side_bytes:
-            data += (chunk := os.read(side.read, self._side_bytes))
-            self._side_bytes -= len(chunk)
-        self._kept = bytes(data[-needed:])
-        if self._whole:
-            position: Position | None = self._walk(memoryview(self.part + data), self.rest, len(self.part) + len(data))
-        else:
-            position = locate(self._kept, self.frame_max, self.channel_max)
-        if position is None:
-            self._retry_at = self.total + needed // 2
-            return
-        if position.boundary:
-            self.last_method = next((m for m, f in _ENDS if f(self._kept)), self.last_method)
-            if self.last_method == wire.CLOSE_OK:
-                self._took_leave()
-        self._drop_side()
-        self.unseen = False
-        self.look_again()
-        self.rest, self.part = position.rest, position.part
-        self.note()
-
-
-def _ends_with_close(data: bytes) -> bool:
-    start = data.rfind(b"\x00\x0a\x00\x32")
-    return start >= 7 and start + int.from_bytes(data[start - 4 : start], "big") + 1 == len(data)
-
-
-_ENDS = ((wire.CLOSE, _ends_with_close), (wire.CLOSE_OK, lambda data: data.endswith(wire.CLOSE_OK_FRAME)))
-
-
-def gone(error: OSError) -> bool:
-    """Is this how a peer's end looks, rather than a fault of this host?"""
-    return error.errno in (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED, errno.EHOSTUNREACH)

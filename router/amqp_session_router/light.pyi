@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+from amqp_session_router.unseen import Unseen
+
 LARGE: int
 LOOK_LARGE: int
 CROWD: int
@@ -18,8 +20,14 @@ class Light:
     last_method: int
     crowd: int
     metered: bool
-    unseen: bool
+    unseen: Unseen | None
     at_turns: list[Callable[[], bool]]
+    @property
+    def fd_in(self) -> int: ...
+    @property
+    def fd_out(self) -> int: ...
+    @property
+    def cell(self) -> int: ...
     @property
     def look(self) -> int: ...
     def __init__(self, hold: Hold, fd_in: int, fd_out: int, cell: int, frame_max: int) -> None: ...

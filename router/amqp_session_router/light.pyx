@@ -56,8 +56,9 @@ cdef class Light:
     """Where one direction stands, and the way of light traffic from its source to its sink."""
 
     cdef Hold _hold
-    cdef int _fd_in, _fd_out
-    cdef size_t _cell
+    cdef readonly int fd_in, fd_out
+    cdef readonly size_t cell
+    """The first of its cells."""
     cdef readonly int look
     """How many bytes the next look takes."""
     cdef public int crowd
@@ -71,7 +72,9 @@ cdef class Light:
     cdef public int64_t frame_max
     cdef public unsigned int last_method
     """Class and method of the last method frame on channel 0."""
-    cdef public bint metered, unseen
+    cdef public bint metered
+    cdef public object unseen
+    """Who moves the bytes without a look (see `unseen`); None: they are looked at."""
     cdef public list at_turns
     """What waits for a boundary."""
 
@@ -80,8 +83,8 @@ cdef class Light:
         if cell >= <size_t>hold.cells.shape[0]:
             raise IndexError("there is no such cell")
         self._hold = hold
-        self._fd_in, self._fd_out = fd_in, fd_out
-        self._cell = cell
+        self.fd_in, self.fd_out = fd_in, fd_out
+        self.cell = cell
         self.look = _ALL
         self.part = b""
         self.frame_max = frame_max
@@ -90,7 +93,7 @@ cdef class Light:
     def readable(self):
         """The source has something to read: the hot path."""
         if (
-            self.crowd >= _CROWD or self.unseen or self.rest >= _LARGE
+            self.crowd >= _CROWD or self.unseen is not None or self.rest >= _LARGE
             or self.look != _ALL or len(self.at_turns)
         ):
             self._by_kernel()
@@ -104,24 +107,24 @@ cdef class Light:
         cdef int64_t rest = self.rest
         cdef ssize_t got, sent
         cdef int failed
-        cells[_AT_WORK] = self._cell | _HOLDING
+        cells[_AT_WORK] = self.cell | _HOLDING
         try:
-            got = recv(self._fd_in, look, _ALL, MSG_DONTWAIT)
+            got = recv(self.fd_in, look, _ALL, MSG_DONTWAIT)
             if got < 0:
                 failed = errno
                 if failed != EAGAIN and failed != EINTR:
-                    self._broke(True, OSError(failed, os.strerror(failed)))
+                    self.broke(True, OSError(failed, os.strerror(failed)))
                 return
             cells[_HELD] = got
             if not got:
-                self._end()
+                self.ended()
                 return
             if not self._walk(got):
                 return
             self.total += got
             if rest or self.rest or self.part:
                 self.note()
-            sent = send(self._fd_out, look, got, MSG_DONTWAIT | MSG_NOSIGNAL)
+            sent = send(self.fd_out, look, got, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sent != got:
                 failed = errno
                 if sent < 0 and failed != EAGAIN and failed != EINTR:
@@ -211,7 +214,7 @@ cdef class Light:
 
     def note(self):
         """Say where the source stands, for a successor."""
-        self._hold.cells[self._cell] = _UNKNOWN if self.unseen or self.part else <uint64_t>self.rest
+        self._hold.cells[self.cell] = _UNKNOWN if self.unseen is not None or self.part else <uint64_t>self.rest
 
 
 cdef inline unsigned int _word(uint8_t *at) noexcept nogil:

@@ -16,7 +16,7 @@ from typing import Any
 from amqp_session_router import succession
 from amqp_session_router.connect import Dialler
 from amqp_session_router.deadlines import Deadlines
-from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.flow import Flow
 from amqp_session_router.handover import Batches, send
 from amqp_session_router.handshake import Learned
 from amqp_session_router.journal import NO_CELLS, Journal
@@ -32,6 +32,7 @@ from amqp_session_router.model import (
     Routing,
 )
 from amqp_session_router.pipes import Pipe
+from amqp_session_router.plane import Plane
 from amqp_session_router.session import LiveSession
 from amqp_session_router.sockets import control_congestion, watch_peer
 from amqp_session_router.tls import server_context

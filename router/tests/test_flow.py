@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import random
 import socket
 import struct
@@ -17,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
 
-from amqp_session_router import flow
-from amqp_session_router.flow import Flow, Plane
+from amqp_session_router import unseen
+from amqp_session_router.flow import Flow
 from amqp_session_router.light import CROWD
+from amqp_session_router.plane import Plane
 from amqp_session_router.stream_flow import StreamFlow
 from amqp_session_router.wires import SocketWire
 
@@ -211,7 +213,7 @@ def test_a_crowd_of_small_frames_goes_unseen_and_is_found_again() -> None:
         reader, writer = bench.read_all(), bench.write(data, end=False)
         bench.flow.start()
         while bench.flow.total < len(data):
-            seen.append(bench.flow.unseen)
+            seen.append(bench.flow.unseen is not None)
             await asyncio.sleep(0.001)
         assert any(seen)
         await bench.until(lambda: bench.flow.clear, "all is written")
@@ -310,10 +312,39 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
     run(scene)
 
 
+def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+
+    def nothing(*_: Any) -> None:
+        tried.append(True)
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    monkeypatch.setattr(unseen, "Stretch", nothing)
+
+    async def scene() -> None:
+        bench = Bench()
+        data = stream_of(4, 20_000_000, True)
+        reader, writer = bench.read_all(), bench.write(data)
+        bench.flow.start()
+        async with asyncio.timeout(60):
+            await bench.owner.ended.wait()
+        assert tried and bench.flow.known_boundary()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
+        assert bench.received == data
+        bench.close()
+
+    run(scene)
+
+
 @pytest.fixture
 def rushing(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, a few megabytes are a rush."""
-    monkeypatch.setattr(flow, "_RUSH_SECONDS", 3600.0)
+    monkeypatch.setattr(unseen, "_RUSH_SECONDS", 3600.0)
+
+
+def rushes(flow: Flow) -> bool:
+    return flow.unseen is not None and flow.unseen.rushes
 
 
 @pytest.mark.usefixtures("rushing")
@@ -330,14 +361,14 @@ def test_a_rush_is_looked_after_by_the_tick_and_ends(halted: bool) -> None:
         reader = bench.read_all()
         rushed = 0
         while bench.flow.total < len(data):
-            rushed += bench.flow.rushes
+            rushed += rushes(bench.flow)
             if halted:
                 bench.flow.halt()
                 await asyncio.sleep(0.001)
                 bench.flow.start()
             await asyncio.sleep(0.001)
         assert rushed
-        await bench.until(lambda: bench.flow.clear and not bench.flow.rushes, "the rush is over")
+        await bench.until(lambda: bench.flow.clear and not rushes(bench.flow), "the rush is over")
         assert bench.flow.known_boundary()
         bench.flow.inject(HEARTBEAT)
         bench.writer.sendall(HEARTBEAT)
@@ -368,7 +399,7 @@ def test_a_side_that_fails_in_a_rush_is_seen(side: str) -> None:
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
-        await bench.until(lambda: bench.flow.rushes, "a rush")
+        await bench.until(lambda: rushes(bench.flow), "a rush")
         if side == "sink":
             bench.reader.shutdown(socket.SHUT_RD)
             bench.reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

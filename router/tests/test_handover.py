@@ -11,9 +11,9 @@ import pytest
 import uvloop
 
 from amqp_session_router.app import Process
-from amqp_session_router.flow import Plane
 from amqp_session_router.handover import send
 from amqp_session_router.journal import Journal
+from amqp_session_router.plane import Plane
 from amqp_session_router.server import Listeners
 from amqp_session_router.service import Service
 

@@ -18,8 +18,9 @@ from test_flow import FRAME_MAX, HEARTBEAT, Owner, pair
 
 from amqp_session_router import journal
 from amqp_session_router.app import held
-from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.flow import Flow
 from amqp_session_router.journal import Journal
+from amqp_session_router.plane import Plane
 from amqp_session_router.tcp_counts import counts
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import pytest
 from test_flow import FRAME_MAX, Owner, pair, run, stream_of
 
-from amqp_session_router.flow import Flow, Plane
+from amqp_session_router.flow import Flow
+from amqp_session_router.plane import Plane
 from amqp_session_router.tcp_counts import counts
 from amqp_session_router.wires import SocketWire
 
