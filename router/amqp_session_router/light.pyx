@@ -123,7 +123,7 @@ cdef class Light:
                 return
             self.total += got
             if rest or self.rest or self.part:
-                self.note()
+                self._note()
             sent = send(self.fd_out, look, got, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sent != got:
                 failed = errno
@@ -214,6 +214,9 @@ cdef class Light:
 
     def note(self):
         """Say where the source stands, for a successor."""
+        self._note()
+
+    cdef void _note(self) noexcept:
         self._hold.cells[self.cell] = _UNKNOWN if self.unseen is not None or self.part else <uint64_t>self.rest
 
 
