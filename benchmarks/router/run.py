@@ -321,7 +321,10 @@ def worker(pid: int) -> int:
 def alone(words: list[str]) -> None:
     """Go on in a network namespace of our own, as this user; does not return."""
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    os.execvp("unshare", ["unshare", "--net", *as_root, sys.executable, str(HERE / "run.py"), *words, "--alone"])
+    try:
+        os.execvp("unshare", ["unshare", "--net", *as_root, sys.executable, str(HERE / "run.py"), *words, "--alone"])
+    except FileNotFoundError:
+        sys.exit("unshare is missing, which makes the network namespace; Debian's package is util-linux")
 
 
 PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill")

@@ -7,7 +7,7 @@ How it comes to be open is in `opening`, how the router ends it in `closing`, an
 from __future__ import annotations
 
 import asyncio
-import random
+import os
 import ssl
 import time
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ class LiveSession:
     """See `model.Session`. Once it is open it lives in callbacks of its flows."""
 
     def __init__(self, server: Listeners, listener: str, lease: Lease, client_wire: Wire, client: str) -> None:
-        self.id = f"{random.getrandbits(48):012x}"
+        self.id = os.urandom(6).hex()
         self.identity: Identity | None = None
         self.route: Route | None = None
         self.backend: Backend | None = None
