@@ -1,9 +1,7 @@
 OVERHEAD: int
 METHOD: int
-CONTENT_HEADER: int
 BODY: int
 HEARTBEAT: int
-TYPES: frozenset[int]
 FRAME_ERROR: int
 SYNTAX_ERROR: int
 

@@ -10,8 +10,7 @@ from libc.string cimport memcpy
 
 OVERHEAD = 8
 """Seven bytes before a frame's payload and the end octet after it."""
-METHOD, CONTENT_HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
-TYPES = frozenset((METHOD, CONTENT_HEADER, BODY, HEARTBEAT))
+METHOD, BODY, HEARTBEAT = 1, 3, 8
 FRAME_ERROR = 501
 SYNTAX_ERROR = 502
 

@@ -91,7 +91,7 @@ class Backend:
     proxy_protocol: int | None = None
     """None, 1 or 2: the PROXY header's version to send first."""
     congestion_control: str | None = None
-    """None: the host's."""
+    """None: the host's, reno on loopback."""
     weight: int = 1
     drain: bool = False
     """No new sessions; the old ones stay."""
@@ -113,7 +113,7 @@ class Listener:
     trusted: tuple[str, ...] = ()
     """Networks (CIDR) whose PROXY headers count; empty: every peer's."""
     congestion_control: str | None = None
-    """None: the host's."""
+    """None: the host's, reno on loopback."""
 
 
 @dataclass(frozen=True, slots=True)

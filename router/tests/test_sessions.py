@@ -34,7 +34,7 @@ class Peer:
         self.sock.settimeout(15)
         self.buffer = bytearray()
 
-    def frame(self) -> wire.Frame:
+    def frame(self) -> frames.Frame:
         """Return the next frame; raises EOFError at the end."""
         while (found := frames.next_frame(self.buffer, 1 << 24)) is None:
             if not (data := self.sock.recv(65536)):
