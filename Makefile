@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: setup setup-tests demo test test-all lint clean lock
+.PHONY: setup setup-tests demo test test-all lint clean lock docs
 
 setup:
 	@chaos/setup.sh
@@ -38,6 +38,12 @@ test-all: lint
 # Takes down every bench host of this checkout; the cache and the engine stay.
 clean: setup
 	@$(BIN)/brokerdrill bench down --all
+
+# What is made from other files: the roles' READMEs, the tables in docs/.
+docs: setup
+	$(BIN)/python docs/role_readmes.py
+	$(BIN)/brokerdrill reference
+	$(BIN)/brokerdrill scenarios --markdown >docs/drills.md
 
 # The lock names no index, so that it serves behind any mirror.
 lock: setup

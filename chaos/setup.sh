@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the controller ready: Debian packages that are missing, the locked Python environment, the collection's link.
+# Makes the controller ready: Debian packages that are missing and the locked Python environment.
 # With --tests also what only the tests need. Doing it again changes nothing and takes a moment.
 # As another user than root it names what to install.
 set -eu
@@ -116,19 +116,11 @@ fi
 # The session router stands alone: nothing else here needs it, and it needs a compiler.
 if [ "$tests" = --tests ]; then
   stamp=.venv/.router-setup
-  now=$({ echo "$now"; cat router/pyproject.toml router/amqp_session_router/*.pyx; } | sha256sum)
+  now=$({ echo "$now"; cat router/pyproject.toml router/amqp_session_router/*/*.pyx; } | sha256sum)
   if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     say "building the session router"
     .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e router >.cache/router.log 2>&1 \
       || die "the session router cannot be built: $(grep -m 1 -i error .cache/router.log) (log: .cache/router.log)"
     printf '%s\n' "$now" >"$stamp"
   fi
-fi
-
-# --- the collection, usable from this checkout -----------------------------------------------------------------------
-link=.ansible/collections/ansible_collections/brokerdrill/ha
-if [ "$(readlink "$link" 2>/dev/null || true)" != ../../../.. ]; then
-  mkdir -p "$(dirname "$link")"
-  rm -f "$link"
-  ln -s ../../../.. "$link"
 fi

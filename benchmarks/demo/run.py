@@ -16,8 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-from brokerdrill import bench
-from brokerdrill.topology import find_topology
+from brokerdrill.bench import bench
+from brokerdrill.inventory.topology import find_topology
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPOLOGY = "artemis_quorum"

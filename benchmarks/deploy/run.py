@@ -19,8 +19,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokerdrill import bench, paths
-from brokerdrill.topology import Topology, find_topology
+from brokerdrill.base import paths
+from brokerdrill.bench import bench
+from brokerdrill.inventory.topology import Topology, find_topology
 
 HERE = Path(__file__).parent
 RATIO = 2.5
@@ -40,7 +41,8 @@ def say(text: str) -> None:
 
 def playbook(topology: Topology, *arguments: str) -> tuple[float, str]:
     """Run site.yml; return its wall time in seconds and its recap. Raises SystemExit where it fails."""
-    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(topology.directory)]
+    command = [str(Path(sys.executable).with_name("ansible-playbook"))]
+    command += [word for source in topology.sources for word in ("-i", str(source))]
     command += [str(paths.ROOT / "playbooks" / "site.yml"), *arguments]
     begin = time.monotonic()
     done = subprocess.run(command, cwd=paths.ROOT, env=paths.child_environment(), capture_output=True, text=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SCENARIO = "artemis_quorum_kill_active"
+DRILL = ("kill_active", "artemis_quorum")
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=Path(tempfile.mkdtemp(prefix="brokerdrill-failover-")))
     words = parser.parse_args()
     verdict = words.runs / "verdict.json"
-    command = [sys.executable, "-m", "brokerdrill", "run", SCENARIO, "--repeat", str(words.kills)]
+    command = [sys.executable, "-m", "brokerdrill", "run", *DRILL, "--repeat", str(words.kills)]
     status = subprocess.run([*command, "--runs", str(words.runs), "--json", str(verdict)], cwd=ROOT).returncode
     result = json.loads(verdict.read_text())
     runs = result.get("runs", [result])

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from brokerdrill import java
+from brokerdrill.base import java
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

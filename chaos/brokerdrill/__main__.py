@@ -1,6 +1,6 @@
 """`python -m brokerdrill`."""
 
-from brokerdrill.cli import main
+from brokerdrill.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -7,11 +7,13 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,6 +157,41 @@ def _from_go(name: str, source: Mapping[str, Any], work: Path) -> Path:
     return work / "packed.tar"
 
 
+# What a set-up or a build leaves in a Python project, and what no host needs of it.
+NO_SOURCE = ("__pycache__", "*.so", "*.c", "*.egg-info", "build", "dist", "tests", ".*")
+
+
+def tree_digest(directory: Path) -> str:
+    """Return a hash of the files of a Python project and of their names, but not of what a build leaves there."""
+    digest = hashlib.sha256()
+    ignored = shutil.ignore_patterns(*NO_SOURCE)
+    for folder, folders, files in os.walk(directory):
+        skipped = ignored(folder, [*folders, *files])
+        folders[:] = sorted(set(folders) - skipped)
+        for name in sorted(set(files) - skipped):
+            path = Path(folder) / name
+            digest.update(f"{path.relative_to(directory)}\0{sha256_of(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _build(name: str, source: Mapping[str, Any], work: Path, into: Path) -> None:
+    """Build the Python project of `source` with the controller's own Python, and unpack its wheel into `into`."""
+    host = (source["python_version"], source["machine"])
+    own = (f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine())
+    if host != own:
+        raise AnsibleActionFail(
+            f"{name}: its compiled parts are built by the controller's Python, {own[0]} on {own[1]}, "
+            f"but the host has {host[0]} on {host[1]}: deploy from a controller with the host's"
+        )
+    project = work / "project"
+    shutil.copytree(source["project"], project, ignore=shutil.ignore_patterns(*NO_SOURCE))
+    argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    _run(name, [*argv, "--wheel-dir", str(work / "wheels"), str(project)])
+    (wheel,) = (work / "wheels").iterdir()
+    with zipfile.ZipFile(wheel) as content:
+        content.extractall(into)
+
+
 def _from_pip(name: str, source: Mapping[str, Any], work: Path) -> Path:
     lock = work / "requirements.txt"
     lock.write_text(source["requirements"])
@@ -170,9 +207,11 @@ def _from_pip(name: str, source: Mapping[str, Any], work: Path) -> Path:
         "--no-compile",
     ]
     argv += ["--only-binary=:all:", "--require-hashes", "--python-version", source["python_version"], "-r", str(lock)]
-    for platform in source["platforms"]:
-        argv += ["--platform", platform]
+    for tag in source["platforms"]:
+        argv += ["--platform", tag]
     _run(name, argv)
+    if "project" in source:
+        _build(name, source, work, work / "out")
     pack(work / "out", work / "packed.tar")
     return work / "packed.tar"
 
@@ -203,6 +242,11 @@ class ActionModule(ActionBase):
         (kind,) = [kind for kind in MAKERS if args[kind] is not None]
         # Plain values: what templating tagged must not end up in the recipe's JSON or in argv.
         source = json.loads(json.dumps(args[kind]))
+        if "project" in source:
+            project = Path(source["project"])
+            if not (project / "pyproject.toml").is_file():
+                raise AnsibleActionFail(f"{args['name']}: {project} is no Python project: it has no pyproject.toml")
+            source["project_sha256"] = tree_digest(project)
         return keep(Path(str(args["directory"])).resolve(), str(args["name"]), kind, source)
 
 

@@ -1,12 +1,15 @@
-"""What the role lease_db refuses: pure functions from plain data."""
+"""Filters of the role lease_db: pure functions from plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import Any, TypedDict
 
-SESSION_TICKS = (2, 20)
-"""ZooKeeper Administrator's Guide, minSessionTimeout and maxSessionTimeout: a session lasts 2 to 20 ticks."""
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import session_range_ms
 
 
 def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
@@ -26,7 +29,7 @@ def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
             f"lease_db_ttl_s {ttl} is below lease_db_loop_wait_s {loop} and twice lease_db_retry_timeout_s {retry}: a "
             "primary would lose its place while it still tries to keep it"
         )
-    low, high = (ticks * int(config["tick_ms"]) for ticks in SESSION_TICKS)
+    low, high = session_range_ms(int(config["tick_ms"]))
     if not low <= ttl * 1000 <= high:
         problems.append(
             f"lease_db_ttl_s {ttl} is outside {low / 1000:g} to {high / 1000:g}, 2 to 20 ticks of "
@@ -41,8 +44,77 @@ def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+class Member(TypedDict):
+    """A member of the database as others see it."""
+
+    instance: str
+    address: str
+    port: int
+    rest_port: int
+
+
+def lease_db_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]) -> dict[str, Member]:
+    """Return the members of the database, by host in sorted order; `defaults` for port and rest_port."""
+    return {
+        host: {
+            "instance": hostvars[host].get("lease_db_instance", host),
+            "address": address_of(host, hostvars[host], "lease_db_address"),
+            "port": int(hostvars[host].get("lease_db_port", defaults["port"])),
+            "rest_port": int(hostvars[host].get("lease_db_rest_port", defaults["rest_port"])),
+        }
+        for host in sorted(hosts)
+    }
+
+
+def _network(address: str) -> str:
+    """Return an address as a network of one host."""
+    return f"{address}/{128 if ':' in address else 32}"
+
+
+def lease_db_networks(hosts: Sequence[str], hostvars: HostVars) -> list[str]:
+    """Return the hosts by their own addresses, as pg_hba.conf names clients: a network of one, or a host's name."""
+    addresses = [address_of(host, hostvars[host], "lease_db_address") for host in sorted(set(hosts))]
+    return [_network(item) if re.fullmatch(r"[0-9a-fA-F.:]+", item) else item for item in addresses]
+
+
+def lease_db_hba(members: Mapping[str, Member], networks: Sequence[str], database: str, user: str) -> list[str]:
+    """Return the lines of pg_hba.conf: the members to each other, `user` from `networks` to `database`; nobody else."""
+    found = ["local all postgres peer"]
+    for member in members.values():
+        network = _network(member["address"])
+        found.append(f"hostssl replication replication {network} scram-sha-256")
+        found.append(f"hostssl all postgres {network} scram-sha-256")
+    return found + [f"hostssl {database} {user} {network} scram-sha-256" for network in networks]
+
+
+def lease_db_dials(members: Mapping[str, Member], host: str, servers: Sequence[Mapping[str, Any]]) -> list[Dial]:
+    """Return what the member on `host` dials: the ZooKeeper `servers`, then PostgreSQL and Patroni of every other."""
+    found: list[Dial] = [
+        {"link": "zookeeper", "to": item["host"], "address": item["address"], "port": int(item["port"])}
+        for item in servers
+    ]
+    return found + [
+        {"link": "database", "to": member["instance"], "address": member["address"], "port": port}
+        for other, member in members.items()
+        if other != host
+        for port in (member["port"], member["rest_port"])
+    ]
+
+
+def lease_db_evidence(queries: Mapping[str, str], psql: str, account: str) -> dict[str, str]:
+    """Return name to the command line that asks the query of that name: `psql` with its arguments, as `account`."""
+    return {name: f"runuser -u {account} -- {psql} --command={quote(query)}" for name, query in queries.items()}
+
+
 class FilterModule:
     """Names for templates."""
 
     def filters(self) -> dict[str, Any]:
-        return {"lease_db_problems": lease_db_problems}
+        return {
+            "lease_db_dials": lease_db_dials,
+            "lease_db_evidence": lease_db_evidence,
+            "lease_db_hba": lease_db_hba,
+            "lease_db_members": lease_db_members,
+            "lease_db_networks": lease_db_networks,
+            "lease_db_problems": lease_db_problems,
+        }

@@ -24,7 +24,10 @@ options:
       to package path.
     type: dict
   pip:
-    description: The text of a hashed C(requirements) lock, the C(python_version) and C(platforms) of the host.
+    description: >-
+      The text of a hashed C(requirements) lock, the C(python_version) and C(platforms) of the host. With C(project),
+      the folder of a Python project on the controller, its own wheel is built too, for the host's C(machine), which
+      must be as the controller is.
     type: dict
 author: ["Brokerdrill developers"]
 """

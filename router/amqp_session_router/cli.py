@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from amqp_session_router import app, config, ctl
-from amqp_session_router.errors import EXIT_USAGE, RouterError
+from amqp_session_router.base.errors import EXIT_USAGE, RouterError
+from amqp_session_router.config import loader
+from amqp_session_router.control import client
+from amqp_session_router.process import worker
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,18 +25,18 @@ class _Parser(argparse.ArgumentParser):
 
 def example() -> str:
     """Return the documented example of a configuration file."""
-    return files("amqp_session_router").joinpath("example.yaml").read_text("utf-8")
+    return files("amqp_session_router.config").joinpath("example.yaml").read_text("utf-8")
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    settings = config.load(arguments.config)
+    settings = loader.load(arguments.config)
     counts = f"{len(settings.listeners)} listeners, {len(settings.backends)} backends, {len(settings.farms)} farms"
     print(f"{arguments.config}: good ({counts}, {len(settings.rules)} rules)")
     return 0
 
 
 def _print_schema(_: argparse.Namespace) -> int:
-    print(config.json_schema(), end="")
+    print(loader.json_schema(), end="")
     return 0
 
 
@@ -50,11 +52,11 @@ def parser() -> argparse.ArgumentParser:
         description="Routes AMQP 0-9-1 sessions to brokers by vhost, user, client id, address, host name or role.",
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    app.add_parser(commands)
+    worker.add_parser(commands)
     check = commands.add_parser("check", help="say whether a configuration file is good, and what is wrong with it")
     check.add_argument("config", type=Path, metavar="CONFIG")
     check.set_defaults(run=_check)
-    ctl.add_parser(commands)
+    client.add_parser(commands)
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration file")
     schema.set_defaults(run=_print_schema)
     sample = commands.add_parser("example", help="print a configuration file that shows every setting")

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from amqp_session_router.schema import Config
-from amqp_session_router.verbs import VERBS
+from amqp_session_router.config.schema import Config
+from amqp_session_router.control.verbs import VERBS
 
 
 def tables() -> dict[str, str]:

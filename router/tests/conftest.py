@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from router_support import Broker, Router, config_of, router_of
 
-from amqp_session_router.log import PACKAGE
+from amqp_session_router.telemetry.log import PACKAGE
 
 # A machine that others use too makes any example slow now and then; how long a test may take is pytest's to watch.
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from amqp_session_router import config
-from amqp_session_router.model import Backend, Counters, Identity, Listener, Phase, Route
-from amqp_session_router.routing import Routes
-from amqp_session_router.settings import Settings
+from amqp_session_router.base.model import Backend, Counters, Identity, Listener, Phase, Route
+from amqp_session_router.config import loader
+from amqp_session_router.config.settings import Settings
+from amqp_session_router.routing.routes import Routes
 
 _ids = itertools.count(1)
 
@@ -58,6 +58,7 @@ class FakeServer:
         self.taken = set(taken)
         self.open: dict[str, Listener] = {}
         self.left: list[float] = []
+        self.renewed = 0
 
     async def start(self, listener: Listener) -> None:
         if listener.port in self.taken:
@@ -70,13 +71,16 @@ class FakeServer:
     def listening(self) -> Mapping[str, Listener]:
         return self.open
 
+    def renew(self) -> None:
+        self.renewed += 1
+
     def exit(self, drain: float) -> None:
         self.left.append(drain)
 
 
 def settings(**parts: Any) -> Settings:
     """Return settings of these parts of a configuration."""
-    return config.from_data(parts)
+    return loader.from_data(parts)
 
 
 def members(*names: str, **each: Any) -> dict[str, Any]:

@@ -18,16 +18,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 import yaml
 
-from amqp_session_router.control import Control
-from amqp_session_router.log import Log
-from amqp_session_router.server import Listeners
-from amqp_session_router.service import Service
+from amqp_session_router.control.commands import Control
+from amqp_session_router.control.service import Service
+from amqp_session_router.session.listeners import Listeners
+from amqp_session_router.telemetry.log import Log
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def wait_for(what: str, probe: Callable[[], T], timeout: float = 30.0) -> T:
+def wait_for(what: str, probe: Callable[[], T], timeout: float = 120.0) -> T:
     """Return what `probe` returns once it is true; raises AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -210,7 +211,7 @@ class Router:
             [str(program), "ctl", "--socket", str(self.control), "--json", *words],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -258,6 +259,28 @@ def router_of(config: dict[str, Any], *options: str) -> Iterator[Router]:
             yield router
         finally:
             router.stop()
+
+
+class Hook(ThreadingHTTPServer):
+    """An authorisation hook that notes what it is asked and answers `reply`."""
+
+    def __init__(self, reply: dict[str, Any]) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(handler) -> None:
+                self.asked.append(json.loads(handler.rfile.read(int(handler.headers["Content-Length"]))))
+                body = json.dumps(reply).encode()
+                handler.send_response(200)
+                handler.send_header("Content-Length", str(len(body)))
+                handler.end_headers()
+                handler.wfile.write(body)
+
+            def log_message(handler, *_: Any) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
 class LocalRouter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
@@ -12,14 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 from pamqp import commands, frame
 from pika.exceptions import ConnectionClosedByBroker
-from router_support import PASSWORD, USER, Broker, Router, config_of, router_of, wait_for
+from router_support import PASSWORD, USER, Broker, Router, config_of, free_port, router_of, wait_for
 from test_config import OPENSSL
 from test_operations import client, ctl, echo, refused, sessions
+
+from amqp_session_router.base.model import Backend, ClientTls, Timeouts
+from amqp_session_router.routing import health
 
 HEADER = b"AMQP\0\0\x09\x01"
 START_OK = frame.marshal(commands.Connection.StartOk({}, "PLAIN", f"\0{USER}\0{PASSWORD}", "en_US"), 0)
@@ -260,6 +265,30 @@ def test_silent_clients_are_counted_by_address_and_ended_in_time(broker: Broker)
         finally:
             for one_of_them in silent:
                 one_of_them.close()
+
+
+def test_a_backend_that_is_doubted_greets_as_sessions_reach_it(broker: Broker, tmp_path: Path) -> None:
+    files = f"-addext subjectAltName=DNS:mq.example.org -keyout {tmp_path}/router.key -out {tmp_path}/router.pem"
+    subprocess.run(f"{OPENSSL} {files}".split(" "), check=True, capture_output=True)
+
+    def why_not(port: int, **more: Any) -> str | None:
+        backend = Backend("b", "127.0.0.1", port=port, **more)
+        return asyncio.run(health.reach(backend, Timeouts(backend_handshake=WITHIN), greeting=True))
+
+    assert why_not(broker.port) is None
+    listeners = {
+        "tls": {"host": "127.0.0.1", "port": free_port(), "tls": True},
+        "proxy": {"host": "127.0.0.1", "port": free_port(), "proxy_protocol": True, "trusted": ["127.0.0.0/8"]},
+    }
+    shared = {"cert_file": f"{tmp_path}/router.pem", "key_file": f"{tmp_path}/router.key"}
+    with router_of(config_of(broker.port, listeners=listeners, tls={"ingress": shared})):
+        ports = [one["port"] for one in listeners.values()]
+        known = ClientTls(ca_file=f"{tmp_path}/router.pem", server_name="mq.example.org")
+        assert why_not(ports[0], tls=known) is None
+        assert "TLS failed" in (why_not(ports[0], tls=ClientTls()) or "")
+        for version in (1, 2):
+            assert why_not(ports[1], proxy_protocol=version) is None
+        assert why_not(ports[1]) == "it accepts and closes"
 
 
 @pytest.mark.parametrize("version", ["1.2", "1.3"])

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_session_router.authorize import UNAVAILABLE, AlwaysAllow, HttpAuthorizer, answer, authorizer_of
-from amqp_session_router.errors import UsageError
-from amqp_session_router.model import Allowed, AuthRequest, Denied, Identity
-from amqp_session_router.schema import AuthorizationPart
+from amqp_session_router.admission.authorization import UNAVAILABLE, AlwaysAllow, HttpAuthorizer, answer, authorizer_of
+from amqp_session_router.base.errors import UsageError
+from amqp_session_router.base.model import Allowed, AuthRequest, Denied, Identity
+from amqp_session_router.config.schema import AuthorizationPart
 
 REQUEST = AuthRequest(
     Identity(vhost="orders", user="alice", client_id="c", source_ip="192.0.2.1", listener="plain"),
@@ -78,6 +78,7 @@ def test_what_the_hook_is_asked(tmp_path: Path) -> None:
         "listener": "plain",
         "mechanism": "PLAIN",
         "response": base64.b64encode(b"\0alice\0secret").decode(),
+        "certificate_name": "",
     }
 
 

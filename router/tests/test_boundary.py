@@ -8,7 +8,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp_session_router.boundary import Position, locate, window
+from amqp_session_router.amqp.boundary import Position, locate, window
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import ssl
 import subprocess
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pika.adapters.blocking_connection import BlockingChannel
-from router_support import PASSWORD, USER, Broker, Router, config_of, free_port, local_router_of, wait_for
+from router_support import PASSWORD, USER, Broker, Hook, Router, config_of, free_port, local_router_of, wait_for
 
 CREDENTIALS = pika.PlainCredentials(USER, PASSWORD)
 
@@ -217,9 +218,10 @@ def test_tls_on_both_sides(broker: Broker, tmp_path: Path, version: str) -> None
 
 
 def test_certificates_instead_of_passwords(tmp_path: Path) -> None:
-    """EXTERNAL: the client's certificate says to the router who it is, the router's own to the broker."""
+    """EXTERNAL ends at the router: its hook gives the credentials; the router's own certificate names no user."""
     authority = certificate(tmp_path, called="authority", name="ca")
-    cert, key = certificate(tmp_path, called=USER, by=authority)
+    cert, key = certificate(tmp_path, called="the-router", by=authority)
+    client = certificate(tmp_path, called=USER, by=authority, name="client")
     ca = authority[0]
     port = free_port()
     settings = {
@@ -231,6 +233,7 @@ def test_certificates_instead_of_passwords(tmp_path: Path) -> None:
         "ssl_options.fail_if_no_peer_cert": "true",
         "ssl_cert_login_from": "common_name",
         "auth_mechanisms.1": "EXTERNAL",
+        "auth_mechanisms.2": "PLAIN",
     }
     broker = Broker(
         tmp_path,
@@ -241,27 +244,31 @@ def test_certificates_instead_of_passwords(tmp_path: Path) -> None:
     config = config_of(port)
     config["backends"]["b0"] |= {"tls": mine | {"server_name": "localhost"}}
     config["listeners"]["plain"]["tls"] = mine | {"client_cert": "optional"}
+    response = base64.b64encode(f"\0{USER}\0{PASSWORD}".encode()).decode()
+    hook = Hook({"result": "allow", "mechanism": "PLAIN", "response": response})
+    config["authorization"] = {"url": f"http://127.0.0.1:{hook.server_port}/"}
     context = ssl.create_default_context(cafile=str(ca))
     stranger = pika.SSLOptions(context, "localhost")
     try:
         broker.start()
         with local_router_of(config) as router:
-            # Without a certificate the router does not offer EXTERNAL, and the broker takes nothing else.
-            with pytest.raises(pika.exceptions.AMQPError):
-                connect(router.port, ssl_options=stranger)
             known = ssl.create_default_context(cafile=str(ca))
-            known.load_cert_chain(cert, key)
-            connection = pika.BlockingConnection(
-                pika.ConnectionParameters(
-                    "127.0.0.1",
-                    router.port,
-                    credentials=pika.credentials.ExternalCredentials(),
-                    ssl_options=pika.SSLOptions(known, "localhost"),
+            known.load_cert_chain(*client)
+
+            def connect_by_certificate(options: pika.SSLOptions) -> pika.BlockingConnection:
+                external = pika.credentials.ExternalCredentials()
+                return pika.BlockingConnection(
+                    pika.ConnectionParameters("127.0.0.1", router.port, credentials=external, ssl_options=options)
                 )
-            )
+
+            # Without a certificate the router does not offer EXTERNAL.
+            with pytest.raises(pika.exceptions.AMQPError):
+                connect_by_certificate(stranger)
+            connection = connect_by_certificate(pika.SSLOptions(known, "localhost"))
             (session,) = router.ctl("CONN")
             assert (session["user"], session["phase"]) == (USER, "open")
-            assert broker.ctl("-q", "list_connections", "user", "auth_mechanism").split()[-2:] == [USER, "EXTERNAL"]
+            assert broker.ctl("-q", "list_connections", "user", "auth_mechanism").split()[-2:] == [USER, "PLAIN"]
+            assert [(one["user"], one["certificate_name"]) for one in hook.asked] == [(USER, USER)]
             channel = connection.channel()
             channel.queue_declare("mine", exclusive=True)
             channel.basic_publish("", "mine", b"by certificate")

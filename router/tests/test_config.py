@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from amqp_session_router import cli, config
-from amqp_session_router.errors import UsageError
-from amqp_session_router.model import Backend
-from amqp_session_router.rules import ToFarm
-from amqp_session_router.schema import Config
+from amqp_session_router import cli
+from amqp_session_router.base.errors import UsageError
+from amqp_session_router.base.model import Backend
+from amqp_session_router.config import loader
+from amqp_session_router.config.schema import Config
+from amqp_session_router.selection.rules import ToFarm
 
 BACKENDS = "backends: {r1: {host: h1}, r2: {host: h2}}\n"
 
@@ -32,24 +33,24 @@ BAD = {
 def test_a_bad_file_says_why_and_where_in_one_sentence(what: str) -> None:
     text, sentence = BAD[what]
     with pytest.raises(UsageError) as caught:
-        config.parse(text, "x.yaml")
+        loader.parse(text, "x.yaml")
     assert str(caught.value) == sentence
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file or directory"):
-        config.load(tmp_path / "absent.yaml")
+        loader.load(tmp_path / "absent.yaml")
     with pytest.raises(UsageError, match="Is a directory"):
-        config.load(tmp_path)
+        loader.load(tmp_path)
     (tmp_path / "latin.yaml").write_bytes(b"a: \xff")
     with pytest.raises(UsageError, match="byte 3 is not UTF-8"):
-        config.load(tmp_path / "latin.yaml")
+        loader.load(tmp_path / "latin.yaml")
 
 
 @given(st.text())
 def test_any_text_is_good_or_a_sentence(text: str) -> None:
     try:
-        config.parse(text)
+        loader.parse(text)
     except UsageError as error:
         assert "\n" not in str(error)
 
@@ -64,23 +65,23 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(sorted(Config.model_fields)) | st.text(max_size=5), JSON, max_size=4))
 def test_any_data_is_good_or_a_sentence(data: dict[str, object]) -> None:
     try:
-        config.from_data(data)
+        loader.from_data(data)
     except UsageError as error:
         assert str(error)
 
 
 def test_an_empty_file_is_a_router_that_does_nothing() -> None:
-    settings = config.parse("")
+    settings = loader.parse("")
     assert (settings.listeners, settings.backends, settings.rules) == ({}, {}, ())
 
 
 def test_words_that_yaml_takes_for_booleans_are_vhosts() -> None:
-    rules = config.parse("rules: [{vhost: off, reject: no}, {vhost: yes, reject: no}]").rules
+    rules = loader.parse("rules: [{vhost: off, reject: no}, {vhost: yes, reject: no}]").rules
     assert [rule.vhost for rule in rules] == ["off", "yes"]
 
 
 def test_the_default_is_the_last_rule() -> None:
-    settings = config.parse(
+    settings = loader.parse(
         BACKENDS + "farms: {e: {members: [r1]}}\nrules: [{vhost: a, reject: no}]\ndefault: {farm: e}"
     )
     assert settings.rules[-1].to == ToFarm("e")
@@ -88,7 +89,7 @@ def test_the_default_is_the_last_rule() -> None:
 
 def test_the_example_shows_every_setting() -> None:
     text = cli.example()
-    settings = config.parse(text)
+    settings = loader.parse(text)
     assert settings.backends["rabbit1"] == Backend("rabbit1", "rabbit1.example.org", 5672, "fra")
     missing = [name for name in _names(Config) if f"{name}:" not in text]
     assert not missing
@@ -110,8 +111,8 @@ def _models(annotation: object) -> list[type[BaseModel]]:
 
 
 def test_the_published_schema_is_the_models_and_takes_the_example() -> None:
-    published = files("amqp_session_router").joinpath("config.schema.json").read_text("utf-8")
-    assert published == config.json_schema(), "amqp-session-router schema > config.schema.json"
+    published = files("amqp_session_router.config").joinpath("config.schema.json").read_text("utf-8")
+    assert published == loader.json_schema(), "amqp-session-router schema > config.schema.json"
     schema = json.loads(published)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(yaml.safe_load(cli.example()), schema)
@@ -134,8 +135,8 @@ def _all(model: type[BaseModel]) -> set[type[BaseModel]]:
 
 
 def test_what_is_written_is_read_as_the_same() -> None:
-    settings = config.parse(cli.example())
-    again = config.parse(config.to_yaml(settings.config))
+    settings = loader.parse(cli.example())
+    again = loader.parse(loader.to_yaml(settings.config))
     assert again.config == settings.config
     assert (again.rules, again.farms) == (settings.rules, settings.farms)
 
@@ -164,15 +165,15 @@ def test_certificates_are_loaded_when_the_file_is_checked(tmp_path: Path) -> Non
         files_out = f"-keyout {tmp_path}/{name}.key -out {tmp_path}/{name}.pem"
         subprocess.run(f"{OPENSSL} {files_out}".split(" "), check=True, capture_output=True)
     shared = f"tls: {{ingress: {{cert_file: {tmp_path}/router.pem, key_file: {tmp_path}/router.key}}}}\n"
-    listener = config.parse(shared + "listeners: {s: {port: 5671, tls: {minimum: '1.3'}}}").listeners["s"]
+    listener = loader.parse(shared + "listeners: {s: {port: 5671, tls: {minimum: '1.3'}}}").listeners["s"]
     assert listener.tls is not None
     assert (listener.tls.cert_file, listener.tls.minimum) == (f"{tmp_path}/router.pem", "1.3")
     with pytest.raises(UsageError, match=r"listeners\.s\.tls: .*router\.pem and its key do not load: KEY_VAL"):
-        config.parse(f"{shared}listeners: {{s: {{tls: {{key_file: {tmp_path}/other.key}}}}}}")
+        loader.parse(f"{shared}listeners: {{s: {{tls: {{key_file: {tmp_path}/other.key}}}}}}")
     with pytest.raises(UsageError, match="client certificates cannot be verified without ca_file"):
-        config.parse(shared + "listeners: {s: {tls: {client_cert: required}}}")
+        loader.parse(shared + "listeners: {s: {tls: {client_cert: required}}}")
     with pytest.raises(UsageError, match="OpenSSL knows no cipher of 'NONSENSE'"):
-        config.parse("backends: {r: {host: h, tls: {ciphers: NONSENSE}}}")
+        loader.parse("backends: {r: {host: h, tls: {ciphers: NONSENSE}}}")
     cert.write_text("no certificate")
     with pytest.raises(UsageError, match=r"backends\.r\.tls: .*c\.pem holds no certificate"):
-        config.parse(f"backends: {{r: {{host: h, tls: {{ca_file: {cert}}}}}}}")
+        loader.parse(f"backends: {{r: {{host: h, tls: {{ca_file: {cert}}}}}}}")

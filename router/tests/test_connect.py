@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from router_support import free_port
 from test_flow import run
 
-from amqp_session_router.connect import Connector
-from amqp_session_router.handshake import Refused
-from amqp_session_router.model import Backend, Timeouts
-from amqp_session_router.sockets import control_congestion
+from amqp_session_router.amqp.negotiation import AttemptFailed
+from amqp_session_router.base.model import Backend, Timeouts
+from amqp_session_router.net.dialer import Connector
+from amqp_session_router.net.reverse_dns import ReverseDns
+from amqp_session_router.net.socket_options import set_congestion_control
 
 
 def busy() -> tuple[socket.socket, socket.socket]:
@@ -51,7 +54,7 @@ def test_a_connection_that_takes_its_time() -> None:
 def test_a_connection_that_does_not_come_in_time() -> None:
     async def scene() -> None:
         listening, first = busy()
-        with pytest.raises(Refused, match=r"no connection within 0\.2 s"):
+        with pytest.raises(AttemptFailed, match=r"no connection within 0\.2 s"):
             await connector(0.2).connect(backend_at(listening.getsockname()[1]))
         first.close()
         listening.close()
@@ -79,14 +82,14 @@ def test_the_congestion_control_is_the_backend_s_and_none_that_paces_within_a_ho
     run(scene)
     with socket.socket() as sock:
         own = congestion_control(sock)
-        control_congestion(sock, None, "192.0.2.1")
+        set_congestion_control(sock, None, "192.0.2.1")
         assert congestion_control(sock) == own
 
 
 def test_nobody_listens() -> None:
     async def scene() -> None:
         port = free_port()
-        with pytest.raises(Refused, match=f"127.0.0.1 port {port}: Connection refused"):
+        with pytest.raises(AttemptFailed, match=f"127.0.0.1 port {port}: Connection refused"):
             await connector(5.0).connect(backend_at(port))
 
     run(scene)
@@ -100,9 +103,70 @@ def test_no_descriptor_is_left() -> None:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
         try:
-            with pytest.raises(Refused, match="Too many open files"):
+            with pytest.raises(AttemptFailed, match="Too many open files"):
                 await connector(5.0).connect(backend_at(port))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    run(scene)
+
+
+class SlowNames:
+    """The event loop, whose look-ups wait for `answer` and are counted."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.answer = asyncio.Event()
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop, name)
+
+    async def getaddrinfo(self, host: str, port: int, **more: Any) -> list[Any]:
+        self.asked.append(host)
+        await self.answer.wait()
+        return await self.loop.getaddrinfo("127.0.0.1", port, **more)
+
+
+def test_one_look_up_at_a_time_serves_all_who_wait_for_a_name() -> None:
+    async def scene() -> None:
+        names = SlowNames()
+        connector = Connector(names, lambda: Timeouts(connect=10.0))  # type: ignore[arg-type]
+        with socket.create_server(("127.0.0.1", 0), backlog=50) as listening:
+            backend = Backend("b0", "rabbit.example.org", listening.getsockname()[1])
+            attempts = [asyncio.ensure_future(connector.connect(backend)) for _ in range(20)]
+            await asyncio.sleep(0)
+            attempts.pop().cancel()
+            names.answer.set()
+            for sock in await asyncio.gather(*attempts):
+                sock.close()
+            assert names.asked == ["rabbit.example.org"]
+            (await connector.connect(backend)).close()
+            assert len(names.asked) == 2, "an answer is nobody's afterwards"
+
+    run(scene)
+
+
+def test_clients_names_that_do_not_come_hold_up_no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+
+    def name(address: tuple[str, int], _: int) -> tuple[str, str]:
+        answer.wait(30)
+        return f"host-{address[0]}", "0"
+
+    monkeypatch.setattr(socket, "getnameinfo", name)
+
+    async def scene() -> None:
+        names, loop = ReverseDns(), asyncio.get_running_loop()
+        begin = loop.time()
+        asking = [asyncio.ensure_future(names.of(f"192.0.2.{number}")) for number in range(100)]
+        for _ in range(20):
+            await loop.getaddrinfo("localhost", 1)
+        assert loop.time() - begin < 1
+        assert await asyncio.gather(*asking) == [f"192.0.2.{number}" for number in range(100)]
+        assert loop.time() - begin < 5
+        answer.set()
+        while await names.of("192.0.2.7") != "host-192.0.2.7":
+            await asyncio.sleep(0.01)
 
     run(scene)

@@ -16,11 +16,12 @@ import pytest
 import yaml
 from router_fakes import FakeServer, FakeSession, open_session
 
-from amqp_session_router import cli, ctl, verbs
-from amqp_session_router.control import Control, ControlSocket
-from amqp_session_router.errors import RouterError, UsageError
-from amqp_session_router.model import Identity, Phase
-from amqp_session_router.service import Service
+from amqp_session_router import cli
+from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.base.model import Identity, Phase
+from amqp_session_router.control import client, verbs
+from amqp_session_router.control.commands import Control, ControlServer
+from amqp_session_router.control.service import Service
 
 PARTS: dict[str, Any] = {
     "listeners": {"plain": {"port": 1001}},
@@ -47,7 +48,7 @@ class Router:
     async def _start(self) -> Service:
         service = Service(self.file)
         await service.start(self.server)
-        self.control = ControlSocket(Control(service), self.socket)
+        self.control = ControlServer(Control(service), self.socket)
         await self.control.start()
         return service
 
@@ -70,7 +71,7 @@ class Router:
 
     def ask(self, line: str) -> dict[str, Any]:
         """Send a verb; returns the answer."""
-        return next(ctl.ask(self.socket, line.split(" ")))
+        return next(client.ask(self.socket, line.split(" ")))
 
     def rows(self, line: str) -> list[dict[str, Any]]:
         reply = self.ask(line)
@@ -336,10 +337,10 @@ def test_stat_verbs(router: Router) -> None:
     assert [part.port for part in router.service.settings.config.statsd] == [9]
     router.done("STAT STOP SEND")
     assert router.service.settings.config.statsd == []
-    stream = ctl.ask(router.socket, ["STAT", "LISTEN", "json", "overall"])
+    stream = client.ask(router.socket, ["STAT", "LISTEN", "json", "overall"])
     assert [next(stream)["data"]["overall"]["active"] for _ in range(2)] == [1, 1]
     stream.close()
-    assert not next(ctl.ask(router.socket, ["STAT", "LISTEN", "xml"]))["ok"]
+    assert not next(client.ask(router.socket, ["STAT", "LISTEN", "xml"]))["ok"]
 
 
 def test_sticky_verbs(router: Router) -> None:
@@ -388,7 +389,7 @@ def test_every_verb_does_something(router: Router) -> None:
         if verb.pattern.startswith(("STAT LISTEN", "EXIT")):
             continue
         words = [part.strip("<>[].") if part[0] in "<[" else part for part in verb.pattern.split()]
-        reply = next(ctl.ask(router.socket, words))
+        reply = next(client.ask(router.socket, words))
         assert reply["ok"] or "failed to do it" not in reply["error"], (verb.pattern, reply)
 
 
@@ -413,7 +414,7 @@ def test_the_socket_is_private_and_takes_junk(router: Router) -> None:
 
 def test_a_second_router_does_not_take_a_living_ones_socket(router: Router) -> None:
     async def second(take_over: bool) -> None:
-        control = ControlSocket(Control(router.service), router.socket)
+        control = ControlServer(Control(router.service), router.socket)
         await control.start(take_over)
         await control.stop()
 
@@ -427,7 +428,7 @@ def test_a_second_router_does_not_take_a_living_ones_socket(router: Router) -> N
 def test_a_stale_socket_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
     async def start(path: Path) -> None:
         (tmp_path / "c.yaml").write_text("")
-        control = ControlSocket(Control(Service(tmp_path / "c.yaml")), path)
+        control = ControlServer(Control(Service(tmp_path / "c.yaml")), path)
         await control.start()
         assert stat.S_ISSOCK(path.stat().st_mode)
         await control.stop()
@@ -471,7 +472,7 @@ def test_the_command_line(router: Router, capsys: pytest.CaptureFixture[str], tm
 
 
 def test_what_a_client_calls_itself_does_not_steer_the_terminal() -> None:
-    assert ctl.table([{"user": "\x1b[2Jx\ny"}]) == "USER\n�[2Jx�y"
+    assert client.table([{"user": "\x1b[2Jx\ny"}]) == "USER\n�[2Jx�y"
 
 
 def test_a_router_that_goes_is_one_sentence(tmp_path: Path) -> None:
@@ -489,6 +490,6 @@ def test_a_router_that_goes_is_one_sentence(tmp_path: Path) -> None:
         thread = threading.Thread(target=serve, args=(answer,))
         thread.start()
         with pytest.raises(RouterError, match=sentence):
-            [*ctl.ask(tmp_path / "s", ["CONN"])]
+            [*client.ask(tmp_path / "s", ["CONN"])]
         thread.join()
     listener.close()

@@ -1,4 +1,4 @@
-"""One timer for many deadlines: each still falls when it is due, or never."""
+"""One timer for many deadlines: each still expires when it is due, or never."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import weakref
 
 import uvloop
 
-from amqp_session_router.deadlines import Deadlines
+from amqp_session_router.net.deadlines import Deadlines
 
 
-def test_each_falls_in_its_time_and_what_is_cancelled_never() -> None:
+def test_each_expires_in_its_time_and_what_is_cancelled_never() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        deadlines, fallen = Deadlines(loop), []
+        deadlines, expireen = Deadlines(loop), []
         begin = loop.time()
         for step in range(4):
             for length in (0.1, 0.2):
                 name = (length, step)
-                one = deadlines.after(length, lambda name=name: fallen.append((name, loop.time())))
+                one = deadlines.after(length, lambda name=name: expireen.append((name, loop.time())))
                 if step == 2:
                     one.cancel()
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.4)
-        assert sorted(name for name, _ in fallen) == [(length, step) for length in (0.1, 0.2) for step in (0, 1, 3)]
+        assert sorted(name for name, _ in expireen) == [(length, step) for length in (0.1, 0.2) for step in (0, 1, 3)]
         # Not before, as far as the loop's milliseconds tell.
-        assert all(at - begin >= length + step * 0.02 - 0.002 for (length, step), at in fallen)
+        assert all(at - begin >= length + step * 0.02 - 0.002 for (length, step), at in expireen)
 
     uvloop.run(run())
 
@@ -39,7 +39,7 @@ def test_what_is_cancelled_is_let_go_of_and_one_that_fails_hinders_none() -> Non
         loop = asyncio.get_running_loop()
         complaints: list[object] = []
         loop.set_exception_handler(lambda _, context: complaints.append(context["exception"]))
-        deadlines, kept, fallen = Deadlines(loop), Kept(), asyncio.Event()
+        deadlines, kept, expireen = Deadlines(loop), Kept(), asyncio.Event()
         one, seen = deadlines.after(60, kept.late), weakref.ref(kept)
         gc.disable()
         try:
@@ -49,12 +49,12 @@ def test_what_is_cancelled_is_let_go_of_and_one_that_fails_hinders_none() -> Non
         finally:
             gc.enable()
         deadlines.after(0.05, lambda: 1 / 0)
-        deadlines.after(0.05, fallen.set)
-        await asyncio.wait_for(fallen.wait(), 5)
+        deadlines.after(0.05, expireen.set)
+        await asyncio.wait_for(expireen.wait(), 5)
         assert isinstance(complaints[0], ZeroDivisionError)
         # A length that was used up is as good as new.
-        fallen.clear()
-        deadlines.after(0.05, fallen.set)
-        await asyncio.wait_for(fallen.wait(), 5)
+        expireen.clear()
+        deadlines.after(0.05, expireen.set)
+        await asyncio.wait_for(expireen.wait(), 5)
 
     uvloop.run(run())

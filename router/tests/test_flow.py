@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
 
-from amqp_session_router import unseen
-from amqp_session_router.flow import Flow
-from amqp_session_router.light import CROWD
-from amqp_session_router.plane import Plane
-from amqp_session_router.stream_flow import StreamFlow
-from amqp_session_router.wires import SocketWire
+from amqp_session_router.net.transport import SocketTransport
+from amqp_session_router.relay import blind_splice
+from amqp_session_router.relay.buffered_flow import BufferedFlow
+from amqp_session_router.relay.context import RelayContext
+from amqp_session_router.relay.fastpath import BUSY_READS
+from amqp_session_router.relay.splice_flow import SpliceFlow
 
 FRAME_MAX = 131072
 HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
@@ -40,7 +40,7 @@ class Owner:
     def flow_ended(self, flow: Any) -> None:
         self.ended.set()
 
-    def flow_broke(self, flow: Any, at_source: bool, error: OSError) -> None:
+    def flow_failed(self, flow: Any, at_source: bool, error: OSError) -> None:
         self.broke.append(at_source)
         self.ended.set()
 
@@ -49,7 +49,7 @@ class Owner:
         flow.halt()
         self.ended.set()
 
-    def flow_took_leave(self, flow: Any) -> None: ...
+    def flow_close_ok(self, flow: Any) -> None: ...
 
     def flow_moved(self, flow: Any, count: int) -> None: ...
 
@@ -70,17 +70,17 @@ class Bench:
         self.writer, source = pair()
         sink, self.reader = pair()
         self.owner = Owner()
-        self.plane = Plane(self.loop)
+        self.relay = RelayContext(self.loop)
         self.sockets = [self.writer, source, sink, self.reader]
         source.setblocking(False)
         sink.setblocking(False)
         self.source, self.sink = source, sink
         self.flow: Any
         if kernel:
-            self.flow = Flow(self.owner, self.plane, 0, source, sink, (FRAME_MAX, 2047))
+            self.flow = SpliceFlow(self.owner, self.relay, 0, source, sink, (FRAME_MAX, 2047))
         else:
-            wires = [SocketWire(self.loop, sock, self.plane.failures) for sock in (source, sink)]
-            self.flow = StreamFlow(self.owner, 0, wires[0], wires[1], FRAME_MAX)
+            wires = [SocketTransport(self.loop, sock, self.relay.error_watcher) for sock in (source, sink)]
+            self.flow = BufferedFlow(self.owner, 0, wires[0], wires[1], FRAME_MAX)
         self.received = bytearray()
 
     def read_all(self, slowly: bool = False) -> threading.Thread:
@@ -116,7 +116,7 @@ class Bench:
         self.flow.stop()
         for sock in self.sockets:
             sock.close()
-        self.plane.close()
+        self.relay.close()
 
 
 def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -151,7 +151,7 @@ def test_every_byte_arrives_in_order(
         bench.flow.start()
         async with asyncio.timeout(60):
             await bench.owner.ended.wait()
-        assert bench.flow.known_boundary() or bench.flow.unseen
+        assert bench.flow.known_boundary() or bench.flow.blind
         bench.sink.shutdown(socket.SHUT_WR)
         await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
         assert bytes(bench.received) == data
@@ -213,7 +213,7 @@ def test_a_crowd_of_small_frames_goes_unseen_and_is_found_again() -> None:
         reader, writer = bench.read_all(), bench.write(data, end=False)
         bench.flow.start()
         while bench.flow.total < len(data):
-            seen.append(bench.flow.unseen is not None)
+            seen.append(bench.flow.blind is not None)
             await asyncio.sleep(0.001)
         assert any(seen)
         await bench.until(lambda: bench.flow.clear, "all is written")
@@ -221,7 +221,7 @@ def test_a_crowd_of_small_frames_goes_unseen_and_is_found_again() -> None:
         assert bench.flow.known_boundary()
         bench.writer.sendall(HEARTBEAT)
         await bench.until(lambda: bench.flow.total == len(data) + 8, "the heartbeat passes")
-        assert not bench.flow.unseen and bench.flow.known_boundary()
+        assert not bench.flow.blind and bench.flow.known_boundary()
         bench.writer.shutdown(socket.SHUT_WR)
         await bench.owner.ended.wait()
         bench.sink.shutdown(socket.SHUT_WR)
@@ -298,7 +298,7 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
                 filling += bytes(bench.sink.send(bytes(100_000)))
         data = stream_of(1, 2_000_000, True)
         writer = bench.write(data)
-        bench.flow.crowd = CROWD - 1
+        bench.flow.busy_reads = BUSY_READS - 1
         bench.flow.start()
         await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
         reader = bench.read_all()
@@ -319,7 +319,7 @@ def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pyte
         tried.append(True)
         raise OSError(errno.EMFILE, "no descriptor is left")
 
-    monkeypatch.setattr(unseen, "Stretch", nothing)
+    monkeypatch.setattr(blind_splice, "ResyncWindow", nothing)
 
     async def scene() -> None:
         bench = Bench()
@@ -338,19 +338,19 @@ def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pyte
 
 
 @pytest.fixture
-def rushing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow this machine is, a few megabytes are a rush."""
-    monkeypatch.setattr(unseen, "_RUSH_SECONDS", 3600.0)
+def fast_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, a few megabytes count as a fast stream."""
+    monkeypatch.setattr(blind_splice, "_POLL_WITHIN", 3600.0)
 
 
-def rushes(flow: Flow) -> bool:
-    return flow.unseen is not None and flow.unseen.rushes
+def polled(flow: SpliceFlow) -> bool:
+    return flow.blind is not None and flow.blind.polled
 
 
-@pytest.mark.usefixtures("rushing")
+@pytest.mark.usefixtures("fast_streams")
 @pytest.mark.parametrize("halted", [False, True], ids=["on", "halted"])
-def test_a_rush_is_looked_after_by_the_tick_and_ends(halted: bool) -> None:
-    """Every byte in order, in and out of the rush, with a sink that is full again and again, halted and not."""
+def test_a_fast_stream_is_polled_and_polling_ends(halted: bool) -> None:
+    """Every byte in order, polled and not, with a sink that is full again and again, halted and not."""
 
     async def scene() -> None:
         bench = Bench()
@@ -359,16 +359,16 @@ def test_a_rush_is_looked_after_by_the_tick_and_ends(halted: bool) -> None:
         bench.flow.start()
         await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
         reader = bench.read_all()
-        rushed = 0
+        seen_polled = 0
         while bench.flow.total < len(data):
-            rushed += rushes(bench.flow)
+            seen_polled += polled(bench.flow)
             if halted:
                 bench.flow.halt()
                 await asyncio.sleep(0.001)
                 bench.flow.start()
             await asyncio.sleep(0.001)
-        assert rushed
-        await bench.until(lambda: bench.flow.clear and not rushes(bench.flow), "the rush is over")
+        assert seen_polled
+        await bench.until(lambda: bench.flow.clear and not polled(bench.flow), "polling is over")
         assert bench.flow.known_boundary()
         bench.flow.inject(HEARTBEAT)
         bench.writer.sendall(HEARTBEAT)
@@ -382,9 +382,9 @@ def test_a_rush_is_looked_after_by_the_tick_and_ends(halted: bool) -> None:
     run(scene)
 
 
-@pytest.mark.usefixtures("rushing")
+@pytest.mark.usefixtures("fast_streams")
 @pytest.mark.parametrize("side", ["source", "sink"])
-def test_a_side_that_fails_in_a_rush_is_seen(side: str) -> None:
+def test_a_side_that_fails_while_polled_is_seen(side: str) -> None:
     async def scene() -> None:
         bench = Bench()
         bench.flow.start()
@@ -399,7 +399,7 @@ def test_a_side_that_fails_in_a_rush_is_seen(side: str) -> None:
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
-        await bench.until(lambda: rushes(bench.flow), "a rush")
+        await bench.until(lambda: polled(bench.flow), "polling")
         if side == "sink":
             bench.reader.shutdown(socket.SHUT_RD)
             bench.reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

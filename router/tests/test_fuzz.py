@@ -14,35 +14,30 @@ from hypothesis import strategies as st
 from router_support import config_of, free_port, router_of, wait_for
 from test_survival import worker
 
-from amqp_session_router import frames, proxy_protocol, sasl, wire
-from amqp_session_router.handshake import (
-    BrokerHandshake,
-    ClientHandshake,
-    Credentials,
-    Learned,
-    Refused,
-    Relayed,
-    Stage,
-)
-from amqp_session_router.model import Tune
+from amqp_session_router.amqp import codec, frames, sasl
+from amqp_session_router.amqp.broker_handshake import BrokerHandshake
+from amqp_session_router.amqp.client_handshake import ClientHandshake, Stage
+from amqp_session_router.amqp.negotiation import AttemptFailed, CloseRelayed, Credentials, LearnedOffers
+from amqp_session_router.base.model import Tune
+from amqp_session_router.net import proxy_protocol
 
 MILLION = 1_000_000
 CLIENT = (
-    wire.PROTOCOL_HEADER
-    + wire.start_ok(
-        wire.encode_table({"connection_name": "fuzz", "capabilities": {"connection.blocked": True}, "n": 7}),
+    codec.PROTOCOL_HEADER
+    + codec.start_ok(
+        codec.encode_table({"connection_name": "fuzz", "capabilities": {"connection.blocked": True}, "n": 7}),
         "PLAIN",
         b"\0user\0word",
         "en_US",
     )
-    + wire.tune(wire.TUNE_OK, 2047, 131072, 60)
-    + wire.open_("/")
-    + wire.HEARTBEAT
+    + codec.tune(codec.TUNE_OK, 2047, 131072, 60)
+    + codec.open_("/")
+    + codec.HEARTBEAT
 )
 BROKER = (
-    wire.start(wire.encode_table({"product": "x", "capabilities": {"a": True}}), "PLAIN AMQPLAIN")
-    + wire.tune(wire.TUNE, 2047, 131072, 60)
-    + wire.OPEN_OK_FRAME
+    codec.start(codec.encode_table({"product": "x", "capabilities": {"a": True}}), "PLAIN AMQPLAIN")
+    + codec.tune(codec.TUNE, 2047, 131072, 60)
+    + codec.OPEN_OK_FRAME
 )
 
 
@@ -62,7 +57,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
                 at = rng.randrange(len(out) - 4)
                 out[at : at + 4] = rng.choice([b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\1"])
             case 4:
-                out += rng.choice([wire.HEARTBEAT, wire.close(200, ""), wire.CLOSE_OK_FRAME, wire.OPEN_OK_FRAME])
+                out += rng.choice([codec.HEARTBEAT, codec.close(200, ""), codec.CLOSE_OK_FRAME, codec.OPEN_OK_FRAME])
             case 5 if len(out) > 8:
                 at, size = rng.randrange(len(out)), rng.randint(1, 40)
                 out += out[at : at + size]
@@ -70,7 +65,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 def feed_client(data: bytes, rng: random.Random) -> None:
-    handshake = ClientHandshake(Learned(), Tune())
+    handshake = ClientHandshake(LearnedOffers(), Tune())
     at = 0
     while at < len(data):
         step = rng.choice((1, 7, 50, 1000))
@@ -79,25 +74,25 @@ def feed_client(data: bytes, rng: random.Random) -> None:
         except frames.ProtocolError as error:
             assert 100 < error.code < 600 and error.text
             return
-        assert len(handshake.buffer) <= wire.FRAME_MIN * 40
+        assert len(handshake.buffer) <= codec.FRAME_MIN * 40
         if handshake.gone:
             return
         at += step
     if handshake.stage is Stage.WAITING:
         assert handshake.credentials is not None
         sasl.user(handshake.credentials.mechanism, handshake.credentials.response)
-        wire.add_properties(handshake.credentials.properties, {"authentication_failure_close": True}, {"a": "b"})
+        codec.add_properties(handshake.credentials.properties, {"authentication_failure_close": True}, {"a": "b"})
 
 
 def feed_broker(data: bytes, rng: random.Random) -> None:
-    talk = BrokerHandshake(Credentials(b"", "PLAIN", b"\0a\0b", "en_US"), Tune(), "/", Learned(), "b1")
+    talk = BrokerHandshake(Credentials(b"", "PLAIN", b"\0a\0b", "en_US"), Tune(), "/", LearnedOffers(), "b1")
     at = 0
     while at < len(data):
         step = rng.choice((1, 7, 50, 1000))
         try:
             if talk.receive(data[at : at + step]):
                 return
-        except (Refused, Relayed):
+        except (AttemptFailed, CloseRelayed):
             return
         at += step
 
@@ -147,7 +142,7 @@ def test_parsers_take_any_bytes(data: bytes, seed: int) -> None:
 def test_a_table_that_is_cut_off_is_no_table(inside: bytes) -> None:
     """The decoder lets some of them pass; adding to one would change what it says."""
     with pytest.raises(frames.ProtocolError):
-        wire.table(inside)
+        codec.table(inside)
 
 
 @pytest.mark.long

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_session_router.limits import _SWEEP_AT, Bucket, Limiter, VhostLease, describe
-from amqp_session_router.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
-from amqp_session_router.schema import LimitsPart
+from amqp_session_router.admission.limits import _SWEEP_AT, Bucket, Limiter, VhostLease, describe
+from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
+from amqp_session_router.config.schema import LimitsPart
 
 
 class Clock:
@@ -176,7 +176,7 @@ def test_made_up_vhosts_do_not_fill_the_memory() -> None:
         one.open(f"made-up-{number}", "u")
         one.release()
     assert len(limits._vhosts) <= _SWEEP_AT
-    assert limits._at_door == {}
+    assert limits._unauthenticated == {}
 
 
 def test_description_for_a_table() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from amqp_session_router.errors import UsageError
-from amqp_session_router.log import Log
-from amqp_session_router.schema import LogPart
+from amqp_session_router.base.errors import UsageError
+from amqp_session_router.config.schema import LogPart
+from amqp_session_router.telemetry.log import Log
 
 log = logging.getLogger("amqp_session_router.session")
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from router_fakes import FakeSession, members, open_session, settings
 
-from amqp_session_router import metrics
-from amqp_session_router.limits import Limiter
-from amqp_session_router.model import FAILURES, End, Identity, Phase
-from amqp_session_router.routing import Routes
-from amqp_session_router.schema import LimitsPart
-from amqp_session_router.statistics import _MOST
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.base.model import FAILURES, End, Identity, Phase
+from amqp_session_router.base.paced import now, paced
+from amqp_session_router.config.schema import LimitsPart
+from amqp_session_router.routing.routes import Routes
+from amqp_session_router.routing.statistics import _MOST
+from amqp_session_router.telemetry import metrics
 
 LIMITS = Limiter(LimitsPart())
 A = Identity(vhost="a", user="alice", source_ip="192.0.2.1")
@@ -23,8 +29,12 @@ def router() -> Routes:
     return Routes(settings(backends=members("b1"), farms={"f": {"members": ["b1"]}}, default={"farm": "f"}))
 
 
+def as_data(*given: Any) -> dict[str, Any]:
+    return now(metrics.as_data(*given))
+
+
 def samples(routes: Routes) -> dict[tuple[str, str], float]:
-    text = metrics.prometheus(routes, LIMITS).decode()
+    text = now(metrics.prometheus(routes, LIMITS)).decode()
     return {
         (sample.name, ",".join(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -37,7 +47,7 @@ def test_live_and_finished_sessions_add_up() -> None:
     done, live = open_session(routes, A), open_session(routes, A)
     done.counters.bytes_from_client, live.counters.bytes_from_client = 100, 23
     routes.closed(done, End.CLIENT_CLOSED)
-    data = metrics.as_data(routes, LIMITS)
+    data = as_data(routes, LIMITS)
     for part in (data["overall"], data["vhost"]["a"], data["backend"]["b1"], data["source"]["192.0.2.1"]):
         assert (part["bytes_from_client"], part["opened"], part["active"]) == (123, 2, 1)
     found = samples(routes)
@@ -56,7 +66,7 @@ def test_a_clean_close_is_no_failure(how: End) -> None:
     # The reference counts clean closes as failures of the broker or the client.
     routes = router()
     routes.closed(open_session(routes, A), how)
-    assert metrics.as_data(routes, LIMITS)["overall"]["failures"] == (how in FAILURES)
+    assert as_data(routes, LIMITS)["overall"]["failures"] == (how in FAILURES)
     clean = {End.CLIENT_CLOSED, End.BROKER_CLOSED, End.ROUTER_CLOSED, End.HANDED_OVER, End.REJECTED, End.LIMITED}
     assert (how in FAILURES) is (how not in clean)
 
@@ -67,20 +77,23 @@ def test_phases() -> None:
     paused.pause()
     routes.registered(waiting)
     waiting.phase = Phase.WAITING
-    overall = metrics.as_data(routes, LIMITS, "overall")["overall"]
+    overall = as_data(routes, LIMITS, "overall")["overall"]
     assert (overall["active"], overall["paused"], overall["handshaking"]) == (1, 1, 1)
 
 
 def test_filters() -> None:
     routes = router()
     open_session(routes, A)
-    assert set(metrics.as_data(routes, LIMITS)) == {
+    assert set(as_data(routes, LIMITS)) == {
         *("process", "overall", "vhost", "backend", "source", "backends", "paused_vhosts", "limits")
     }
-    assert metrics.as_data(routes, LIMITS, "vhost=a")["vhost"]["a"]["opened"] == 1
-    assert metrics.as_data(routes, LIMITS, "vhost=no")["vhost"]["no"]["opened"] == 0
-    assert metrics.as_data(routes, LIMITS, "process")["process"]["resident_bytes"] > 1e6
-    json.dumps(metrics.as_data(routes, LIMITS))
+    assert as_data(routes, LIMITS, "vhost=a")["vhost"]["a"]["opened"] == 1
+    assert as_data(routes, LIMITS, "vhost=no")["vhost"]["no"]["opened"] == 0
+    assert as_data(routes, LIMITS, "process")["process"]["resident_bytes"] > 1e6
+    data, told = as_data(routes, LIMITS), json.loads(now(metrics.as_json(routes, LIMITS)))
+    for one in (data, told):
+        del one["process"]
+    assert told == json.loads(json.dumps(data))
 
 
 def test_names_that_clients_make_up_are_not_counted_apart_and_cannot_forge_a_line() -> None:
@@ -94,7 +107,7 @@ def test_names_that_clients_make_up_are_not_counted_apart_and_cannot_forge_a_lin
     assert ("amqp_router_vhost_active", "made up") not in found
     assert found["amqp_router_vhost_active", hostile] == 1
     assert found["amqp_router_active", ""] == 1
-    lines = b"\n".join(metrics.Statsd("p").packets(metrics.as_data(routes, LIMITS))).split(b"\n")
+    lines = b"\n".join(now(metrics.Statsd("p").packets(routes))).split(b"\n")
     assert all(line.count(b":") == 1 and line.count(b"|") == 1 for line in lines)
 
 
@@ -102,13 +115,13 @@ def test_addresses_are_counted_apart_up_to_a_bound_and_not_at_all_if_so_wished()
     routes = router()
     for number in range(_MOST + 10):
         routes.closed(open_session(routes, Identity(vhost="a", source_ip=f"address-{number}")), End.CLIENT_CLOSED)
-    sources = metrics.as_data(routes, LIMITS)["source"]
+    sources = as_data(routes, LIMITS)["source"]
     assert len(sources) == _MOST
     assert f"address-{_MOST + 9}" in sources
     routes.statistics.by_source = False
     routes.statistics.forget_sources()
     open_session(routes, A)
-    assert metrics.as_data(routes, LIMITS)["source"] == {}
+    assert as_data(routes, LIMITS)["source"] == {}
 
 
 def test_statsd_counters_are_differences_and_packets_fit_a_datagram() -> None:
@@ -116,7 +129,7 @@ def test_statsd_counters_are_differences_and_packets_fit_a_datagram() -> None:
     sessions = [open_session(routes, A) for _ in range(3)]
 
     def lines() -> list[str]:
-        packets = statsd.packets(metrics.as_data(routes, LIMITS))
+        packets = now(statsd.packets(routes))
         assert all(len(packet) <= 1400 for packet in packets)
         return b"\n".join(packets).decode().split("\n")
 
@@ -136,4 +149,59 @@ def test_a_vhost_that_is_no_utf_8_breaks_no_page() -> None:
     routes = router()
     open_session(routes, Identity(vhost=b"a\xff".decode(errors="surrogateescape")))
     assert samples(routes)["amqp_router_vhost_active", "a\\udcff"] == 1
-    assert metrics.Statsd("p").packets(metrics.as_data(routes, LIMITS))
+    assert now(metrics.Statsd("p").packets(routes))
+
+
+def test_a_live_sessions_bytes_are_counted_once_whoever_looks_and_when() -> None:
+    routes = router()
+    live, ends, late = (open_session(routes, A) for _ in range(3))
+    for session, count in ((live, 100), (ends, 20), (late, 3)):
+        session.counters.bytes_from_client = count
+    steps = routes.statistics.look(routes.sessions)
+    next(steps)
+    ends.counters.bytes_from_client = 21
+    routes.closed(ends, End.CLIENT_CLOSED)
+    open_session(routes, A).counters.bytes_from_client = 1000
+    assert now(steps).of("vhost", "a").bytes_from_client == 124
+    live.counters.bytes_from_client = 101
+    for _ in range(2):
+        assert as_data(routes, LIMITS)["overall"]["bytes_from_client"] == 1125
+    for session in [*routes.sessions.values()]:
+        routes.closed(session, End.CLIENT_CLOSED)
+    assert as_data(routes, LIMITS)["backend"]["b1"]["bytes_from_client"] == 1125
+
+
+def large() -> Routes:
+    """What a router with 10 000 sessions of 4 096 vhosts and as many addresses has counted."""
+    routes = router()
+    for number in range(10_000):
+        identity = Identity(vhost=f"vhost-{number % _MOST}", source_ip=f"10.0.{number % _MOST // 256}.{number % 256}")
+        session = open_session(routes, identity)
+        session.counters.bytes_from_client = number
+        if number % 2:
+            routes.closed(open_session(routes, identity), End.CLIENT_CLOSED)
+    return routes
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(lambda routes: metrics.prometheus(routes, LIMITS), id="prometheus"),
+        pytest.param(lambda routes: metrics.as_json(routes, LIMITS), id="json"),
+        pytest.param(lambda routes: metrics.Statsd("p").packets(routes), id="statsd"),
+    ],
+)
+def test_who_looks_at_a_large_router_holds_up_no_session(look: Callable[[Routes], Any]) -> None:
+    routes = large()
+
+    async def story() -> list[float]:
+        looking = asyncio.ensure_future(paced(look(routes)))
+        turns = [time.thread_time()]
+        while not looking.done():
+            await asyncio.sleep(0)
+            # The thread's own time: what else the machine does is no fault of the router's.
+            turns.append(time.thread_time())
+        assert len(looking.result()) > 100
+        return [after - before for before, after in itertools.pairwise(turns)]
+
+    assert max(asyncio.run(story())) < 0.02

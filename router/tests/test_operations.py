@@ -23,7 +23,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker, StreamLostError
 from router_support import PASSWORD, USER, Broker, Router, config_of, free_port, router_of, wait_for
 
-from amqp_session_router.ctl import ask
+from amqp_session_router.control.client import ask
 
 
 def connect(router: Router, vhost: str = "/", name: str = "", **more: Any) -> pika.BlockingConnection:

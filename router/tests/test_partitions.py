@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from amqp_session_router import partitions, plugins, selectors
-from amqp_session_router.errors import UsageError
-from amqp_session_router.markers import Markers
-from amqp_session_router.model import Backend
-from amqp_session_router.partitions import Group, Surroundings
+from amqp_session_router.base.errors import UsageError
+from amqp_session_router.base.model import Backend
+from amqp_session_router.selection import partitions, plugins, selectors
+from amqp_session_router.selection.markers import Markers
+from amqp_session_router.selection.partitions import Group, Surroundings
 
 FRA1 = Backend("fra1", "h", datacenter="fra")
 FRA2 = Backend("fra2", "h", datacenter="fra")

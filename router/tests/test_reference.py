@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from amqp_session_router import reference
-from amqp_session_router.verbs import VERBS
+from amqp_session_router.control.verbs import VERBS
 
 README = Path(__file__).parents[1] / "README.md"
 

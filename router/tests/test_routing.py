@@ -9,9 +9,10 @@ from typing import Any
 
 from router_fakes import FakeSession, members, open_session, settings
 
-from amqp_session_router.model import CONNECTION_FORCED, NOT_ALLOWED, End, Identity, Reject, Route
-from amqp_session_router.routing import Routes
-from amqp_session_router.settings import Settings
+from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, End, Identity, Reject, Route
+from amqp_session_router.base.paced import now
+from amqp_session_router.config.settings import Settings
+from amqp_session_router.routing.routes import Routes
 
 A = Identity(vhost="a", client_id="c1", source_ip="192.0.2.1")
 
@@ -185,7 +186,7 @@ def test_sessions_are_counted_once_however_often_their_end_is_told() -> None:
     never = FakeSession(None)
     routes.registered(never)
     routes.closed(never, End.HANDSHAKE_TIMEOUT, "no header")
-    overall = routes.statistics.snapshot([])["overall"][""]
+    overall = now(routes.statistics.look({})).of("overall")
     assert overall.ended == {"client_closed": 1, "handshake_timeout": 1}
     assert overall.failures == 1
 

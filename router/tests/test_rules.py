@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from amqp_session_router.model import NO_KEY, Identity
-from amqp_session_router.rules import Key, KeyType, Rule, ToFarm, first_match
+from amqp_session_router.base.model import NO_KEY, Identity
+from amqp_session_router.base.patterns import Pattern
+from amqp_session_router.selection.rules import Key, KeyType, Rule, ToFarm, first_match
 
 WHO = Identity(
     vhost="orders",
@@ -38,14 +37,14 @@ def test_each_key_type_and_its_absence(kind: KeyType, value: str) -> None:
 
 
 def test_a_filter_is_searched_for_and_what_it_found_is_the_key() -> None:
-    assert Key(KeyType.CLIENT_ID, re.compile("^.{3}")).of(WHO) == "FOO"
-    assert Key(KeyType.CLIENT_ID, re.compile("[0-9]+")).of(WHO) == "7"
-    assert Key(KeyType.CLIENT_ID, re.compile("nowhere")).of(WHO) == NO_KEY
-    assert Key(KeyType.CLIENT_ID, re.compile("x*")).of(WHO) == NO_KEY  # it found nothing, and that is no key
+    assert Key(KeyType.CLIENT_ID, Pattern("^.{3}")).of(WHO) == "FOO"
+    assert Key(KeyType.CLIENT_ID, Pattern("[0-9]+")).of(WHO) == "7"
+    assert Key(KeyType.CLIENT_ID, Pattern("dev_null")).of(WHO) == NO_KEY
+    assert Key(KeyType.CLIENT_ID, Pattern("x*")).of(WHO) == NO_KEY  # it found nothing, and that is no key
 
 
 def test_the_first_role_that_the_filter_finds_is_the_key() -> None:
-    assert Key(KeyType.ROLE_NAME, re.compile("^svc-.*")).of(WHO) == "svc-admin"
+    assert Key(KeyType.ROLE_NAME, Pattern("^svc-.*")).of(WHO) == "svc-admin"
 
 
 def vhost_after(rule: Rule, vhost: str) -> str | None:
@@ -58,14 +57,14 @@ def test_vhosts_exactly_and_by_pattern() -> None:
     assert vhost_after(Rule(to, vhost="a"), "ab") is None
     assert vhost_after(Rule(to, vhost=""), "") == ""
     assert vhost_after(Rule(to), "anything") == "anything"
-    pattern = re.compile("team-(?P<t>.+)")
+    pattern = Pattern("team-(?P<t>.+)")
     assert vhost_after(Rule(to, vhost_pattern=pattern), "team-red") == "team-red"
     assert vhost_after(Rule(to, vhost_pattern=pattern), "my-team-red") is None
 
 
 def test_rewrite_with_and_without_groups() -> None:
     to = ToFarm("f")
-    pattern = re.compile("team-(?P<t>.+)")
+    pattern = Pattern("team-(?P<t>.+)")
     assert vhost_after(Rule(to, vhost_pattern=pattern, rewrite=r"\g<t>"), "team-red") == "red"
     assert vhost_after(Rule(to, vhost_pattern=pattern, rewrite=r"x/\1"), "team-red") == "x/red"
     assert vhost_after(Rule(to, vhost="a", rewrite=r"\1"), "a") == r"\1"
@@ -73,16 +72,24 @@ def test_rewrite_with_and_without_groups() -> None:
 
 
 def test_a_key_must_match_whole_and_null_can_be_matched() -> None:
-    rule = Rule(ToFarm("f"), key=Key(KeyType.CLIENT_ID), matches=re.compile("FOO.*"))
+    rule = Rule(ToFarm("f"), key=Key(KeyType.CLIENT_ID), matches=Pattern("FOO.*"))
     assert rule.apply(WHO) == "orders"
     assert rule.apply(Identity(vhost="orders", client_id="xFOO")) is None
-    assert Rule(ToFarm("f"), key=Key(KeyType.CLIENT_ID), matches=re.compile("NULL")).apply(NOBODY) == ""
+    assert Rule(ToFarm("f"), key=Key(KeyType.CLIENT_ID), matches=Pattern("NULL")).apply(NOBODY) == ""
 
 
 def test_all_conditions_must_hold_and_the_first_rule_counts() -> None:
     by_listener = Rule(ToFarm("one"), vhost="orders", listener="secure")
-    by_user = Rule(ToFarm("two"), vhost="orders", key=Key(KeyType.USER_NAME), matches=re.compile("al.*"))
+    by_user = Rule(ToFarm("two"), vhost="orders", key=Key(KeyType.USER_NAME), matches=Pattern("al.*"))
     rest = Rule(ToFarm("three"), rewrite="rest")
     assert first_match([by_listener, by_user, rest], WHO) == (by_user, "orders")
     assert first_match([by_listener, rest, by_user], WHO) == (rest, "rest")
     assert first_match([by_listener], WHO) is None
+
+
+def test_bytes_that_are_no_utf_8_are_matched_and_come_back_as_they_were() -> None:
+    strange = b"team-\xff\xc3\xa9\x80".decode("utf-8", "surrogateescape")
+    assert Pattern("team-(?P<t>.+)").replace(strange, r"x/\g<t>") == "x/" + strange.removeprefix("team-")
+    assert Pattern("^.{6}").find(strange) == strange[:6]
+    assert Pattern("team-.{3}").matches(strange)
+    assert not Pattern("[ -~]+").matches(strange)

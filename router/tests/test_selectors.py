@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_session_router import partitions, selectors
-from amqp_session_router.markers import Markers
-from amqp_session_router.model import NO_KEY, Backend
+from amqp_session_router.base.model import NO_KEY, Backend
+from amqp_session_router.selection import partitions, selectors
+from amqp_session_router.selection.markers import Markers
 
 
 def backends(count: int, **each: int) -> list[Backend]:
@@ -152,8 +152,9 @@ def test_rendezvous_hash_moves_only_the_keys_of_the_one_that_went() -> None:
 def test_rendezvous_hash_is_the_same_in_every_process() -> None:
     # Python's own hash() of text is another one in each process.
     program = (
-        "from amqp_session_router import selectors as s; from amqp_session_router.markers import Markers as M;"
-        "from amqp_session_router.model import Backend as B;"
+        "from amqp_session_router.selection import selectors as s;"
+        "from amqp_session_router.selection.markers import Markers as M;"
+        "from amqp_session_router.base.model import Backend as B;"
         "e = [B(f'b{i}', f'h{i}') for i in range(8)];"
         "print([[b.name for b in s.rendezvous_hash(e, M(), f'key-{k}')] for k in range(50)])"
     )

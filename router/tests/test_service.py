@@ -7,7 +7,9 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,16 @@ import uvloop
 import yaml
 from router_fakes import FakeServer, open_session
 
-from amqp_session_router import health, state
-from amqp_session_router.errors import UsageError
-from amqp_session_router.model import Backend, Identity, Route, Timeouts
-from amqp_session_router.service import Service
+from amqp_session_router.amqp import codec
+from amqp_session_router.base.errors import UsageError
+from amqp_session_router.base.model import Backend, Identity, Route, Timeouts
+from amqp_session_router.control import saved_state
+from amqp_session_router.control.service import Service
+from amqp_session_router.routing import health
 
 A = Identity(vhost="a")
 DEADLINE = 10.0
+GREETING = codec.start(b"", "PLAIN")
 
 
 def write(path: Path, **parts: Any) -> Path:
@@ -61,13 +66,25 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def broker(port: int = 0) -> AsyncIterator[int]:
-    """A port that accepts connections, no more."""
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", port)
+async def broker(port: int = 0, says: bytes | None = b"") -> AsyncIterator[int]:
+    """A port that accepts connections, `says` something to who does, and closes; with None it hangs."""
+    hanging: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if says is None:
+            hanging.append(writer)
+            return
+        if says and await reader.read(100):
+            writer.write(says)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for writer in hanging:
+            writer.close()
         await server.wait_closed()
 
 
@@ -124,7 +141,7 @@ def test_a_bad_file_changes_nothing_and_says_why(
         good = {**farm(1), "listeners": {"p": {"port": 1001}}}
         path = write(tmp_path / "c.yaml", **good)
         async with running(path, FakeServer(6)) as (service, server):
-            monkeypatch.setattr("amqp_session_router.status.StatusServer.start", refuse)
+            monkeypatch.setattr("amqp_session_router.telemetry.http_status.StatusServer.start", refuse)
             before = (service.settings, dict(server.open), service._authorizer, service._log.file)
             # A good change comes with the bad one: neither counts.
             write(path, **(good | {"rules": [{"vhost": "a", "reject": "moved"}]} | bad))
@@ -157,13 +174,13 @@ def test_changes_by_control_outlive_a_crash_until_the_file_changes(tmp_path: Pat
         async with running(path) as (service, _):
             assert not service.unsaved
             assert await service.change(reject) == ["rules"]
-            service.pause_vhost("paused")
+            await service.pause_vhost("paused")
             assert service.unsaved
         # Nothing was saved on the way out: a SIGKILL would have left the same.
         async with running(path) as (service, _):
             assert target(service) == "530 moved"
             assert service.routing.paused == ["paused"]
-            service.unpause_vhost("paused")
+            await service.unpause_vhost("paused")
         write(path, **parts, datacenter="fra")
         async with running(path) as (service, _):
             assert target(service) == "farm f"
@@ -185,15 +202,40 @@ def test_changes_that_cannot_be_read_are_said_and_the_file_counts(
     path = write(tmp_path / "c.yaml", **farm(1), state_dir=str(tmp_path))
     logging.getLogger("amqp_session_router").addHandler(caplog.handler)
     for kept in ('{"base": "', "[]", json.dumps({"base": 1, "config": [], "paused": []})):
-        (tmp_path / state.FILE).write_text(kept)
+        (tmp_path / saved_state.FILE).write_text(kept)
         assert target(Service(path)) == "farm f"
         assert "cannot be read" in caplog.records[-1].getMessage()
-    changes = state.Running(state.digest(path.read_text()), {"farms": {"f": {"members": ["gone"]}}}, ("v",))
-    state.save(tmp_path / state.FILE, changes)
+    changes = saved_state.Running(saved_state.digest(path.read_text()), {"farms": {"f": {"members": ["gone"]}}}, ("v",))
+    saved_state.save(tmp_path / saved_state.FILE, changes)
     service = Service(path)
     assert (target(service), service.routing.paused) == ("farm f", ["v"])
     assert "does not fit any more" in caplog.records[-1].getMessage()
     logging.getLogger("amqp_session_router").removeHandler(caplog.handler)
+
+
+def test_a_slow_disk_holds_up_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed, slow = os.fsync, threading.Event()
+
+    def fsync(number: int) -> None:
+        slow.wait(DEADLINE)
+        flushed(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    async def story() -> None:
+        path = write(tmp_path / "c.yaml", **farm(1), state_dir=str(tmp_path / "state"))
+        async with running(path) as (service, _):
+            pausing = [asyncio.ensure_future(service.pause_vhost(f"v{number}")) for number in range(3)]
+            saving = asyncio.ensure_future(service.save())
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert service.routing.paused == ["v0", "v1", "v2"], "it counts at once"
+            assert not any(task.done() for task in [*pausing, saving]), "and is told once it is on the disk"
+            slow.set()
+            await asyncio.gather(*pausing, saving)
+            assert saved_state.load(tmp_path / "state" / saved_state.FILE) == service.running
+
+    asyncio.run(story())
 
 
 def test_a_process_that_takes_over_inherits_unsaved_changes(tmp_path: Path) -> None:
@@ -201,7 +243,7 @@ def test_a_process_that_takes_over_inherits_unsaved_changes(tmp_path: Path) -> N
         path = write(tmp_path / "c.yaml", **farm(1))
         async with running(path) as (old, _):
             await old.change(lambda data: data.update(default={"reject": "no"}))
-            old.pause_vhost("v")
+            await old.pause_vhost("v")
             new = Service(path, inherited=old.running)
             assert (target(new), new.routing.paused) == ("530 no", ["v"])
 
@@ -214,10 +256,10 @@ def test_unpause_sends_sessions_that_are_mapped_elsewhere_now_away(tmp_path: Pat
         async with running(path) as (service, _):
             staying, moved = open_session(service.routing, A), open_session(service.routing, A)
             other = open_session(service.routing, Identity(vhost="other"))
-            assert service.pause_vhost("a") == 2
+            assert await service.pause_vhost("a") == 2
             name = staying.backend.name if staying.backend else ""
             await service.change(lambda data: data.update(rules=[{"vhost": "a", "backend": name}]))
-            assert service.unpause_vhost("a") == (1, 1)
+            assert await service.unpause_vhost("a") == (1, 1)
             assert staying.told == [("pause",), ("unpause",)]
             assert [call[:2] for call in moved.told] == [("pause",), ("disconnect", 320)]
             assert other.told == []
@@ -300,7 +342,7 @@ def test_checks_find_what_goes_down_and_what_comes_back(tmp_path: Path) -> None:
 
 def test_a_failed_attempt_brings_the_check_forward(tmp_path: Path) -> None:
     async def story() -> None:
-        async with broker() as port:
+        async with broker(says=GREETING) as port:
             path = write(tmp_path / "c.yaml", **farm(port, check_period=3600))
             async with running(path) as (service, _):
                 session = open_session(service.routing, A)
@@ -308,6 +350,39 @@ def test_a_failed_attempt_brings_the_check_forward(tmp_path: Path) -> None:
                 markers.checked("b0", False, "as if")
                 assert session.backend is not None
                 service.routing.attempted(session, session.backend, ok=False, reason="reset")
+                await until(lambda: markers.of("b0").healthy)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        (None, "accepts and does not greet within 0.2 s"),
+        (b"", "accepts and closes"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak AMQP 0-9-1"),
+    ],
+)
+def test_who_accepts_and_failed_has_to_greet(tmp_path: Path, says: bytes | None, reason: str) -> None:
+    async def story() -> None:
+        async with broker(says=GREETING) as good, broker(says=says) as bad:
+            path = write(
+                tmp_path / "c.yaml",
+                **farm(bad, good, check_period=0.5, policies=["health"], selector="first"),
+                timeouts={"backend_handshake": 0.2},
+            )
+            async with running(path) as (service, _):
+                markers = service.routing.markers
+                # It accepts: nothing speaks against it until a session was there.
+                assert markers.of("b0").healthy
+                session = open_session(service.routing, A)
+                assert session.backend is not None and session.backend.name == "b0"
+                service.routing.attempted(session, session.backend, ok=False, reason="silent")
+                await until(lambda: not markers.of("b0").healthy)
+                assert reason in markers.of("b0").reason
+                after = open_session(service.routing, A).backend
+                assert after is not None and after.name == "b1"
+                await service.change(lambda data: data["backends"]["b0"].update(port=good))
                 await until(lambda: markers.of("b0").healthy)
 
     asyncio.run(story())
@@ -326,7 +401,7 @@ def test_what_is_checked_no_more_counts_as_ready(tmp_path: Path) -> None:
 
 def test_the_reason_of_a_check() -> None:
     assert "no address" in str(asyncio.run(health.reach(Backend("b", "no-such-host.invalid"), Timeouts())))
-    # TEST-NET-1 is routed nowhere: either the network says so or nothing does.
+    # TEST-NET-1 is routed dev_null: either the network says so or nothing does.
     assert asyncio.run(health.reach(Backend("b", "192.0.2.1"), Timeouts(connect=0.05))) is not None
 
 
@@ -372,8 +447,8 @@ def test_statsd_packets_are_sent(tmp_path: Path) -> None:
 def test_the_state_file_is_private_and_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("old")
-    state.write_atomically(path, "new")
+    saved_state.write_atomically(path, "new")
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
     assert [*tmp_path.iterdir()] == [path]
     with pytest.raises(OSError, match="No such file"):
-        state.write_atomically(tmp_path / "missing" / "f", "x")
+        saved_state.write_atomically(tmp_path / "missing" / "f", "x")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from amqp_session_router.model import NO_KEY
-from amqp_session_router.stickiness import _SLACK, Stickiness
+from amqp_session_router.base.model import NO_KEY
+from amqp_session_router.routing.stickiness import _SLACK, Stickiness
 
 
 class Clock:
@@ -86,7 +86,7 @@ def test_a_line_that_a_crash_cut_off_costs_that_line_only(tmp_path: Path) -> Non
 def test_sigkill_loses_no_key_that_was_put(tmp_path: Path) -> None:
     file = tmp_path / "sticky"
     program = (
-        "import sys; from pathlib import Path; from amqp_session_router.stickiness import Stickiness\n"
+        "import sys; from pathlib import Path; from amqp_session_router.routing.stickiness import Stickiness\n"
         "cache = Stickiness(path=Path(sys.argv[1])); number = 0\n"
         "while True:\n"
         "    cache.put(f'k{number}', 'b'); print(number, flush=True); number += 1\n"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from brokerdrill.analysis.judge import judge
-from brokerdrill.analysis.load import spark_schema
+from brokerdrill.analysis import judge
+from brokerdrill.analysis.load import place_event, told_once
+from brokerdrill.analysis.reading import OP_SCHEMA
+from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.verdict import checked
-from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS, Column, PromiseSpec, RunInfo
+from brokerdrill.ledger.contract import OP_COLUMNS, PromiseSpec, RunInfo
 from tests.analysis import oracle
 
 Row = dict[str, Any]
@@ -21,22 +24,39 @@ LEDGERS = int(os.environ.get("BROKERDRILL_ORACLE_LEDGERS", "300"))
 PROMISE_FIELDS = ("name", "verdict", "count", "excused", "bound", "measured")
 
 
-def rows_frame(spark: SparkSession, rows: Iterable[Row], columns: Sequence[Column]) -> DataFrame:
-    """Return ledger rows (dicts, absent keys null) as a DataFrame of the contract's schema."""
-    names = [column.name for column in columns]
-    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], spark_schema(columns))
+def source_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> Source:
+    """Return operations (dicts, absent keys null) by ledger as a source that Spark reads."""
+    names = [column.name for column in OP_COLUMNS]
+    told = [{"path": key, **row} for key, of in rows.items() for row in of]
+    schema = pa.schema([("path", pa.string()), *OP_SCHEMA])
+    table = pa.table({name: [row.get(name) for row in told] for name in ("path", *names)}, schema=schema)
+    owners = {key: (number, str(of[0]["run_id"]) if of else "", key) for number, (key, of) in enumerate(rows.items())}
+    return Source(frames=((spark.createDataFrame(table).repartition(2), "rows", owners),))
 
 
-def analyse(spark: SparkSession, ledgers: Mapping[str, Ledger], *, large: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the verdict's JSON of each ledger, by its key, from one Spark job; `large`: by the way of a large
-    ledger."""
-    ops = [{**row, "run_id": key} for key, (_, rows, _) in ledgers.items() for row in rows]
-    events = [{**row, "run_id": key} for key, (_, _, rows) in ledgers.items() for row in rows]
-    runs = {key: run for key, (run, _, _) in ledgers.items()}
-    promises = {key: checked(run, run.promises, key) for key, run in runs.items()}
-    return judge(
-        spark, rows_frame(spark, ops, OP_COLUMNS), rows_frame(spark, events, EVENT_COLUMNS), runs, promises, large=large
+def ledger_of(ledgers: Mapping[str, Ledger], *, parts: int = 1, series: bool = False) -> judge.Ledger:
+    """Return what is to be judged of the ledgers; their numbers are their places."""
+    placed = {
+        number: [place_event(row, run)[0] for row in events] for number, (run, _, events) in enumerate(ledgers.values())
+    }
+    runs = {number: run for number, (run, _, _) in enumerate(ledgers.values())}
+    return judge.Ledger(
+        runs=runs,
+        promises={number: checked(run, run.promises, str(number)) for number, run in runs.items()},
+        events={number: told_once(events) for number, events in placed.items()},
+        parts=parts,
+        series=series,
     )
+
+
+def analyse(spark: SparkSession, ledgers: Mapping[str, Ledger], *, parts: int = 1) -> dict[str, dict[str, Any]]:
+    """Return the verdict's JSON of each ledger, by its key, from one analysis in `parts` partitions."""
+    source = source_of(spark, {key: rows for key, (_, rows, _) in ledgers.items()})
+    with judge.Judging(spark, source, ledger_of(ledgers, parts=parts)) as judging:
+        first = judging.check()
+        assert not first.get("problem") and not first.get("conflict"), first
+        results = judging.finish().results
+    return {key: results[number] for number, key in enumerate(ledgers)}
 
 
 def expected(ledger: Ledger) -> dict[str, Any]:

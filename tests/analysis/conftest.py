@@ -12,5 +12,5 @@ from brokerdrill.analysis.spark import session, stop
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    yield session(ledger_bytes=0)
+    yield session()
     stop()

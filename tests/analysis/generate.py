@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS, PROMISES, Clock, PromiseSpec, RunInfo, Scenario
+from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, PROMISES, Clock, PromiseSpec, RunInfo, Scenario
 from tests.analysis.oracle import judge
 
 Row = dict[str, Any]
@@ -477,6 +477,7 @@ class _Maker:
                 self.draw_sends(addresses[-1], producer, rng.randint(1, 8), expiring, durable)
             self.strangers(addresses)
         drain_ended = self.draw_phases()
+        self.draw_endings()
         drained = {}
         for address in addresses:
             word = rng.choice((True, True, True, False, None))
@@ -514,12 +515,48 @@ class _Maker:
             self.event("note", self.within(S, self.drain[1]), name="remark", detail={"text": "nothing"})
         return seen[2]
 
+    def draw_endings(self) -> None:
+        """Write ends of processes, most of them near a fault, a heal or the edges of a playbook, and what logs were
+        read."""
+        instances = sorted({instance for named in self.stores.values() for instance in named})
+        edges = [event["t_ns"] for event in self.events if event["kind"] in ("fault", "heal")]
+        for _ in range(self.rng.choice((0, 0, 1, 2))):
+            name, begin = self.name("operation"), self.within(*self.load)
+            self.event("note", begin, name=name, value="playbook x begins", detail={"operation": "begin"})
+            edges.append(begin)
+            if self.chance(0.7):
+                end = begin + self.within(S // 2, 3 * S)
+                self.event("note", end, name=name, value="playbook x is done", detail={"operation": "end"})
+                edges.append(end)
+        for _ in range(self.rng.choice((0, 0, 1, 2, 3))):
+            if edges and self.chance(0.8):
+                at = max(S, self.rng.choice(edges) + self.within(-50 * MS, 50 * MS))
+            else:
+                at = self.within(*self.load)
+            instance = self.rng.choice(instances) if self.chance(0.95) else None
+            detail = {"status": self.rng.choice(("KILL", "3")), "last": "java.lang.OutOfMemoryError: Java heap space"}
+            target = self.rng.choice(("client→broker", None)) if self.chance(0.2) else f"host-{instance}"
+            self.event(
+                "ended",
+                at,
+                self.rng.choice((None, 0, self.within(0, 20 * MS))),
+                instance=instance,
+                target=target,
+                name="broker.service",
+                value=self.rng.choice(("exited", "killed", "out of memory")),
+                detail=detail,
+            )
+        for instance in instances:
+            if self.chance(0.7):
+                self.event("note", self.drain[1] + self.within(MS, S), name="log read", instance=instance)
+
     def promises(
         self, sticky: list[PromiseSpec], run: RunInfo, ops: list[Row], events: list[Row]
     ) -> tuple[PromiseSpec, ...]:
         """Draw promises, bounds around the true values."""
         drawn = [
-            PromiseSpec(n) for n in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters", "single_active")
+            PromiseSpec(n)
+            for n in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters", "single_active", "stays_up")
         ]
         drawn += [
             PromiseSpec("atomic"),
@@ -531,7 +568,7 @@ class _Maker:
         for spec, true in zip(bounded, judge(run, ops, events, bounded)["promises"][1:], strict=True):
             measured = true["measured"] or self.rng.choice((500.0, 3000.0))
             factor = self.rng.choice((0.3, 0.9, 1.1, 2.0))
-            drawn.append(replace(spec, bound_ms=round(measured * factor, 3)))
+            drawn.append(PromiseSpec(spec.name, **{**spec.values, "bound_ms": round(measured * factor, 3)}))
         kept = [spec for spec in drawn if self.chance(0.8)]
         self.rng.shuffle(kept)
         return tuple(kept)

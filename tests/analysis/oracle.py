@@ -96,7 +96,7 @@ Where the contract leaves a choice, this is the one made:
                                               is ignored; one name with several entries: merged
 52  end of the run                            the latest time in the ledger
 53  a torn line                               in ops: no pass stands; in events: none of sticky, single_active,
-                                              failover, failback, available, no_loss
+                                              failover, failback, available, no_loss, stays_up
 54  sticky: a store without any pool or role  "no instance is active on that store": not ready, so a move is excused
     event
 55  failback: "that instance's next epoch"    the next after the heal, on whatever store
@@ -114,6 +114,7 @@ Where the contract leaves a choice, this is the one made:
 63  atomic: units                             all units of a transaction's messages together, of all addresses and
                                               subscriptions
 64  atomic: no evidence                       no transaction with two units that are seen or certainly not
+65  stays_up: an end without an instance      adds nothing
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from brokerdrill.ledger import CLASSES_SHOWN, NO_PHANTOMS, Clock, PromiseSpec, RunInfo
+from brokerdrill.ledger.contract import CLASSES_SHOWN, Clock, PromiseSpec, RunInfo
+from brokerdrill.promises.catalogue import NO_PHANTOMS
 
 Row = dict[str, Any]
 MessageKey = tuple[str, str]
@@ -1006,9 +1008,69 @@ def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     return entry(spec, verdict, len(outages), measured=measured, witnesses=outages), outages
 
 
+# --- stays_up -------------------------------------------------------------------------------------------------------
+
+
+def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "an `ended` breaks it, unless a fault … is in effect … or an operation is under way" """
+    of_kind: dict[str, list[Row]] = defaultdict(list)
+    for event in facts.events:
+        of_kind[event["kind"]].append(event)
+
+    def mark(note: Row) -> str | None:
+        return (note.get("detail") or {}).get("operation")
+
+    # "All uncertainties speak for the excuse": each span is widened by them.
+    def covers(begin: Row, end: Row | None, ended_: Row) -> bool:
+        at, u = ended_["t_ns"], ended_["uncertainty_ns"]
+        widened = begin["uncertainty_ns"] if begin["kind"] == "fault" else 0
+        return begin["t_ns"] - widened <= at + u and (end is None or at - u <= end["t_ns"])
+
+    spans: list[tuple[Row, Row | None]] = []
+    for begin in of_kind["note"]:
+        if mark(begin) == "begin":
+            ends = [
+                note
+                for note in of_kind["note"]
+                if mark(note) == "end" and note.get("name") == begin.get("name") and note["t_ns"] >= begin["t_ns"]
+            ]
+            spans.append((begin, ends[0] if ends else None))
+    broken, excused = [], 0
+    for one in of_kind["ended"]:
+        if one.get("instance") is None:
+            continue
+        mine = list(spans)
+        for fault in of_kind["fault"]:
+            own = fault.get("instance") == one["instance"]
+            if own or (fault.get("instance") is None and fault.get("target") == one.get("target")):
+                heals = [
+                    heal
+                    for heal in of_kind["heal"]
+                    if all(heal.get(name) == fault.get(name) for name in ("name", "instance", "target"))
+                    and heal["t_ns"] > fault["t_ns"]
+                ]
+                mine.append((fault, heals[0] if heals else None))
+        if any(covers(begin, end, one) for begin, end in mine):
+            excused += 1
+        else:
+            broken.append({"instance": one["instance"], "at_ns": one["t_ns"]})
+    read = any(note.get("name") == "log read" and note.get("instance") is not None for note in of_kind["note"])
+    verdict = "fail" if broken else "pass" if read else "unknown"
+    return entry(spec, verdict, len(broken), excused=excused, witnesses=broken)
+
+
 # --- the whole ------------------------------------------------------------------------------------------------------
 
-_BY_EVENTS = ("atomic", "sticky", "single_active", "failover_within", "failback_within", "available", "no_loss")
+_BY_EVENTS = (
+    "atomic",
+    "sticky",
+    "single_active",
+    "failover_within",
+    "failback_within",
+    "available",
+    "no_loss",
+    "stays_up",
+)
 
 
 def judge(
@@ -1048,6 +1110,8 @@ def judge(
             failover += parts
         elif spec.name == "failback_within":
             one = failback_within(facts, spec)
+        elif spec.name == "stays_up":
+            one = stays_up(facts, spec)
         else:
             one, spans = available(facts, spec)
             outages += spans

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from brokerdrill.ledger import PROMISES, Clock, PromiseSpec, RunInfo
+from brokerdrill.ledger.contract import PROMISES, Clock, PromiseSpec, RunInfo
 from tests.analysis.batch import Ledger, Row, analyse
 
 MS = 1_000_000
@@ -28,6 +28,7 @@ RUN = RunInfo(
         PromiseSpec("ordered", scope="key"),
         PromiseSpec("sticky", check_period_ms=10),
         PromiseSpec("single_active"),
+        PromiseSpec("stays_up"),
         PromiseSpec("failover_within", bound_ms=700),
         PromiseSpec("failback_within", bound_ms=700),
         PromiseSpec("available", bound_ms=700),
@@ -44,6 +45,11 @@ def op(client: str, kind: str, start: float, end: float | None, **columns: Any) 
 
 def event(kind: str, at: float, **columns: Any) -> Row:
     return {"run_id": "r", "clock": "controller", "t_ns": round(at * MS), "kind": kind, **columns}
+
+
+def ended(instance: str, at: float, how: str, status: str) -> Row:
+    detail = {"status": status, "last": "Java heap space"}
+    return event("ended", at, instance=instance, target=f"host-{instance}", value=how, detail=detail)
 
 
 def server(at: float) -> str | None:
@@ -84,6 +90,8 @@ def kept() -> Ledger:
         event("role", HEAL + 100, instance="a", store="s", value="passive"),
         event("role", ACTIVE_A - 100, instance="b", store="s", value="passive"),
         event("role", ACTIVE_A, instance="a", store="s", value="active"),
+        ended("a", FAULT + 20, "killed", "KILL"),
+        *(event("note", 9000, name="log read", instance=who) for who in "ab"),
     ]
     return RUN, [{"op_id": index, **row} for index, row in enumerate(ops)], events
 
@@ -181,6 +189,14 @@ def sends_stop(ops: list[Row], events: list[Row]) -> None:
         ops.remove(row)
 
 
+def a_process_dies_by_itself(ops: list[Row], events: list[Row]) -> None:
+    events.append(ended("b", 2000, "out of memory", "3"))
+
+
+def a_process_dies_again_after_the_heal(ops: list[Row], events: list[Row]) -> None:
+    events.append(ended("a", HEAL + 50, "exited", "1"))
+
+
 def a_transaction_comes_apart(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="commit", txn="t1000")["outcome"] = "unknown"
     for send in [row for row in ops if row["op"] == "send" and row["txn"] == "t1000"][:2]:
@@ -201,6 +217,8 @@ BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "a key moves": (a_key_moves, {"sticky": ""}),
     "two are active": (two_are_active, {"single_active": ""}),
     "a passive one serves": (a_passive_one_serves, {"single_active": ""}),
+    "a process dies by itself": (a_process_dies_by_itself, {"stays_up": ""}),
+    "a process dies again after the heal": (a_process_dies_again_after_the_heal, {"stays_up": ""}),
     "the failover is late": (the_failover_is_late, {"failover_within": ""}),
     "the failback is late": (the_failback_is_late, {"failback_within": ""}),
     "it never comes back": (it_never_comes_back, {"failback_within": ""}),

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from brokerdrill import java
-from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS
+from brokerdrill.base import java
+from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS
 from tests.analysis import oracle
 from tests.analysis.batch import differences
 from tests.analysis.generate import generate
@@ -90,7 +90,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _analyze(url: str, path: Path, out: Path) -> dict[str, object]:
     """Analyse in a process of its own, since a process has one Spark session."""
     command = [sys.executable, "-m", "brokerdrill", "analyze", str(path), "--master", url, "--json", str(out)]
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert out.exists(), ended.stderr[-3000:]
     return dict(json.loads(out.read_text()))

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.analyze import analyze
-from brokerdrill.compact import compact
-from brokerdrill.errors import UsageError
+from brokerdrill.analysis.compact import compact
+from brokerdrill.base.errors import UsageError
 from tests.analysis.generate import generate
 from tests.analysis.write import run_dir
 
@@ -23,7 +23,7 @@ from tests.analysis.write import run_dir
 _CHILD = """
 import os, signal, sys
 from pathlib import Path
-from brokerdrill.compact import publish
+from brokerdrill.analysis.compact import publish
 steps = iter(range(100))
 def told(_):
     if next(steps) == int(sys.argv[3]):

@@ -6,23 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
-from brokerdrill.analysis.activity import activity, client_spans
+from brokerdrill.analysis.activity import Active, client_spans
 from brokerdrill.analysis.details import add_details
-from brokerdrill.analysis.events import place_events, timelines
-from brokerdrill.analysis.frames import frames
-from brokerdrill.analysis.judge import judge_frames
-from brokerdrill.analysis.measures import histogram, lengths, segments
-from brokerdrill.analysis.series import series_of, widths
-from brokerdrill.analysis.stories import events_around, wanted
-from brokerdrill.analysis.tables import clocks, tables
+from brokerdrill.analysis.judge import Judging, database
+from brokerdrill.analysis.measures import bucket_ns, lengths, segments
+from brokerdrill.analysis.series import series_of
+from brokerdrill.analysis.stories import events_around, tell, wanted
 from brokerdrill.analysis.timeline import Event, Fault, Timeline
-from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
-from brokerdrill.analysis.verdict import checked
-from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS
 from tests.analysis import test_checks_can_fail as ledgers
-from tests.analysis.batch import Ledger, rows_frame
+from tests.analysis.batch import Ledger, ledger_of, source_of
 from tests.analysis.test_checks_can_fail import ACTIVE_B, FAULT, HEAL, MS
 
 S = 1_000_000_000
@@ -31,19 +25,17 @@ Results = dict[str, dict[str, Any]]
 
 def explain(spark: SparkSession, given: dict[str, Ledger]) -> tuple[Results, Results]:
     """The verdicts of the ledgers with what explains them, and their series."""
-    raw = rows_frame(spark, [{**row, "run_id": key} for key, (_, rows, _) in given.items() for row in rows], OP_COLUMNS)
-    told = [{**row, "run_id": key} for key, (_, _, rows) in given.items() for row in rows]
-    runs = {key: run for key, (run, _, _) in given.items()}
-    promises = {key: checked(run, run.promises, key) for key, run in runs.items()}
-    clock = clocks(spark, runs)
-    staged = with_transactions(merge_rows(raw, clock)).localCheckpoint()
-    ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
-    times, _ = timelines(place_events(rows_frame(spark, told, EVENT_COLUMNS), clock), runs, ends)
-    made = frames(good_ops(staged), tables(spark, runs, promises, times))
-    results = judge_frames(made, runs, promises)
-    bins = histogram(made, times, widths(times))
-    add_details(results, made, runs, times, raw, bins)
-    return results, series_of(bins, activity(made, widths(times)), times, results)
+    source = source_of(spark, {key: rows for key, (_, rows, _) in given.items()})
+    with Judging(spark, source, ledger_of(given, parts=2, series=True)) as judging:
+        judging.check()
+        found = judging.finish()
+        widths = {run: bucket_ns(one.run_end) for run, one in found.times.items()}
+        with database(found.partials, widths) as base:
+            add_details(base, found.results, found.times)
+            series = series_of(base, found.times, found.results)
+        runs = dict(enumerate(run for run, _, _ in given.values()))
+        tell(found.results, runs, found.times, judging.look_up)
+    return {key: found.results[n] for n, key in enumerate(given)}, {key: series[n] for n, key in enumerate(given)}
 
 
 def a_send_fails_first(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
@@ -130,6 +122,19 @@ def test_a_transaction_seen_in_part_is_told_with_a_message_of_either_kind(result
 def test_a_key_that_moved_is_told_by_its_connects(results: Results) -> None:
     ops = [step for step in story(results["moved"], "sticky") if step["kind"] == "op"]
     assert [(step["op"], step["instance"]) for step in ops] == [("connect", "a"), ("connect", "x")]
+
+
+def test_the_series_say_whom_a_key_was_led_to(explained: tuple[Results, Results]) -> None:
+    _, series = explained
+    kept, moved = series["kept"]["routes"], series["moved"]["routes"]
+    assert (kept["keys"], kept["connects"], kept["moves"]) == (1, 5, 0)
+    assert [(row["store"], row["keys"], row["connects"]) for row in kept["stores"]] == [("s", 1, 5)]
+    assert kept["spread"] is None, "one store is no choice"
+    (stay,) = kept["spans"]
+    assert (stay["key"], stay["connects"], stay["start_ns"] // MS, stay["end_ns"] // MS) == ("k", 5, 101, 7001)
+    assert moved["moves"] == 2, "there and back"
+    assert [stay["connects"] for stay in moved["spans"]] == [2, 1, 2]
+    assert sum(row["moves"] for row in moved["stores"]) == moved["moves"]
 
 
 def test_a_client_that_waited_is_told_from_its_last_success_to_its_next(results: Results) -> None:
@@ -284,8 +289,8 @@ def test_the_failover_is_where_the_stories_say(results: Results) -> None:
 
 
 def test_a_client_that_does_little_is_not_taken_for_one_that_waits() -> None:
-    def rows(*starts: int, failed: int = 0) -> list[Row]:
-        return [Row(client="p", start_ns=at * S, served=not failed, failed=failed) for at in starts]
+    def rows(*starts: int, failed: int = 0) -> list[Active]:
+        return [Active("p", at * S, not failed, failed) for at in starts]
 
     assert [(s["start_ns"], s["end_ns"]) for s in client_spans(rows(0, 5, 10, 15, 40, 45), S)] == [
         (0, 16 * S),

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.analyze import analyze, analyze_with_series
 from brokerdrill.analysis.verdict import exit_status
-from brokerdrill.errors import UsageError
-from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS, Clock, PromiseSpec, RunInfo
+from brokerdrill.base.errors import UsageError
+from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, Clock, PromiseSpec, RunInfo
 from tests.analysis.batch import differences, expected
 from tests.analysis.generate import generate
 from tests.analysis.write import lines, parquet, run_dir

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.ledger import CLASSES, EVENT_COLUMNS, PROMISES, VERDICTS, Clock, PromiseSpec, RunInfo, json_line
+from brokerdrill.ledger.contract import (
+    CLASSES,
+    EVENT_COLUMNS,
+    PROMISES,
+    VERDICTS,
+    Clock,
+    PromiseSpec,
+    RunInfo,
+    json_line,
+)
 from tests.analysis.generate import coverage, generate
 from tests.analysis.oracle import judge, merge
 

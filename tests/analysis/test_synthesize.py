@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.analyze import analyze
-from brokerdrill.errors import UsageError
+from brokerdrill.analysis.load import load
+from brokerdrill.analysis.sources import source_of
+from brokerdrill.base.errors import UsageError
 from brokerdrill.synthesize.plan import KINDS, MESSAGE_KINDS, parse_anomalies, plan, truth
 from brokerdrill.synthesize.write import TRUTH, synthesize
 
@@ -48,15 +50,25 @@ def _check(found: dict[str, Any], known: dict[str, Any]) -> None:
         assert told == {(place["message_id"], place["address"]) for place in known["placed"].get(kind, ())}, kind
 
 
-@pytest.mark.parametrize("bound", [1 << 30, pytest.param(-1, marks=pytest.mark.long)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("rows", "share", "tasks"),
+    [(1 << 20, 32 << 20, "one"), (3000, 1 << 17, "apart"), (1 << 20, 1 << 14, "spread")],
+    ids=["one task", "clients in files of their own", "clients spread"],
+)
 def test_all_anomalies_are_found_and_no_others(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, share: int, tasks: str
 ) -> None:
-    """By the way of a small ledger and by that of a large one."""
-    for name in ("SMALL_BYTES", "LARGE_BYTES"):
-        monkeypatch.setattr(f"brokerdrill.analysis.spark.{name}", bound)
+    """In one task, in tasks that read whole clients, and where the rows of a client are brought together first."""
+    monkeypatch.setattr("brokerdrill.synthesize.write.ROWS_A_PARTITION", rows)
+    monkeypatch.setattr("brokerdrill.analysis.sources.PARQUET_BYTES", share)
     known = synthesize(tmp_path / "run", 12_000, dict.fromkeys(KINDS, 2), seed=7)
     assert json.loads((tmp_path / "run" / TRUTH).read_text()) == known
+    source, parts = source_of(spark, load(spark, [tmp_path / "run"])[0])
+    assert (len(source.tasks) > 1, source.whole, parts > 1) == {
+        "one": (False, True, False),
+        "apart": (True, True, True),
+        "spread": (False, False, True),
+    }[tasks]
     found = analyze([tmp_path / "run"])
     _check(found, known)
     assert found["verdict"] == "fail"

@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerdrill.analysis.series import MOST_BUCKETS, bucket_ns
+from brokerdrill.analysis.measures import MOST_BUCKETS, bucket_ns
 from brokerdrill.analysis.timeline import Event, timeline
 from brokerdrill.analysis.verdict import merged
-from brokerdrill.ledger import POOL_VALUES, ROLES, VERDICTS, RunInfo
+from brokerdrill.ledger.contract import POOL_VALUES, ROLES, VERDICTS, RunInfo
 from tests.analysis import oracle
 
 STORES = {"s": ("a", "b"), "z": ("x", "b")}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from brokerdrill.ledger import EVENT_COLUMNS, EVENTS_DIR, OP_COLUMNS, OPS_DIR, Column, RunInfo, write_run
+from brokerdrill.ledger.contract import EVENT_COLUMNS, EVENTS_DIR, OP_COLUMNS, OPS_DIR, Column, RunInfo, write_run
 
 Row = Mapping[str, Any]
 _ARROW = {

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from brokerdrill import bench, engine, paths
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.topology import Topology, load
+from brokerdrill.base import paths
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.bench import bench, engine
+from brokerdrill.inventory.topology import Topology, load
 
 pytestmark = pytest.mark.bench
 
@@ -146,7 +147,7 @@ def test_hosts_of_another_checkout_are_left_alone(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = ids(topology)
-    monkeypatch.setattr("brokerdrill.paths.ROOT", tmp_path)
+    monkeypatch.setattr("brokerdrill.base.paths.ROOT", tmp_path)
     with pytest.raises(InfrastructureError, match="are up for the checkout"):
         bench.up(topology)
     assert ids(topology) == before

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill import engine
-from brokerdrill.errors import InfrastructureError
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.bench import engine
 
 pytestmark = pytest.mark.bench
 
@@ -19,8 +19,8 @@ LIFE = """
 import os
 import sys
 from pathlib import Path
-from brokerdrill import engine
-from brokerdrill.errors import InfrastructureError
+from brokerdrill.bench import engine
+from brokerdrill.base.errors import InfrastructureError
 
 engine.RUN = Path(sys.argv[1])
 engine.OWN_URL, engine.PID_FILE = f"unix://{engine.RUN}/docker.sock", engine.RUN / "docker.pid"

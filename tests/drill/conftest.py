@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from brokerdrill import bench
+from brokerdrill.bench import bench
 from brokerdrill.faults.executor import left_over
-from brokerdrill.hosts import connected
-from brokerdrill.topology import Topology, find_topology
+from brokerdrill.hosts.connection import connected
+from brokerdrill.inventory.topology import Topology, find_topology
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKERDRILL = [sys.executable, "-m", "brokerdrill"]

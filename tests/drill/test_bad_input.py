@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from brokerdrill.faults.link import proxy_port
-from brokerdrill.hosts import HostConnection
-from brokerdrill.targets import Link
-from brokerdrill.topology import Topology
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.inventory.targets import Link
+from brokerdrill.inventory.topology import Topology
 
 from .conftest import BROKERDRILL, ROOT
 
@@ -48,14 +48,18 @@ def assert_refused(done: subprocess.CompletedProcess[str], status: int, *words: 
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Callable[[Callable[[dict[str, Any]], None]], Path]:
-    """Return a copy of the inventory whose hosts.yml and variables a function has changed."""
+    """Return a copy of the inventory, with the bench's addresses and variables, that a function has changed."""
 
     def make(change: Callable[[dict[str, Any]], None]) -> Path:
         folder = tmp_path / "changed"
         shutil.copytree(ROOT / "inventories" / "artemis_quorum", folder)
-        hosts = yaml.safe_load((folder / "hosts.yml").read_text())
+        shutil.copy(ROOT / "bench" / "artemis_quorum.yml", folder / "bench.yml")
+        for path in (ROOT / "bench" / "group_vars").glob("*.yml"):
+            with (folder / "group_vars" / path.name).open("a") as file:
+                file.write(path.read_text())
+        hosts = yaml.safe_load((folder / "bench.yml").read_text())
         change(hosts)
-        (folder / "hosts.yml").write_text(yaml.safe_dump(hosts))
+        (folder / "bench.yml").write_text(yaml.safe_dump(hosts))
         return folder
 
     return make
@@ -71,8 +75,13 @@ def quick(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "artemis_quorum_kill_activ"), "did you mean 'artemis_quorum_kill_active'?"),
-        (("run", "artemis_quorum_kill_active", "-i", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
+        (("run", "kill_activ", "artemis_quorum"), "did you mean 'kill_active'?"),
+        (("run", "artemis_quorum_kill_active"), "it is now: brokerdrill run kill_active artemis_quorum"),
+        (("run", "kill_active"), "say where to run it: brokerdrill run kill_active TOPOLOGY"),
+        (("run",), "name a drill and a topology"),
+        (("run", "kill_active", "artemis_quorum", "-i", "artemis_peers"), "both say where to run"),
+        (("run", "--all", "kill_active", "artemis_quorum"), "name the topology and nothing else"),
+        (("run", "kill_active", "-i", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("deploy", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("bench", "up", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("analyze", "/nowhere/at/all"), "/nowhere/at/all"),
@@ -84,14 +93,10 @@ def test_names_that_are_not_there(words: tuple[str, ...], said: str) -> None:
     assert_refused(brokerdrill(*words), 64, said)
 
 
-def test_an_inventory_that_does_not_allow_drills(inventory: Callable[..., Path], quick: Path) -> None:
-    def forbid(hosts: dict[str, Any]) -> None:
-        hosts["all"].setdefault("vars", {})["drill_allowed"] = False
-
-    folder = inventory(forbid)
-    all_vars = folder / "group_vars" / "all" / "bench.yml"
-    all_vars.write_text(all_vars.read_text().replace("drill_allowed: true\n", ""))
-    assert_refused(brokerdrill("run", quick, "-i", folder), 64, "drill_allowed: true")
+def test_a_copied_inventory_does_not_allow_drills(tmp_path: Path, quick: Path) -> None:
+    folder = tmp_path / "production"
+    shutil.copytree(ROOT / "inventories" / "artemis_quorum", folder)
+    assert_refused(brokerdrill("run", quick, "-i", folder), 64, "production", "drill_allowed: true")
 
 
 def test_preflight_refuses_before_anything_is_touched(topology: Topology, inventory: Callable[..., Path]) -> None:
@@ -103,7 +108,7 @@ def test_preflight_refuses_before_anything_is_touched(topology: Topology, invent
 
 def test_a_host_that_does_not_answer(topology: Topology, inventory: Callable[..., Path], quick: Path) -> None:
     def add(hosts: dict[str, Any]) -> None:
-        hosts["all"]["children"]["load"]["hosts"]["load9"] = {"ansible_host": "172.30.16.99"}
+        hosts["all"]["children"]["load"]["hosts"] = {"load9": {"ansible_host": "172.30.16.99"}}
 
     done = brokerdrill("run", quick, "-i", inventory(add), "--runs", quick.parent / "runs")
     assert_refused(done, 3, "load9", "172.30.16.99")
@@ -171,7 +176,8 @@ def test_a_disk_full_while_a_worker_writes(topology: Topology, on_hosts: Callabl
     finally:
         on_hosts(restore)
     assert_refused(done, 3, "worker-", "No space left on device")
-    # What had been written by then is home, and nothing is left to heal.
-    (run_dir,) = (tmp_path / "runs").iterdir()
+    # What had been written by then is home and judged, and nothing is left to heal.
+    (report,) = (tmp_path / "runs").glob("*/report.html")
+    run_dir = report.parent
     assert all(path.stat().st_size > 0 for path in (run_dir / "ops").iterdir())
     assert brokerdrill("heal", tmp_path / "runs").returncode == 0

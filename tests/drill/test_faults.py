@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.clock import now_ns
-from brokerdrill.descriptors import read_all
-from brokerdrill.events import EventWriter
+from brokerdrill.base.clock import now_ns
 from brokerdrill.faults.executor import Executor, left_over
 from brokerdrill.faults.link import ARM
-from brokerdrill.faults.registry import complete_params, fault_type
-from brokerdrill.hosts import HostConnection
-from brokerdrill.journal import Journal, read, unhealed
-from brokerdrill.targets import Scene, resolve
+from brokerdrill.faults.registry import fault_type
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.inventory.targets import Scene, resolve
+from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.journal import Journal, read, unhealed
+from brokerdrill.products.registry import DESCRIPTORS
 
 Connections = dict[str, HostConnection]
 # How long a TCP connection to ADDRESS PORT takes in ms, or what it fails with.
@@ -69,7 +70,7 @@ class Lab:
             f"{fault}-{self._count}",
             kind,
             resolve(self.scene, target),
-            complete_params(kind, params),
+            kind.complete(params),
             ttl,
             f"lab{time.monotonic_ns()}",
         )
@@ -77,7 +78,7 @@ class Lab:
 
 @contextlib.asynccontextmanager
 async def lab(connections: Connections, run_dir: Path) -> AsyncIterator[Lab]:
-    found = await read_all(connections.values())
+    found = await read_all(connections.values(), DESCRIPTORS)
     roles = {"artemis1": "active", "artemis2": "passive"}
     made = Lab(connections, Scene(found, roles, random.Random(1)), run_dir)
     try:
@@ -134,7 +135,7 @@ def test_an_armed_link_can_be_slowed_and_cut_and_costs_nothing_after(
             core = next(x for x in here.scene.instance("artemis1").listeners if x.protocol == "core")  # type: ignore[union-attr]
             load1 = connections["load1"]
             # A TLS handshake needs the broker's answer: the latency of the way back shows in it.
-            talk = here.scene.instance("load1").tls["ca"]  # type: ignore[union-attr,index]
+            talk = here.scene.instance("load1").tls.ca  # type: ignore[union-attr]
             await here.inject("arm", "link load→active")
             assert await handshake_ms(load1, core.address, core.port, talk) > 0
             slow = await here.inject("toxic", "link load→active", type="latency", attributes={"latency": 700})

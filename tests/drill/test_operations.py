@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brokerdrill import bench
-from brokerdrill.deploying import run_playbook
-from brokerdrill.progress import Progress
-from brokerdrill.topology import Topology, find_topology
+from brokerdrill.base.progress import Progress
+from brokerdrill.bench import bench
+from brokerdrill.inventory.playbooks import run_playbook
+from brokerdrill.inventory.topology import Topology, find_topology
 from tests.drill.conftest import BROKERDRILL, ROOT
 
 pytestmark = pytest.mark.long
@@ -43,10 +43,14 @@ def peers() -> Iterator[Topology]:
     bench.down(found)
 
 
-def drill(scenario: str, runs: Path) -> dict[str, Any]:
-    """Run the scenario; return its promises by name. The exit status says whether all were kept."""
+def drill(name: str, topology: Topology, runs: Path) -> dict[str, Any]:
+    """Run the drill; return its promises by name. The exit status says whether all were kept."""
     done = subprocess.run(
-        [*BROKERDRILL, "run", scenario, "--runs", str(runs)], cwd=ROOT, capture_output=True, text=True, check=False
+        [*BROKERDRILL, "run", name, topology.name, "--runs", str(runs)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = (path.parent for path in runs.glob("*/run.json"))
@@ -56,13 +60,13 @@ def drill(scenario: str, runs: Path) -> dict[str, Any]:
     return {promise["name"]: promise for promise in verdict["promises"]}
 
 
-@pytest.mark.parametrize("scenario", ["artemis_upgrade", "artemis_rolling_restart", "artemis_takeover_failback"])
-def test_a_pair_under_load(shared_store: Topology, tmp_path: Path, scenario: str) -> None:
-    promises = drill(scenario, tmp_path)
+@pytest.mark.parametrize("name", ["upgrade", "rolling_restart", "takeover_failback"])
+def test_a_pair_under_load(shared_store: Topology, tmp_path: Path, name: str) -> None:
+    promises = drill(name, shared_store, tmp_path)
     assert promises["no_loss"]["count"] == promises["no_duplicates"]["count"] == 0
     assert promises["available"]["measured"] > 0, "the gap is reported"
 
 
 def test_the_newest_data_start_first(peers: Topology, tmp_path: Path) -> None:
-    promises = drill("artemis_newest_data", tmp_path)
+    promises = drill("newest_data", peers, tmp_path)
     assert promises["no_loss"]["count"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from brokerdrill import journal
 from brokerdrill.faults.executor import left_over
-from brokerdrill.topology import Topology
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.ledger import journal
 
 from .conftest import BROKERDRILL, ROOT
 
@@ -73,8 +74,14 @@ def until_whole(on_hosts: Callable[..., Any], limit_s: float) -> None:
     on_hosts(work)
 
 
+def only_run(runs: Path) -> Path:
+    """The directory of the one run; the table of results may stand beside it."""
+    (run_file,) = runs.glob("*/run.json")
+    return run_file.parent
+
+
 def analyse(runs: Path, tmp_path: Path) -> dict[str, Any]:
-    (run_dir,) = runs.iterdir()
+    run_dir = only_run(runs)
     subprocess.run([*BROKERDRILL, "analyze", str(run_dir), "--json", str(tmp_path / "v.json")], cwd=ROOT)
     return dict(json.loads((tmp_path / "v.json").read_text()))
 
@@ -125,33 +132,102 @@ def test_sigkill_and_nothing_but_the_hosts_timer(
     assert_serves_again(tmp_path)
 
 
-def test_ctrl_c_heals_before_it_ends(held: Callable[..., Any], on_hosts: Callable[..., Any]) -> None:
-    runner, runs = held(300)
-    runner.send_signal(signal.SIGINT)
-    output, _ = runner.communicate(timeout=90)
-    assert runner.returncode == 3
-    assert "every fault is healed" in output
-    until_whole(on_hosts, 1)
-    (run_file,) = runs.glob("*/run.json")
-    assert json.loads(run_file.read_text())["outcome"] == "aborted"
-
-
-def test_an_abort_condition_ends_the_run_and_heals(
-    topology: Topology, on_hosts: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_heals_drains_and_judges(
+    held: Callable[..., Any], on_hosts: Callable[..., Any], number: signal.Signals
 ) -> None:
-    scenario = tmp_path / "silence.yml"
-    scenario.write_text(
+    runner, runs = held(300)
+    runner.send_signal(number)
+    output, _ = runner.communicate(timeout=180)
+    assert runner.returncode == 2, output
+    assert "every fault is healed" in output
+    assert "note: it ended early: interrupted" in output
+    assert re.search(r"kept\s+no_duplicates", output)
+    until_whole(on_hosts, 1)
+    run_dir = only_run(runs)
+    assert json.loads((run_dir / "run.json").read_text())["outcome"] == "aborted"
+    assert (run_dir / "report.html").exists()
+
+
+def run_early(tmp_path: Path, scenario: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run a scenario that ends early; return how its process ended and the verdict that it wrote."""
+    path = tmp_path / "early.yml"
+    path.write_text(scenario)
+    command = [*BROKERDRILL, "run", str(path), "--runs", str(tmp_path / "runs"), "--json", str(tmp_path / "v.json")]
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
+    assert (tmp_path / "v.json").exists(), done.stdout + done.stderr
+    assert len([*(tmp_path / "runs").glob("*/report.html")]) == 1
+    return done, dict(json.loads((tmp_path / "v.json").read_text()))
+
+
+def verdicts(verdict: dict[str, Any]) -> dict[str, str]:
+    return {item["name"]: item["verdict"] for item in verdict["promises"]}
+
+
+def test_a_limit_ends_the_run_heals_and_judges(on_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    done, verdict = run_early(
+        tmp_path,
         SCENARIO.replace(
             "{type: action, name: hold, fault: kill, target: active, ttl: TTL}",
             "{type: action, name: cut-off, fault: partition, target: link load→artemis, ttl: 60}",
         )
-        + "abort: {silence: 4}\n"
+        + "abort: {silence: 4}\n",
     )
-    command = [*BROKERDRILL, "run", str(scenario), "--runs", str(tmp_path / "runs")]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
-    assert done.returncode == 3
+    assert done.returncode == 2, done.stdout + done.stderr
     assert "abort: no send was acknowledged for" in done.stderr
+    assert verdicts(verdict)["no_loss"] == verdicts(verdict)["no_duplicates"] == "pass"
     until_whole(on_hosts, 1)
+
+
+def test_a_broker_that_does_not_come_back_is_a_verdict(on_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    """The probe waits for a failback that cannot come: the killed broker is held down."""
+    text = SCENARIO.replace("TTL", "120").replace(
+        "{type: probe, name: never, until: acknowledged, count: 100000000, timeout: 300}",
+        "{type: probe, name: back, until: failed_back, of: hold, timeout: 12}",
+    )
+    text = text.replace("single_active]", "single_active, {name: available, bound_ms: 1}]")
+    done, verdict = run_early(tmp_path, text)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "probe back: not failed_back within 12 s" in done.stderr
+    assert verdicts(verdict)["available"] == "fail"
+    assert verdicts(verdict)["no_loss"] == "pass"
+    until_whole(on_hosts, 1)
+
+
+def test_an_end_that_no_fault_explains_breaks_stays_up(on_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    """Somebody else kills the passive broker while the drill goes on; systemd starts it again."""
+    path = tmp_path / "stranger.yml"
+    text = SCENARIO.replace("TTL", "60").replace("count: 100000000, timeout: 300", "count: 1500, timeout: 120")
+    text = "\n".join(line for line in text.splitlines() if "name: hold" not in line)
+    path.write_text(text.replace("single_active]", "single_active, stays_up]"))
+    runs = tmp_path / "runs"
+    command = [*BROKERDRILL, "run", str(path), "--runs", str(runs), "--json", str(tmp_path / "v.json")]
+    runner = subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 180
+        while not any('"load"' in path.read_text() for path in runs.glob("*/events/*.jsonl")):
+            assert runner.poll() is None, runner.communicate()[0]
+            assert time.monotonic() < deadline, "the load never began"
+            time.sleep(0.1)
+
+        async def kill(connections: Any) -> None:
+            await connections["artemis2"].sh("systemctl kill --signal=SIGKILL artemis.service", check=True)
+
+        on_hosts(kill)
+        output, _ = runner.communicate(timeout=240)
+    finally:
+        if runner.poll() is None:
+            runner.kill()
+            runner.communicate()
+    assert runner.returncode == 1, output
+    assert re.search(r"artemis2's process ended at [\d.]+ s \(killed, KILL\)", output)
+    (broken,) = [
+        item for item in json.loads((tmp_path / "v.json").read_text())["promises"] if item["verdict"] == "fail"
+    ]
+    assert broken["name"] == "stays_up"
+    (witness,) = [one for one in broken["witnesses"] if one["instance"] == "artemis2"]
+    assert (witness["how"], witness["status"]) == ("killed", "KILL")
+    assert "SIGKILL" not in witness["last"], "the broker's own words, not systemd's"
 
 
 def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stands(
@@ -164,9 +240,10 @@ def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stand
         await connections["load1"].sh("kill -9 $(pgrep -f '[b]rokerdrill.workload.worker')", check=True)
 
     on_hosts(kill_workers)
-    output, _ = runner.communicate(timeout=120)
+    output, _ = runner.communicate(timeout=180)
     assert runner.returncode == 3, output
     assert "ended without a word" in output
+    assert "verdict: " in output, "what was recorded is judged all the same"
     until_whole(on_hosts, 1)
     verdict = analyse(runs, tmp_path)
     judged = {item["name"]: item["verdict"] for item in verdict["promises"]}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.ledger import CLASSES
+from brokerdrill.ledger.contract import CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKERDRILL = [sys.executable, "-m", "brokerdrill"]
@@ -25,6 +25,7 @@ PROMISES = {
     "failover_within",
     "failback_within",
     "available",
+    "stays_up",
 }
 
 
@@ -44,7 +45,7 @@ def verdict(run_dir: Path) -> dict[str, Any]:
 
 
 def test_the_killed_broker_kept_every_promise(demo: tuple[str, dict[str, Path]]) -> None:
-    result = verdict(demo[1]["artemis_quorum_kill_active"])
+    result = verdict(demo[1]["kill_active"])
     assert (result["verdict"], result["as_expected"]) == ("pass", True)
     assert {item["name"] for item in result["promises"]} == PROMISES
     assert {item["verdict"] for item in result["promises"]} == {"pass"}
@@ -55,8 +56,8 @@ def test_the_killed_broker_kept_every_promise(demo: tuple[str, dict[str, Path]])
 
 
 def test_the_lost_reply_is_harmless_with_detection_and_named_without(demo: tuple[str, dict[str, Path]]) -> None:
-    assert verdict(demo[1]["artemis_lost_reply"])["messages"]["duplicated"] == 0
-    result = verdict(demo[1]["artemis_lost_reply_undetected"])
+    assert verdict(demo[1]["lost_reply"])["messages"]["duplicated"] == 0
+    result = verdict(demo[1]["lost_reply_undetected"])
     assert (result["verdict"], result["as_expected"]) == ("fail", True)
     (promise,) = [item for item in result["promises"] if item["name"] == "no_duplicates"]
     assert promise["count"] == result["messages"]["duplicated"] > 0
@@ -82,7 +83,7 @@ def test_the_user_sees_tables_reports_and_the_verdict(demo: tuple[str, dict[str,
 
 
 def test_the_ledger_alone_gives_the_verdict_again(demo: tuple[str, dict[str, Path]], tmp_path: Path) -> None:
-    run_dir = demo[1]["artemis_quorum_kill_active"]
+    run_dir = demo[1]["kill_active"]
     out = tmp_path / "again.json"
     command = [*BROKERDRILL, "analyze", str(run_dir), "--json", str(out), "--promise", "failover_within=1"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 1

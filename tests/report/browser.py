@@ -111,10 +111,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def open(self, page: Path, until: str) -> None:
-        """Load a file and wait until the JavaScript expression `until` is true."""
+    def open(self, page: Path | str, until: str) -> None:
+        """Load a file or a URL and wait until the JavaScript expression `until` is true."""
         self.loaded = False
-        self.call("Page.navigate", url=page.absolute().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.absolute().as_uri())
         deadline = time.monotonic() + DEADLINE_S
         while not self.loaded:
             self._receive(deadline)
@@ -137,6 +137,17 @@ class Browser:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def type(self, text: str) -> None:
+        """Type `text` where the focus is; "\\n" and "\\t" are the keys Enter and Tab."""
+        for sign in text:
+            if name := {"\n": "Enter", "\t": "Tab"}.get(sign):
+                code = {"Enter": 13, "Tab": 9}[name]
+                key = {"key": name, "code": name, "windowsVirtualKeyCode": code, "text": "\r" if sign == "\n" else ""}
+                self.call("Input.dispatchKeyEvent", type="keyDown", **key)
+                self.call("Input.dispatchKeyEvent", type="keyUp", **key)
+            else:
+                self.call("Input.insertText", text=sign)
 
     def mouse(self, kind: str, x: float, y: float, **params: Any) -> None:
         """Send a mouse event (`mouseMoved`, `mousePressed`, `mouseReleased`) at a place of the window."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brokerdrill import ledger
-from brokerdrill.journal import Journal
-from brokerdrill.report import write_index, write_report
+from rich.console import Console
+
+from brokerdrill import report
+from brokerdrill.ledger import contract
+from brokerdrill.ledger.journal import Journal
+from brokerdrill.ledger.verdict import run_verdict, verdict
+from brokerdrill.report import markdown as markdown_report
+from brokerdrill.report import series as report_series
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -21,26 +27,24 @@ description: kill -9 of the active Artemis broker, failover, restart, failback, 
 topology: artemis_quorum
 """
 END = 56 * S
-KILL, ACTIVE_AGAIN, HEAL, BACK = 15_204 * MS, 18_871 * MS, 30_012 * MS, 36_540 * MS
+KILL, DOWN, ACTIVE_AGAIN, HEAL, BACK = 15_204 * MS, 15_217 * MS, 18_871 * MS, 30_012 * MS, 36_540 * MS
 PARTITION, PARTITION_HEALED = 42_100 * MS, 44_600 * MS
 
 PROMISES = (
-    ledger.PromiseSpec("no_loss"),
-    ledger.PromiseSpec("no_duplicates"),
-    ledger.PromiseSpec("ordered", scope="key"),
-    ledger.PromiseSpec("single_active"),
-    ledger.PromiseSpec("failover_within", bound_ms=6000),
-    ledger.PromiseSpec("failback_within", bound_ms=15000),
-    ledger.PromiseSpec("available", bound_ms=6000, side="send"),
+    contract.PromiseSpec("no_loss"),
+    contract.PromiseSpec("no_duplicates"),
+    contract.PromiseSpec("ordered", scope="key"),
+    contract.PromiseSpec("single_active"),
+    contract.PromiseSpec("failover_within", bound_ms=6000),
+    contract.PromiseSpec("failback_within", bound_ms=15000),
+    contract.PromiseSpec("available", bound_ms=6000, side="send"),
 )
 
 
-def run_info(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **changes: Any) -> ledger.RunInfo:
+def run_info(run_id: str = "20251121T100000Z-kill_active-artemis_quorum-4711", **changes: Any) -> contract.RunInfo:
     """The run's description; `changes` replace fields."""
     fields: dict[str, Any] = {
-        "scenario": ledger.Scenario(
-            "artemis_quorum_kill_active", SCENARIO, hashlib.sha256(SCENARIO.encode()).hexdigest()
-        ),
+        "scenario": contract.Scenario("kill_active", SCENARIO, hashlib.sha256(SCENARIO.encode()).hexdigest()),
         "topology": "artemis_quorum",
         "inventory_sha256": "5c" * 32,
         "versions": {"artemis": "2.56.0", "zookeeper": "3.9.4", "toxiproxy": "2.12.0"},
@@ -52,18 +56,18 @@ def run_info(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", *
         "stores": {"orders_pair1": ("artemis1", "artemis2")},
         "drained": {"drill.q0": True, "drill.q1": True},
         "clocks": {
-            "controller": ledger.Clock("controller"),
-            "load1/worker-0": ledger.Clock("load1", -1_204_331, 84_000),
-            "load1/worker-1": ledger.Clock("load1", -1_204_331, 91_000),
+            "controller": contract.Clock("controller"),
+            "load1/worker-0": contract.Clock("load1", -1_204_331, 84_000),
+            "load1/worker-1": contract.Clock("load1", -1_204_331, 91_000),
         },
     }
-    return ledger.new_run(run_id, **(fields | changes))
+    return contract.new_run(run_id, **(fields | changes))
 
 
 def write_run(run_dir: Path, **changes: Any) -> Path:
     """Make `run_dir` with run.json and a journal of two faults (a kill, and a partition of two links)."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    ledger.write_run(run_dir, run_info(**changes))
+    contract.write_run(run_dir, run_info(**changes))
     journal = Journal(run_dir)
     faults = (
         ("4711-1", "kill active", "kill", {"signal": "KILL"}, "active", "artemis1", "artemis1", KILL, HEAL),
@@ -86,7 +90,7 @@ def write_run(run_dir: Path, **changes: Any) -> Path:
     return run_dir
 
 
-def result(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **changes: Any) -> dict[str, Any]:
+def result(run_id: str = "20251121T100000Z-kill_active-artemis_quorum-4711", **changes: Any) -> dict[str, Any]:
     """A verdict: everything kept. `changes` replace keys."""
 
     def promise(name: str, **values: Any) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def result(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **c
         "run_id": run_id,
         "verdict": "pass",
         "as_expected": True,
-        "messages": dict.fromkeys(ledger.CLASSES_SHOWN, 0)
+        "messages": dict.fromkeys(contract.CLASSES_SHOWN, 0)
         | {"ok": 20_412, "redelivered": 38, "recovered": 4, "rejected": 11},
         "promises": [
             promise("no_phantoms"),
@@ -145,6 +149,38 @@ def result(run_id: str = "20251121T100000Z-artemis_quorum_kill_active-4711", **c
     return verdict | changes
 
 
+# --- the report of a verdict that is given as JSON -------------------------------------------------------------------
+
+
+def write_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str, Any], out: Path) -> Path:
+    return report.write_report(run_dir, run_verdict(result), series, out)
+
+
+def write_index(runs: Sequence[tuple[Path, Mapping[str, Any]]], out: Path) -> Path:
+    return report.write_index([(run_dir, run_verdict(result)) for run_dir, result in runs], out)
+
+
+def write_junit(result: Mapping[str, Any], path: Path, expect: Mapping[str, str] | None = None) -> Path:
+    return report.write_junit(verdict(result), path, expect)
+
+
+def write_markdown(result: Mapping[str, Any], path: Path) -> Path:
+    return report.write_markdown(verdict(result), path)
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    return markdown_report.markdown(verdict(result))
+
+
+def print_verdict(result: Mapping[str, Any], console: Console) -> None:
+    for one in verdict(result).runs:
+        report.print_verdict(one, console)
+
+
+def shown(series: Mapping[str, Any], result: Mapping[str, Any]) -> report_series.Series:
+    return report_series.from_json(series, run_verdict(result))
+
+
 def phase(name: str, seconds: float, count: int) -> dict[str, Any]:
     """A phase of the verdict in which as many messages were sent as received; none: nothing was."""
     numbers = {
@@ -175,7 +211,9 @@ def story(message: str, at: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def broken(run_id: str = "20251121T101500Z-artemis_lost_reply_undetected-4711", **changes: Any) -> dict[str, Any]:
+def broken(
+    run_id: str = "20251121T101500Z-lost_reply_undetected-artemis_quorum-4711", **changes: Any
+) -> dict[str, Any]:
     """A verdict: duplicates, an unknown promise, and witnesses."""
     verdict = result(run_id)
     verdict |= {"verdict": "fail", "as_expected": False}
@@ -270,8 +308,8 @@ def series(seed: int = 1) -> dict[str, Any]:
         "bucket_ns": bucket,
         "buckets": buckets,
         "roles": [
-            role("artemis1", "active", 0, KILL),
-            role("artemis1", "down", KILL, HEAL),
+            role("artemis1", "active", 0, DOWN),
+            role("artemis1", "down", DOWN, HEAL),
             role("artemis1", "starting", HEAL, HEAL + 2 * S),
             role("artemis1", "syncing", HEAL + 2 * S, 34_800 * MS),
             role("artemis1", "passive", 34_800 * MS, BACK),
@@ -301,6 +339,19 @@ def series(seed: int = 1) -> dict[str, Any]:
             )
         ],
         "client_count": 40,
+        "routes": {
+            "keys": 3, "connects": 60, "moves": 1, "spread": {"chi_square": 1 / 3, "p": 0.5637},
+            "stores": [
+                {"store": "orders_pair1", "keys": 2, "connects": 30, "moves": 0},
+                {"store": "orders_pair2", "keys": 1, "connects": 30, "moves": 1},
+            ],
+            "spans": [
+                {"key": "key-0", "store": "orders_pair1", "start_ns": 2 * S, "end_ns": 48 * S, "connects": 20},
+                {"key": "key-1", "store": "orders_pair1", "start_ns": 2 * S, "end_ns": KILL, "connects": 10},
+                {"key": "key-1", "store": "orders_pair2", "start_ns": ACTIVE_AGAIN, "end_ns": 48 * S, "connects": 10},
+                {"key": "key-2", "store": "orders_pair2", "start_ns": 2 * S, "end_ns": 48 * S, "connects": 20},
+            ],
+        },
         "phases": [
             {"name": "load", "start_ns": S, "end_ns": 48 * S},
             {"name": "drain", "start_ns": 48 * S + 300 * MS, "end_ns": 54 * S},

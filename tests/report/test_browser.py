@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill.report import write_index, write_report
-
 from . import sample
 from .browser import Browser
 from .test_page import everything_evil
@@ -45,7 +43,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = sample.write_run(tmp_path_factory.mktemp("run") / "run")
-    return write_report(run_dir, sample.broken(), sample.series(), run_dir / "report.html")
+    return sample.write_report(run_dir, sample.broken(), sample.series(), run_dir / "report.html")
 
 
 def clean(browser: Browser, page: Path) -> None:
@@ -66,7 +64,7 @@ def test_renders_without_a_word_on_the_console(
     browser.view(width, 900, dark)
     browser.open(page, DRAWN)
     browser.wait(f"[...document.querySelectorAll('.plot')].every(plot => {INK}(plot) > 500)")
-    assert browser.evaluate("document.querySelectorAll('.plot').length") == 5
+    assert browser.evaluate("document.querySelectorAll('.plot').length") == 6
     # Nothing is wider than the window, so that a phone does not scroll sideways.
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -165,11 +163,11 @@ def test_terms_explain_themselves(browser: Browser, page: Path) -> None:
 def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     run_dir = sample.write_run(tmp_path / "run")
     result, series = everything_evil()
-    page = write_report(run_dir, result, series, tmp_path / "report.html")
+    page = sample.write_report(run_dir, result, series, tmp_path / "report.html")
     browser.view(1300, 900)
     browser.open(page, DRAWN)
-    # Hovers show names as well: of faults and roles, of outages, of the parts of a failover.
-    for plot, x in ((0, 0.4), (1, 0.38), (3, 0.4)):
+    # Hovers show names as well: of faults and roles, of outages, of routing keys, of the parts of a failover.
+    for plot, x in ((0, 0.4), (1, 0.38), (3, 0.8), (4, 0.4)):
         browser.evaluate(f"document.querySelectorAll('.plot')[{plot}].scrollIntoView({{block: 'center'}})")
         left, top, width, height = browser.evaluate(
             f"(r => [r.left, r.top, r.width, r.height])"
@@ -189,7 +187,7 @@ def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
 def test_a_run_without_a_send_renders(browser: Browser, tmp_path: Path) -> None:
     run_dir = sample.write_run(tmp_path / "run")
     result = sample.result(failover=[], outages=[], messages={}, promises=[], verdict="unknown", as_expected=False)
-    page = write_report(run_dir, result, {}, tmp_path / "report.html")
+    page = sample.write_report(run_dir, result, {}, tmp_path / "report.html")
     browser.view(390, 800)
     browser.open(page, "document.readyState === 'complete'")
     assert browser.evaluate("document.querySelectorAll('.plot').length") == 0
@@ -199,7 +197,7 @@ def test_a_run_without_a_send_renders(browser: Browser, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [1300, 360])
 def test_the_index_renders(browser: Browser, tmp_path: Path, width: int) -> None:
     runs = [(sample.write_run(tmp_path / f"run-{index}"), sample.result(f"run-{index}")) for index in range(20)]
-    page = write_index([*runs, (tmp_path / "gone", {"error": "no run.json"})], tmp_path / "index.html")
+    page = sample.write_index([*runs, (tmp_path / "gone", {"error": "no run.json"})], tmp_path / "index.html")
     browser.view(width, 900)
     browser.open(page, "document.readyState === 'complete'")
     assert browser.evaluate("document.querySelectorAll('.strip i').length") == 20

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.analysis.analyze import analyze_with_series
-from brokerdrill.ledger import EVENT_COLUMNS, OP_COLUMNS, json_line
-from brokerdrill.report import write_report
-from brokerdrill.report.series import from_json
+from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, json_line
 
 from . import sample
 from .sample import ACTIVE_AGAIN, BACK, HEAL, KILL, MS, S
@@ -95,7 +93,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 
 def test_the_series_are_understood(judged: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
     _, result, series = judged
-    shown = from_json(series, result)
+    shown = sample.shown(series, result)
     sends = sum(row["op"] == "send" for row in operations("run"))
     assert sum(bucket.sends for bucket in shown.buckets) == sends == result["messages"]["ok"]
     assert sum(bucket.deliveries for bucket in shown.buckets) == sends
@@ -107,12 +105,12 @@ def test_the_series_are_understood(judged: tuple[Path, dict[str, Any], dict[str,
         ("F1", "kill", KILL, HEAL, True)
     ]
     assert [phase.name for phase in shown.phases] == ["load", "drain"]
-    assert {row["client"] for row in shown.failover} == {"producer-0", "producer-1"}
+    assert {row.client for row in shown.failover} == {"producer-0", "producer-1"}
 
 
 def test_the_page_shows_them(judged: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
     run_dir, result, series = judged
-    page = parsed(write_report(run_dir, result, series, tmp_path / "report.html"))
+    page = parsed(sample.write_report(run_dir, result, series, tmp_path / "report.html"))
     assert text_of(page.xpath("//h1")[0]).startswith("Kept, as expected"), result
     assert len(page.xpath("//*[@class='plot timed']")) == 3
     assert "1 failover; the slowest client's next acknowledged send came 3,9" in text_of(page)

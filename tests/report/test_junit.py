@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.report import write_junit
+from brokerdrill.base.errors import InfrastructureError
 
 from . import sample
 
@@ -27,13 +26,13 @@ def suites(path: Path) -> list[Any]:
 
 
 def test_one_case_a_promise(tmp_path: Path) -> None:
-    (suite,) = suites(write_junit(sample.result(), tmp_path / "junit.xml"))
+    (suite,) = suites(sample.write_junit(sample.result(), tmp_path / "junit.xml"))
     assert [case.get("name") for case in suite] == [promise["name"] for promise in sample.result()["promises"]]
     assert suite.get("failures") == suite.get("errors") == "0"
 
 
 def test_failures_name_their_witnesses(tmp_path: Path) -> None:
-    (suite,) = suites(write_junit(sample.broken(), tmp_path / "deep" / "junit.xml"))
+    (suite,) = suites(sample.write_junit(sample.broken(), tmp_path / "deep" / "junit.xml"))
     problems = {case.get("name"): case[0] for case in suite if case[0].tag in ("failure", "error")}
     assert {name: problem.tag for name, problem in problems.items()} == {
         "no_loss": "failure",
@@ -54,14 +53,14 @@ def expected_violation() -> dict[str, Any]:
 
 def test_an_expected_violation_passes_and_says_so(tmp_path: Path) -> None:
     result = expected_violation()
-    (suite,) = suites(write_junit(result, tmp_path / "junit.xml"))
+    (suite,) = suites(sample.write_junit(result, tmp_path / "junit.xml"))
     assert suite.get("failures") == suite.get("errors") == "0"
     told = suite.find("testcase[@name='no_duplicates']/system-out").text
     assert told.startswith("broken, as expected")
     # The contract's plain object, without the analysis' word on each promise, judges the same.
     for promise in result["promises"]:
         del promise["expected"]
-    (suite,) = suites(write_junit(result, tmp_path / "junit.xml"))
+    (suite,) = suites(sample.write_junit(result, tmp_path / "junit.xml"))
     assert suite.get("failures") == "0"
 
 
@@ -71,7 +70,7 @@ def test_a_violation_that_was_not_caught_fails(tmp_path: Path, with_expect: bool
     for promise in result["promises"]:
         del promise["expected"]
     expect = {"no_duplicates": "violated"} if with_expect else None
-    (suite,) = suites(write_junit(result, tmp_path / "junit.xml", expect))
+    (suite,) = suites(sample.write_junit(result, tmp_path / "junit.xml", expect))
     failed = [case.get("name") for case in suite.findall("testcase") if case.find("failure") is not None]
     assert failed == (["no_duplicates"] if with_expect else ["as_expected"])
 
@@ -79,7 +78,7 @@ def test_a_violation_that_was_not_caught_fails(tmp_path: Path, with_expect: bool
 def test_several_runs_and_one_that_cannot_be_read(tmp_path: Path) -> None:
     gone = {"run_id": None, "run_dir": "runs/gone", "verdict": "unknown", "as_expected": False, "error": "no run.json"}
     result = {"verdict": "fail", "as_expected": False, "runs": [sample.result(), sample.broken(), gone]}
-    found = suites(write_junit(result, tmp_path / "junit.xml"))
+    found = suites(sample.write_junit(result, tmp_path / "junit.xml"))
     assert [suite.get("name") for suite in found][2] == "gone"
     assert found[2].find("testcase/error").get("message") == "no run.json"
 
@@ -87,7 +86,7 @@ def test_several_runs_and_one_that_cannot_be_read(tmp_path: Path) -> None:
 def test_what_xml_forbids_is_replaced(tmp_path: Path) -> None:
     result = sample.broken("run \x00\x1b]]>\ud800 <&>")
     result["promises"][1]["witnesses"] = [{"message_id": "\x07]]><x>\uffff", "error": "é ü"}]
-    (suite,) = suites(write_junit(result, tmp_path / "junit.xml"))
+    (suite,) = suites(sample.write_junit(result, tmp_path / "junit.xml"))
     assert suite.get("name") == "run \ufffd\ufffd]]>\ufffd <&>"
     assert "\ufffd]]><x>\ufffd" in suite.find("testcase[@name='no_loss']/failure").text
 
@@ -95,4 +94,4 @@ def test_what_xml_forbids_is_replaced(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_take_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match=r"junit\.xml cannot be written"):
-        write_junit(sample.result(), tmp_path / "file" / "junit.xml")
+        sample.write_junit(sample.result(), tmp_path / "file" / "junit.xml")

@@ -10,9 +10,8 @@ import pytest
 from lxml import html
 from markdown_it import MarkdownIt
 
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.report import write_markdown
-from brokerdrill.report.markdown import MOST_DETAILED, markdown, text
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.report.markdown import MOST_DETAILED, text
 
 from . import sample
 from .test_page import EVIL, everything_evil, text_of, words_of
@@ -22,7 +21,7 @@ SUMMARY_LIMIT = 1 << 20
 
 def shown(result: dict[str, Any]) -> Any:
     """The page that the summary becomes."""
-    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown(result))
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(sample.markdown(result))
     return html.fromstring(f"<body>{page}</body>")
 
 
@@ -31,10 +30,10 @@ def rows(page: Any, table: int) -> list[str]:
 
 
 def test_a_kept_run(tmp_path: Path) -> None:
-    path = write_markdown(sample.result(), tmp_path / "summary.md")
-    assert path.read_text(encoding="utf-8") == markdown(sample.result())
+    path = sample.write_markdown(sample.result(), tmp_path / "summary.md")
+    assert path.read_text(encoding="utf-8") == sample.markdown(sample.result())
     page = shown(sample.result())
-    assert text_of(page.xpath("//h2")[0]) == "✅ 20251121T100000Z-artemis_quorum_kill_active-4711"
+    assert text_of(page.xpath("//h2")[0]) == "✅ 20251121T100000Z-kill_active-artemis_quorum-4711"
     assert text_of(page.xpath("//strong")[0]) == "kept, as expected: all 8 promises hold"
     promises = rows(page, 0)
     assert len(promises) == 8
@@ -82,7 +81,7 @@ def test_several_runs_begin_with_a_table() -> None:
     assert table[-1] == "❔ gone unknown: the run could not be read – no run.json"
     assert len(page.xpath("//h2")) == MOST_DETAILED
     assert "2 more runs have their numbers" in text_of(page)
-    assert len(markdown({"verdict": "fail", "as_expected": False, "runs": runs}).encode()) < SUMMARY_LIMIT
+    assert len(sample.markdown({"verdict": "fail", "as_expected": False, "runs": runs}).encode()) < SUMMARY_LIMIT
 
 
 def test_whatever_a_ledger_says_is_shown_as_text() -> None:
@@ -113,4 +112,4 @@ def test_nothing_is_mark_up(value: str) -> None:
 def test_a_disk_that_does_not_take_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match=r"summary\.md cannot be written"):
-        write_markdown(sample.result(), tmp_path / "file" / "summary.md")
+        sample.write_markdown(sample.result(), tmp_path / "file" / "summary.md")

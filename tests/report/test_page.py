@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lxml import etree, html
 
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.report import write_index, write_report
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.ledger.verdict import Failover, run_verdict
 from brokerdrill.report.index import repeat_bounds, strip
 from brokerdrill.report.pictures import MAX_BARS, draw, failover_bars, log_ticks, mark_rows, merged_bands, plain
-from brokerdrill.report.series import from_json, mark_faults
+from brokerdrill.report.series import mark_faults
 
 from . import sample
 
@@ -57,10 +58,10 @@ def own_nesting(text: str) -> None:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     run_dir = sample.write_run(folder / "kept")
-    kept = write_report(run_dir, sample.result(), sample.series(), run_dir / "report.html")
+    kept = sample.write_report(run_dir, sample.result(), sample.series(), run_dir / "report.html")
     other = sample.write_run(folder / "broken", run_id="broken", outcome="aborted", drained={"drill.q0": False})
-    broken = write_report(other, sample.broken(), sample.series(2), other)
-    index = write_index([(run_dir, sample.result()), (other, sample.broken())], folder / "index.html")
+    broken = sample.write_report(other, sample.broken(), sample.series(2), other)
+    index = sample.write_index([(run_dir, sample.result()), (other, sample.broken())], folder / "index.html")
     return {"kept": kept, "broken": broken, "index": index}
 
 
@@ -94,7 +95,7 @@ def test_order_of_the_report(pages: dict[str, Path]) -> None:
         "Run it again",
         "Counts",
     ]
-    assert len(page.xpath("//*[contains(@class, 'plot ') or @class='plot']")) == 5
+    assert len(page.xpath("//*[contains(@class, 'plot ') or @class='plot']")) == 6
 
 
 def test_promises_with_bounds_and_witnesses(pages: dict[str, Path]) -> None:
@@ -149,6 +150,14 @@ def test_who_was_hit_under_which_fault(pages: dict[str, Path]) -> None:
     assert tables[2][0] == "flagged not in doubt F1 kill artemis1 artemis2 consumer-0 33"
 
 
+def test_routing_keys_have_a_picture_and_a_table(pages: dict[str, Path]) -> None:
+    text = pages["kept"].read_text(encoding="utf-8")
+    section = text.split('<figure id="routes">')[1].split("</figure>")[0]
+    assert "3 keys connected 60 times; 1 times a key reached another store than before" in section
+    assert "chi-square 0.3 with 2 stores" in section
+    assert "<td>orders_pair2</td>" in section
+
+
 def test_clients_have_lanes(pages: dict[str, Path]) -> None:
     section = text_of(parsed(pages["kept"]).xpath("//section[@id='time']")[0])
     assert "Brokers, clients and faults" in section
@@ -173,7 +182,7 @@ def test_where_and_with_what_it_ran(pages: dict[str, Path]) -> None:
 
 def test_how_to_run_it_again(pages: dict[str, Path]) -> None:
     commands = parsed(pages["kept"]).xpath("//section[@id='again']//code/text()")
-    assert commands[0] == "brokerdrill run artemis_quorum_kill_active --seed 4711"
+    assert commands[0] == "brokerdrill run kill_active artemis_quorum --seed 4711"
     assert commands[1] == "brokerdrill analyze kept --json verdict.json"
 
 
@@ -215,20 +224,38 @@ def everything_evil() -> tuple[dict[str, Any], dict[str, Any]]:
         row |= {"name": EVIL, "target": EVIL, "instance": EVIL}
     for row in series["phases"]:
         row["name"] = EVIL
+    for row in [*series["routes"]["stores"], *series["routes"]["spans"]]:
+        row["store"] += EVIL
+    for row in series["routes"]["spans"]:
+        row["key"] += EVIL
+    series["endings"] = [
+        {"at_ns": 1, "instance": series["roles"][0]["instance"], "how": EVIL, "status": EVIL, "last": EVIL}
+    ]
     return result, series
 
 
+@pytest.mark.parametrize("meant", [False, True])
+def test_ends_that_no_fault_explains_are_marked(tmp_path: Path, meant: bool) -> None:
+    series = sample.series()
+    ending = {"instance": "artemis1", "at_ns": 5_000_000_000, "how": "out of memory", "status": "3", "meant": meant}
+    series["endings"] = [ending | {"last": "java.lang.OutOfMemoryError: Java heap space"}]
+    run_dir = sample.write_run(tmp_path / "run")
+    page = sample.write_report(run_dir, sample.result(), series, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert ("a process ended that no fault had touched" in page) is not meant
+    assert ("out of memory, 3" in page) is not meant
+
+
 def test_everything_from_files_is_escaped(tmp_path: Path) -> None:
-    from brokerdrill import ledger
+    from brokerdrill.ledger import contract
 
     run_dir = sample.write_run(
         tmp_path / "run",
-        scenario=ledger.Scenario(EVIL, f"title: {EVIL!r}\ndescription: x\n", EVIL),
+        scenario=contract.Scenario(EVIL, f"title: {EVIL!r}\ndescription: x\n", EVIL),
         topology=EVIL,
         versions={EVIL: EVIL},
         outcome="crashed",
         drained={EVIL: False},
-        clocks={EVIL: ledger.Clock(EVIL)},
+        clocks={EVIL: contract.Clock(EVIL)},
     )
     entry = {"phase": "intent", "fault_id": EVIL, "fault": EVIL, "name": EVIL, "asked": EVIL, "resolved": EVIL}
     with (run_dir / "journal.jsonl").open("a", encoding="utf-8") as out:
@@ -238,8 +265,8 @@ def test_everything_from_files_is_escaped(tmp_path: Path) -> None:
         out.write(json.dumps({"phase": "heal_failed", "fault_id": EVIL, "error": EVIL}) + "\n")
         out.write('{"phase": "inte')
     result, series = everything_evil()
-    text = write_report(run_dir, result, series, tmp_path / "report.html").read_text(encoding="utf-8")
-    index = write_index([(run_dir, result), (tmp_path / "none", {"error": EVIL})], tmp_path / "index.html")
+    text = sample.write_report(run_dir, result, series, tmp_path / "report.html").read_text(encoding="utf-8")
+    index = sample.write_index([(run_dir, result), (tmp_path / "none", {"error": EVIL})], tmp_path / "index.html")
     for page in (text, index.read_text(encoding="utf-8")):
         outside = re.sub(r"(?s)<(script|style)>.*?</\1>", "", page)
         assert "<img" not in outside and "onerror=alert(1)" in outside
@@ -258,7 +285,7 @@ def test_a_run_without_a_send(tmp_path: Path) -> None:
     for promise in result["promises"]:
         promise |= {"verdict": "unknown", "measured": None, "as_expected": False}
     for empty in ({}, {"buckets": [], "roles": [], "faults": [], "phases": [], "bucket_ns": 1, "end_ns": 0}):
-        page = parsed(write_report(run_dir, result, empty, tmp_path / "report.html"))
+        page = parsed(sample.write_report(run_dir, result, empty, tmp_path / "report.html"))
         assert text_of(page.xpath("//h1")[0]).startswith("Unknown, not as expected")
         body = text_of(page)
         assert "No failover happened in this run." in body
@@ -270,7 +297,7 @@ def test_a_run_without_a_send(tmp_path: Path) -> None:
 def test_a_run_whose_files_are_gone(tmp_path: Path) -> None:
     error = "run.json, line 3: not JSON"
     result = {"run_id": None, "run_dir": "runs/gone", "verdict": "unknown", "as_expected": False, "error": error}
-    page = parsed(write_report(tmp_path / "gone", result, {}, tmp_path / "report.html"))
+    page = parsed(sample.write_report(tmp_path / "gone", result, {}, tmp_path / "report.html"))
     assert "run.json, line 3: not JSON" in text_of(page.xpath("//h1")[0])
     assert "run.json does not exist" in text_of(page.xpath("//ul[@class='notes']")[0])
 
@@ -280,13 +307,13 @@ def test_an_expected_violation_is_said_to_be_one(tmp_path: Path) -> None:
     result = sample.result(verdict="fail")
     duplicates = next(promise for promise in result["promises"] if promise["name"] == "no_duplicates")
     duplicates |= {"verdict": "fail", "count": 1, "expected": "violated", "as_expected": True}
-    page = parsed(write_report(run_dir, result, sample.series(), tmp_path / "report.html"))
+    page = parsed(sample.write_report(run_dir, result, sample.series(), tmp_path / "report.html"))
     assert text_of(page.xpath("//h1")[0]) == "Broken, as expected – no_duplicates does not hold"
     assert "good" in page.xpath("//section[1]/@class")[0]
     # The other way round: what should have been caught was not.
     duplicates |= {"verdict": "pass", "count": 0, "as_expected": False}
     result |= {"verdict": "pass", "as_expected": False}
-    page = parsed(write_report(run_dir, result, sample.series(), tmp_path / "report.html"))
+    page = parsed(sample.write_report(run_dir, result, sample.series(), tmp_path / "report.html"))
     assert text_of(page.xpath("//h1")[0]) == "Kept, not as expected – no_duplicates should have been broken"
     assert "good" not in page.xpath("//section[1]/@class")[0]
 
@@ -295,9 +322,9 @@ def test_a_disk_that_does_not_take_the_page(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(InfrastructureError, match=r"report\.html cannot be written"):
-        write_report(tmp_path, sample.result(), {}, blocked / "report.html")
+        sample.write_report(tmp_path, sample.result(), {}, blocked / "report.html")
     with pytest.raises(InfrastructureError, match=r"index\.html cannot be written"):
-        write_index([], blocked / "index.html")
+        sample.write_index([], blocked / "index.html")
 
 
 def test_faults_of_one_step_share_a_mark() -> None:
@@ -317,17 +344,17 @@ def test_marks_that_would_touch_take_other_rows() -> None:
 
 
 def test_failover_parts_are_stacked_in_the_order_they_were_reached() -> None:
-    row = {"fault": "kill", "t_ns": 0, "client": "p", "detection_ms": None, "activation_ms": 30.0}
-    bars, left_out = failover_bars([row | {"first_send_ms": 50.0, "first_delivery_ms": 40.0}], ())
+    row: dict[str, Any] = {"fault": "kill", "t_ns": 0, "client": "p", "detection_ms": None, "activation_ms": 30.0}
+    bars, left_out = failover_bars([Failover(**row, first_send_ms=50.0, first_delivery_ms=40.0)], ())
     assert bars[0].milestones == (("activation", 30.0), ("first_delivery", 40.0), ("first_send", 50.0))
     assert left_out == 0
-    never, _ = failover_bars([row | {"first_send_ms": None, "first_delivery_ms": None}], ())
+    never, _ = failover_bars([Failover(**row)], ())
     assert never[0].first_send_ms is None
 
 
 def test_too_many_failovers_keep_each_faults_worst_client() -> None:
     rows = [
-        {"fault": "kill", "t_ns": fault * 10**10, "client": f"p{client}", "first_send_ms": 100.0 * client}
+        Failover(fault="kill", t_ns=fault * 10**10, client=f"p{client}", first_send_ms=100.0 * client)
         for fault in range(10)
         for client in range(4)
     ]
@@ -335,7 +362,7 @@ def test_too_many_failovers_keep_each_faults_worst_client() -> None:
     assert len(bars) == 10 <= MAX_BARS and left_out == 30
     assert {bar.client for bar in bars} == {"p3"}
     # A client that was never served again is the worst.
-    rows[0]["first_send_ms"] = None
+    rows[0] = replace(rows[0], first_send_ms=None)
     assert failover_bars(rows, ())[0][0].client == "p0"
 
 
@@ -352,23 +379,23 @@ def test_ticks_of_a_logarithmic_axis() -> None:
 
 
 def test_one_bucket_is_a_picture() -> None:
-    series = from_json({"bucket_ns": 10**9, "buckets": [{"start_ns": 0, "sends": 1, "send_p50_ms": 2.0}]}, {})
+    series = sample.shown({"bucket_ns": 10**9, "buckets": [{"start_ns": 0, "sends": 1, "send_p50_ms": 2.0}]}, {})
     assert set(draw(series, {"ok": 1}, None).divs) == {"throughput", "latency", "classes"}
 
 
 def test_buckets_in_which_nothing_happened_are_there() -> None:
     sparse = {"bucket_ns": 10, "end_ns": 60, "buckets": [{"start_ns": 40, "sends": 2}, {"start_ns": 10, "sends": 1}]}
-    series = from_json(sparse, {})
+    series = sample.shown(sparse, {})
     assert [bucket.start_ns for bucket in series.buckets] == [0, 10, 20, 30, 40, 50]
     assert [bucket.sends for bucket in series.buckets] == [0, 1, 0, 0, 2, 0]
 
 
 def test_repeats_bound_what_they_did_not_see() -> None:
     kept = [sample.result(f"run-{index}") for index in range(20)]
-    bounds = {row.name: row for row in repeat_bounds(kept)}
+    bounds = {row.name: row for row in repeat_bounds([*map(run_verdict, kept)])}
     assert bounds["all"].trials == 20 and bounds["all"].violations == 0
     assert bounds["all"].upper == pytest.approx(0.1391, abs=5e-5)
-    bounds = {row.name: row for row in repeat_bounds([*kept, sample.broken()])}
+    bounds = {row.name: row for row in repeat_bounds([*map(run_verdict, [*kept, sample.broken()])])}
     assert (bounds["all"].trials, bounds["all"].violations) == (21, 1)
     assert (bounds["no_phantoms"].trials, bounds["no_phantoms"].violations) == (21, 0)
     assert (bounds["failback_within"].trials, bounds["failback_within"].unjudged) == (20, 1)
@@ -378,6 +405,6 @@ def test_strip_of_failover_times() -> None:
     assert strip([], 6000) is None
     found = strip([4000.0, 4000.0, 5000.0], 6000)
     assert found is not None
-    assert [dot["level"] for dot in found["dots"]] == [0, 1, 0]
-    assert all(0 <= item["x"] <= 100 for item in [*found["dots"], *found["ticks"]])
-    assert 90 < found["bound"] <= 100
+    assert [dot.level for dot in found.dots] == [0, 1, 0]
+    assert all(0 <= item.x <= 100 for item in [*found.dots, *found.ticks])
+    assert found.bound is not None and 90 < found.bound <= 100

@@ -9,14 +9,13 @@ import pytest
 from rich.console import Console
 
 from brokerdrill.report import format as fmt
-from brokerdrill.report import print_verdict
 
 from . import sample
 
 
 def printed(result: dict[str, Any], **options: Any) -> str:
     out = io.StringIO()
-    print_verdict(result, Console(file=out, highlight=False, **options))
+    sample.print_verdict(result, Console(file=out, highlight=False, **options))
     return out.getvalue()
 
 
@@ -35,7 +34,8 @@ def test_a_table_on_a_terminal(width: int) -> None:
 def test_plain_lines_elsewhere() -> None:
     text = printed(sample.broken(), force_terminal=False, width=60)
     lines = text.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 10
+    assert lines[-2].endswith("note: one torn last line was skipped: ops/worker-1.jsonl")
     assert "\x1b" not in text and "│" not in text
     found = next(line for line in lines if "  no_duplicates" in line)
     assert "  broken  " in found and "count 3" in found and found.endswith("3 messages were processed more than once.")

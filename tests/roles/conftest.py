@@ -15,8 +15,12 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
-SERVICES = [role for role in ROLES if role != "common"]
+# What roles share, and the control host's own role: no products. Every other role is one.
+SERVICES = [role for role in ROLES if role not in ("common", "gameday")]
 BIN = Path(sys.executable).parent
+
+# Plugins import what they share by the collection's name, as Ansible finds it in a clone.
+sys.path.append(str(ROOT / ".collections"))
 
 RENDER = """
 - hosts: {host}
@@ -50,6 +54,13 @@ class ActionModule(Host):
         (Path(args["out"]) / task_vars["inventory_hostname"]).write_text(text)
         return {"changed": False}
 """
+
+
+def inventories(inventory: Path) -> list[str]:
+    """Return ansible-playbook's words for an inventory, with its bench if it is one of the checkout's."""
+    bench = ROOT / "bench" / f"{inventory.name}.yml"
+    sources = [inventory, bench] if inventory.parent == ROOT / "inventories" and bench.is_file() else [inventory]
+    return [word for source in sources for word in ("-i", str(source))]
 
 
 def load(path: Path) -> Any:
@@ -114,7 +125,7 @@ def render_all(
     )
     (work / "extra.json").write_text(json.dumps(extra))
     done = playbook(
-        ["-i", str(inventory), str(book), "-e", f"@{work / 'extra.json'}"],
+        [*inventories(inventory), str(book), "-e", f"@{work / 'extra.json'}"],
         work / "cache",
         ANSIBLE_ACTION_PLUGINS=str(plugins),
         ANSIBLE_LIBRARY=str(library),

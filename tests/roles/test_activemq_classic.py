@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.roles.conftest import ROOT, load, playbook, render_all
+from tests.roles.conftest import ROOT, inventories, load, playbook, render_all
 from tests.roles.test_plugins import cached, plugin
 from tests.unpacking import unpack
 
 DEFAULTS = load(ROOT / "roles" / "activemq_classic" / "defaults" / "main.yml")
-ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"][
+ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "archive.yml")["__activemq_classic_archives"][
     "5.18.3"
 ]
 SCHEMAS = [
@@ -227,7 +227,7 @@ def make_key(work: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def archive() -> Path:
-    from brokerdrill import paths
+    from brokerdrill.base import paths
 
     found = cached.keep(paths.cache() / "archives", "apache-activemq-5.18.3-bin.tar.gz", "maven", [ARCHIVE])
     return Path(found["path"])
@@ -236,7 +236,7 @@ def archive() -> Path:
 @pytest.fixture(scope="module")
 def understood(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Return row → what the broker made of it ("ca": the CA's path in it)."""
-    from brokerdrill import paths
+    from brokerdrill.base import paths
 
     work = tmp_path_factory.mktemp("classic")
     certificate, bundle = make_key(work)
@@ -325,8 +325,8 @@ def test_a_database_without_a_primary_is_said_in_time(tmp_path: Path) -> None:
         "lease_db_rest_port": 9,
         "activemq_classic_health_timeout_s": 3,
     }
-    inventory = str(ROOT / "inventories" / "classic_lease_kahadb")
-    done = playbook(["-i", inventory, str(book), "-e", json.dumps(extra)], tmp_path / "cache")
+    inventory = ROOT / "inventories" / "classic_lease_kahadb"
+    done = playbook([*inventories(inventory), str(book), "-e", json.dumps(extra)], tmp_path / "cache")
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
     assert "None of db1, db2 was the lease database's primary within 3 s" in said

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.roles.conftest import ROLES, ROOT, SERVICES, load
@@ -31,13 +34,20 @@ def test_task_files_have_the_names_of_every_role(role: str) -> None:
     assert there >= {"main", "preflight", "install", "configure", "health", "remove"}
 
 
-@pytest.mark.parametrize("role", ["activemq_classic", "artemis", "lease_db"])
+@pytest.mark.parametrize("role", ["activemq_classic", "artemis", "lease_db", "openmq", "rabbitmq"])
 def test_passwords_are_never_shown(role: str) -> None:
     options = load(ROOT / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
     secret = {name for name, option in options.items() if option.get("no_log")}
     assert secret
-    assert {name for name in options if name.endswith("_password")} == secret
+    assert {name for name in options if name.endswith(("_password", "_cookie"))} == secret
 
 
 def test_common_is_never_a_role_of_its_own() -> None:
     assert not (ROOT / "roles" / "common" / "tasks" / "main.yml").exists()
+
+
+def test_readmes_are_made_from_the_specs_as_they_are() -> None:
+    check = [sys.executable, str(ROOT / "docs" / "role_readmes.py"), "--check"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.parent.name for path in (ROOT / "roles").glob("*/README.md")) == ROLES

@@ -1,14 +1,16 @@
-"""The repository is a collection: it builds, installs without a network, and its playbooks run from there."""
+"""The repository is a collection: usable from a plain clone, it builds, and it installs without a network."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.roles.conftest import BIN, ROLES, ROOT
+from tests.roles.conftest import BIN, ROLES, ROOT, SERVICES
 
 PLAYBOOKS = sorted(path.stem for path in (ROOT / "playbooks").glob("*.yml"))
 
@@ -60,7 +62,77 @@ def test_playbooks_are_understood_from_there(installed: Path, tmp_path: Path, pl
     )
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a clone of this checkout holds: the files that git has or would add, and nothing that a set-up made."""
+    directory = tmp_path_factory.mktemp("clone")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_symlink() or (ROOT / name).exists():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, directory / name, follow_symlinks=False)
+    return directory
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_a_clone_needs_no_set_up(clone: Path, tmp_path: Path, playbook: str) -> None:
+    """Ansible, with nothing of ours in its environment, finds the roles of the clone's own collection."""
+    mine = [name for name in os.environ if name.startswith("ANSIBLE_")]
+    done = subprocess.run(
+        [
+            *("env", *(f"--unset={name}" for name in mine), f"HOME={tmp_path}", str(BIN / "ansible-playbook")),
+            *("--syntax-check", "-i", "inventories/artemis_quorum", f"playbooks/{playbook}.yml"),
+        ],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_clone_runs_its_own_plugins(clone: Path) -> None:
+    (clone / "plugins" / "modules" / "only_here.py").write_text(
+        (clone / "plugins" / "modules" / "host.py").read_text().replace("module: host", "module: only_here")
+    )
+    assert "brokerdrill.ha.only_here" in run("ansible-doc", "--list", "brokerdrill.ha", cwd=clone)
+
+
+def test_the_link_to_itself_leads_no_tool_astray() -> None:
+    link = ROOT / ".collections" / "ansible_collections" / "brokerdrill" / "ha"
+    assert link.is_symlink() and link.resolve() == ROOT
+    seen = run("ruff", "check", "--show-files", cwd=ROOT).splitlines()
+    assert str(ROOT / "plugins" / "modules" / "health.py") in seen
+    assert not [name for name in seen if ".collections" in name]
+
+
 @pytest.mark.parametrize("plugin", sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py")))
 def test_modules_have_documentation(installed: Path, tmp_path: Path, plugin: str) -> None:
     shown = run("ansible-doc", f"brokerdrill.ha.{plugin}", cwd=tmp_path, ANSIBLE_COLLECTIONS_PATH=str(installed))
     assert "EXAMPLES" in shown
+
+
+def test_products_and_their_health_are_found_from_there(installed: Path, tmp_path: Path) -> None:
+    environment = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
+    query = "msg={{ query('brokerdrill.ha.products') | sort | join(' ') }}"
+    shown = run("ansible", "localhost", "-m", "ansible.builtin.debug", "-a", query, cwd=tmp_path, **environment)
+    assert f'"msg": "{" ".join(SERVICES)}"' in shown
+    # An unknown product: the module has got as far as the table of all readers, each of which it had to import.
+    descriptor = tmp_path / "x.json"
+    descriptor.write_text('{"product": "x", "instance": "x"}')
+    arguments = ("-m", "brokerdrill.ha.health", "-a", f"descriptor={descriptor}")
+    done = subprocess.run(
+        [str(BIN / "ansible"), "localhost", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "product 'x' is none of activemq_classic, amqp_router, artemis, lease_db" in done.stdout

@@ -101,7 +101,12 @@ ROWS: dict[str, Row] = {
         {"a": {"replication/primary/check-for-active-server": "false"}},
     ),
     "cluster_name": Row(
-        classic(artemis_replication_cluster_name="cluster_name"), PAIR, both("cluster-name", "cluster_name")
+        classic(
+            artemis_replication_cluster_name="cluster_name",
+            artemis_cluster_connections=[{"name": "first"}, {"name": "cluster_name"}],
+        ),
+        PAIR,
+        both("cluster-name", "cluster_name"),
     ),
     "group_name": Row(classic(artemis_group_name="fish"), PAIR, both("group-name", "fish")),
     "sync_timeout": Row(
@@ -171,7 +176,9 @@ ROWS: dict[str, Row] = {
         {"a": {MANAGER.format("locks-folder"): "/srv/locks", MANAGER.format("connect-string"): None}},
     ),
     "quorum_properties": Row(
-        quorum(artemis_quorum_properties={"session-ms": 5000}), PAIR, {"a": {MANAGER.format("session-ms"): "5000"}}
+        quorum(artemis_quorum_properties={"session-ms": 5000}, artemis_connection_ttl_ms=5000),
+        PAIR,
+        {"a": {MANAGER.format("session-ms"): "5000"}},
     ),
     "quorum_no_failback": Row(
         quorum(artemis_allow_failback=False), PAIR, {"b": {"replication/backup/allow-failback": "false"}}
@@ -263,7 +270,7 @@ ROWS: dict[str, Row] = {
             artemis_request_backup=False,
             artemis_backup_request_retries=44,
             artemis_backup_request_retry_interval_ms=33,
-            artemis_max_backups=3,
+            artemis_max_backups=1,
             artemis_backup_port_offset=33,
         ),
         ALONE,
@@ -272,7 +279,7 @@ ROWS: dict[str, Row] = {
                 "replication/colocated/request-backup": "false",
                 "replication/colocated/backup-request-retries": "44",
                 "replication/colocated/backup-request-retry-interval": "33",
-                "replication/colocated/max-backups": "3",
+                "replication/colocated/max-backups": "1",
                 "replication/colocated/backup-port-offset": "33",
             }
         },
@@ -285,17 +292,19 @@ ROWS: dict[str, Row] = {
         ALONE,
         {"a": {"replication/colocated/excludes/connector-ref[1]": "remote-connector"}},
     ),
-    # The documents' own example of a colocated backup that scales down.
+    # The documents' own example of a colocated backup that scales down, with connections of those names. (A cluster
+    # connection's name is an xsd:ID, which does not begin with a digit as theirs does.)
     "purple_and_tiddles": Row(
         colocated(
             artemis_discovery="udp",
             artemis_discovery_group="wahey",
             artemis_group_name="purple",
             artemis_replication_cluster_name="abcdefg",
+            artemis_cluster_connections=[{"name": "abcdefg"}, {"name": "rrrrr33"}],
             artemis_restart_backup=False,
             artemis_colocated_backup={
                 "group_name": "tiddles",
-                "cluster_name": "33rrrrr",
+                "cluster_name": "rrrrr33",
                 "max_saved_replicated_journals": 22,
             },
             artemis_scale_down={"group_name": "boo!", "discovery_group": "wahey"},
@@ -306,7 +315,7 @@ ROWS: dict[str, Row] = {
                 "replication/colocated/primary/group-name": "purple",
                 "replication/colocated/primary/cluster-name": "abcdefg",
                 "replication/colocated/backup/group-name": "tiddles",
-                "replication/colocated/backup/cluster-name": "33rrrrr",
+                "replication/colocated/backup/cluster-name": "rrrrr33",
                 "replication/colocated/backup/max-saved-replicated-journals-size": "22",
                 "replication/colocated/backup/restart-backup": "false",
                 "replication/colocated/backup/scale-down/group-name": "boo!",
@@ -316,12 +325,12 @@ ROWS: dict[str, Row] = {
     ),
     # colocated, shared store
     "colocated_store": Row(
-        colocated_store(artemis_max_backups=2, artemis_wait_for_activation=False),
+        colocated_store(artemis_max_backups=1, artemis_wait_for_activation=False),
         ALONE,
         {
             "a": {
                 "shared-store/colocated/request-backup": "true",
-                "shared-store/colocated/max-backups": "2",
+                "shared-store/colocated/max-backups": "1",
                 "shared-store/colocated/primary/failover-on-shutdown": "true",
                 "shared-store/colocated/primary/wait-for-activation": "false",
                 "shared-store/colocated/backup/allow-failback": "true",
@@ -385,24 +394,50 @@ ROWS: dict[str, Row] = {
 ROWS["udp"] = Row(classic(artemis_discovery="udp", artemis_udp_group_port=9877), PAIR, both("group-name", "p1"))
 ROWS["jgroups"] = Row(classic(artemis_discovery="jgroups"), PAIR, both("group-name", "p1"))
 
-LIVE = {
-    f"live{n}": {"artemis_pair": f"pair{n}", "artemis_group_name": "fish" if n < 4 else "bird"} for n in range(1, 6)
-}
-BACKUPS = {
-    f"backup{n}": {
-        "artemis_pair": f"pair{n if n < 4 else n - 1}",
-        "artemis_group_name": "fish" if n < 5 else "bird",
-        "artemis_ha_role": "backup",
-    }
-    for n in range(1, 7)
-}
-# The documents' fish and bird: five primaries, six backups, one of the fish to spare.
+# Several ways to find each other side by side, and a broker in the same process.
+ROWS["side_by_side"] = Row(
+    classic(
+        artemis_discovery_groups=[
+            {"name": "near", "type": "udp"},
+            {"name": "far", "type": "udp", "udp_group_address": "231.7.7.8", "udp_group_port": 9878},
+            {"name": "named", "type": "jgroups", "jgroups_channel": "own"},
+        ],
+        artemis_broadcast_groups=[
+            {"name": "tell-near", "type": "udp", "connectors": ["side_by_side-a", "side_by_side-b"]},
+            {"name": "tell-named", "type": "jgroups", "broadcast_period_ms": 700},
+        ],
+        artemis_cluster_connections=[
+            {"name": "first"},
+            {"name": "second", "address": "billing", "discovery_group": "far", "max_hops": 2},
+        ],
+        artemis_replication_cluster_name="second",
+        artemis_acceptors=[
+            {"name": "within", "type": "vm", "server_id": 7},
+            {"name": "core", "port": 61617, "protocols": ["CORE"]},
+        ],
+        artemis_more_connectors=[{"name": "within", "type": "vm", "server_id": 7}],
+    ),
+    PAIR,
+    both("cluster-name", "second"),
+)
+# Only the second of two brokers asks for a backup: the first runs one, and nobody runs the first's.
+ROWS["one_asks"] = Row(
+    colocated(),
+    {"a": {"artemis_request_backup": False}, "b": {}},
+    {
+        "a": {"replication/colocated/request-backup": "false"},
+        "b": {"replication/colocated/request-backup": "true"},
+    },
+)
+
+# Group names side by side: each pair has its own (one name for several is refused: test_preflight_artemis).
 ROWS["fish_and_bird"] = Row(
     classic(),
-    LIVE | BACKUPS,
+    {name: {**host, "artemis_group_name": "fish" if name in "ab" else "bird"} for name, host in TWO_PAIRS.items()},
     {
-        **{f"live{n}": {"replication/primary/group-name": "fish" if n < 4 else "bird"} for n in range(1, 6)},
-        **{f"backup{n}": {"replication/backup/group-name": "fish" if n < 5 else "bird"} for n in range(1, 7)},
+        **both("group-name", "fish"),
+        "c": {"replication/primary/group-name": "bird"},
+        "d": {"replication/backup/group-name": "bird"},
     },
 )
 
@@ -420,16 +455,29 @@ def inventory() -> Vars:
     return {"all": {"children": {"artemis": {"children": children}, "zookeeper": {"hosts": zookeeper}}}}
 
 
+class Rendered(NamedTuple):
+    """A host's broker.xml, and VARIABLES of the role."""
+
+    xml: etree._Element
+    variables: dict[str, Any]
+
+
+VARIABLES = ["__artemis_runs_backup", "__artemis_uses_jgroups", "__artemis_descriptor"]
+
+
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, etree._Element]:
-    """Host → its broker.xml, of all rows."""
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rendered]:
+    """Host → what the role makes for it, of all rows."""
     work = tmp_path_factory.mktemp("policies")
     (work / "rows").mkdir()
     (work / "rows" / "hosts.yml").write_text(json.dumps(inventory()))
     files = {"broker.xml": "broker.xml.j2"}
     hosts = ",".join(f"{name}-{host}" for name, row in ROWS.items() for host in row.expected)
-    found = render_all(work, "artemis", hosts, files, inventory=work / "rows")
-    return {host: etree.fromstring(parts["files"]["broker.xml"].encode()) for host, parts in found.items()}
+    found = render_all(work, "artemis", hosts, files, VARIABLES, inventory=work / "rows")
+    return {
+        host: Rendered(etree.fromstring(parts["files"]["broker.xml"].encode()), parts["variables"])
+        for host, parts in found.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -450,13 +498,13 @@ def text_at(root: etree._Element, path: str) -> str | None:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_row(rendered: dict[str, etree._Element], schemas: dict[str, etree.XMLSchema], row: str) -> None:
+def test_row(rendered: dict[str, Rendered], schemas: dict[str, etree.XMLSchema], row: str) -> None:
     for host in ROWS[row].expected:
         for version, schema in schemas.items():
-            core = rendered[f"{row}-{host}"].find(f"{CORE}core")
+            core = rendered[f"{row}-{host}"].xml.find(f"{CORE}core")
             assert schema.validate(core), (version, host, schema.error_log)
     for host, expected in ROWS[row].expected.items():
-        found = {path: text_at(rendered[f"{row}-{host}"], path) for path in expected}
+        found = {path: text_at(rendered[f"{row}-{host}"].xml, path) for path in expected}
         assert found == expected, host
 
 
@@ -467,8 +515,8 @@ def test_row(rendered: dict[str, etree._Element], schemas: dict[str, etree.XMLSc
         ("jgroups", {"jgroups-file": "jgroups.xml", "jgroups-channel": "jgroups", "refresh-timeout": "10000"}),
     ],
 )
-def test_discovery(rendered: dict[str, etree._Element], row: str, said: dict[str, str]) -> None:
-    root = rendered[f"{row}-a"]
+def test_discovery(rendered: dict[str, Rendered], row: str, said: dict[str, str]) -> None:
+    root = rendered[f"{row}-a"].xml
     (group,) = root.iter(f"{CORE}discovery-group")
     assert {name: group.findtext(f"{CORE}{name}") for name in said} == said
     assert group.get("name") == "brokers"
@@ -480,6 +528,65 @@ def test_discovery(rendered: dict[str, etree._Element], row: str, said: dict[str
     assert reference.get("discovery-group-name") == "brokers"
     assert connection.find(f"{CORE}static-connectors") is None
     assert [item.get("name") for item in root.iter(f"{CORE}connector")] == [f"{row}-a"]
+
+
+def listed(root: etree._Element, name: str) -> dict[str | None, dict[str, list[str | None]]]:
+    """Return the elements called `name`, by their own name: child → texts, and the discovery group referred to."""
+    found = {}
+    for element in root.iter(CORE + name):
+        texts: dict[str, list[str | None]] = {}
+        for child in element.iter():
+            text = child.get("discovery-group-name") or (child.text or "").strip()
+            if text:
+                texts.setdefault(etree.QName(child).localname, []).append(text)
+        found[element.get("name")] = texts
+    return found
+
+
+def test_several_groups_and_connections_stand_side_by_side(rendered: dict[str, Rendered]) -> None:
+    root, variables = rendered["side_by_side-a"]
+    groups = listed(root, "discovery-group")
+    assert {name: (group.get("group-address"), group.get("group-port")) for name, group in groups.items()} == {
+        "near": (["231.7.7.7"], ["9876"]),
+        "far": (["231.7.7.8"], ["9878"]),
+        "named": (None, None),
+    }
+    assert groups["named"]["jgroups-channel"] == ["own"]
+    announced = listed(root, "broadcast-group")
+    assert announced["tell-near"]["connector-ref"] == ["side_by_side-a", "side_by_side-b"]
+    assert announced["tell-named"]["connector-ref"] == ["side_by_side-a"]
+    assert announced["tell-named"]["broadcast-period"] == ["700"]
+    connections = listed(root, "cluster-connection")
+    assert list(connections) == ["first", "second"]
+    assert connections["first"]["connector-ref"] == ["side_by_side-a", "side_by_side-b"], "the own, then the static one"
+    assert connections["second"]["discovery-group-ref"] == ["far"]
+    assert (connections["second"]["address"], connections["second"]["max-hops"]) == (["billing"], ["2"])
+    assert variables["__artemis_uses_jgroups"] is True
+
+
+def test_brokers_within_the_process_have_no_port(rendered: dict[str, Rendered]) -> None:
+    root, variables = rendered["side_by_side-a"]
+    uris = {item.get("name"): item.text or "" for item in root.iter(f"{CORE}acceptor")}
+    assert uris["within"] == "vm://7"
+    assert uris["core"].startswith("tcp://") and ":61617?sslEnabled=true" in uris["core"]
+    connectors = {item.get("name"): item.text or "" for item in root.iter(f"{CORE}connector")}
+    assert connectors["within"] == "vm://7"
+    assert connectors["side_by_side-b"].endswith(":61617?sslEnabled=true"), "the first acceptor with a port"
+    assert [item["name"] for item in variables["__artemis_descriptor"]["listeners"]] == ["core", "console"]
+
+
+@pytest.mark.parametrize(
+    ("host", "runs"),
+    [
+        ("one_asks-a", True),
+        ("one_asks-b", False),
+        ("colocated-a", True),
+        ("colocated_ring-c", True),
+        ("classic-a", False),
+    ],
+)
+def test_a_broker_runs_the_backup_of_who_asks_for_one(rendered: dict[str, Rendered], host: str, runs: bool) -> None:
+    assert rendered[host].variables["__artemis_runs_backup"] is runs
 
 
 def test_jgroups_asks_every_member(render: Render) -> None:

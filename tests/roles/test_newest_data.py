@@ -11,7 +11,7 @@ import pytest
 from tests.roles.test_plugins import plugin
 
 journal = plugin("modules", "artemis_journal")
-preflight = plugin("filter", "preflight")
+newest = plugin("filter", "artemis_journal")
 
 
 def store(place: Path, node: bytes = b"\x01" * 16, sequence: int | None = None, files: tuple[int, ...] = (1,)) -> Path:
@@ -55,9 +55,9 @@ def test_an_empty_directory_says_so(tmp_path: Path) -> None:
     }
 
 
-def member(role: str, **change: Any) -> dict[str, Any]:
+def member(**change: Any) -> dict[str, Any]:
     found = {"there": True, "node_id": "aa", "activation_sequence": None, "journal_file": 5, "written": 100.0}
-    return {"role": role, **found, **change}
+    return {**found, **change}
 
 
 @pytest.mark.parametrize(
@@ -72,23 +72,29 @@ def member(role: str, **change: Any) -> dict[str, Any]:
     ],
 )
 def test_the_latest_is_named_with_its_reason(backup: dict[str, Any], first: str, why: str) -> None:
-    pair = {"a": member("primary", activation_sequence=3), "b": member("backup", **backup)}
-    found = preflight.newest_data(pair)
+    pair = {"a": member(activation_sequence=3), "b": member(**backup)}
+    found = newest.newest_data(pair, ["a"])
     assert sorted(found["order"]) == ["a", "b"]
     assert (found["order"][0], found["problem"]) == (first, "")
     assert found["why"].startswith(f"{first}: ")
     assert why in found["why"]
 
 
+def test_the_primary_is_first_among_equals() -> None:
+    pair = {"a": member(), "b": member()}
+    assert newest.newest_data(pair, ["a"])["order"] == ["a", "b"]
+    assert newest.newest_data(pair, ["b"])["order"] == ["b", "a"]
+
+
 def test_without_a_lock_manager_the_journals_decide() -> None:
-    pair = {"a": member("primary", journal_file=5), "b": member("backup", journal_file=8)}
-    assert preflight.newest_data(pair)["order"] == ["b", "a"]
+    pair = {"a": member(journal_file=5), "b": member(journal_file=8)}
+    assert newest.newest_data(pair, ["a"])["order"] == ["b", "a"]
 
 
 def test_journals_of_different_brokers_are_not_compared() -> None:
-    pair = {"a": member("primary"), "b": member("backup", node_id="bb")}
-    found = preflight.newest_data(pair)
+    pair = {"a": member(), "b": member(node_id="bb")}
+    found = newest.newest_data(pair, ["a"])
     assert found["order"] == []
     assert "hold journals of different brokers" in found["problem"]
-    gone = {"a": member("primary", there=False), "b": member("backup", there=False)}
-    assert preflight.newest_data(gone)["problem"] == "no member has a journal"
+    gone = {"a": member(there=False), "b": member(there=False)}
+    assert newest.newest_data(gone, ["a"])["problem"] == "no member has a journal"

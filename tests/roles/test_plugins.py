@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from brokerdrill.products.health.zookeeper import health_of as zookeeper_health
 from tests.roles.conftest import ROOT
 
 
@@ -28,11 +29,11 @@ def plugin(kind: str, name: str) -> ModuleType:
     return module
 
 
-artemis, cached, certificate, health = (
+artemis, cached, certificate, inventory_secrets = (
     plugin("filter", "artemis"),
     plugin("action", "cached"),
     plugin("action", "host_certificate"),
-    plugin("modules", "health"),
+    plugin("action", "inventory_secrets"),
 )
 
 
@@ -146,28 +147,9 @@ def test_a_new_address_makes_a_new_certificate(tmp_path: Path) -> None:
     assert certificate.make_host(tmp_path, "test", "a", {**wanted, "days": 20}), "ends soon: made again"
 
 
-@pytest.mark.parametrize(
-    ("active", "backup", "in_sync", "state"),
-    [
-        (True, False, True, "active"),
-        (True, False, False, "active"),
-        (False, True, True, "passive"),
-        (False, True, False, "syncing"),
-        (False, False, False, "starting"),
-    ],
-)
-def test_a_brokers_state(active: bool, backup: bool, in_sync: bool, state: str) -> None:
-    assert health.artemis_state(active, backup, in_sync) == state
-
-
-def test_who_waits_for_the_lock_of_a_shared_store_is_ready() -> None:
-    assert health.artemis_state(False, True, False, "shared_store") == "passive"
-    assert health.artemis_state(False, True, False, "replication") == "syncing"
-
-
 def test_a_member_serves_when_the_ensemble_has_a_leader() -> None:
-    assert health.zookeeper_health("Zookeeper version: 3.9.5\nMode: follower\nNode count: 5\n").state == "active"
-    silent = health.zookeeper_health("This ZooKeeper instance is not currently serving requests\n")
+    assert zookeeper_health("Zookeeper version: 3.9.5\nMode: follower\nNode count: 5\n").state == "active"
+    silent = zookeeper_health("This ZooKeeper instance is not currently serving requests\n")
     assert (silent.state, silent.in_sync) == ("starting", False)
 
 
@@ -213,3 +195,17 @@ def test_files_are_written_once_whole_and_with_their_mode(tmp_path: Path) -> Non
     (tmp_path / "d" / "plain").chmod(0o600)
     assert put(directories, files)["paths"] == [str(tmp_path / "d" / "plain")]
     assert sorted(path.name for path in (tmp_path / "d").iterdir()) == ["plain", "secret"]
+
+
+def test_secrets_are_one_inventorys_alone(tmp_path: Path) -> None:
+    secrets, production = tmp_path / "secrets", tmp_path / "production"
+    secrets.mkdir()
+    production.mkdir()
+    refusal = inventory_secrets.refusal
+    assert refusal(secrets, str(production), None) == "", "a new inventory"
+    assert refusal(secrets, str(production), str(production)) == ""
+    assert refusal(secrets, str(tmp_path / "moved"), str(tmp_path / "gone")) == "", "the inventory has moved"
+    assert "must not share" in refusal(secrets, str(tmp_path / "copy"), str(production))
+    assert "must not share" in refusal(secrets, str(production), "bench-artemis_quorum")
+    (secrets / "ca.pem").write_text("a CA\n")
+    assert "no note whose it is" in refusal(secrets, str(production), None)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.roles.test_plugins import plugin
 
-classic = plugin("filter", "activemq_classic")
+classic = plugin("filter", "activemq_classic_preflight")
 database = plugin("filter", "lease_db")
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from tests.roles.conftest import ROOT, Render, load, playbook
+from tests.roles.conftest import ROOT, Render, inventories, load, playbook
 from tests.roles.schemas import schema_of
 
 CORE = "{urn:activemq:core}"
 INVENTORY = ROOT / "inventories" / "artemis_quorum"
+HOSTS = ("zk1", "zk2", "zk3", "artemis1", "artemis2", "load1")
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +75,7 @@ def test_data_reaches_the_broker_and_is_escaped(render: Render, schema: etree.XM
     root = broker(
         render,
         "artemis1",
+        drill_allowed=False,
         artemis_addresses=[
             {"name": "a&b", "routing": "anycast", "queues": ["x", "y"]},
             {"name": "news", "routing": "multicast"},
@@ -111,6 +113,7 @@ def test_many_addresses_users_and_roles(render: Render, schema: etree.XMLSchema)
         "artemis",
         "artemis1",
         {name: f"{name}.j2" for name in ("broker.xml", "artemis-users.properties", "artemis-roles.properties")},
+        drill_allowed=False,
         artemis_addresses=[{"name": name, "routing": "anycast"} for name in names],
         artemis_address_settings=[{"match": name, "settings": {"max-delivery-attempts": 3}} for name in names],
         artemis_security_settings=permissions,
@@ -141,13 +144,57 @@ def test_secrets_are_only_where_they_belong(render: Render) -> None:
         {name: f"{name}.j2" for name in names},
         ["__artemis_descriptor"],
         artemis_drill_password=password,
+        artemis_monitor_password=password,
         artemis_admin_password=password,
         artemis_cluster_password=cluster,
     )
     holders = {name for name, text in found["files"].items() if password in text or cluster in text}
     assert holders == {"secrets.env"}
     assert password not in json.dumps(found["variables"])
-    assert found["files"]["artemis-users.properties"].count("ENC(1024:") == 2
+    assert found["files"]["artemis-users.properties"].count("ENC(1024:") == 3
+
+
+DRILLED = {
+    name: f"{name}.j2"
+    for name in (
+        "artemis-users.properties",
+        "artemis-roles.properties",
+        "management.xml",
+        "credentials.json",
+        "broker.xml",
+    )
+}
+
+
+def test_without_drills_nothing_of_them_is_there(render: Render, schema: etree.XMLSchema) -> None:
+    found = render("artemis", "artemis1", DRILLED, ["__artemis_descriptor"], drill_allowed=False)
+    assert [name for name, text in found["files"].items() if "drill" in text.replace("brokerdrill", "")] == []
+    assert [item["name"] for item in found["variables"]["__artemis_descriptor"]["addresses"]] == ["DLQ", "ExpiryQueue"]
+    assert json.loads(found["files"]["credentials.json"])["username"] == "monitor"
+    check(schema, etree.fromstring(found["files"]["broker.xml"].encode()))
+
+
+def test_drills_may_do_with_their_own_addresses_what_they_need(render: Render, schema: etree.XMLSchema) -> None:
+    found = render("artemis", "artemis1", DRILLED, drill_allowed=True)["files"]
+    management = etree.fromstring(found["management.xml"].encode())
+    matches = list(management.iter("{http://activemq.apache.org/schema}match"))
+    granted = {
+        item.get("key"): [one.get("method") for one in item if "drill" in one.get("roles", "")] for item in matches
+    }
+    assert granted == {"address=drill.*": ["list*", "browse*", "removeAllMessages"], None: []}
+    root = etree.fromstring(found["broker.xml"].encode())
+    check(schema, root)
+    permitted = [
+        item.get("match")
+        for item in root.iter(f"{CORE}security-setting")
+        if any("drill" in one.get("roles", "") for one in item)
+    ]
+    assert permitted == ["drill.#"]
+    addresses = {item.get("name") for item in root.iter(f"{CORE}address")}
+    assert addresses == {"DLQ", "ExpiryQueue", "drill.DLQ", *(f"drill.q{number}" for number in range(4))}
+    (own,) = [item for item in root.iter(f"{CORE}address-setting") if item.get("match") == "drill.#"]
+    assert own.findtext(f"{CORE}dead-letter-address") == "drill.DLQ"
+    assert json.loads(found["credentials.json"])["username"] == "drill"
 
 
 def test_made_passwords_stay_and_differ(render: Render) -> None:
@@ -172,7 +219,9 @@ def test_made_passwords_stay_and_differ(render: Render) -> None:
     ],
 )
 def test_descriptors_are_what_the_runner_reads(render: Render, role: str, host: str, variable: str) -> None:
-    from brokerdrill import descriptors
+    from brokerdrill.inventory import descriptors
+    from brokerdrill.products import registry
+    from brokerdrill.products.artemis import ArtemisDescriptor
 
     on_host = {
         "uid": 997,
@@ -181,17 +230,26 @@ def test_descriptors_are_what_the_runner_reads(render: Render, role: str, host: 
         "machine": "x86_64",
     }
     found = render(role, host, {}, [variable], common_user_result=on_host)["variables"][variable]
-    (parsed,) = descriptors.parse(host, {f"/etc/brokerdrill/{found['instance']}.json": json.dumps(found)})
+    files = {f"/etc/brokerdrill/{found['instance']}.json": json.dumps(found)}
+    (parsed,) = descriptors.parse(host, files, registry.DESCRIPTORS)
     assert (parsed.product, parsed.host) == (role, host)
+    assert type(parsed) is registry.DESCRIPTORS.get(role, descriptors.Descriptor)
     dialled = {(dial.link, dial.to, dial.port) for dial in parsed.dials}
     if role == "artemis":
         other = ("backup", "artemis2", 61616) if host == "artemis1" else ("primary", "artemis1", 61616)
         assert other in dialled
         assert {to for link, to, _port in dialled if link == "zookeeper"} == {"zk1", "zk2", "zk3"}
         assert parsed.store == "orders_pair1"
-        assert {item.name: item.dead_letter for item in parsed.addresses}["drill.q0"] == "DLQ"
+        assert {item.name: item.dead_letter for item in parsed.addresses}["drill.q0"] == "drill.DLQ"
+        assert isinstance(parsed, ArtemisDescriptor)
+        assert (parsed.ha_policy, parsed.settings.allow_failback) == ("replication_quorum", True)
+        assert dict(parsed.settings.items())["session_ms"] == parsed.settings.session_ms
+    if role == "toxiproxy":
+        assert isinstance(parsed, descriptors.ToxiproxyDescriptor)
+        assert (parsed.user, str(parsed.api)) == ("toxi", "127.0.0.1:8474")
     if role == "load":
-        assert dialled == {("broker", "artemis1", 61616), ("broker", "artemis2", 61616)}
+        assert found["jars"] == {"core": "/opt/brokerdrill/artemis-2.56.0/lib"}
+        assert not dialled, "clients dial what the brokers' own descriptors say"
 
 
 def test_zookeeper_has_no_plain_port(render: Render) -> None:
@@ -220,19 +278,56 @@ def test_preflight_refuses_before_anything_is_touched(tmp_path: Path, change: di
     """Through site.yml: hosts that do not exist, so that a touch would be an unreachable host."""
     inventory = tmp_path / "inventory"
     shutil.copytree(INVENTORY, inventory)
-    hosts = load(inventory / "hosts.yml")
-
-    def move(group: dict[str, Any]) -> None:
-        for child in group.get("children", {}).values():
-            if isinstance(child, dict):
-                move(child)
-        for host in group.get("hosts", {}).values():
-            host["ansible_host"] = "192.0.2." + host["ansible_host"].rpartition(".")[2]
-            host.update(change)
-
-    move(hosts["all"])
-    (inventory / "hosts.yml").write_text(json.dumps(hosts))
+    nowhere = {name: {"ansible_host": f"192.0.2.{number}", **change} for number, name in enumerate(HOSTS, start=1)}
+    (inventory / "nowhere.yml").write_text(json.dumps({"all": {"hosts": nowhere}}))
     done = playbook(["-i", str(inventory), "playbooks/site.yml"], tmp_path / "cache")
     assert done.returncode != 0
     assert sentence in done.stdout
     assert "UNREACHABLE" not in done.stdout
+
+
+def test_a_copied_inventory_is_refused_the_secrets_of_the_bench(tmp_path: Path) -> None:
+    """The bench notes whose its CA is; a copy that is pointed at it is refused, and no host is touched."""
+    copied, cache = tmp_path / "production", tmp_path / "cache"
+    shutil.copytree(INVENTORY, copied)
+    nowhere = {name: {"ansible_host": f"192.0.2.{number}"} for number, name in enumerate(HOSTS, start=1)}
+    (copied / "nowhere.yml").write_text(json.dumps({"all": {"hosts": nowhere}}))
+    (tmp_path / "play.yml").write_text(
+        "- hosts: zk1\n  gather_facts: false\n  tasks:\n"
+        "    - ansible.builtin.include_role: {name: brokerdrill.ha.common, tasks_from: preflight}\n"
+    )
+    done = playbook([*inventories(INVENTORY), str(tmp_path / "play.yml")], cache)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (cache / "secrets" / "bench-artemis_quorum" / "inventory").read_text() == "bench-artemis_quorum\n"
+    name = {"common_inventory_name": "bench-artemis_quorum"}
+    done = playbook(["-i", str(copied), "playbooks/site.yml", "-e", json.dumps(name)], cache)
+    assert done.returncode != 0
+    assert f"the passwords of bench-artemis_quorum, which {copied} must not share" in done.stdout + done.stderr
+    assert "UNREACHABLE" not in done.stdout
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_classic_has_the_drills_account_and_queues_only_where_they_are_allowed(render: Render, allowed: bool) -> None:
+    files = ("activemq.xml", "users.properties", "groups.properties", "management-users.properties", "credentials.json")
+    found = render(
+        "activemq_classic",
+        "classic1",
+        {name: f"{name}.j2" for name in files},
+        ["__activemq_classic_descriptor"],
+        inventory=ROOT / "inventories" / "classic_shared_file",
+        drill_allowed=allowed,
+    )
+    with_drills = {name for name, text in found["files"].items() if "drill" in text.replace("brokerdrill", "")}
+    assert with_drills == (set(files) if allowed else set())
+    credentials = json.loads(found["files"]["credentials.json"])
+    assert credentials["username"] == ("drill" if allowed else "monitor")
+    described = {
+        item["name"]: item["dead_letter"] for item in found["variables"]["__activemq_classic_descriptor"]["addresses"]
+    }
+    queues = {f"drill.q{number}": "drill.DLQ" for number in range(4)} | {"drill.DLQ": None} if allowed else {}
+    assert described == {"ActiveMQ.DLQ": None, **queues}
+    root = etree.fromstring(found["files"]["activemq.xml"].encode())
+    made = [item.get("physicalName") for item in root.findall(".//{*}destinations/{*}queue")]
+    assert sorted(made) == sorted(described)
+    policies = [item.get("queue") for item in root.iter("{*}policyEntry")]
+    assert policies == ([">", "drill.>"] if allowed else [">"])

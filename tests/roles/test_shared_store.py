@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.roles.conftest import ROOT, Render, playbook
+from tests.roles.conftest import ROOT, Render, inventories, playbook
 from tests.roles.test_plugins import plugin
 
-preflight = plugin("filter", "preflight")
+store = plugin("filter", "shared_store")
 INVENTORY = ROOT / "inventories" / "artemis_shared_store"
 NFS = {
     "shared_store_kind": "nfs",
@@ -48,7 +48,9 @@ def test_check_mode_says_what_it_would_write(tmp_path: Path) -> None:
     ]
     book.write_text(json.dumps([{"hosts": "artemis1", "gather_facts": False, "tasks": tasks}]))
     local = {**NFS, "ansible_connection": "local", "shared_store_path": "/srv/brokerdrill-check"}
-    done = playbook(["-i", str(INVENTORY), str(book), "--check", "--diff", "-e", json.dumps(local)], tmp_path / "cache")
+    done = playbook(
+        [*inventories(INVENTORY), str(book), "--check", "--diff", "-e", json.dumps(local)], tmp_path / "cache"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "What=nfs.example:/export/artemis" in done.stdout
     assert not Path("/etc/systemd/system/srv-brokerdrill\\x2dcheck.mount").exists()
@@ -59,7 +61,7 @@ def test_check_mode_says_what_it_would_write(tmp_path: Path) -> None:
     [("/srv/artemis", "srv-artemis.mount"), ("/srv/a-b/c d/", "srv-a\\x2db-c\\x20d.mount")],
 )
 def test_unit_names(path: str, unit: str) -> None:
-    assert preflight.mount_unit(path) == unit
+    assert store.mount_unit(path) == unit
 
 
 def config(**change: Any) -> dict[str, Any]:
@@ -82,13 +84,13 @@ def config(**change: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_not_safe_is_refused(change: dict[str, Any], said: str) -> None:
-    (problem,) = preflight.shared_store_problems(config(**change))
+    (problem,) = store.shared_store_problems(config(**change))
     assert said in problem
 
 
 def test_what_is_safe_passes() -> None:
-    assert preflight.shared_store_problems(config()) == []
-    assert preflight.shared_store_problems(config(kind="mounted", server="", export="", options=["vers=3"])) == []
+    assert store.shared_store_problems(config()) == []
+    assert store.shared_store_problems(config(kind="mounted", server="", export="", options=["vers=3"])) == []
 
 
 @pytest.mark.parametrize(
@@ -103,4 +105,4 @@ def test_what_is_safe_passes() -> None:
     ],
 )
 def test_what_is_mounted_is_looked_at(found: str, kind: str, said: str) -> None:
-    assert preflight.mounted_problem(found, kind) == said
+    assert store.mounted_problem(found, kind) == said

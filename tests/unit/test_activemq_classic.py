@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.products.activemq_classic import ActiveMQClassic, Jolokia, counts_of, role_of
+from brokerdrill.products.activemq_classic import ActiveMQClassic, ActiveMQClassicDescriptor, Jolokia, counts_of
 from brokerdrill.products.base import ManagementError
+from brokerdrill.products.health.activemq_classic import health_of, state_of
 from brokerdrill.workload.openwire_jms import outcome_of
 
 
@@ -23,7 +23,15 @@ from brokerdrill.workload.openwire_jms import outcome_of
     ],
 )
 def test_attributes_become_a_role(slave: bool | None, started: list[bool], role: str) -> None:
-    assert role_of(slave, started) == role
+    assert state_of(slave, started) == role
+
+
+def test_replies_become_a_health() -> None:
+    no_bean = {"status": 404, "error": "not there"}
+    assert health_of([no_bean, no_bean]).state == "starting"
+    assert health_of([{"status": 200, "value": True}, no_bean]).state == "passive"
+    connectors = {"status": 200, "value": {"a": {"Started": False}, "b": {"Started": True}}}
+    assert health_of([{"status": 200, "value": False}, connectors]).state == "active"
 
 
 def test_a_queue_counts_what_is_handed_out() -> None:
@@ -91,7 +99,7 @@ class Queues:
 
 def purge(queues: Queues, *names: str) -> int:
     management = {"broker_name": "b", "url": "http://b:1/api/jolokia/"}
-    descriptor = Descriptor.model_validate(
+    descriptor = ActiveMQClassicDescriptor.model_validate(
         {"schema": 1, "product": "activemq_classic", "instance": "b", "host": "b", "management": management}
     )
     jolokia = Jolokia(descriptor, {"username": "u", "password": "p"}, "")

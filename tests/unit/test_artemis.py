@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.products.artemis import Artemis, Jolokia, role_of
+from brokerdrill.products.artemis import Artemis, ArtemisDescriptor, Jolokia
 from brokerdrill.products.base import ManagementError
+from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, state_of
 
 
 @pytest.mark.parametrize(
@@ -19,13 +20,42 @@ from brokerdrill.products.base import ManagementError
     ],
 )
 def test_attributes_become_a_role(active: bool, backup: bool, in_sync: bool, role: str) -> None:
-    assert role_of(active, backup, in_sync) == role
+    assert state_of(active, backup, in_sync) == role
 
 
 def test_a_shared_store_has_nothing_to_synchronise() -> None:
-    assert role_of(active=False, backup=True, in_sync=False, policy="shared_store") == "passive"
-    assert role_of(active=True, backup=False, in_sync=False, policy="shared_store") == "active"
-    assert role_of(active=False, backup=True, in_sync=False, policy="replication") == "syncing"
+    assert state_of(active=False, backup=True, in_sync=False, policy="shared_store") == "passive"
+    assert state_of(active=True, backup=False, in_sync=False, policy="shared_store") == "active"
+    assert state_of(active=False, backup=True, in_sync=False, policy="replication") == "syncing"
+
+
+def test_a_broker_without_its_bean_is_starting() -> None:
+    missing = health_of([{"status": 404, "error": "InstanceNotFoundException"}])
+    assert (missing.state, missing.in_sync, missing.detail) == ("starting", False, "InstanceNotFoundException")
+    value = {"Active": False, "Backup": True, "ReplicaSync": False, "HAPolicy": "Replication Backup"}
+    assert health_of([{"status": 200, "value": value}]).state == "syncing"
+    assert health_of([{"status": 200, "value": value}], "shared_store").state == "passive"
+
+
+NO_BEAN = {"status": 404, "error": "InstanceNotFoundException"}
+SPARE = {"ha_policy": "shared_store", "role": "backup", "backups": 2}
+
+
+def test_one_of_several_backups_of_a_shared_store_is_ready_while_it_waits_its_turn() -> None:
+    found = health_of([NO_BEAN], "shared_store", may_wait_its_turn(SPARE))
+    assert (found.state, found.in_sync) == ("passive", False)
+    refused = {"status": 403, "error": "forbidden"}
+    assert health_of([refused], "shared_store", may_wait_its_turn(SPARE)).state == "starting"
+    value = {"Active": True, "Backup": False, "ReplicaSync": False, "HAPolicy": "Shared Store Primary"}
+    assert health_of([{"status": 200, "value": value}], "shared_store", may_wait=True).state == "active"
+
+
+@pytest.mark.parametrize(
+    "change", [{"backups": 1}, {"backups": None}, {"role": "primary"}, {"ha_policy": "replication"}]
+)
+def test_no_other_broker_has_to_wait_its_turn(change: dict[str, Any]) -> None:
+    assert not may_wait_its_turn({**SPARE, **change})
+    assert health_of([NO_BEAN], "shared_store", may_wait_its_turn({**SPARE, **change})).state == "starting"
 
 
 def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
@@ -68,3 +98,22 @@ def test_a_broker_without_a_cluster_has_nothing_in_transit() -> None:
 def test_no_answer_is_not_nothing_in_transit() -> None:
     with pytest.raises(ManagementError, match="forbidden"):
         asyncio.run(Answering({"status": 403, "error": "forbidden"}).in_transit())
+
+
+class Deployed(Jolokia):
+    """The management of a described broker that answers that it has no broker bean."""
+
+    def __init__(self, **change: Any) -> None:
+        fields = {"schema": 1, "product": "artemis", "instance": "a3", "host": "a3", **SPARE, **change}
+        management = {"url": "https://192.0.2.1:8161/console/jolokia/", "broker_name": "a3"}
+        described = ArtemisDescriptor.model_validate({**fields, "management": management})
+        super().__init__(described, {"username": "drill", "password": "not-a-default"}, "")
+
+    async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [NO_BEAN for _ in requests]
+
+
+def test_management_knows_by_the_descriptor_who_may_wait_its_turn() -> None:
+    assert asyncio.run(Deployed().role()) == "passive"
+    assert asyncio.run(Deployed(backups=1).role()) == "starting"
+    assert asyncio.run(Deployed(role="primary").role()) == "starting"

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill import image
-from brokerdrill.bench import conflict, plan, shared_volumes
-from brokerdrill.errors import UsageError
-from brokerdrill.topology import Host, Topology
+from brokerdrill.base.errors import UsageError
+from brokerdrill.bench.bench import conflict, image, plan, shared_volumes
+from brokerdrill.inventory.topology import Host, Topology
 
 
 def topology(*addresses: str, subnet: str | None = "10.77.0.0/24") -> Topology:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerdrill.clock import Sample, estimate
+from brokerdrill.base.clock import Sample, estimate
 
 WAIT = st.integers(0, 50_000_000)
 

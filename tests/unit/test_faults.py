@@ -1,15 +1,21 @@
 """Fault plans are data: what they would run is checked by a shell's parser; the effect is tested on real hosts."""
 
+import json
 import random
 import subprocess
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
+from pydantic import Field
 
-from brokerdrill.errors import UsageError
+from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.cli import reference
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.link import ARM, proxy_port
-from brokerdrill.faults.registry import FAULTS, complete_params
-from brokerdrill.targets import Link, Scene, Target, resolve
+from brokerdrill.faults.registry import FAULTS
+from brokerdrill.inventory.targets import Link, Scene, Target, resolve
+from brokerdrill.scenario.model import Action, Scenario, parse
 
 from .test_targets import ALL
 
@@ -20,9 +26,13 @@ def target_for(acts_on: str) -> Target:
     return resolve(SCENE, "active" if acts_on == "instance" else "link active→zookeeper")
 
 
+def planned(name: str, **params: Any) -> list[HostChange]:
+    return FAULTS[name].plan(target_for(FAULTS[name].acts_on), FAULTS[name].complete(params), "t1-1")
+
+
 @pytest.mark.parametrize("fault", [*FAULTS.values(), ARM], ids=lambda fault: fault.name)
 def test_every_script_of_every_fault_is_a_shell_script(fault) -> None:  # type: ignore[no-untyped-def]
-    changes = fault.plan(target_for(fault.acts_on), dict(fault.params), "t1-1")
+    changes = fault.plan(target_for(fault.acts_on), fault.complete({}), "t1-1")
     assert changes
     for change in changes:
         for script in (change.prepare, change.effect, change.verify, change.heal, change.verify_heal):
@@ -31,17 +41,17 @@ def test_every_script_of_every_fault_is_a_shell_script(fault) -> None:  # type: 
 
 
 def test_a_partition_is_one_table_a_host_with_every_link_in_it() -> None:
-    (change,) = FAULTS["partition"].plan(target_for("link"), {"how": "reject"}, "t1-1")
+    (change,) = planned("partition", how="reject")
     assert change.host == "artemis1"
     assert change.effect.count("reject with tcp reset") == 6
 
 
 def test_parameters_are_checked_against_the_fault() -> None:
-    assert complete_params(FAULTS["kill"], {"restart": True}) == {"restart": True, "all": False}
+    assert FAULTS["kill"].complete({"restart": True}).given() == {"restart": True, "all": False, "children": False}
     with pytest.raises(UsageError, match="did you mean 'restart'"):
-        complete_params(FAULTS["kill"], {"restarts": True})
+        FAULTS["kill"].complete({"restarts": True})
     with pytest.raises(UsageError, match="drop or reject"):
-        complete_params(FAULTS["partition"], {"how": "lose"})
+        FAULTS["partition"].complete({"how": "lose"})
 
 
 def test_proxies_of_different_destinations_have_different_ports() -> None:
@@ -50,10 +60,23 @@ def test_proxies_of_different_destinations_have_different_ports() -> None:
 
 
 def test_a_kill_of_all_reaches_what_else_the_unit_runs() -> None:
-    (change,) = FAULTS["kill"].plan(target_for("instance"), {"restart": False, "all": True}, "t1-1")
+    (change,) = planned("kill", restart=False, all=True)
     assert "--kill-who=all --signal=KILL" in change.effect
-    (change,) = FAULTS["kill"].plan(target_for("instance"), {"restart": False, "all": False}, "t1-1")
+    (change,) = planned("kill", restart=False, all=False)
     assert "MainPID" in change.effect
+
+
+def test_a_kill_of_children_leaves_who_starts_them_again() -> None:
+    (change,) = planned("kill", children=True)
+    assert change.effect.startswith("kill -KILL $(cat /run/brokerdrill/")
+    assert "Restart=no" not in change.prepare
+
+
+def test_a_pause_may_end_with_a_start() -> None:
+    (change,) = planned("pause", end="kill")
+    assert "--signal=KILL" in change.heal and "systemctl start" in change.heal
+    (change,) = planned("pause")
+    assert "-CONT" in change.heal
 
 
 def run(script: str) -> int:
@@ -66,7 +89,9 @@ def test_a_lock_file_that_somebody_laid_hands_on_is_seen_to_be_so(how: str, tmp_
     assert item
     (tmp_path / "lock").touch()
     target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(tmp_path)}),))
-    (change,) = FAULTS["lock_file"].plan(target, {"how": how, "name": "lock"}, f"test-{tmp_path.name}")
+    (change,) = FAULTS["lock_file"].plan(
+        target, FAULTS["lock_file"].complete({"how": how, "name": "lock"}), f"test-{tmp_path.name}"
+    )
     notes = "/run/brokerdrill"
     here = {
         name: getattr(change, name).replace(notes, str(tmp_path)) for name in ("prepare", "effect", "verify", "heal")
@@ -81,4 +106,97 @@ def test_a_lock_file_that_somebody_laid_hands_on_is_seen_to_be_so(how: str, tmp_
 
 def test_how_a_lock_file_is_changed_is_checked() -> None:
     with pytest.raises(UsageError, match="delete or change"):
-        complete_params(FAULTS["lock_file"], {"how": "eat"})
+        FAULTS["lock_file"].complete({"how": "eat"})
+
+
+@pytest.mark.parametrize(
+    ("fault", "given", "problem"),
+    [
+        ("kill", {"restart": "yes"}, "fault kill: restart is true or false, not 'yes'"),
+        ("toxic", {"toxicity": 2}, "fault toxic: toxicity is a number, at least 0, at most 1, not 2"),
+        ("toxic", {"stream": "both"}, "fault toxic: stream is upstream or downstream, not 'both'"),
+        ("toxic", {"type": "bandwidth"}, "fault toxic: attribute rate of a toxic of type bandwidth: Field required"),
+        (
+            "toxic",
+            {"attributes": {"latnecy": 5}},
+            r"fault toxic: a toxic of type latency has no attribute latnecy \(it has latency, jitter\)",
+        ),
+        # libfaketime would take it for minutes.
+        ("clock", {"offset": "-500ms"}, "fault clock: offset is text, of the form .*, not '-500ms'"),
+        ("cut", {"how": "drop"}, "no parameter of fault 'cut' is called 'how'; there are: none"),
+    ],
+)
+def test_a_wrong_parameter_gets_one_sentence(fault: str, given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=f"^{problem}$"):
+        FAULTS[fault].complete(given)
+
+
+def test_an_armed_link_passes_the_toxiproxy_that_the_host_says_it_has() -> None:
+    (arm,) = ARM.plan(resolve(SCENE, "link load→active"), ARM.complete({}), "t1-1")
+    assert "meta skuid != links ip daddr artemis1.test" in arm.effect
+    assert arm.api is not None and str(arm.api.api) == "127.0.0.1:8475"
+    assert '"http://127.0.0.1:8475" + path' in arm.heal
+    with pytest.raises(InfrastructureError, match="host artemis2 has no descriptor of a toxiproxy"):
+        ARM.plan(resolve(SCENE, "link passive→zookeeper"), ARM.complete({}), "t1-1")
+
+
+@pytest.mark.parametrize(("fault", "field"), [("switchover", "control"), ("lock_file", "data_dir")])
+def test_an_instance_whose_descriptor_lacks_what_the_fault_needs_is_named(fault: str, field: str) -> None:
+    (item,) = target_for("instance").instances
+    target = Target("artemis1", instances=(item.model_copy(update={field: None}),))
+    with pytest.raises(InfrastructureError, match=f"instance artemis1: its descriptor says no `{field}`"):
+        FAULTS[fault].plan(target, FAULTS[fault].complete({}), "t1-1")
+
+
+class OddParameters(Parameters):
+    """Names that are words of Python, of pydantic, and of whatever a parameter passes on its way."""
+
+    from_: Literal["left", "right"] = Field("left", alias="from", description="whence")
+    how: int = Field(3, ge=1, description="times")
+    copy_: str = Field("a", alias="copy", description="which copy")
+    fault_id: str = Field("b", description="not the fault's own")
+    model_config_: bool = Field(False, alias="model_config", description="of no use")
+    name: str = Field(alias="name", description="must be given")
+
+
+def test_a_parameter_may_be_called_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[OddParameters] = []
+
+    def plan(target: Target, params: OddParameters, fault_id: str) -> list[HostChange]:
+        seen.append(params)
+        return []
+
+    odd = FaultType("odd", "instance", "does nothing", OddParameters, plan)
+    monkeypatch.setitem(FAULTS, "odd", odd)
+    given = {"from": "right", "how": 1, "copy": "c", "fault_id": "d", "model_config": True, "name": "e"}
+    odd.plan(target_for("instance"), odd.complete(given), "t1-1")
+    assert seen[0].from_ == "right" and seen[0].given() == given
+    assert odd.complete({"name": "e"}).given() == {
+        "from": "left", "how": 3, "copy": "a", "fault_id": "b", "model_config": False, "name": "e"
+    }  # fmt: skip
+    for wrong, problem in (
+        ({"name": "e", "from_": "left"}, "no parameter of fault 'odd' is called 'from_'; did you mean 'from'"),
+        ({"name": "e", "how": 0}, "fault odd: how is a whole number, at least 1, not 0"),
+        ({"name": "e", "from": "up"}, "fault odd: from is left or right, not 'up'"),
+        ({}, "fault odd: name is missing; must be given"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            odd.complete(wrong)
+
+    text = f"""\
+title: t
+description: d
+topology: artemis_quorum
+load: {{addresses: [drill.q0]}}
+method: [{{type: action, name: a, fault: odd, target: active, params: {json.dumps(given)}}}]
+promises: [no_loss]
+"""
+    (action,) = parse(text, Path("s.yml")).method
+    assert isinstance(action, Action) and action.params == given
+    (own,) = (
+        one["then"]["properties"]["params"]
+        for one in Scenario.model_json_schema()["$defs"]["Action"]["allOf"]
+        if one["if"]["properties"]["fault"]["const"] == "odd"
+    )
+    assert own["properties"]["from"]["enum"] == ["left", "right"] and own["required"] == ["name"]
+    assert "`model_config` (true or false; by default `false`): of no use" in reference.faults()

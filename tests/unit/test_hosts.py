@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from brokerdrill.hosts import _SshChannel
+from brokerdrill.hosts.connection import _SshChannel
 
 
 async def pieces() -> AsyncIterator[str]:

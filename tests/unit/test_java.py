@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill.java import choose, major
+from brokerdrill.base.java import choose, major
 
 A, B, C = Path("/jvm/a"), Path("/jvm/b"), Path("/jvm/c")
 

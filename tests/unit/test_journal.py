@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.journal import Journal, read, unhealed
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.ledger.journal import Journal, read, unhealed
 
 
 def test_unhealed_faults_come_newest_first_and_only_those(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 import pytest
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.products.lease_db import LeaseDb, role_of
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.products.health.lease_db import health_of
+from brokerdrill.products.lease_db import LeaseDb
 from brokerdrill.products.registry import managed
 
 
@@ -19,7 +20,7 @@ from brokerdrill.products.registry import managed
     ],
 )
 def test_patronis_answer_becomes_a_role(answer: dict[str, str], role: str) -> None:
-    assert role_of(answer) == role
+    assert health_of(answer).state == role
 
 
 def test_the_log_of_a_switchover_gives_its_roles_in_order() -> None:

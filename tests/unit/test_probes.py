@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerdrill.descriptors import Descriptor
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.runner.probes import failed_back, failed_over, kept, proven
 from brokerdrill.runner.system import in_sync, served
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from brokerdrill.clock import now_ns
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.events import EventWriter
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.progress import Progress
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
-from brokerdrill.progress import Progress
-from brokerdrill.roles import RoleWatch
+from brokerdrill.runner.roles import RoleWatch
 from brokerdrill.runner.system import Instance, System
 
 

@@ -1,10 +1,15 @@
+"""A scenario's YAML: what is wrong in it is told with file, line and field."""
+
 import json
 from pathlib import Path
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
-from brokerdrill.errors import UsageError
-from brokerdrill.scenario import SCENARIOS, Scenario, load_scenario, parse, scenarios
+from brokerdrill.base.errors import UsageError
+from brokerdrill.scenario.drill import DRILLS, drill_paths, drills, load_drill, schema
+from brokerdrill.scenario.model import parse
 
 GOOD = """\
 title: A title
@@ -28,8 +33,11 @@ expect_violation: [no_loss]
 """
 
 
-def test_every_scenario_of_the_repository_is_valid() -> None:
-    assert {item.name for item in scenarios()} >= {"artemis_quorum_kill_active", "artemis_lost_reply"}
+def test_every_drill_of_the_repository_is_valid() -> None:
+    assert {item.name for item in drills()} >= {"kill_active", "lost_reply"}
+    assert {item.breaks for item in drills()} <= {
+        "process", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing"
+    }  # fmt: skip
 
 
 def test_expectations_cover_each_promise_and_the_phantoms() -> None:
@@ -48,29 +56,44 @@ def test_expectations_cover_each_promise_and_the_phantoms() -> None:
         ("until: failed_over", "until: dinner", r"line 13: method.1.until: "),
         ("of: kill", "of: other", r"line 1: the scenario: step 'over': no action before it is called 'other'"),
         ("target: active", "target: link load→active", "'kill' hits a link, and only an instance can be failed_over"),
-        ("bound_ms: 6000", "bound: 6000", r"line 17: promises.1.bound: Extra inputs"),
+        ("bound_ms: 6000", "limit: 6000", r"line 17: promises.1: failover_within has no field limit"),
+        ("bound_ms: 6000", "bound: {times: 2}", r"line 17: promises.1.bound.of: Field required"),
+        ("bound_ms: 6000", "bound_ms: 1, bound: {of: session_ms}", r"line 17: promises.1: .*give one of them"),
         ("{name: failover_within, bound_ms: 6000}", "failover_within", r"line 17: promises.1: .*needs a bound"),
         ("expect_violation: [no_loss]", "expect_violation: [sticky]", "not among the promises"),
         ("title: A title", "title: [A", "not YAML"),
-        ("topology: artemis_quorum\n", "", "line 1: topology: Field required"),
+        ("title: A title\n", "", "line 1: title: Field required"),
+        ("load:", "needs: [standbi]\nload:", r"line 4: needs.0: no need is called 'standbi'; did you mean 'standby'"),
+        ("name: over", "name: kill", "two steps are called 'kill'"),
     ],
 )
-def test_a_broken_scenario_names_file_line_and_field(old: str, new: str, expected: str) -> None:
+def test_a_broken_scenario_names_file_line_and_field(old: str, new: str, expected: str, tmp_path: Path) -> None:
     assert old in GOOD
-    with pytest.raises(UsageError, match=expected) as caught:
-        parse(GOOD.replace(old, new), Path("s.yml"))
-    assert str(caught.value).startswith("s.yml")
-    assert "\n" not in str(caught.value)
+    path = tmp_path / "s.yml"
+    path.write_text(GOOD.replace(old, new))
+    for read in (lambda: parse(path.read_text(), path), lambda: load_drill(str(path))):
+        with pytest.raises(UsageError, match=expected) as caught:
+            read()
+        assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_scenario_gets_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match="did you mean 'artemis_quorum_kill_active'"):
-        load_scenario("artemis_quorum_kill")
+def test_an_unknown_drill_gets_the_nearest_name_and_an_old_name_its_command() -> None:
+    with pytest.raises(UsageError, match="no drill is called 'kill_activ'; did you mean 'kill_active'"):
+        load_drill("kill_activ")
+    with pytest.raises(UsageError, match="it is now: brokerdrill run kill_active artemis_quorum"):
+        load_drill("artemis_quorum_kill_active")
 
 
 def test_the_published_schema_is_the_one_that_is_checked() -> None:
-    """`brokerdrill schema > chaos/scenarios/scenario.schema.json` publishes it."""
-    assert json.loads((SCENARIOS / "scenario.schema.json").read_text()) == Scenario.model_json_schema()
+    """`brokerdrill schema > chaos/scenarios/drill.schema.json` publishes it."""
+    published = json.loads((DRILLS / "drill.schema.json").read_text())
+    assert published == schema()
+    checker = Draft202012Validator(published)
+    for path in drill_paths().values():
+        assert [error.message for error in checker.iter_errors(yaml.safe_load(path.read_text()))] == [], path
+    wrong = {"title": "t", "description": "d", "promises": [{"name": "available", "bound": {"times": 2}}]}
+    assert not checker.is_valid(wrong)
 
 
 def test_an_operation_names_a_playbook_that_there_is() -> None:

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from brokerdrill import ledger
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.hosts import HostConnection
-from brokerdrill.spools import fetch_spool
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.ledger import contract
+from brokerdrill.runner.spools import fetch_spool
 
 
 class Host:
@@ -31,7 +31,7 @@ class Host:
 
 
 def fetched(host: Host, run_dir: Path) -> Path:
-    (run_dir / ledger.OPS_DIR).mkdir()
+    (run_dir / contract.OPS_DIR).mkdir()
     return asyncio.run(fetch_spool(cast(HostConnection, host), "/var/spool/w/worker-0.jsonl", run_dir))
 
 
@@ -45,4 +45,4 @@ def test_a_torn_one_is_not_here_and_stays_on_its_host(tmp_path: Path) -> None:
     host = Host("abcd", breaks=True)
     with pytest.raises(InfrastructureError, match="load1 is lost"):
         fetched(host, tmp_path)
-    assert not host.commands and not any((tmp_path / ledger.OPS_DIR).iterdir())
+    assert not host.commands and not any((tmp_path / contract.OPS_DIR).iterdir())

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from brokerdrill.statistics import (
+from brokerdrill.base.statistics import (
     Interval,
     compare_rates,
     compare_times,
+    evenness,
     holm,
     percentile,
     quantile_interval,
@@ -233,3 +234,12 @@ def test_the_smallest_p_is_reached_by_what_does_not_overlap() -> None:
     for m, n in ((1, 1), (3, 3), (4, 7)):
         apart = compare_times(list(range(m)), list(range(100, 100 + n)), "greater")
         assert apart is not None and apart.p == pytest.approx(smallest_p(m, n))
+
+
+def test_evenness() -> None:
+    assert evenness([5]) is None and evenness([0, 0]) is None
+    assert evenness([10, 10, 10]) == (0.0, 1.0)
+    found = evenness([32, 8, 0])
+    assert found is not None
+    assert found[0] == pytest.approx(41.6)
+    assert found[1] == pytest.approx(stats.chisquare([32, 8, 0]).pvalue)

@@ -2,13 +2,13 @@ import random
 
 import pytest
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import BrokerdrillError, InfrastructureError, UsageError
-from brokerdrill.targets import Scene, resolve, validate_spec
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.inventory.descriptors import TOOLS, Descriptor
+from brokerdrill.inventory.targets import Scene, resolve, validate_spec
 
 
 def descriptor(instance: str, product: str, **fields: object) -> Descriptor:
-    return Descriptor.model_validate(
+    return TOOLS.get(product, Descriptor).model_validate(
         {"schema": 1, "instance": instance, "product": product, "host": instance, **fields}
     )
 
@@ -19,6 +19,8 @@ def broker(name: str, role: str, peer: str) -> Descriptor:
         "artemis",
         role=role,
         store="pair1",
+        data_dir="/var/lib/artemis/data",
+        control="/opt/patroni/bin/patronictl -c /etc/patroni.yml",
         listeners=[
             {"name": "core", "address": f"{name}.test", "port": 61616, "protocol": "core"},
             {"name": "console", "address": f"{name}.test", "port": 8161, "protocol": "https"},
@@ -28,11 +30,17 @@ def broker(name: str, role: str, peer: str) -> Descriptor:
     )
 
 
+def toxiproxy(host: str) -> Descriptor:
+    api = {"address": "127.0.0.1", "port": 8475}
+    return descriptor(f"toxiproxy_{host}", "toxiproxy", user="links", api=api).model_copy(update={"host": host})
+
+
 ALL = [
     broker("artemis1", "primary", "artemis2"),
     broker("artemis2", "backup", "artemis1"),
     *(descriptor(f"zk{n}", "zookeeper") for n in (1, 2, 3)),
-    descriptor("load1", "load"),
+    descriptor("load1", "load", python="/p", pythonpath="/w", java_home="/j", jars={"core": "/c"}, spool_dir="/s"),
+    *(toxiproxy(host) for host in ("artemis1", "load1")),
 ]
 
 
@@ -68,6 +76,27 @@ def test_one_and_majority_count_and_repeat_with_the_seed() -> None:
     assert len(names("majority of zookeeper")) == 2
     assert {tuple(names("one of zookeeper", scene(seed=s))) for s in range(30)} == {("zk1",), ("zk2",), ("zk3",)}
     assert names("one of zookeeper", scene(seed=5)) == names("one of zookeeper", scene(seed=5))
+
+
+def test_a_feature_means_those_that_have_it() -> None:
+    members = [descriptor(f"r{number}", "rabbitmq", features=["cluster"]) for number in (1, 2)]
+    at = Scene([*members, descriptor("alone", "rabbitmq")], {}, random.Random(1))
+    assert names("all of cluster", at) == ["r1", "r2"]
+    assert names("all of rabbitmq", at) == ["alone", "r1", "r2"]
+
+
+def test_a_link_both_ways_is_between_the_same_ones() -> None:
+    def member(number: int) -> Descriptor:
+        others = [{"link": "cluster", "to": f"r{n}", "address": f"10.0.0.{n}", "port": 25672} for n in (1, 2, 3)]
+        dials = [dial for dial in others if dial["to"] != f"r{number}"]
+        return descriptor(f"r{number}", "rabbitmq", features=["cluster"], dials=dials)
+
+    members = [member(number) for number in (1, 2, 3)]
+    for seed in range(10):
+        links = resolve(Scene(members, {}, random.Random(seed)), "link one of cluster↔cluster").links
+        (one,) = (name for name in ("r1", "r2", "r3") if all(name in (link.dialler, link.instance) for link in links))
+        assert len(links) == 4
+        assert sum(link.dialler == one for link in links) == 2
 
 
 def test_links_lead_from_who_dials_to_where_it_dials() -> None:
@@ -112,3 +141,12 @@ def test_a_database_is_active_too_but_no_broker() -> None:
         names("active of lease_db", Scene(WITH_DATABASE, {}, random.Random(1)))
     with pytest.raises(UsageError, match="lease_db"):
         names("active of lease_bd", at)
+
+
+def test_the_router_is_the_first_that_leads_clients() -> None:
+    led = [{"name": "led", "address": "192.0.2.1", "port": 1, "protocol": "core", "router": "r", "key": "SNI_HOST"}]
+    routers = [descriptor(name, "artemis", listeners=led) for name in ("router2", "router1")]
+    scene = Scene([*ALL, *routers], {}, random.Random(1))
+    assert [item.instance for item in resolve(scene, "router").instances] == ["router1"]
+    with pytest.raises(BrokerdrillError, match="router"):
+        resolve(Scene(ALL, {}, random.Random(1)), "router")

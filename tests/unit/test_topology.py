@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from brokerdrill.errors import UsageError
-from brokerdrill.topology import find_topology, fingerprint, load, topologies
+from brokerdrill.base import paths
+from brokerdrill.base.errors import UsageError
+from brokerdrill.bench.bench import plan
+from brokerdrill.inventory.topology import find_topology, fingerprint, load, topologies
 
 HOSTS = """\
 # Two brokers on a shelf
@@ -107,6 +110,22 @@ def test_fingerprint_follows_every_file(shelf: Path) -> None:
     assert fingerprint(shelf) != before
 
 
+def test_a_name_comes_with_its_bench_and_a_folder_as_it_stands(shelf: Path, tmp_path: Path) -> None:
+    bench = tmp_path / "bench"
+    (bench / "group_vars").mkdir(parents=True)
+    (bench / "shelf.yml").write_text("all: {hosts: {b1: {ansible_host: 10.9.8.1}}}\n")
+    (bench / "group_vars" / "pair.yml").write_text("bench_memory: 1g\n")
+    named, folder = find_topology("shelf", shelf.parent, bench), find_topology(shelf, shelf.parent, bench)
+    assert named.sources == (shelf, bench / "shelf.yml") and folder.sources == (shelf,)
+    assert (named.host("b1").address, folder.host("b1").address) == ("10.9.8.1", "b1")
+    assert named.vars["bench_memory"] == "1g" and "bench_memory" not in folder.vars
+    assert find_topology(named.word, shelf.parent, bench) == named != folder
+    assert find_topology(folder.word, shelf.parent, bench) == folder
+    before = named.sha256
+    (bench / "group_vars" / "pair.yml").write_text("bench_memory: 2g\n")
+    assert find_topology("shelf", shelf.parent, bench).sha256 != before
+
+
 def test_list_has_names_and_descriptions(shelf: Path) -> None:
     (shelf.parent / "bare").mkdir()
     assert topologies(shelf.parent) == [("bare", ""), ("shelf", "Two brokers on a shelf")]
@@ -120,3 +139,25 @@ def test_the_shipped_topologies_load() -> None:
     assert {host.vars["artemis_ha_role"] for host in quorum.group("orders_pair1")} == {"primary", "backup"}
     assert [host.name for host in quorum.group("toxiproxy")] == ["artemis1", "artemis2", "load1"]
     assert quorum.drill_allowed
+
+
+@pytest.mark.parametrize("name", [name for name, _ in topologies()])
+def test_an_inventory_holds_nothing_of_its_bench(name: str, tmp_path: Path) -> None:
+    """What `cp -r` takes along is the topology: no address, login, memory or volume of the bench, no leave to drill."""
+    copied = load(Path(shutil.copytree(paths.INVENTORIES / name, tmp_path / "production")))
+    assert not copied.drill_allowed
+    for host in copied.hosts:
+        assert (host.address, host.key_file) == (host.name, None)
+        assert not [key for key in host.vars if key.startswith(("ansible_", "bench_", "drill_", "common_inventory_"))]
+        assert not [key for key in host.vars if key.endswith("_heap_mib")], "the bench's small heaps"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in topologies()])
+def test_every_topology_has_a_bench_with_the_same_hosts(name: str) -> None:
+    copied, on_bench = load(paths.INVENTORIES / name), find_topology(name)
+    assert [host.name for host in on_bench.hosts] == [host.name for host in copied.hosts]
+    assert [host.groups for host in on_bench.hosts] == [host.groups for host in copied.hosts]
+    assert on_bench.drill_allowed
+    assert set(plan(on_bench).addresses) == {host.name for host in copied.hosts}
+    assert all(host.vars["bench_memory"] for host in on_bench.hosts)
+    assert on_bench.vars["common_inventory_name"].startswith("bench-")

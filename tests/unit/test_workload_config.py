@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.errors import UsageError
+from brokerdrill.base.errors import UsageError
 from brokerdrill.workload.client import client_type, endpoint_at
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig, from_json
 

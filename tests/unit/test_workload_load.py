@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from brokerdrill.workload.client import UNKNOWN, Delivery, Outcome
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock
 from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule
@@ -33,12 +34,18 @@ def config(**changes: Any) -> WorkerConfig:
 class Bench:
     """One producer or consumer over the fake, and its rows; `batches` successes stop it."""
 
-    def __init__(self, kind: type[Producer] | type[Consumer], settings: WorkerConfig, messages: int) -> None:
+    def __init__(
+        self,
+        kind: type[Producer] | type[Consumer],
+        settings: WorkerConfig,
+        messages: int,
+        client: type[FakeClient] = FakeClient,
+    ) -> None:
         self._data: list[bytes] = []
         self._stop = threading.Event()
         name = "producer-0" if kind is Producer else "consumer-0"
         ledger = ClientLedger(self._data.append, Clock(), run_id="r", clock_name="w0", client=name, protocol="core")
-        self.client = FakeClient(settings, name)
+        self.client = client(settings, name)
         self.runner = kind(settings, ClientSpec(name, settings.addresses), self.client, ledger, self._stop)
         self._messages = messages
 
@@ -47,7 +54,7 @@ class Bench:
         thread.start()
         ended = threading.Event()
         counts = self.runner.counts
-        while counts.sent_ok + counts.received < self._messages and thread.is_alive():
+        while counts.sent_ok + counts.received + sum(counts.left_by.values()) < self._messages and thread.is_alive():
             ended.wait(0.005)
         self._stop.set()
         thread.join(10)
@@ -175,6 +182,61 @@ def test_a_consumer_takes_all_and_its_idle_receive_ends() -> None:
     assert len(said.processed) == sent and bench.runner.counts.received == sent
     assert all("end_ns" in op for op in merged(bench.rows)), "nothing is left open"
     assert {op["error"] for op in bench.ops("receive") if op["outcome"] == "fail"} <= {"no message"}
+
+
+def test_what_is_in_doubt_is_not_sent_again_where_the_load_says_so() -> None:
+    bench = produced("ok,lost,gone", transaction=0, resend=False)
+    sends = bench.ops("send")
+    assert {op["attempt"] for op in sends} == {0}
+    assert [op["outcome"] for op in sends][:4] == ["ok", "unknown", "unknown", "ok"]
+    assert [op["producer_seq"] for op in sends] == list(range(len(sends)))
+
+
+class OneWay(FakeClient):
+    """Acknowledgements have no answer; from the third delivery on each proves the oldest."""
+
+    _count = 0
+
+    def receive(self, timeout_s: float) -> Delivery | None:
+        found = super().receive(timeout_s)
+        if found is None:
+            return None
+        self._count += 1
+        return found._replace(proves=int(self._count > 2))
+
+    def ack(self, delivery: Delivery) -> Outcome:
+        return Outcome(UNKNOWN, "one-way")
+
+
+def test_an_acknowledgement_without_an_answer_is_open_until_it_is_proven() -> None:
+    sent = produced("ok", transaction=0, messages=6).runner.counts.sent_ok
+    bench = Bench(Consumer, config(transaction=0), sent, OneWay).run()
+    acks = bench.ops("ack")
+    assert [op["outcome"] for op in acks] == ["ok"] * (sent - 2) + ["unknown"] * 2
+    assert [op.get("error") for op in acks] == [None] * (sent - 2) + ["one-way"] * 2
+    assert all("end_ns" in op for op in acks), "nothing is left open"
+    brought = {op["delivery"]: op["end_ns"] for op in bench.ops("receive") if op["outcome"] == "ok"}
+    later = sorted(brought.values())[2:]
+    assert all(op["end_ns"] >= proof for op, proof in zip(acks, later, strict=False))
+
+
+class LeftBehind(FakeClient):
+    """Every message is another run's."""
+
+    def receive(self, timeout_s: float) -> Delivery | None:
+        found = super().receive(timeout_s)
+        return found and found._replace(left_by="b9d17232", message_id="foreign-ID:7")
+
+
+@pytest.mark.parametrize("transaction", [0, 3])
+def test_what_an_earlier_run_left_behind_is_taken_away_and_counted_apart(transaction: int) -> None:
+    sent = produced("ok", transaction=0, messages=6).runner.counts.sent_ok
+    bench = Bench(Consumer, config(transaction=transaction), sent, LeftBehind).run()
+    assert bench.runner.counts.received == 0
+    assert bench.runner.counts.left_by == {"b9d17232": sent}
+    assert not [op for op in bench.ops("receive") if op["outcome"] == "ok"], "no delivery of this run"
+    assert "left behind by run b9d17232" in {op.get("error") for op in bench.ops("receive")}
+    assert not bench.ops("ack")
 
 
 def test_schedule_does_not_depend_on_replies() -> None:

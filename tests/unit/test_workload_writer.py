@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from brokerdrill import ledger
+from brokerdrill.ledger import contract
 from brokerdrill.workload.client import DONE, Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
 
 HERE = Endpoint("10.0.0.1", 1, "a1", "h1")
-COLUMNS = {column.name: column for column in ledger.OP_COLUMNS}
+COLUMNS = {column.name: column for column in contract.OP_COLUMNS}
 TYPES = {"string": str, "long": int, "int": int, "boolean": bool}
 
 

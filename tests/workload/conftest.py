@@ -10,7 +10,7 @@ from typing import Any
 import jpype
 import pytest
 
-from brokerdrill import java
+from brokerdrill.base import java
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.workload.standalone_broker import USER, Broker, unpack

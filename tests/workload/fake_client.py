@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from brokerdrill.errors import InfrastructureError
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
@@ -27,7 +27,7 @@ from brokerdrill.workload.client import (
     Reconnect,
 )
 from brokerdrill.workload.config import Endpoint, WorkerConfig
-from brokerdrill.workload.load import sha
+from brokerdrill.workload.header import sha
 
 
 class FakeClient:
@@ -61,7 +61,7 @@ class FakeClient:
         if self._refuse_opens:
             self._refuse_opens -= 1
             raise ClientError("NOT_CONNECTED: nobody there")
-        self._address = [*sends_to, *receives_from][0]
+        self._address = next(iter((*sends_to, *receives_from)), "")
         self._transacted = transacted
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:

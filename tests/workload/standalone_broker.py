@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from brokerdrill import java, paths
+from brokerdrill.base import java, paths
 from tests.unpacking import unpack as unpack_archive
 
 VERSION = "2.56.0"

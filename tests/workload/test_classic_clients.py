@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill import java, paths
+from brokerdrill.base import java, paths
 from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
 from tests.roles.conftest import ROOT, load
 from tests.roles.test_plugins import cached
@@ -21,7 +21,7 @@ from tests.workload.standalone_broker import free_port
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 StartWorker = Callable[..., WorkerProcess]
-ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "main.yml")["__activemq_classic_archives"][
+ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "archive.yml")["__activemq_classic_archives"][
     "5.18.3"
 ]
 START_DEADLINE_S = 90

@@ -17,7 +17,7 @@ import pytest
 from brokerdrill.workload.client import ClientError, Message, Outcome
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
-from brokerdrill.workload.load import sha
+from brokerdrill.workload.header import sha
 from tests.workload.conftest import QUEUES, config_for, specs
 from tests.workload.standalone_broker import Broker, Relay
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of

@@ -4,61 +4,67 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as F
+import duckdb
 
-from brokerdrill.analysis.frames import Frames
-from brokerdrill.analysis.spark import cut
-from brokerdrill.analysis.tables import table
+from brokerdrill.analysis.clients import MOST_CLIENTS
 
-MOST_CLIENTS = 16
 # A client that does little is not taken for one that waits.
 SILENCE_NS = 1_000_000_000
 
-_SERVING = ("connect", "send", "receive", "ack", "commit")
-# A receive that got nothing and a one-way acknowledgement are no failures.
-_FAILING = ("connect", "send", "prepare", "commit", "rollback")
+
+class Active(NamedTuple):
+    """A bucket in which a client ended an operation: served (one was ok), failed (how many were not)."""
+
+    client: str
+    start_ns: int
+    served: bool
+    failed: int
 
 
-def activity(made: Frames, widths: Mapping[str, int]) -> DataFrame:
-    """One row for each bucket (of `widths`, ns) in which one of the `MOST_CLIENTS` clients to look at ended an
-    operation: run_id, client, start_ns, served (one was ok), failed (how many were not), clients (the run has).
+@dataclass
+class Clients:
+    """The clients of a run to look at, and how many (`count`) it has."""
 
-    Those with most failures come first, then those with the longest time without an end of an operation.
-    """
-    width = table(made.ops.sparkSession, widths.items(), "run_id string, width long")
-    at = F.coalesce("end", "start")
-    served = F.col("op").isin(*_SERVING) & (F.col("outcome") == "ok")
-    failed = F.col("op").isin(*_FAILING) & (F.col("outcome") != "ok")
-    buckets = cut(
-        made.ops.where((served | failed) & (at >= 0))
-        .join(F.broadcast(width), "run_id")
-        .groupBy("run_id", "client", (F.floor(at / F.col("width")) * F.col("width")).alias("start_ns"))
-        .agg(F.max(served).alias("served"), F.count_if(failed).alias("failed"))
-    )
-    order = Window.partitionBy("run_id", "client").orderBy("start_ns")
-    worst = Window.partitionBy("run_id").orderBy(F.col("failures").desc(), F.col("gap").desc(), "client")
-    chosen = (
-        buckets.withColumn("gap", F.col("start_ns") - F.lag("start_ns").over(order))
-        .groupBy("run_id", "client")
-        .agg(F.sum("failed").alias("failures"), F.max("gap").alias("gap"))
-        .withColumn("place", F.row_number().over(worst))
-        .withColumn("clients", F.count("*").over(Window.partitionBy("run_id")))
-        .where(F.col("place") <= MOST_CLIENTS)
-        .select("run_id", "client", "clients")
-    )
-    return buckets.join(F.broadcast(chosen), ["run_id", "client"])
+    rows: list[Active] = field(default_factory=list)
+    count: int = 0
 
 
-def client_spans(rows: Iterable[Row], width: int) -> list[dict[str, Any]]:
-    """Return one run's rows of `activity` as spans by client and time: {client, value (served or failed), start_ns,
+def clients(base: duckdb.DuckDBPyConnection, widths: Mapping[int, int]) -> Mapping[int, Clients]:
+    """Return each run's clients with most failures, then those with the longest time without an end of an operation,
+    from the tables `active` and `busiest` (`clients._ACTIVITY`), in buckets of `widths` (ns)."""
+    found: dict[int, Clients] = defaultdict(Clients)
+    base.execute("CREATE TEMP TABLE bucket (run INT, width BIGINT)")
+    if widths:
+        base.executemany("INSERT INTO bucket VALUES (?, ?)", list(widths.items()))
+    # Each partition tells how many clients it has on every row of its busiest ones.
+    for run, count in base.execute(
+        "SELECT run, sum(clients)::BIGINT FROM (SELECT DISTINCT run, place, clients FROM busiest) GROUP BY run"
+    ).fetchall():
+        found[run].count = count
+    for run, *of in base.execute(
+        f"""
+        SELECT a.run, a.client, a.start_ns // w.width * w.width AS bucket_ns, bool_or(a.served), sum(a.failed)::BIGINT
+        FROM active a JOIN bucket w USING (run) SEMI JOIN (
+            SELECT run, client FROM busiest
+            QUALIFY row_number() OVER (PARTITION BY run ORDER BY failures DESC, gap DESC NULLS LAST, client)
+                <= {MOST_CLIENTS}) b ON a.run = b.run AND a.client = b.client
+        GROUP BY a.run, a.client, bucket_ns
+        """
+    ).fetchall():
+        found[run].rows.append(Active(*of))
+    return found
+
+
+def client_spans(rows: Iterable[Active], width: int) -> list[dict[str, Any]]:
+    """Return one run's rows as spans by client and time: {client, value (served or failed), start_ns,
     end_ns, failures}. A time without a served operation counts as served if it is shorter than a second, two buckets
     and four times what is usual for the client."""
-    by_client: dict[str, list[Row]] = defaultdict(list)
+    by_client: dict[str, list[Active]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.client, row.start_ns)):
         by_client[row.client].append(row)
     spans: list[dict[str, Any]] = []

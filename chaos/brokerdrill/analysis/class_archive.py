@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from brokerdrill import paths
+from brokerdrill.base import paths
 
 _FORMING = ".forming-"
 # A JVM that has not finished by then was killed.

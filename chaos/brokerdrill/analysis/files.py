@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
-from brokerdrill.errors import UsageError
-from brokerdrill.ledger import RUN_FILE
+from brokerdrill.base.errors import UsageError
+from brokerdrill.ledger.contract import RUN_FILE
 
 _GLOB = "\\{}[]*?"
 
@@ -28,6 +28,9 @@ class Folder(Protocol):
 
     def size(self, path: str) -> int:
         """Return a file's size in bytes."""
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file."""
 
     def tail(self, path: str) -> bytes:
         """Return what follows a file's last newline."""
@@ -68,6 +71,9 @@ class LocalFolder:
 
     def size(self, path: str) -> int:
         return (self.path / path).stat().st_size
+
+    def read(self, path: str) -> bytes:
+        return (self.path / path).read_bytes()
 
     def tail(self, path: str) -> bytes:
         with (self.path / path).open("rb") as file:
@@ -140,6 +146,9 @@ class HadoopFolder:
     def size(self, path: str) -> int:
         return int(self._fs.getFileStatus(self._path(path)).getLen())
 
+    def read(self, path: str) -> bytes:
+        return self._bytes(path, 0, self.size(path))
+
     def tail(self, path: str) -> bytes:
         position = self.size(path)
         rest = b""
@@ -164,9 +173,10 @@ class HadoopFolder:
         return "".join("\\" + letter if letter in _GLOB else letter for letter in whole)
 
 
-def open_folder(spark: SparkSession, run_dir: Path | str) -> Folder:
+def open_folder(spark: SparkSession | None, run_dir: Path | str) -> Folder:
     """Return the run directory: a URI (with `://`) through Hadoop's file systems, anything else as a local path."""
     if _is_uri(run_dir):
+        assert spark is not None, "a URI is opened by Spark"
         return HadoopFolder(spark, str(run_dir))
     return LocalFolder(Path(run_dir))
 
@@ -208,11 +218,3 @@ def qualified(spark: SparkSession, path: str) -> str:
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     # Spark writes a local URI without an authority and percent-encoded: file:/a%20b
     return str(made.getFileSystem(conf).makeQualified(made).toUri().toString()).replace("file:///", "file:/", 1)
-
-
-def ledger_bytes(run_dirs: Sequence[Path | str]) -> int | None:
-    """Return the size of all files of local run directories; None where one is a URI."""
-    if any(_is_uri(run_dir) for run_dir in run_dirs):
-        return None
-    files = (file for run_dir in run_dirs for file in Path(run_dir).rglob("*"))
-    return sum(file.stat().st_size for file in files if file.is_file())

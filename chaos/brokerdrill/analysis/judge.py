@@ -1,245 +1,303 @@
-"""Judge many runs in one Spark job: operations and events in, one JSON object of the verdict a run out."""
+"""From the partial results of the stages to the verdict's JSON: what is left is small and put together by the
+driver."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession, Window
-from pyspark.sql import functions as F
+import duckdb
+import pyarrow as pa
 
+from brokerdrill.analysis import promises as rules
 from brokerdrill.analysis import verdict
-from brokerdrill.analysis.events import place_events, timelines
-from brokerdrill.analysis.frames import Frames, frames
-from brokerdrill.analysis.large import large_frames, operations, scan
-from brokerdrill.analysis.promises import apart, available, check_all, failover_within
-from brokerdrill.analysis.spark import cut
-from brokerdrill.analysis.tables import clocks, tables
-from brokerdrill.analysis.units import good_ops, merge_rows, ops_ends, with_transactions
-from brokerdrill.ledger import CLASSES_SHOWN, PromiseSpec, RunInfo
+from brokerdrill.analysis.clients import Plan
+from brokerdrill.analysis.kernel import add, pack
+from brokerdrill.analysis.messages import MOST_ROWS
+from brokerdrill.analysis.promises.finding import Finding
+from brokerdrill.analysis.stages import Partials, Source, Stages
+from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables, table
+from brokerdrill.analysis.timeline import NEVER, Event, Timeline, timeline
+from brokerdrill.ledger.contract import CLASSES_SHOWN, PromiseSpec, RunInfo
 
-# More than a report can show; the rest is counted, not listed.
-MOST_ROWS = 1000
+# A run's end before its operations are seen: later than all of them, and times may be added to it.
+OPEN_END = NEVER >> 1
 
-# Promises whose checks look at units that are in no doubt themselves.
-WHOLE = frozenset({"atomic"})
+# A delivery, its acknowledgement and the end of its transaction may be three clients'; one pass more sees no change.
+_MOST_HANDS = 3
 
-Specs = Mapping[str, Sequence[PromiseSpec]]
-
-
-def judge(
-    spark: SparkSession,
-    ops: DataFrame,
-    events: DataFrame,
-    runs: Mapping[str, RunInfo],
-    promises: Specs,
-    *,
-    large: bool = False,
-) -> dict[str, dict[str, Any]]:
-    """Return the JSON object of each run of `runs`, by its key, which is the `run_id` of its rows in `ops` and
-    `events`. `large`: by the way of a large ledger.
-
-    `ops` and `events` have the contract's columns, unmerged and valid. `promises` are each run's promises to check,
-    in the order of the output (`verdict.checked` makes them).
-    """
-    clock = clocks(spark, runs)
-    if large:
-        scanned = scan(ops, clock)
-        merged, _ = operations(ops, clock, scanned)
-        times, _ = timelines(place_events(events, clock), runs, {row.run_id: row.ops_end for row in scanned.runs})
-        small = tables(spark, runs, promises, times)
-        return judge_frames(large_frames(merged, small, scanned, whole=needs_whole(promises)), runs, promises)
-    staged = cut(with_transactions(cut(merge_rows(ops, clock))))
-    ends = {row.run_id: row.ops_end for row in ops_ends(staged).collect()}
-    times, _ = timelines(place_events(events, clock), runs, ends)
-    return judge_frames(frames(good_ops(staged), tables(spark, runs, promises, times)), runs, promises)
-
-
-def needs_whole(promises: Specs) -> bool:
-    """Whether a promise is to be checked that has to look at every message, plain or not."""
-    return any(spec.name in WHOLE for specs in promises.values() for spec in specs)
+# The columns of partial results, for those that no partition has.
+_EMPTY = {
+    "end": "run int, ops_end long, unplaced boolean",
+    "topic": "run int, address string, sub string, since long, gone boolean",
+    "session": "run int, address string, sub string, e_at long, client string, session int",
+    "serving": "run int, store string, instance string, e_start long, after long, before long, homeless boolean",
+    "failover": "run int, fault int, client string, joined long, before boolean, success long, nameless long, "
+    "last_try long, as_before boolean",
+    "received": "run int, fault int, received_at long",
+    "histogram": "run int, kind string, phase string, start_ns long, bin int, n long, calls long, took double, "
+    "longest long",
+    "active": "run int, client string, start_ns long, served boolean, failed long",
+    "busiest": "run int, client string, failures long, gap long, clients long, place string",
+    "used": "run int, side string, place int, address string",
+    "class": "run int, class string, flagged boolean, in_doubt boolean, n long",
+    "sent": "run int, tried boolean, live boolean, mapped boolean",
+    "attribution": "run int, class string, fault string, fault_ns long, target string, instance string, "
+    "client string, n long",
+    "redeliveries": "run int, flagged boolean, in_doubt boolean, client string, instance string, fault string, "
+    "fault_ns long, target string, n long",
+    "intruders": "run int, n long",
+    "finding": "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double",
+    "slice": "run int, side string, number int, address string, slice long, first long, last long, longest long",
+    "route_total": "run int, store string, keys long, connects long, moves long",
+    "route": "run int, key string, store string, since long, until long, n long",
+    "outages": "run int, spec int, number int, address string, n long",
+    "outage": "run int, spec int, side string, number int, address string, gap_from long, gap_to long",
+}
 
 
-def judge_frames(
-    made: Frames,
-    runs: Mapping[str, RunInfo],
-    promises: Specs,
-    doubts: Mapping[str, frozenset[str]] | None = None,
-    notes: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """As `judge`, from what the promises look at. `doubts` names, by run, promises that cannot pass, `notes` what to
-    say of the input."""
-    names = {spec.name for specs in promises.values() for spec in specs}
-    collected: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for rows in _rows(made, names):
-        for row in rows.collect():
-            collected[row.run_id][row.kind].append(row)
-    return {
-        key: _assemble(
-            run, promises[key], collected[key], (doubts or {}).get(key, frozenset()), (notes or {}).get(key, ())
+@dataclass
+class Judged:
+    """What the stages found: `results` (the verdict's JSON by the run's number), `times` (each run's timeline) and
+    `partials` of all stages."""
+
+    results: dict[int, dict[str, Any]]
+    times: dict[int, Timeline]
+    partials: dict[str, list[pa.Table]]
+
+
+# From the runs with operations of a clock that run.json does not place: by run the promises that cannot pass, and
+# notes.
+Doubts = Callable[[frozenset[int]], tuple[Mapping[int, frozenset[str]], Mapping[int, Sequence[str]]]]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What is to be judged: runs by number, their promises (`verdict.checked`), their events in run time, and the
+    source of their operations; `parts` partitions, and whether what a report draws is wanted."""
+
+    runs: Runs
+    promises: Specs
+    events: Mapping[int, Sequence[Event]]
+    parts: int = 1
+    series: bool = False
+
+
+class Judging:
+    """The analysis of one ledger: `check` runs stage 1 and tells what is wrong with rows, `finish` all that follows."""
+
+    def __init__(self, spark: Any, source: Source, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._plan = Plan(
+            ledger.parts, frozenset(spec.name for specs in ledger.promises.values() for spec in specs), ledger.series
         )
-        for key, run in runs.items()
-    }
+        self._stages = Stages(spark, source, self._plan)
+        self._first: Partials = {}
+
+    def __enter__(self) -> Judging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stages.close()
+
+    def check(self) -> Partials:
+        """Run stage 1; return the partial results, of which `problem` and `conflict` tell of bad rows and
+        operations."""
+        ledger = self._ledger
+        open_ended = _timelines(ledger, dict.fromkeys(ledger.runs, OPEN_END))
+        tables = stage_tables(ledger.runs, ledger.promises, open_ended, ledger.parts, series=ledger.series)
+        self._first = self._stages.first(tables)
+        # What one client ended of another's may itself have been ended by a third.
+        given: dict[str, bytes] = {}
+        for _ in range(_MOST_HANDS):
+            foreign = _foreign(self._first)
+            if foreign == given:
+                break
+            given = foreign
+            self._first = self._stages.first(tables | given)
+        return self._first
+
+    def finish(self, doubts: Doubts | None = None) -> Judged:
+        """Run stages 2 and 3 and put the verdicts together. `doubts` says which promises of each run cannot pass, and
+        what to say of the input, from the runs with operations of a clock that run.json does not place."""
+        ledger, first = self._ledger, self._first
+        with database(first) as base:
+            told = base.execute('SELECT run, max(ops_end), bool_or(unplaced) FROM "end" GROUP BY run').fetchall()
+            ends = {run: end for run, end, _ in told}
+            times = _timelines(ledger, ends)
+            own = stage_tables(ledger.runs, ledger.promises, times, ledger.parts, series=ledger.series)
+            tables = message_tables(ledger.runs, ledger.promises, times)
+            tables |= {name: own[name] for name in ("segments", "asked", "widths")}
+            tables |= {name: pack(base.sql(query).to_arrow_table()) for name, query in _SHARED.items()}
+        rest = self._stages.rest(tables)
+        partials = {kind: [*first.get(kind, ()), *rest.get(kind, ())] for kind in sorted({*first, *rest})}
+        unplaced = frozenset(run for run, _, there in told if there)
+        doubted, notes = doubts(unplaced) if doubts else ({}, {})
+        return Judged(_verdicts(ledger, times, partials, doubted, notes), times, partials)
+
+    def look_up(self, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+        """Return the rows of the ledger that `tables` (`stories.WANTED`) ask for."""
+        return self._stages.look_up(tables)
 
 
-def _rows(made: Frames, names: set[str]) -> list[DataFrame]:
-    """All results, small whatever the ledger's size: rows of kind `class` (value, n, flagged, in_doubt), `promise`
-    (spec, n, excused, evidence, doubt, measured, payload: witnesses as JSON), `failover` and `outage` (payload: JSON).
-    """
-    asked = apart(names) if made.large else [names]
-    results = [_classes(made), *(_promises(made, some) for some in asked), _failover(made)]
-    if available.NAME in names:
-        results.append(_outages(made))
-    return made.together(results)
+# What stage 1 told that every partition of the later stages needs.
+_SHARED = {
+    "topics": "SELECT run, address, sub, min(since) AS since, bool_or(gone) AS gone FROM topic GROUP BY ALL",
+    "serving": "SELECT run, store, instance, e_start, min(after) AS after, max(before) AS before FROM serving "
+    "WHERE store IS NOT NULL GROUP BY ALL",
+    "sessions": "SELECT DISTINCT run, address, sub, e_at, client, session FROM session",
+}
 
 
-def _classes(made: Frames) -> DataFrame:
-    counted = made.units.groupBy("run_id", F.col("class").alias("value"), "flagged", "in_doubt").agg(
-        F.count("*").alias("n")
-    )
-    plain = made.plain_counts
-    if plain is not None:
-        ok = plain.select("run_id", F.lit("ok").alias("value"), F.col("n"))
-        counted = counted.unionByName(ok, allowMissingColumns=True)
-    return counted.withColumn("kind", F.lit("class"))
+def _timelines(ledger: Ledger, ends: Mapping[int, int | None]) -> dict[int, Timeline]:
+    return {run: timeline(ledger.events[run], info.stores, ends.get(run)) for run, info in ledger.runs.items()}
 
 
-def _promises(made: Frames, names: set[str]) -> DataFrame:
-    """Counts and the worst witnesses of each promise of each run."""
-    breaks = F.col("breaks")
-    # One row a promise for all that breaks nothing, so that a run that keeps its promises hands on a handful of rows
-    # and the marks, which cost all the work, are made once.
-    told = (
-        check_all(made, names)
-        .where("breaks or excused or evidence or doubt or measured is not null")
-        .groupBy(
-            "run_id",
-            "spec",
-            "breaks",
-            F.when(breaks, F.col("weight")).alias("weight"),
-            F.when(breaks, F.col("witness")).alias("witness"),
-        )
-        .agg(
-            F.count_if(breaks).alias("n"),
-            F.count_if("excused").alias("excused"),
-            F.max("evidence").alias("evidence"),
-            F.max("doubt").alias("doubt"),
-            F.max("measured").alias("measured"),
-        )
-    )
-    worst = Window.partitionBy("run_id", "spec").orderBy(breaks.desc(), F.col("weight").desc(), "witness")
-    shown = breaks & (F.col("place") <= verdict.WITNESSES)
-    return (
-        told.withColumn("place", F.row_number().over(worst))
-        .groupBy("run_id", "spec")
-        .agg(
-            F.sum("n").alias("n"),
-            F.sum("excused").alias("excused"),
-            F.max("evidence").alias("evidence"),
-            F.max("doubt").alias("doubt"),
-            F.max("measured").alias("measured"),
-            F.collect_list(F.when(shown, F.struct("place", "witness"))).alias("best"),
-        )
-        .withColumn("payload", F.to_json(F.transform(F.sort_array("best"), lambda w: w["witness"])))
-        .withColumn("kind", F.lit("promise"))
-        .drop("best")
-    )
+@contextmanager
+def database(partials: Partials, widths: Mapping[int, int] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The partial results as tables of the driver's own database, those that are missing empty; with the `widths` of
+    buckets (ns) also `bins`: run, kind, phase, start_ns, side (send, delivery), bin, n (acknowledged sends or
+    deliveries that ended there), calls (those with a latency), took (ms, the bin's mean), longest (ms)."""
+    base = duckdb.connect(config={"threads": 1, "memory_limit": "1GB"})
+    try:
+        for name, columns in _EMPTY.items():
+            add(base, name, table((), columns))
+            for one in partials.get(name, ()):
+                add(base, name, one)
+        if widths is not None:
+            add(base, "bucket_width", table(widths.items(), "run int, width long"))
+            base.execute(_BINS)
+        yield base
+    finally:
+        base.close()
 
 
-def _limited(rows: DataFrame, *order: str) -> DataFrame:
-    place = Window.partitionBy("run_id").orderBy(*order)
-    return rows.withColumn("place", F.row_number().over(place)).where(F.col("place") <= MOST_ROWS)
+_BINS = """
+CREATE TEMP TABLE bins AS
+SELECT h.run, h.kind, h.phase, h.start_ns // w.width * w.width AS start_ns, h.bin,
+       CASE h.kind WHEN 'receive' THEN 'delivery' ELSE 'send' END AS side, sum(h.n)::BIGINT AS n,
+       sum(h.calls)::BIGINT AS calls, sum(h.took) / nullif(sum(h.calls), 0) / 1e6 AS took,
+       max(h.longest) / 1e6 AS longest
+FROM histogram h JOIN bucket_width w USING (run)
+GROUP BY h.run, h.kind, h.phase, h.start_ns // w.width, w.width, h.bin
+"""
 
 
-def _failover(made: Frames) -> DataFrame:
-    rows = _limited(failover_within.split(made), "t_ns", "client")
-    fields = [name for name in rows.columns if name not in ("run_id", "place")]
-    return rows.select("run_id", F.lit("failover").alias("kind"), F.to_json(F.struct(*fields)).alias("payload"))
+def _foreign(first: Partials) -> dict[str, bytes]:
+    """What one client ended of another's work: ends of transactions and acknowledgements that found nothing in their
+    own partition, where another partition lacks them."""
+    if not first.get("stray"):
+        return {}
+    base = duckdb.connect(config={"threads": 1, "memory_limit": "1GB"})
+    try:
+        add(base, "open", table((), "run int, txn string"))
+        for name in ("stray", "open"):
+            for one in first.get(name, ()):
+                add(base, name, one)
+        txns = base.sql(
+            "SELECT DISTINCT s.run, s.name AS txn, s.invoked, s.commits, s.committed, s.opened, s.rolled_back, s.ended "
+            "FROM stray s SEMI JOIN open o ON s.run = o.run AND s.name = o.txn WHERE s.what = 'txn' ORDER BY ALL"
+        ).to_arrow_table()
+        acks = base.sql(
+            "SELECT DISTINCT run, name AS delivery, by_ack, by_txn FROM stray WHERE what = 'ack' ORDER BY ALL"
+        ).to_arrow_table()
+    finally:
+        base.close()
+    if not txns.num_rows and not acks.num_rows:
+        return {}
+    return {"foreign_txns": pack(txns), "foreign_acks": pack(acks)}
 
 
-def _outages(made: Frames) -> DataFrame:
-    rows = _limited(available.outages(made), "gap_from", "address", "side")
-    payload = F.struct(
-        F.col("gap_from").alias("start_ns"),
-        F.col("gap_to").alias("end_ns"),
-        F.col("f_name").alias("fault"),
-        F.coalesce("f_instance", "f_target").alias("target"),
-        "address",
-        "side",
-    )
-    return rows.select("run_id", F.lit("outage").alias("kind"), F.to_json(payload).alias("payload"))
+# --- verdicts -------------------------------------------------------------------------------------------------------
 
 
-_FAILOVER_FIELDS = (
-    "fault",
-    "instance",
-    "store",
-    "t_ns",
-    "client",
-    "detection_ms",
-    "activation_ms",
-    "first_send_ms",
-    "first_delivery_ms",
-)
-_OUTAGE_FIELDS = ("start_ns", "end_ns", "fault", "target", "address", "side")
+def _verdicts(
+    ledger: Ledger,
+    times: Times,
+    partials: Partials,
+    doubts: Mapping[int, frozenset[str]],
+    notes: Mapping[int, Sequence[str]],
+) -> dict[int, dict[str, Any]]:
+    """The verdict's JSON of each run."""
+    with database(partials) as base:
+        found = rules.Findings(base, ledger.promises, times)
+        counts: dict[int, list[tuple[str, bool, bool, int]]] = defaultdict(list)
+        for run, name, flagged, in_doubt, n in base.execute(
+            "SELECT run, class, flagged, in_doubt, sum(n)::BIGINT FROM class GROUP BY ALL"
+        ).fetchall():
+            counts[run].append((name, flagged, in_doubt, n))
+        witnesses = _witnesses(partials)
+        who = _who(partials)
+        return {
+            run: _assemble(
+                info,
+                ledger.promises[run],
+                found.of(run, counts[run], witnesses[run]),
+                counts[run],
+                found.failover(run)[:MOST_ROWS],
+                found.outages(run, who[run])[:MOST_ROWS],
+                doubts.get(run, frozenset()),
+                notes.get(run, ()),
+            )
+            for run, info in ledger.runs.items()
+        }
 
 
-def _payloads(rows: Sequence[Row], fields: Sequence[str]) -> list[dict[str, Any]]:
-    """Parse the rows' JSON, which leaves nulls out: every field is there."""
-    parsed = [json.loads(row.payload) for row in rows]
-    return [{field: value.get(field) for field in fields} for value in parsed]
+def _witnesses(partials: Partials) -> dict[int, list[dict[str, Any]]]:
+    """All witnesses of the stages, by run: {rule or spec, weight, and their own fields}."""
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for one in partials.get("witness", ()):
+        for row in one.to_pylist():
+            found[row.pop("run")].append(row)
+    return found
+
+
+def _who(partials: Partials) -> dict[int, dict[tuple[str, str, int], dict[str, Any]]]:
+    """Who had the success at (side, address, time), by run: of several the first client."""
+    found: dict[int, dict[tuple[str, str, int], dict[str, Any]]] = defaultdict(dict)
+    for one in partials.get("side", ()):
+        for row in one.to_pylist():
+            at = (row["side"], row["address"], row["moment"])
+            known = found[row["run"]].setdefault(at, row["who"])
+            if row["who"]["client"] < known["client"]:
+                found[row["run"]][at] = row["who"]
+    return found
 
 
 def _assemble(
     run: RunInfo,
     specs: Sequence[PromiseSpec],
-    rows: Mapping[str, Sequence[Row]],
+    findings: Sequence[Finding],
+    counts: Sequence[tuple[str, bool, bool, int]],
+    failover: Sequence[Mapping[str, Any]],
+    outages: Sequence[Mapping[str, Any]],
     doubts: frozenset[str],
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Put one run's result rows into the verdict's JSON."""
-    if rows.get("clock"):
-        doubts = doubts | verdict.DOUBTED_BY_CLOCKS
-        notes = [
-            *notes,
-            "some rows are of a clock that run.json does not place; promises that compare times cannot pass",
-        ]
-    counts = dict.fromkeys(CLASSES_SHOWN, 0)
+    """Put one run's verdict into JSON."""
+    messages = dict.fromkeys(CLASSES_SHOWN, 0)
     split = {"flagged": 0, "unflagged": 0, "in_doubt": 0, "not_in_doubt": 0}
-    for row in rows.get("class", ()):
-        counts[row.value] += row.n
-        if row.value == "redelivered":
-            split["flagged" if row.flagged else "unflagged"] += row.n
-            split["in_doubt" if row.in_doubt else "not_in_doubt"] += row.n
-    by_spec: dict[int, list[Row]] = defaultdict(list)
-    for row in rows.get("promise", ()):
-        by_spec[row.spec].append(row)
-    promises = []
-    for index, spec in enumerate(specs):
-        found = by_spec[index]
-        measured = [row.measured for row in found if row.measured is not None]
-        promises.append(
-            verdict.promise_json(
-                spec,
-                run.expect.get(spec.name, "kept"),
-                count=sum(row.n for row in found),
-                excused=sum(row.excused for row in found),
-                evidence=any(row.evidence for row in found),
-                doubt=spec.name in doubts or any(row.doubt for row in found),
-                measured=max(measured, default=None),
-                witnesses=[json.loads(w) for row in found for w in json.loads(row.payload or "[]")],
-            )
+    for name, flagged, in_doubt, n in counts:
+        messages[name] += n
+        if name == "redelivered":
+            split["flagged" if flagged else "unflagged"] += n
+            split["in_doubt" if in_doubt else "not_in_doubt"] += n
+    told = [
+        verdict.promise_json(
+            spec,
+            run.expect.get(spec.name, "kept"),
+            count=finding.n,
+            excused=finding.excused,
+            evidence=finding.evidence,
+            doubt=spec.name in doubts or finding.doubt,
+            measured=finding.measured,
+            witnesses=finding.witnesses,
         )
-    failover = _payloads(rows.get("failover", ()), _FAILOVER_FIELDS)
-    outages = _payloads(rows.get("outage", ()), _OUTAGE_FIELDS)
+        for spec, finding in zip(specs, findings, strict=True)
+    ]
     return verdict.run_json(
-        run,
-        promises,
-        messages=counts,
-        redelivered=split,
-        failover=sorted(failover, key=lambda row: (row["t_ns"], row["client"])),
-        outages=sorted(outages, key=lambda row: (row["start_ns"], row["address"], row["side"])),
-        notes=notes,
+        run, told, messages=messages, redelivered=split, failover=failover, outages=outages, notes=notes
     )

@@ -1,6 +1,6 @@
 """How much and how fast: operations counted and their latencies in bins, by the run's phases and over time.
 
-One pass makes a histogram whose bins are 1 % wide; everything else is read from that, which is small whatever the
+Stages 1 and 2 make a histogram whose bins are 1 % wide; everything else is read from that, which is small whatever the
 ledger's size. A bin stands for its mean, so that a quantile is off by less than 1 % and a bin of one value is exact.
 """
 
@@ -8,23 +8,35 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Iterable
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F
+import duckdb
 
-from brokerdrill.analysis.frames import Frames
-from brokerdrill.analysis.spark import cut
-from brokerdrill.analysis.tables import table
 from brokerdrill.analysis.timeline import NEVER, Timeline
-from brokerdrill.ledger import PREPARATIONS
+from brokerdrill.ledger.contract import PREPARATIONS
 
 KINDS = ("send", "commit", "receive")
 PHASES = ("load", "before_fault", "during_fault", "after_heal", "drain", "outside")
 QUANTILES = (0.5, 0.95, 0.99)
-_BIN = math.log(1.01)
+SECOND_NS = 1_000_000_000
+MOST_BUCKETS = 600
+_STEPS_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000,
+             1_800_000, 3_600_000)  # fmt: skip
+
+
+def bucket_ns(run_end: int) -> int:
+    """Return the width of a bucket (ns): the first round time by which a run needs at most `MOST_BUCKETS`."""
+    fits = (step * 1_000_000 for step in _STEPS_MS if run_end <= step * 1_000_000 * MOST_BUCKETS)
+    return next(fits, -(-run_end // (SECOND_NS * MOST_BUCKETS)) * SECOND_NS)
+
+
+def base_width(run_end: int) -> int:
+    """Return the greatest width (ns) of which every `bucket_ns` of this run end and of later ones is a multiple; the
+    events tell a time up to which a run lasts at least, its operations may end later."""
+    wanted = bucket_ns(run_end)
+    later = [step * 1_000_000 for step in _STEPS_MS if step * 1_000_000 >= wanted]
+    return math.gcd(*later) if later else SECOND_NS
 
 
 def segments(times: Timeline) -> list[tuple[int, str]]:
@@ -76,100 +88,49 @@ def lengths(times: Timeline) -> dict[str, int]:
     return dict(found)
 
 
-def histogram(made: Frames, times: Mapping[str, Timeline], widths: Mapping[str, int] | None = None) -> DataFrame:
-    """One row, or for deliveries one of counts and one of latencies, for each bin of latency: run_id, kind (send,
-    commit, receive), phase, start_ns (of the bucket; 0 without `widths`), n (acknowledged sends or deliveries that
-    ended there), calls (those with a latency), took (ms, the bin's mean), longest (ms). Computed once, and small.
-
-    A send's latency is that of its call; in a transaction it has none, the commit's is what its client waits for. A
-    delivery's is from the start of the message's first attempt that may have taken effect to its first delivery in each
-    subscription.
-    """
-    spark = made.ops.sparkSession
-    parts = {key: segments(one) for key, one in times.items()}
-    rows = [
-        (
-            key,
-            ",".join(str(start) for start, _ in found),
-            ",".join(name for _, name in found),
-            (widths or {}).get(key, NEVER),
-        )
-        for key, found in parts.items()
+def quantiles(base: duckdb.DuckDBPyConnection, keys: str, shares: Iterable[float]) -> duckdb.DuckDBPyRelation:
+    """The latencies (q: list of ms) of the table `bins` at these shares, by `keys` (SQL); interpolated between the two
+    calls whose ranks are nearest."""
+    wanted = [
+        f"min(took) FILTER (upto > floor((calls_of - 1) * {share})) * (1 - ((calls_of - 1) * {share}) % 1)"
+        f" + min(took) FILTER (upto > ceil((calls_of - 1) * {share})) * (((calls_of - 1) * {share}) % 1)"
+        for share in shares
     ]
-    runs = table(spark, rows, "run_id string, edges string, names string, width long").select(
-        "run_id",
-        F.split("edges", ",").cast("array<bigint>").alias("edges"),
-        F.split("names", ",").alias("names"),
-        "width",
-    )
-    at, start, end = F.col("acked_at"), F.col("start"), F.col("end")
-    none, one = F.lit(None).cast("long"), F.lit(1)
-    sends = _rows(made.acked, "send", at, F.when(F.col("txn").isNull(), end - start), one)
-    committed = (F.col("op") == "commit") & (F.col("outcome") == "ok") & end.isNotNull()
-    commits = _rows(made.ops.where(committed), "commit", end, end - start, F.lit(0))
-    receives = _rows(made.receives, "receive", F.coalesce("end", "start"), none, one)
-    first = made.first_deliveries
-    # Delivered before the send began, as clocks disagree: no time at all.
-    waits = _rows(first, "receive", F.col("at"), F.greatest(F.col("at") - F.col("began"), F.lit(0)), F.lit(0))
-    took = F.col("took").cast("double") / F.lit(1e6)
-
-    def binned(rows: DataFrame) -> DataFrame:
-        return (
-            rows.where(F.col("at") >= 0)
-            .join(F.broadcast(runs), "run_id")
-            .groupBy(
-                "run_id",
-                "kind",
-                F.element_at("names", F.size(F.filter("edges", lambda edge: edge <= F.col("at")))).alias("phase"),
-                (F.floor(F.col("at") / F.col("width")) * F.col("width")).alias("start_ns"),
-                F.floor(F.ln(F.greatest(F.col("took"), F.lit(1)).cast("double")) / F.lit(_BIN)).alias("bin"),
-            )
-            .agg(
-                F.sum("counted").alias("n"),
-                F.count("took").alias("calls"),
-                F.avg(took).alias("took"),
-                F.max(took).alias("longest"),
-            )
-        )
-
-    sources = made.together([sends, commits, receives, waits])
-    return reduce(DataFrame.unionByName, [cut(binned(source)) for source in sources])
-
-
-def _rows(source: DataFrame, kind: str, at: Column, took: Column, counted: Column) -> DataFrame:
-    return source.select(
-        "run_id", F.lit(kind).alias("kind"), at.alias("at"), took.alias("took"), counted.alias("counted")
+    return base.sql(
+        f"SELECT {keys}, [{', '.join(wanted)}] AS q FROM (SELECT {keys}, took, sum(calls) OVER (PARTITION BY {keys} "
+        f"ORDER BY took, bin, phase, kind, start_ns ROWS UNBOUNDED PRECEDING) AS upto, sum(calls) OVER (PARTITION BY "
+        f"{keys}) AS calls_of FROM bins WHERE calls > 0) GROUP BY {keys}, calls_of"
     )
 
 
-def quantiles(shares: Iterable[float]) -> Column:
-    """The latencies (array of ms) of a histogram's group at these shares."""
-    return F.percentile("took", F.array(*(F.lit(share) for share in shares)), F.col("calls"))
+def by_phase(base: duckdb.DuckDBPyConnection) -> list[tuple[int, str, str, int, list[float] | None, float | None]]:
+    """Return run, phase, kind, count, latencies (ms at `QUANTILES`; None: there is none) and the longest (ms) of each
+    phase and kind of the table `bins` (`judge.bins`) in which something ended."""
+    quantiles(base, "run, phase, kind", QUANTILES).create("phase_quantiles")
+    found = base.execute(
+        "SELECT b.run, b.phase, b.kind, sum(CASE WHEN b.kind = 'commit' THEN b.calls ELSE b.n END)::BIGINT, "
+        "any_value(q.q), max(b.longest) FROM bins b LEFT JOIN phase_quantiles q USING (run, phase, kind) "
+        "GROUP BY b.run, b.phase, b.kind"
+    ).fetchall()
+    return [(run, phase, kind, count, q, longest) for run, phase, kind, count, q, longest in found]
 
 
-def by_phase(bins: DataFrame) -> DataFrame:
-    """One row a phase and kind in which something ended: run_id, phase, kind, count, quantiles (ms at `QUANTILES`,
-    null: no latency), longest (ms). `bins` is of `histogram`."""
-    counted = F.when(F.col("kind") == "commit", F.col("calls")).otherwise(F.col("n"))
-    return bins.groupBy("run_id", "phase", "kind").agg(
-        F.sum(counted).alias("count"), quantiles(QUANTILES).alias("quantiles"), F.max("longest").alias("longest")
-    )
-
-
-def phases_json(rows: Iterable[Row], times: Timeline) -> list[dict[str, Any]]:
-    """Return one run's `phases` of the verdict's JSON from its rows of `by_phase`: {phase, seconds, and for each kind
-    that happened: {count, per_s, p50_ms, p95_ms, p99_ms, max_ms (null: none has a latency)}}."""
+def phases_json(
+    rows: Iterable[tuple[str, str, int, list[float] | None, float | None]], times: Timeline
+) -> list[dict[str, Any]]:
+    """Return one run's `phases` of the verdict's JSON from its rows of `by_phase` (without the run): {phase, seconds,
+    and for each kind that happened: {count, per_s, p50_ms, p95_ms, p99_ms, max_ms (null: none has a latency)}}."""
     seconds = {name: ns / 1e9 for name, ns in lengths(times).items()}
     kinds: dict[str, dict[str, Any]] = defaultdict(dict)
-    for row in rows:
-        if row["count"]:
-            shares = row.quantiles or [None] * len(QUANTILES)
-            lasted = seconds.get(row.phase, 0.0)
-            kinds[row.phase][row.kind] = {
-                "count": row["count"],
-                "per_s": row["count"] / lasted if lasted else None,
+    for phase, kind, count, latencies, longest in rows:
+        if count:
+            shares: list[float | None] = [*latencies] if latencies else [None] * len(QUANTILES)
+            lasted = seconds.get(phase, 0.0)
+            kinds[phase][kind] = {
+                "count": count,
+                "per_s": count / lasted if lasted else None,
                 **{f"p{share * 100:.0f}_ms": ms for share, ms in zip(QUANTILES, shares, strict=True)},
-                "max_ms": row.longest,
+                "max_ms": longest,
             }
     return [
         {"phase": name, "seconds": seconds.get(name, 0.0)} | {k: kinds[name][k] for k in KINDS if k in kinds[name]}

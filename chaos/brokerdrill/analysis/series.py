@@ -1,5 +1,5 @@
-"""What the report draws, aggregated by Spark: counts and latencies over time, roles, faults, phases, outages,
-failovers."""
+"""What the report draws, from the stages' partial results: counts and latencies over time, roles, faults, phases,
+outages, failovers."""
 
 from __future__ import annotations
 
@@ -7,82 +7,66 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+import duckdb
 
-from brokerdrill.analysis.activity import client_spans
-from brokerdrill.analysis.measures import quantiles
+from brokerdrill.analysis.activity import client_spans, clients
+from brokerdrill.analysis.measures import bucket_ns, quantiles
+from brokerdrill.analysis.routes import routes
 from brokerdrill.analysis.timeline import Timeline
 
-SECOND_NS = 1_000_000_000
-MOST_BUCKETS = 600
 _SHOWN = {"p50": 0.5, "p99": 0.99}
-_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
-
-
-def bucket_ns(run_end: int) -> int:
-    """Return the width of a bucket (ns): the first round number of seconds by which a run needs at most 600."""
-    seconds = next((s for s in _STEPS if run_end <= s * SECOND_NS * MOST_BUCKETS), None)
-    return int((seconds or -(-run_end // (SECOND_NS * MOST_BUCKETS))) * SECOND_NS)
-
-
-def widths(times: Mapping[str, Timeline]) -> dict[str, int]:
-    """Return the width of each run's buckets (ns)."""
-    return {key: bucket_ns(one.run_end) for key, one in times.items()}
 
 
 def series_of(
-    bins: DataFrame,
-    active: DataFrame,
-    times: Mapping[str, Timeline],
-    results: Mapping[str, Mapping[str, Any]],
-) -> dict[str, dict[str, Any]]:
-    """Return each run's series, JSON-able, by its key; times are run time in ns, latencies ms. `bins` is of
-    `measures.histogram` and `active` of `activity.activity` with these runs' `widths`.
+    base: duckdb.DuckDBPyConnection, times: Mapping[int, Timeline], results: Mapping[int, Mapping[str, Any]]
+) -> dict[int, dict[str, Any]]:
+    """Return each run's series, JSON-able, by its number; times are run time in ns, latencies ms. `base` has the
+    partial results and the table `bins` (`judge.database`).
 
     bucket_ns; buckets: {start_ns, sends (acknowledged), deliveries, send_p50_ms, send_p99_ms, send_max_ms (of a send,
     in a transaction of its commit), delivery_p50_ms, ... (from the start of the send to the message's first delivery)},
     empty ones left out; roles: {instance, store, value, start_ns, end_ns, uncertainty_ns}; faults:
     {name, target, instance, store, start_ns, end_ns, uncertainty_ns, healed}; phases: {name, start_ns, end_ns};
-    failbacks: {instance, store, fault, start_ns, end_ns}; clients (`activity.client_spans`) and client_count, how many
-    the run has; outages and failover as in the verdict; end_ns.
+    failbacks: {instance, store, fault, start_ns, end_ns}; endings (of processes): {instance, at_ns, how, status, last,
+    meant}; clients (`activity.client_spans`) and client_count, how many the run has; routes (`routes.routes`), null
+    where nobody was led; outages and failover as in the verdict; end_ns.
     """
-    buckets: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
-    for row in _buckets(bins).collect():
-        bucket = buckets[row.run_id][row.start_ns]
-        bucket["sends" if row.side == "send" else "deliveries"] = row.n
-        for name, value in zip(_SHOWN, row.quantiles or [None] * len(_SHOWN), strict=True):
-            bucket[f"{row.side}_{name}_ms"] = value
-        bucket[f"{row.side}_max_ms"] = row.longest
-    width = widths(times)
-    clients: dict[str, list[Row]] = defaultdict(list)
-    for row in active.collect():
-        clients[row.run_id].append(row)
+    width = {run: bucket_ns(one.run_end) for run, one in times.items()}
+    buckets = _buckets(base)
+    active = clients(base, width)
+    led = routes(base)
     return {
-        key: {
-            "bucket_ns": width[key],
-            "buckets": [{"start_ns": start, **buckets[key][start]} for start in sorted(buckets[key])],
-            **_spans(times[key]),
-            "clients": client_spans(clients[key], width[key]),
-            "client_count": max((row.clients for row in clients[key]), default=0),
-            "outages": list(results[key]["outages"]),
-            "failover": list(results[key]["failover"]),
-            "end_ns": times[key].run_end,
+        run: {
+            "bucket_ns": width[run],
+            "buckets": [{"start_ns": start, **buckets[run][start]} for start in sorted(buckets[run])],
+            **_spans(times[run]),
+            "clients": client_spans(active[run].rows, width[run]),
+            "client_count": active[run].count,
+            "routes": led.get(run),
+            "outages": list(results[run]["outages"]),
+            "failover": list(results[run]["failover"]),
+            "end_ns": times[run].run_end,
         }
-        for key in results
+        for run in results
     }
 
 
-def _buckets(bins: DataFrame) -> DataFrame:
-    """run_id, side, start_ns, n, quantiles (ms, p50 and p99), longest (ms): one row for each bucket and side in which
-    something ended. A commit's latency is a send's: its client waits for that."""
-    return bins.groupBy(
-        "run_id", "start_ns", F.when(F.col("kind") == "receive", "delivery").otherwise("send").alias("side")
-    ).agg(
-        F.sum("n").alias("n"),
-        quantiles(_SHOWN.values()).alias("quantiles"),
-        F.max("longest").alias("longest"),
-    )
+def _buckets(base: duckdb.DuckDBPyConnection) -> dict[int, dict[int, dict[str, Any]]]:
+    """What ended in each bucket, by run and the bucket's start. A commit's latency is a send's: its client waits for
+    that."""
+    keys = "run, start_ns, side"
+    quantiles(base, keys, _SHOWN.values()).create("bucket_quantiles")
+    found: dict[int, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+    for run, start, side, n, latencies, longest in base.execute(
+        f"SELECT b.run, b.start_ns, b.side, sum(b.n)::BIGINT, any_value(q.q), max(b.longest) "
+        f"FROM bins b LEFT JOIN bucket_quantiles q USING ({keys}) GROUP BY b.run, b.start_ns, b.side"
+    ).fetchall():
+        bucket = found[run][start]
+        bucket["sends" if side == "send" else "deliveries"] = n
+        for name, value in zip(_SHOWN, latencies or [None] * len(_SHOWN), strict=True):
+            bucket[f"{side}_{name}_ms"] = value
+        bucket[f"{side}_max_ms"] = longest
+    return found
 
 
 def _spans(times: Timeline) -> dict[str, list[dict[str, Any]]]:
@@ -133,5 +117,16 @@ def _spans(times: Timeline) -> dict[str, list[dict[str, Any]]]:
                 "end_ns": back.back_at,
             }
             for back in times.failbacks
+        ],
+        "endings": [
+            {
+                "instance": one.instance,
+                "at_ns": one.at,
+                "how": one.how,
+                "status": one.status,
+                "last": one.last,
+                "meant": one.meant,
+            }
+            for one in times.endings
         ],
     }

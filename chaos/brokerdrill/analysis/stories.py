@@ -1,24 +1,20 @@
 """The whole story of a witness: every attempt, delivery, acknowledgement and end of transaction of its message, and the
 role changes and faults around them, in the order of time.
 
-Only where something is broken, and only for the few witnesses: their operations are looked up by joins with small
-tables that are copied to every task, so that nothing is sorted. Events are few and already at hand.
+Only where something is broken, and only for the few witnesses: their operations are looked up in the ledger by message,
+client or key, and from there by delivery and transaction. Events are few and already at hand.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from brokerdrill.analysis.frames import Frames
-from brokerdrill.analysis.tables import table
+from brokerdrill.analysis.tables import Runs, Times, table
 from brokerdrill.analysis.timeline import Timeline
-from brokerdrill.ledger import RunInfo
 
 # Events this long before and after a witness's operations belong to its story.
 AROUND_NS = 1_000_000_000
@@ -26,10 +22,6 @@ AROUND_NS = 1_000_000_000
 MOST_OPS = 60
 MOST_EVENTS = 40
 
-_TOLD = (
-    "run_id", "client", "op_id", "session", "op", "outcome", "start", "end", "address", "subscription", "message_id",
-    "attempt", "txn", "delivery", "redelivered", "broker", "instance",
-)  # fmt: skip
 _ENDS = ("prepare", "commit", "rollback")
 
 
@@ -65,150 +57,140 @@ def wanted(witness: Mapping[str, Any]) -> Wanted:
     )
 
 
-def tell(
-    results: Mapping[str, dict[str, Any]],
-    made: Frames,
-    runs: Mapping[str, RunInfo],
-    times: Mapping[str, Timeline],
-    raw: DataFrame,
-) -> None:
+# Rows of the ledger (the contract's columns and `run`) that one of these small tables asks for.
+LookUp = Callable[[Mapping[str, pa.Table]], Iterable[dict[str, Any]]]
+Steps = dict[tuple[str, int], dict[str, Any]]
+
+# What is looked up, table by table; `span` are what a client did, `key` its connects, from w_from to w_to (run time).
+WANTED = {
+    "message": "run int, message_id string",
+    "span": "run int, client string, w_from long, w_to long",
+    "key": "run int, key string, w_from long, w_to long",
+    "delivery": "run int, delivery string",
+    "txn": "run int, txn string",
+    "operation": "run int, client string, op_id long",
+    "clock": "run int, clock string, off long",
+}
+
+# The rows of the table `block` that are asked for: of messages, deliveries, transactions and operations all; of a
+# client what went wrong in its time, its connects and closes, and its last success before and its first after.
+ASKED = """
+WITH timed AS (
+    SELECT b.*, b.start_ns + coalesce(c.off, 0) AS start, coalesce(b.end_ns, b.start_ns) + coalesce(c.off, 0) AS moment
+    FROM block b LEFT JOIN clock c ON b.run = c.run AND b.clock = c.clock),
+near AS (SELECT t.*, s.w_from, s.w_to FROM timed t JOIN span s ON t.run = s.run AND t.client = s.client),
+works AS (FROM near WHERE (op = 'commit' OR (op = 'send' AND txn IS NULL)) AND outcome = 'ok')
+SELECT * EXCLUDE (start, moment) FROM timed t
+WHERE EXISTS (FROM message w WHERE w.run = t.run AND w.message_id = t.message_id)
+   OR EXISTS (FROM delivery w WHERE w.run = t.run AND w.delivery = t.delivery AND t.op = 'ack')
+   OR EXISTS (FROM txn w WHERE w.run = t.run AND w.txn = t.txn AND t.op IN ('prepare', 'commit', 'rollback'))
+   OR EXISTS (FROM operation w WHERE w.run = t.run AND w.client = t.client AND w.op_id = t.op_id)
+UNION
+SELECT t.* EXCLUDE (start, moment) FROM timed t
+JOIN key w ON t.run = w.run AND t.key = w.key AND t.op = 'connect' AND t.start <= w.w_to
+    -- Only one of an operation's rows may know the key, and that may be the one without its end
+    AND (t.end_ns IS NULL OR t.moment >= w.w_from)
+UNION
+SELECT * EXCLUDE (start, moment, w_from, w_to) FROM near
+WHERE (op IN ('connect', 'close') OR outcome <> 'ok') AND start <= w_to AND moment >= w_from
+UNION
+SELECT * EXCLUDE (start, moment, w_from, w_to) FROM works WHERE moment < w_from
+QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start DESC, op_id) = 1
+UNION
+SELECT * EXCLUDE (start, moment, w_from, w_to) FROM works WHERE start > w_from
+QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start, op_id) = 1
+"""
+
+
+def tell(results: Mapping[int, dict[str, Any]], runs: Runs, times: Times, look_up: LookUp) -> None:
     """Give every witness of `results` (the verdict's JSON by run) its `story`: a list of steps by time.
 
     A step of kind `op` has t_ns, end_ns (null: the call had not returned), client, op, outcome and where known session,
     address, subscription, message_id, attempt, txn, delivery, redelivered, instance, error; one of kind `fault`, `heal`
-    or `role` has t_ns, name or value, target, instance, store. Nulls are left out. `raw` has the ledger's own rows,
-    which alone have the errors.
+    or `role` has t_ns, name or value, target, instance, store. Nulls are left out.
     """
     asked = {
-        key: [wanted(w) for promise in result["promises"] for w in promise["witnesses"]]
-        for key, result in results.items()
+        run: [wanted(witness) for promise in result["promises"] for witness in promise["witnesses"]]
+        for run, result in results.items()
     }
     if not any(asked.values()):
         return
-    steps = _operations(asked, made, raw)
-    for key, result in results.items():
+    steps = _operations(asked, runs, look_up)
+    for run, result in results.items():
         for promise in result["promises"]:
             for witness in promise["witnesses"]:
-                witness["story"] = _story(wanted(witness), steps[key], runs[key].dead_letters, times[key])
+                witness["story"] = _story(wanted(witness), steps[run], runs[run].dead_letters, times[run])
 
 
-def _operations(
-    asked: Mapping[str, Sequence[Wanted]], made: Frames, raw: DataFrame
-) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
+def _operations(asked: Mapping[int, Sequence[Wanted]], runs: Runs, look_up: LookUp) -> Mapping[int, Steps]:
     """All operations of the stories, by run and (client, op_id)."""
-    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    rows: dict[int, dict[tuple[str, int], list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    wants = _first_wants(asked)
+    known: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
+    clocks = table(
+        ((run, name, clock.offset_ns) for run in asked for name, clock in runs[run].clocks.items()), WANTED["clock"]
+    )
+    # From receives to their acknowledgements, from those to the ends of their transactions, and to all rows of each.
+    while any(wants.values()):
+        tables = {name: table(sorted(wants.get(name, ())), columns) for name, columns in WANTED.items()}
+        for row in look_up(tables | {"clock": clocks}):
+            of = rows[row["run"]][row["client"], row["op_id"]]
+            if row not in of:
+                of.append(row)
+        for name, keys in wants.items():
+            known[name] |= keys
+        wants = {name: keys - known[name] for name, keys in _following(rows).items()}
+    return defaultdict(
+        dict,
+        {run: {who: _merged(found, runs[run].clocks) for who, found in of_run.items()} for run, of_run in rows.items()},
+    )
 
-    def take(rows: Iterable[Row]) -> None:
-        for row in rows:
-            found[row.run_id].setdefault((row.client, row.op_id), row.asDict())
 
-    ops = made.ops.select(*_TOLD, "key")
-    lookups = [look for look in (_by_message(ops, asked), _by_client(ops, asked), _by_key(ops, asked)) if look]
-    if lookups:
-        take(reduce(DataFrame.unionByName, lookups).drop("key").collect())
-    # From receives to their acknowledgements, and from those to the ends of their transactions.
-    deliveries: set[tuple[str, str]] = set()
-    txns: set[tuple[str, str]] = set()
-    while True:
-        rows = [
-            row
-            for of_run in found.values()
-            for row in of_run.values()
-            if row["message_id"] is not None or row["op"] == "ack"
-        ]
-        new_deliveries = {
-            (r["run_id"], r["delivery"]) for r in rows if r["delivery"] and r["op"] == "receive"
-        } - deliveries
-        new_txns = {(r["run_id"], r["txn"]) for r in rows if r["txn"]} - txns
-        if not new_deliveries and not new_txns:
-            break
-        deliveries |= new_deliveries
-        txns |= new_txns
-        take(_following(ops, new_deliveries, new_txns).drop("key").collect())
-    _add_errors(found, raw)
+def _first_wants(asked: Mapping[int, Sequence[Wanted]]) -> dict[str, set[tuple[Any, ...]]]:
+    found: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
+    for run, wants in asked.items():
+        for want in wants:
+            found["message"] |= {(run, message_id) for _, message_id in want.messages}
+            span = (want.start or 0, want.end or want.start or 0)
+            if want.client:
+                found["span"].add((run, want.client, *span))
+            if want.key is not None:
+                found["key"].add((run, want.key, *span))
     return found
 
 
-def _by_message(ops: DataFrame, asked: Mapping[str, Sequence[Wanted]]) -> DataFrame | None:
-    messages = {(key, message_id) for key, wants in asked.items() for want in wants for _, message_id in want.messages}
-    if not messages:
-        return None
-    of = table(ops.sparkSession, sorted(messages), "run_id string, message_id string")
-    return ops.join(F.broadcast(of), ["run_id", "message_id"], "left_semi")
+def _following(
+    rows: Mapping[int, Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]],
+) -> dict[str, set[tuple[Any, ...]]]:
+    found: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
+    for run, of_run in rows.items():
+        for (client, op_id), of in of_run.items():
+            found["operation"].add((run, client, op_id))
+            for row in of:
+                if row["message_id"] is not None or row["op"] == "ack":
+                    if row["delivery"] is not None and row["op"] == "receive":
+                        found["delivery"].add((run, row["delivery"]))
+                    if row["txn"] is not None:
+                        found["txn"].add((run, row["txn"]))
+    return found
 
 
-def _by_client(ops: DataFrame, asked: Mapping[str, Sequence[Wanted]]) -> DataFrame | None:
-    """What went wrong for a client in its time, its connects and closes; and its last success before and its first
-    after."""
-    spans = {
-        (key, want.client, want.start or 0, want.end or want.start or 0)
-        for key, wants in asked.items()
-        for want in wants
-        if want.client
-    }
-    if not spans:
-        return None
-    of = table(ops.sparkSession, sorted(spans), "run_id string, client string, w_from long, w_to long")
-    near = ops.join(F.broadcast(of), ["run_id", "client"])
-    at = F.coalesce("end", "start")
-    telling = F.col("op").isin("connect", "close") | (F.col("outcome") != "ok")
-    within = telling & (F.col("start") <= F.col("w_to")) & (at >= F.col("w_from"))
-    works = F.col("op").isin("send", "commit") & (F.col("outcome") == "ok")
-    rows = near.withColumn(
-        "part",
-        F.when(within, 1).when(works & (at < F.col("w_from")), 0).when(works & (F.col("start") > F.col("w_from")), 2),
-    ).where(F.col("part").isNotNull())
-    place = Window.partitionBy("run_id", "client", "w_from", "w_to", "part").orderBy(
-        F.when(F.col("part") == 0, -F.col("start")).otherwise(F.col("start")), "op_id"
-    )
-    most = F.when(F.col("part") == 1, MOST_OPS).otherwise(1)
-    return rows.withColumn("place", F.row_number().over(place)).where(F.col("place") <= most).select(*ops.columns)
+def _merged(rows: Sequence[Mapping[str, Any]], clocks: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of one operation as one, on run time: as stage 1 merges them."""
 
+    def all_of(name: str) -> list[Any]:
+        return sorted(row[name] for row in rows if row[name] is not None)
 
-def _by_key(ops: DataFrame, asked: Mapping[str, Sequence[Wanted]]) -> DataFrame | None:
-    spans = {
-        (key, want.key, want.start or 0, want.end or want.start or 0)
-        for key, wants in asked.items()
-        for want in wants
-        if want.key is not None
-    }
-    if not spans:
-        return None
-    of = table(ops.sparkSession, sorted(spans), "run_id string, key string, w_from long, w_to long")
-    at = F.coalesce("end", "start")
-    return (
-        ops.where(F.col("op") == "connect")
-        .join(F.broadcast(of), ["run_id", "key"])
-        .where((at >= F.col("w_from")) & (at <= F.col("w_to")))
-        .select(*ops.columns)
-        .distinct()
-    )
+    def times_of(name: str) -> list[int]:
+        found = ((row[name], clocks.get(row["clock"])) for row in rows if row[name] is not None)
+        return [at + (clock.offset_ns if clock else 0) for at, clock in found]
 
-
-def _following(ops: DataFrame, deliveries: Iterable[tuple[str, str]], txns: Iterable[tuple[str, str]]) -> DataFrame:
-    spark = ops.sparkSession
-    of_delivery = table(spark, sorted(deliveries), "run_id string, delivery string")
-    of_txn = table(spark, sorted(txns), "run_id string, txn string")
-    acks = ops.where(F.col("op") == "ack").join(F.broadcast(of_delivery), ["run_id", "delivery"], "left_semi")
-    ends = ops.where(F.col("op").isin(*_ENDS)).join(F.broadcast(of_txn), ["run_id", "txn"], "left_semi")
-    return acks.unionByName(ends)
-
-
-def _add_errors(found: Mapping[str, dict[tuple[str, int], dict[str, Any]]], raw: DataFrame) -> None:
-    """Add the `error` of operations that are not ok."""
-    failed = sorted((key, *who) for key, rows in found.items() for who, row in rows.items() if row["outcome"] != "ok")
-    if not failed:
-        return
-    of = table(raw.sparkSession, failed, "run_id string, client string, op_id long")
-    rows = (
-        raw.where(F.col("error").isNotNull())
-        .select("run_id", "client", "op_id", "error")
-        .join(F.broadcast(of), ["run_id", "client", "op_id"], "left_semi")
-        .groupBy("run_id", "client", "op_id")
-        .agg(F.max("error").alias("error"))
-    )
-    for row in rows.collect():
-        found[row.run_id][row.client, row.op_id]["error"] = row.error
+    whole = {name: min(all_of(name), default=None) for name in rows[0]}
+    outcomes = set(all_of("outcome"))
+    whole["outcome"] = "ok" if "ok" in outcomes else "fail" if "fail" in outcomes else "unknown"
+    whole["session"] = max(all_of("session"), default=None)
+    whole["error"] = None if whole["outcome"] == "ok" else max(all_of("error"), default=None)
+    return whole | {"start": min(times_of("start_ns")), "end": max(times_of("end_ns"), default=None)}
 
 
 def _belongs(want: Wanted, row: Mapping[str, Any], dead: Mapping[str, str]) -> bool:
@@ -231,12 +213,14 @@ def _story(
     dead: Mapping[str, str],
     times: Timeline,
 ) -> list[dict[str, Any]]:
-    own = {who: row for who, row in rows.items() if _belongs(want, row, dead)}
+    own: dict[tuple[str, int], Mapping[str, Any]] = {who: row for who, row in rows.items() if _belongs(want, row, dead)}
     if want.messages:
         deliveries = {row["delivery"] for row in own.values() if row["delivery"]}
         own |= {who: row for who, row in rows.items() if row["op"] == "ack" and row["delivery"] in deliveries}
         txns = {row["txn"] for row in own.values() if row["txn"]}
         own |= {who: row for who, row in rows.items() if row["op"] in _ENDS and row["txn"] in txns}
+    if want.client:
+        own = _told_of_client(own, want)
     chosen = sorted(own.values(), key=lambda row: (row["start"], row["client"], row["op_id"]))[:MOST_OPS]
     starts = [row["start"] for row in chosen]
     ends = [row["start"] if row["end"] is None else row["end"] for row in chosen]
@@ -247,6 +231,31 @@ def _story(
     if starts:
         steps += events_around(times, min(starts) - AROUND_NS, max(ends) + AROUND_NS)
     return sorted(steps, key=lambda step: (step["t_ns"], step["kind"] == "op"))
+
+
+def _told_of_client(
+    rows: Mapping[tuple[str, int], Mapping[str, Any]], want: Wanted
+) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """Of a client's operations what went wrong in its time, its connects and closes; and its last success before and
+    its first after."""
+    begin, end = want.start or 0, want.end or want.start or 0
+
+    def at(row: Mapping[str, Any]) -> int:
+        return int(row["start"] if row["end"] is None else row["end"])
+
+    told = {
+        who: row
+        for who, row in rows.items()
+        if (row["op"] in ("connect", "close") or row["outcome"] != "ok") and row["start"] <= end and at(row) >= begin
+    }
+    works = [
+        (row["start"], who)
+        for who, row in rows.items()
+        if row["outcome"] == "ok" and (row["op"] == "commit" or (row["op"] == "send" and row["txn"] is None))
+    ]
+    before = max(((start, who) for start, who in works if at(rows[who]) < begin), default=None)
+    after = min(((start, who) for start, who in works if start > begin), default=None)
+    return told | {one[1]: rows[one[1]] for one in (before, after) if one is not None}
 
 
 def _op_step(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,198 +1,175 @@
-"""What run.json and the timelines say, as small DataFrames keyed by run, to be joined with operations."""
+"""What run.json and the timelines say, as small tables that every task gets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 
+from brokerdrill.analysis.kernel import pack
+from brokerdrill.analysis.measures import base_width, segments
 from brokerdrill.analysis.timeline import NEVER, Epoch, Timeline
-from brokerdrill.ledger import PromiseSpec, RunInfo
+from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 
 NS_PER_MS = 1_000_000
-# Rows that become literals of the plan, which costs no job; more go the usual way.
-_LITERAL_ROWS = 1000
+_TYPES = {"string": pa.string(), "long": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "double": pa.float64()}
+# Successes are compared in slices of the load, so many a partition.
+_SLICES = 4
+_SHORTEST_NS = 1_000_000_000
 
 
-def _literal(value: object) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    quoted = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{quoted}'"
-
-
-def table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """Return `rows` as a DataFrame; `schema` is `name type, ...` with types string, long, int and boolean."""
-    values = [tuple(row) for row in rows]
+def table(rows: Iterable[Sequence[Any]], schema: str) -> pa.Table:
+    """Return `rows` as a table; `schema` is `name type, ...` with types string, long, int, boolean and double."""
     columns = [column.split() for column in schema.split(", ")]
-    casts = ", ".join(f"CAST(c{index} AS {kind}) AS `{name}`" for index, (name, kind) in enumerate(columns))
-    names = ", ".join(f"c{index}" for index in range(len(columns)))
-    if not values:
-        nulls = ", ".join("NULL" for _ in columns)
-        return spark.sql(f"SELECT {casts} FROM VALUES ({nulls}) AS t({names}) WHERE false")
-    if len(values) > _LITERAL_ROWS:
-        return spark.createDataFrame(values, schema)
-    body = ", ".join("(" + ", ".join(_literal(value) for value in row) + ")" for row in values)
-    return spark.sql(f"SELECT {casts} FROM VALUES {body} AS t({names})")
-
-
-def clocks(spark: SparkSession, runs: Mapping[str, RunInfo]) -> DataFrame:
-    """Return run_id, clock, offset, clock_u (ns) of every clock that run.json places."""
-    return table(
-        spark,
-        ((key, name, c.offset_ns, c.uncertainty_ns) for key, run in runs.items() for name, c in run.clocks.items()),
-        "run_id string, clock string, offset long, clock_u long",
+    values = [tuple(row) for row in rows]
+    return pa.table(
+        [pa.array([row[place] for row in values], _TYPES[kind]) for place, (_, kind) in enumerate(columns)],
+        names=[name for name, _ in columns],
     )
 
 
-@dataclass(frozen=True)
-class Tables:
-    """Small tables keyed by run_id; times are run time in ns.
-
-    dead_letters: address, dead_letter. drained: address, drained. specs: spec (the promise's place in the run's
-    list), name, bound, scope, side, check_period, cache_timeout. phase: drain_begin, drain_end (null: not recorded),
-    run_end. load: load_begin, load_end. served: server (an instance), home (its only store, or null), and all time in
-    spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next (where it
-    and the next may have begun), span_to (where it may have ended). overlaps: store, instance, other_instance,
-    start_ns, end_ns. fault: fault (its number), f_name, f_instance, f_target, f_at, healed_at. hit: fault, f_name,
-    f_instance, hit_store, f_at, f_u, hit (start of the epoch hit), hit_open, again, next_at, detected_at. failback:
-    fault, f_name, f_instance, store, healed_at, back_at, until. unready: store, n_from, n_to.
-    """
-
-    dead_letters: DataFrame
-    drained: DataFrame
-    specs: DataFrame
-    phase: DataFrame
-    load: DataFrame
-    served: DataFrame
-    overlaps: DataFrame
-    fault: DataFrame
-    hit: DataFrame
-    failback: DataFrame
-    unready: DataFrame
-
-
-def _ns(milliseconds: float | None) -> int | None:
+def ns(milliseconds: float | None) -> int | None:
+    """Return milliseconds in nanoseconds."""
     return None if milliseconds is None else round(milliseconds * NS_PER_MS)
 
 
-def tables(
-    spark: SparkSession,
-    runs: Mapping[str, RunInfo],
-    promises: Mapping[str, Sequence[PromiseSpec]],
-    times: Mapping[str, Timeline],
-) -> Tables:
-    """Return the `Tables` of `runs`, whose keys are the `run_id` values of the operations' DataFrame, from their
-    run.json, the promises to check and their timelines."""
-    return Tables(
-        dead_letters=table(
-            spark,
-            ((key, address, dead) for key, run in runs.items() for address, dead in run.dead_letters.items()),
-            "run_id string, address string, dead_letter string",
-        ),
-        drained=table(
-            spark,
-            ((key, address, drained) for key, run in runs.items() for address, drained in run.drained.items()),
-            "run_id string, address string, drained boolean",
-        ),
-        specs=table(
-            spark,
-            (
+Runs = Mapping[int, RunInfo]
+Specs = Mapping[int, Sequence[PromiseSpec]]
+Times = Mapping[int, Timeline]
+
+
+def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, series: bool) -> dict[str, bytes]:
+    """Return the packed tables of stage 1, by name; runs have numbers, times are run time in ns, `parts` is the number
+    of partitions of stage 2. Where the run's end decides, `times` may be timelines that end NEVER.
+
+    clocks: clock, off. dead: dead_letter (an address). phase: drain_begin. served: server (an instance), home (its only
+    store, or null), and all time in spans of its epochs: e_store, epoch (its start; null: before the first), e_end,
+    span_from and span_next (where it and the next may have begun), span_to (where it may have ended). hits: fault,
+    hit_store, f_at, f_u, hit (start of the epoch hit). segments: phase, seg_from, seg_to. widths: width (of a bucket).
+    windows: side (send, receive, failback), place (number of the load, of the failback), begins, ends, width (of a
+    slice), store. asked: name (of a promise).
+    """
+    widths = {run: base_width(one.guess) if series else NEVER for run, one in times.items()}
+    return {
+        name: pack(made)
+        for name, made in {
+            "clocks": table(
+                ((run, name, clock.offset_ns) for run, info in runs.items() for name, clock in info.clocks.items()),
+                "run int, clock string, off long",
+            ),
+            "dead": table(
+                ((run, dead) for run, info in runs.items() for dead in sorted(set(info.dead_letters.values()))),
+                "run int, dead_letter string",
+            ),
+            "phase": table(((run, one.drain_begin) for run, one in times.items()), "run int, drain_begin long"),
+            "served": table(
+                ((run, *row) for run, one in times.items() for row in served_spans(one)),
+                "run int, server string, home string, e_store string, epoch long, e_end long, "
+                "span_from long, span_next long, span_to long",
+            ),
+            "hits": table(
                 (
-                    key,
-                    index,
-                    spec.name,
-                    _ns(spec.bound_ms),
-                    spec.scope or "session",
-                    spec.side or "send",
-                    _ns(spec.check_period_ms or 0),
-                    _ns(spec.cache_timeout_ms or 0),
-                )
-                for key, specs in promises.items()
-                for index, spec in enumerate(specs)
+                    (run, hit.fault.number, hit.epoch.store, hit.fault.at, hit.fault.u, hit.epoch.start)
+                    for run, one in times.items()
+                    for hit in one.hits
+                ),
+                "run int, fault int, hit_store string, f_at long, f_u long, hit long",
             ),
-            "run_id string, spec int, name string, bound long, scope string, side string, "
-            "check_period long, cache_timeout long",
-        ),
-        phase=table(
-            spark,
-            ((key, t.drain_begin, t.drain_end, t.run_end) for key, t in times.items()),
-            "run_id string, drain_begin long, drain_end long, run_end long",
-        ),
-        load=table(
-            spark,
-            ((key, *window) for key, t in times.items() for window in t.loads),
-            "run_id string, load_begin long, load_end long",
-        ),
-        served=table(
-            spark,
-            ((key, *row) for key, t in times.items() for row in served_spans(t)),
-            "run_id string, server string, home string, e_store string, epoch long, e_end long, "
-            "span_from long, span_next long, span_to long",
-        ),
-        overlaps=table(
-            spark,
-            (
-                (key, a.store, a.instance, b.instance, start, end)
-                for key, t in times.items()
-                for a, b, start, end in t.overlaps
-            ),
-            "run_id string, store string, instance string, other_instance string, start_ns long, end_ns long",
-        ),
-        fault=table(
-            spark,
-            (
-                (key, f.number, f.name, f.instance, f.target, f.at, f.healed_at)
-                for key, t in times.items()
-                for f in t.faults
-            ),
-            "run_id string, fault int, f_name string, f_instance string, f_target string, f_at long, healed_at long",
-        ),
-        hit=table(
-            spark,
-            (
+            "segments": table(
                 (
-                    key,
-                    h.fault.number,
-                    h.fault.name,
-                    h.fault.instance,
-                    h.epoch.store,
-                    h.fault.at,
-                    h.fault.u,
-                    h.epoch.start,
-                    h.epoch.open,
-                    h.again,
-                    h.next.start if h.next else None,
-                    h.detected_at,
-                )
-                for key, t in times.items()
-                for h in t.hits
+                    (run, start, until, phase)
+                    for run, one in times.items()
+                    for (start, phase), until in _until(segments(one))
+                ),
+                "run int, seg_from long, seg_to long, phase string",
             ),
-            "run_id string, fault int, f_name string, f_instance string, hit_store string, f_at long, f_u long, "
-            "hit long, hit_open boolean, again boolean, next_at long, detected_at long",
-        ),
-        failback=table(
-            spark,
-            (
-                (key, number, *back, t.run_end if back.back_at is None else back.back_at)
-                for key, t in times.items()
-                for number, back in enumerate(t.failbacks)
+            "widths": table(widths.items(), "run int, width long"),
+            "windows": table(
+                (row for run, one in times.items() for row in _windows(run, one, promises[run], parts)),
+                "run int, side string, place int, begins long, ends long, width long, store string",
             ),
-            "run_id string, failback int, f_name string, f_instance string, store string, "
-            "healed_at long, back_at long, until long",
-        ),
-        unready=table(
-            spark,
-            ((key, *span) for key, t in times.items() for span in t.unready),
-            "run_id string, store string, n_from long, n_to long",
-        ),
-    )
+            "asked": table(
+                sorted({(run, spec.name) for run, specs in promises.items() for spec in specs}),
+                "run int, name string",
+            ),
+        }.items()
+    }
+
+
+def _until(parts: Sequence[tuple[int, str]]) -> Iterable[tuple[tuple[int, str], int]]:
+    return zip(parts, [start for start, _ in parts[1:]] + [NEVER], strict=True)
+
+
+def _windows(
+    run: int, times: Timeline, specs: Sequence[PromiseSpec], parts: int
+) -> Iterable[tuple[int, str, int, int, int, int, str | None]]:
+    def width(begins: int, ends: int) -> int:
+        return max(_SHORTEST_NS, (min(ends, times.guess) - begins) // (_SLICES * parts) + 1)
+
+    for side in sorted({spec.side or "send" for spec in specs if spec.name == "available"}):
+        for number, (begins, ends) in enumerate(times.loads):
+            yield run, side, number, begins, ends, width(begins, ends), None
+    if any(spec.name == "failback_within" for spec in specs):
+        for number, back in enumerate(times.failbacks):
+            ends = times.run_end if back.back_at is None else back.back_at
+            yield run, "failback", number, back.healed_at, ends, width(back.healed_at, ends), back.store
+
+
+def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes]:
+    """Return the packed tables of stages 2 and 3 that run.json and the timelines give.
+
+    dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
+    number), name, target (the instance or link that it hit), f_at, healed. specs: spec (the promise's place in the
+    run's list), name, bound, scope, side, check_period, cache_timeout. unready: store, n_from, n_to. asked: name.
+    segments and widths as in `stage_tables`."""
+    return {
+        name: pack(made)
+        for name, made in {
+            "dead_letters": table(
+                ((run, *pair) for run, info in runs.items() for pair in info.dead_letters.items()),
+                "run int, address string, dead_letter string",
+            ),
+            "drains": table(
+                ((run, *pair) for run, info in runs.items() for pair in info.drained.items()),
+                "run int, address string, drained boolean",
+            ),
+            "phase": table(
+                ((run, one.drain_end, one.run_end) for run, one in times.items()),
+                "run int, drain_end long, run_end long",
+            ),
+            "faults": table(
+                (
+                    (run, f.number, f.name, f.instance or f.target, f.at, NEVER if f.healed_at is None else f.healed_at)
+                    for run, one in times.items()
+                    for f in one.faults
+                ),
+                "run int, fault int, name string, target string, f_at long, healed long",
+            ),
+            "specs": table(
+                (
+                    (
+                        run,
+                        place,
+                        spec.name,
+                        ns(spec.bound_ms),
+                        spec.scope or "session",
+                        spec.side or "send",
+                        ns(spec.check_period_ms or 0),
+                        ns(spec.cache_timeout_ms or 0),
+                    )
+                    for run, specs in promises.items()
+                    for place, spec in enumerate(specs)
+                ),
+                "run int, spec int, name string, bound long, scope string, side string, check_period long, "
+                "cache_timeout long",
+            ),
+            "unready": table(
+                ((run, *span) for run, one in times.items() for span in one.unready),
+                "run int, store string, n_from long, n_to long",
+            ),
+        }.items()
+    }
 
 
 def served_spans(times: Timeline) -> list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
+from brokerdrill.ledger.contract import LOG_READ, OPERATION
+
 # Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
 NEVER = 1 << 62
 
@@ -89,6 +91,18 @@ class Failback(NamedTuple):
     back_at: int | None
 
 
+class Ending(NamedTuple):
+    """The end of an instance's process: `how` and with which `status` or signal it ended, and the `last` lines that it
+    wrote. `meant`: a fault on that instance or its host was in effect, or an operation was under way."""
+
+    instance: str
+    at: int
+    how: str | None
+    status: str | None
+    last: str | None
+    meant: bool
+
+
 class Span(NamedTuple):
     """A store and a time, the end not in it."""
 
@@ -99,9 +113,11 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """What the events of one run say; times of drains are None where no such event was recorded."""
+    """What the events of one run say; times of drains are None where no such event was recorded, `guess` is the last
+    event's time."""
 
     run_end: int
+    guess: int = 0
     drain_begin: int | None = None
     drain_end: int | None = None
     loads: tuple[tuple[int, int], ...] = ()
@@ -114,6 +130,9 @@ class Timeline:
     takeovers: tuple[Takeover, ...] = ()
     failbacks: tuple[Failback, ...] = ()
     unready: tuple[Span, ...] = ()
+    endings: tuple[Ending, ...] = ()
+    # The instances whose logs were read, so that no ending means that there was none.
+    logged: frozenset[str] = frozenset()
 
 
 def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_end: int | None) -> Timeline:
@@ -131,6 +150,7 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
     }
     return Timeline(
         run_end=run_end,
+        guess=max((event.at for event in events), default=0),
         drain_begin=max(drains["begin"], default=None),
         drain_end=max(drains["end"], default=None),
         loads=loads(events, run_end),
@@ -143,6 +163,8 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         takeovers=takeovers(epoch),
         failbacks=failbacks(events, epoch),
         unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
+        endings=endings(events, fault),
+        logged=frozenset(e.instance for e in events if (e.kind, e.name) == ("note", LOG_READ) and e.instance),
     )
 
 
@@ -251,7 +273,7 @@ def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
             event.store,
             event.at,
             event.u,
-            min((at for at in heals[whom(event)] if at >= event.at), default=None),
+            min((at for at in heals[whom(event)] if at > event.at), default=None),
         )
         for number, event in enumerate(ordered, start=1)
     )
@@ -280,13 +302,19 @@ def detected(fault: Fault, hit: Epoch, following: Epoch | None, events: Sequence
 
 
 def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]) -> tuple[Hit, ...]:
-    """Return the faults that hit an instance while it was active, the ends of its epoch included, by time."""
+    """Return the faults that hit an instance while it was active, by time.
+
+    At the end of an epoch the instance's next role holds: it is no longer active.
+    """
     found = []
     for one in fault:
         active = [
             e
             for e in epoch
-            if e.instance == one.instance and e.start <= one.at <= e.end and one.store in (None, e.store)
+            if e.instance == one.instance
+            and e.start <= one.at
+            and (e.open or one.at < e.end)
+            and one.store in (None, e.store)
         ]
         if active:
             hit = max(active, key=lambda e: (e.start, e.store))
@@ -298,7 +326,7 @@ def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]
             hit,
             follower,
             any(
-                other.number > one.number and epoch_hit == hit and (follower is None or other.at < follower.start)
+                one.at < other.at and epoch_hit == hit and (follower is None or other.at < follower.start)
                 for other, epoch_hit, _ in found
             ),
             detected(one, hit, follower, events),
@@ -330,6 +358,33 @@ def failbacks(events: Sequence[Event], epoch: Sequence[Epoch]) -> tuple[Failback
                 continue
             begins = [heal.at] if running else [e.start for e in own if e.start > heal.at]
             found.append(Failback(heal.name, original, store, heal.at, min(begins, default=None)))
+    return tuple(found)
+
+
+def operations(events: Sequence[Event]) -> list[tuple[int, int]]:
+    """Return (begin, end) of each playbook that ran as a step; one that did not come to its end lasts on."""
+    marks = [(e.at, e.name, dict(e.detail)[OPERATION]) for e in events if OPERATION in dict(e.detail)]
+    return [
+        (at, min((end for end, of, mark in marks if mark == "end" and of == name and end >= at), default=NEVER))
+        for at, name, mark in marks
+        if mark == "begin"
+    ]
+
+
+def endings(events: Sequence[Event], fault: Sequence[Fault]) -> tuple[Ending, ...]:
+    """Return the ends of the instances' processes, by time."""
+    during = operations(events)
+    found = []
+    for event in sorted((e for e in events if e.kind == "ended" and e.instance), key=lambda e: (e.at, e.instance)):
+        assert event.instance is not None
+        meant = any(begin <= event.at + event.u and event.at - event.u <= end for begin, end in during) or any(
+            (one.instance == event.instance or (one.instance is None and one.target == event.target))
+            and one.at - one.u <= event.at + event.u
+            and (one.healed_at is None or event.at - event.u <= one.healed_at)
+            for one in fault
+        )
+        told = dict(event.detail)
+        found.append(Ending(event.instance, event.at, event.value, told.get("status"), told.get("last"), meant))
     return tuple(found)
 
 

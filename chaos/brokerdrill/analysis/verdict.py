@@ -6,19 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from brokerdrill.errors import EXIT_BROKEN, EXIT_KEPT, EXIT_UNKNOWN, UsageError
-from brokerdrill.ledger import BOUNDED_PROMISES, NO_PHANTOMS, PROMISES, PromiseSpec, RunInfo, check_promise
+from brokerdrill.base.errors import EXIT_BROKEN, EXIT_KEPT, EXIT_UNKNOWN, UsageError
+from brokerdrill.ledger.contract import PromiseSpec, RunInfo, check_promise
+from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, doubted_by
+from brokerdrill.promises.definition import Doubt
 
 WITNESSES = 10
 
-# A torn line among the operations may hide anything; one among the events only what is judged by events (the drain's
-# begin and end decide which units are expected or expired).
-DOUBTED_BY_OPS = frozenset(PROMISES)
-DOUBTED_BY_EVENTS = frozenset(
-    {"no_loss", "atomic", "sticky", "single_active", "failover_within", "failback_within", "available"}
-)
-# Promises that compare the times of different recorders: a clock that run.json does not place leaves them open.
-DOUBTED_BY_CLOCKS = frozenset({"ordered", "sticky", "single_active", "failover_within", "failback_within", "available"})
+# The promises' definitions say what forbids that they pass.
+DOUBTED_BY_OPS = doubted_by(Doubt.TORN_OPERATIONS)
+DOUBTED_BY_EVENTS = doubted_by(Doubt.TORN_EVENTS)
+DOUBTED_BY_CLOCKS = doubted_by(Doubt.UNPLACED_CLOCK)
 
 
 def merged(verdicts: Iterable[str]) -> str:
@@ -48,7 +46,7 @@ def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tu
     names = {spec.name for spec in specs}
     if given is None:
         for name in sorted(set(run.expect) - names):
-            if name in BOUNDED_PROMISES:
+            if PROMISES[name].bound:
                 raise UsageError(f"{where}: expect names {name}, but promises gives it no bound")
             specs.append(PromiseSpec(name))
             names.add(name)
@@ -68,8 +66,8 @@ def promise_json(
     measured: float | None = None,
     witnesses: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return a promise's object of the verdict's JSON; `scope` and `side` are there where they apply, `expected` and
-    `as_expected` say what the scenario asks for."""
+    """Return a promise's object of the verdict's JSON; its fields that are a choice (scope, side) are there, too,
+    `expected` and `as_expected` say what the scenario asks for."""
     verdict = promise_verdict(count, evidence, doubt)
     result: dict[str, Any] = {
         "name": spec.name,
@@ -81,11 +79,7 @@ def promise_json(
         "witnesses": [dict(witness) for witness in witnesses],
         "expected": expectation,
     }
-    if spec.name == "ordered":
-        result["scope"] = spec.scope or "session"
-    if spec.name == "available":
-        result["side"] = spec.side or "send"
-    return result
+    return result | {field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.choices}
 
 
 def run_json(

@@ -1,4 +1,4 @@
-"""The protocol of a fault: plain data about what to do on which host, so that one executor serves them all.
+"""What a fault is: plain data about what to do on which host, so that one executor serves them all.
 
 A fault plans `HostChange`s. Each carries the scripts to make it, to see that it took effect, and to undo it. The undo
 is always a script on the host itself: the runner, `brokerdrill heal` and the host's own time-to-live timer run the same
@@ -9,15 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from brokerdrill.targets import Target
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from brokerdrill.base.errors import UsageError, unknown_name
+from brokerdrill.inventory.descriptors import Endpoint
+from brokerdrill.inventory.targets import Target
 
 
 @dataclass(frozen=True)
 class Toxic:
-    """A call of the toxiproxy API on the host: on `proxy`, add this toxic, or set `enabled`, or create the proxy."""
+    """A call of the toxiproxy API at `api` on the host: on `proxy`, add this toxic, or set `enabled`, or create the
+    proxy."""
 
+    api: Endpoint
     proxy: str
     upstream: str | None = None
     listen: str | None = None
@@ -45,15 +52,96 @@ class HostChange:
     store: str | None = None
 
 
-Plan = Callable[[Target, Mapping[str, Any], str], list[HostChange]]
+class Parameters(BaseModel):
+    """The parameters of a fault, as a scenario's `params` gives them; a field's description says its unit.
+
+    A parameter whose name cannot be a field's (`from`, `copy`) is a field of another name with its own as the alias.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def given(self) -> dict[str, Any]:
+        """Return all parameters with their values, by the names that a scenario writes."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class ParameterInfo(NamedTuple):
+    """What people are told of a parameter: its name, which values it takes, its default, what it means."""
+
+    name: str
+    values: str
+    default: str
+    meaning: str
+
+
+P = TypeVar("P", bound=Parameters)
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 @dataclass(frozen=True)
-class FaultType:
-    """A kind of fault: `plan(target, params, fault_id)`, what it acts on, and its parameters with their defaults."""
+class FaultType(Generic[P]):
+    """A kind of fault: what it acts on (`instance`, `link` or `armed link`), its parameters, and
+    `plan(target, parameters, fault_id)`, which raises InfrastructureError where the target lacks what it needs.
+    `commands`: what it calls on the hosts and not every system has."""
 
     name: str
     acts_on: str
     description: str
-    plan: Plan
-    params: Mapping[str, Any]
+    parameters: type[P]
+    plan: Callable[[Target, P, str], list[HostChange]]
+    commands: tuple[str, ...] = ()
+
+    def complete(self, given: Mapping[str, Any]) -> P:
+        """Return `given` with the defaults of what it leaves out. Raises UsageError, one sentence, where a parameter is
+        not the fault's or its value is none that it takes."""
+        try:
+            return self.parameters.model_validate(dict(given))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else ""
+            infos = {info.name: info for info in self.parameter_infos()}
+            if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+                raise unknown_name(f"parameter of fault {self.name!r}", name, infos) from None
+            if first["type"] == "missing":
+                raise UsageError(f"fault {self.name}: {name} is missing; {infos[name].meaning}") from None
+            if first["type"] == "value_error" or name not in infos:
+                raise UsageError(f"fault {self.name}: {first['msg'].removeprefix('Value error, ')}") from None
+            raise UsageError(f"fault {self.name}: {name} is {infos[name].values}, not {given.get(name)!r}") from None
+
+    def parameter_infos(self) -> list[ParameterInfo]:
+        """Return what to tell people of each parameter, in order."""
+        return [
+            ParameterInfo(
+                field.alias or name,
+                _values(field),
+                "" if field.is_required() else _shown(field.get_default(call_default_factory=True)),
+                field.description or "",
+            )
+            for name, field in self.parameters.model_fields.items()
+        ]
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the parameters."""
+        return self.parameters.model_json_schema(by_alias=True)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else "''"
+
+
+def _values(field: FieldInfo) -> str:
+    """Which values a parameter takes, in words: what it `is`."""
+    kind: Any = field.annotation
+    if get_origin(kind) is Literal:
+        *most, last = (str(value) for value in get_args(kind))
+        return f"{', '.join(most)} or {last}" if most else last
+    words = _WORDS.get(kind, "a mapping")
+    limits = [
+        f"{word} {getattr(limit, name)}"
+        for limit in field.metadata
+        for name, word in _LIMITS.items()
+        if getattr(limit, name, None) is not None
+    ]
+    patterns = [f"of the form {limit.pattern}" for limit in field.metadata if getattr(limit, "pattern", None)]
+    return ", ".join([words, *limits, *patterns])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from shlex import quote
-from typing import Any
 
-from brokerdrill.faults.base import FaultType, HostChange
-from brokerdrill.targets import Target
+from pydantic import Field
+
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.targets import Target
 
 # Wall-clock time alone: monotonic times, which time-outs are made of, go on as they are.
-_WEAR = """
+_SET = """
 ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null || { echo 'libfaketime is not installed' >&2; exit 1; }
 mkdir -p /run/systemd/system/{unit}.d
 cat > /run/systemd/system/{unit}.d/brokerdrill-clock.conf <<'UNIT'
@@ -19,9 +19,9 @@ Environment="LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1" "FAKETIME={offset
 UNIT
 systemctl daemon-reload
 """
-_WEARS = """pid=$(systemctl show -p MainPID --value {unit}) && [ "$pid" -gt 0 ] \\
+_IS_SET = """pid=$(systemctl show -p MainPID --value {unit}) && [ "$pid" -gt 0 ] \\
   && tr '\\0' '\\n' < /proc/$pid/environ | grep -q '^FAKETIME='"""
-_TAKE_OFF = """
+_UNSET = """
 if [ -e /run/systemd/system/{unit}.d/brokerdrill-clock.conf ]; then
   rm -f /run/systemd/system/{unit}.d/brokerdrill-clock.conf
   systemctl daemon-reload
@@ -30,21 +30,32 @@ fi
 """
 
 
-def _clock(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+class ClockParameters(Parameters):
+    """How far off the clock is."""
+
+    # libfaketime takes every `m` for minutes, so that milliseconds would be that many minutes and more.
+    offset: str = Field(
+        "+3s",
+        pattern=r"^[+-]\d+(\.\d+)?[smhd]?$",
+        description="how far the clock is ahead (+) or behind (-): a number of s, m (minutes), h or d",
+    )
+
+
+def _clock(target: Target, params: ClockParameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
 
         def fill(script: str, unit: str = quote(item.unit or "")) -> str:
-            return script.replace("{unit}", unit).replace("{offset}", str(params["offset"]))
+            return script.replace("{unit}", unit).replace("{offset}", params.offset)
 
         changes.append(
             HostChange(
                 host=item.host,
-                prepare=fill(_WEAR),
+                prepare=fill(_SET),
                 effect=fill("systemctl restart {unit}"),
-                verify=fill(_WEARS),
-                heal=fill(_TAKE_OFF),
-                verify_heal=fill("! { " + _WEARS + "; }"),
+                verify=fill(_IS_SET),
+                heal=fill(_UNSET),
+                verify_heal=fill("! { " + _IS_SET + "; }"),
                 target=item.host,
                 instance=item.instance,
                 store=item.store,
@@ -57,8 +68,8 @@ FAULTS = (
     FaultType(
         "clock",
         "instance",
-        "restarts the service with a clock that is off by `offset`, as libfaketime writes it (+3s, -500ms)",
+        "restarts the service with a clock that is off by `offset`",
+        ClockParameters,
         _clock,
-        {"offset": "+3s"},
     ),
 )

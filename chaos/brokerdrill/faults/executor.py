@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerdrill.clock import now_ns
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.events import EventWriter
-from brokerdrill.faults.base import FaultType, HostChange
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.toxiproxy import ToxiproxyServer
-from brokerdrill.hosts import HostConnection
-from brokerdrill.journal import Journal
-from brokerdrill.targets import Target
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.inventory.descriptors import Endpoint
+from brokerdrill.inventory.targets import Target
+from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.journal import Journal
 
 HEAL_DIR = "/run/brokerdrill/heal"
 VERIFY_DEADLINE_S = 10
 HEAL_DEADLINE_S = 60
 POLL_S = 0.1
-TOXIPROXY_PORT = 8474
 
 # The lock makes the runner's heal and the timer's take turns; the later one finds the script gone and does nothing.
 _SCRIPT = """exec 9>/run/brokerdrill/lock
@@ -64,7 +64,7 @@ class Injection:
     """A fault as a scenario's step injected it: its name there, its target, its changes; healed once."""
 
     name: str
-    fault: FaultType
+    fault: FaultType[Any]
     target: Target
     changes: dict[str, HostChange] = field(default_factory=dict)
     applied: list[Applied] = field(default_factory=list)
@@ -110,8 +110,13 @@ class Executor:
         self._servers: dict[str, ToxiproxyServer] = {}
         self.injections: list[Injection] = []
 
+    @property
+    def base_ns(self) -> int:
+        """The controller's monotonic time at the run's start."""
+        return self._events.base_ns
+
     async def inject(
-        self, name: str, fault: FaultType, target: Target, params: Mapping[str, Any], ttl_s: float, run_tag: str
+        self, name: str, fault: FaultType[Any], target: Target, params: Parameters, ttl_s: float, run_tag: str
     ) -> Injection:
         """Apply `fault` to `target` and verify that it took effect.
 
@@ -142,7 +147,7 @@ class Executor:
         return injection
 
     async def _register(
-        self, injection: Injection, fault_id: str, change: HostChange, ttl_s: float, params: Mapping[str, Any]
+        self, injection: Injection, fault_id: str, change: HostChange, ttl_s: float, params: Parameters
     ) -> None:
         self._journal.write(
             "intent",
@@ -150,7 +155,7 @@ class Executor:
             at_ns=now_ns() - self._events.base_ns,
             name=injection.name,
             fault=injection.fault.name,
-            params=dict(params),
+            params=params.given(),
             asked=injection.target.spec,
             resolved=change.target,
             instance=change.instance,
@@ -168,7 +173,7 @@ class Executor:
     async def _apply(self, fault_id: str, change: HostChange) -> Applied:
         connection = self._host(change)
         if change.api is not None:
-            server = await self._server(connection)
+            server = await self._server(connection, change.api.api)
             before = now_ns()
             await asyncio.to_thread(server.apply, change.api)
             after = now_ns()
@@ -248,9 +253,9 @@ class Executor:
     def _host(self, change: HostChange) -> HostConnection:
         return self._connections[change.host]
 
-    async def _server(self, connection: HostConnection) -> ToxiproxyServer:
+    async def _server(self, connection: HostConnection, api: Endpoint) -> ToxiproxyServer:
         if connection.name not in self._servers:
-            port = await connection.forward("127.0.0.1", TOXIPROXY_PORT)
+            port = await connection.forward(api.address, api.port)
             self._servers[connection.name] = ToxiproxyServer(connection.name, "127.0.0.1", port)
         return self._servers[connection.name]
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
-from brokerdrill.faults.base import FaultType, HostChange, Toxic
-from brokerdrill.targets import Link, Target
+from pydantic import Field, ValidationError, model_validator
 
-API = "http://127.0.0.1:8474"
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.faults.base import FaultType, HostChange, Parameters, Toxic
+from brokerdrill.inventory.descriptors import Endpoint, ToxiproxyDescriptor
+from brokerdrill.inventory.targets import Link, Target
+
 _FIRST_PORT = 19000
 _PORTS = 4000
 _REQUEST = """python3 - {method} {path} '{body}' {expect} <<'PY'
 import sys, urllib.request, urllib.error
 method, path, body, expect = sys.argv[1:5]
-request = urllib.request.Request("{api}" + path, data=body.encode() or None, method=method)
+request = urllib.request.Request("http://{api}" + path, data=body.encode() or None, method=method)
 try:
     with urllib.request.urlopen(request, timeout=5) as reply:
         text = reply.read().decode()
@@ -34,9 +38,16 @@ if expect != "any":
 PY"""
 
 
-def _request(method: str, path: str, body: str = "", expect: str = "any") -> str:
-    filled = _REQUEST.replace("{api}", API).replace("{method}", method).replace("{path}", path)
+def _request(api: Endpoint, method: str, path: str, body: str = "", expect: str = "any") -> str:
+    filled = _REQUEST.replace("{api}", str(api)).replace("{method}", method).replace("{path}", path)
     return filled.replace("{body}", body).replace("{expect}", f"'{expect}'")
+
+
+def _toxiproxy(link: Link) -> ToxiproxyDescriptor:
+    """The toxiproxy that the link can pass. Raises InfrastructureError where its host has none."""
+    if link.toxiproxy is None:
+        raise InfrastructureError(f"host {link.dialler} has no descriptor of a toxiproxy, which {link.name} would pass")
+    return link.toxiproxy
 
 
 def proxy_name(link: Link) -> str:
@@ -50,12 +61,12 @@ def proxy_port(link: Link) -> int:
     return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
 
 
-def _arm(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+def _arm(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     changes = []
     for link in target.links:
-        name, port = proxy_name(link), proxy_port(link)
+        proxy, name, port = _toxiproxy(link), proxy_name(link), proxy_port(link)
         table = f"brokerdrill_{name.replace('-', '_')}"
-        rule = f"meta skuid != toxi ip daddr {link.address} tcp dport {link.port} redirect to :{port}"
+        rule = f"meta skuid != {proxy.user} ip daddr {link.address} tcp dport {link.port} redirect to :{port}"
         # NAT sees new connections only: end the old ones, so that they dial again (ss is loud about what it did).
         end_old = f"ss -K dst {link.address} dport = {link.port} >/dev/null 2>&1 || :"
         changes.append(
@@ -65,12 +76,14 @@ def _arm(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostC
                     f"nft -f - <<'NFT'\ntable inet {table} {{\n chain out {{ type nat hook output priority -100;\n"
                     f"  {rule}\n }}\n}}\nNFT\n{end_old}"
                 ),
-                api=Toxic(name, upstream=f"{link.address}:{link.port}", listen=f"127.0.0.1:{port}"),
-                verify=f"nft list table inet {table} >/dev/null && " + _request("GET", f"/proxies/{name}", expect=name),
-                heal=f"nft delete table inet {table} 2>/dev/null || :\n" + _request("DELETE", f"/proxies/{name}"),
+                api=Toxic(proxy.api, name, upstream=f"{link.address}:{link.port}", listen=f"127.0.0.1:{port}"),
+                verify=f"nft list table inet {table} >/dev/null && "
+                + _request(proxy.api, "GET", f"/proxies/{name}", expect=name),
+                heal=f"nft delete table inet {table} 2>/dev/null || :\n"
+                + _request(proxy.api, "DELETE", f"/proxies/{name}"),
                 verify_heal=(
                     f"! nft list table inet {table} >/dev/null 2>&1 && "
-                    + _request("GET", f"/proxies/{name}", expect="absent")
+                    + _request(proxy.api, "GET", f"/proxies/{name}", expect="absent")
                 ),
                 target=link.name,
             )
@@ -78,51 +91,144 @@ def _arm(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostC
     return changes
 
 
-def _toxic(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
-    spec = {
-        "name": fault_id,
-        "type": params["type"],
-        "stream": params["stream"],
-        "toxicity": params["toxicity"],
-        "attributes": dict(params["attributes"]),
+class Latency(Parameters):
+    """Every packet comes later."""
+
+    latency: int = Field(0, ge=0, description="ms")
+    jitter: int = Field(0, ge=0, description="ms, more or less, at random")
+
+
+class Bandwidth(Parameters):
+    """So much passes and no more."""
+
+    rate: int = Field(ge=0, description="kB a second")
+
+
+class SlowClose(Parameters):
+    """The end of a connection comes later."""
+
+    delay: int = Field(ge=0, description="ms")
+
+
+class Timeout(Parameters):
+    """Nothing passes, and the connection ends after a time."""
+
+    timeout: int = Field(ge=0, description="ms; 0: the connection stays, and nothing passes while the fault lasts")
+
+
+class ResetPeer(Parameters):
+    """The connection is reset after a time."""
+
+    timeout: int = Field(0, ge=0, description="ms")
+
+
+class Slicer(Parameters):
+    """Data comes in small pieces."""
+
+    average_size: int = Field(gt=0, description="bytes")
+    size_variation: int = Field(0, ge=0, description="bytes, more or less; below average_size")
+    delay: int = Field(0, ge=0, description="µs between pieces")
+
+
+class LimitData(Parameters):
+    """The connection ends after so much data."""
+
+    bytes: int = Field(ge=0, description="bytes")
+
+
+# By toxiproxy's names, which takes what it does not know for nothing: so the attributes are checked here.
+TOXICS: Mapping[str, type[Parameters]] = MappingProxyType(
+    {
+        "latency": Latency,
+        "bandwidth": Bandwidth,
+        "slow_close": SlowClose,
+        "timeout": Timeout,
+        "reset_peer": ResetPeer,
+        "slicer": Slicer,
+        "limit_data": LimitData,
     }
-    return [
-        HostChange(
-            host=link.dialler,
-            effect=":",
-            api=Toxic(proxy_name(link), toxic=spec),
-            verify=_request("GET", f"/proxies/{proxy_name(link)}/toxics", expect=fault_id),
-            heal=_request("DELETE", f"/proxies/{proxy_name(link)}/toxics/{fault_id}"),
-            verify_heal=f"! ( {_request('GET', f'/proxies/{proxy_name(link)}/toxics', expect=fault_id)}\n)",
-            target=link.name,
+)
+
+
+def attributes_text() -> str:
+    """What each type of toxic takes: `latency: latency (ms), jitter (ms)`, …"""
+    return "; ".join(
+        f"{name}: " + ", ".join(f"{key} ({field.description})" for key, field in model.model_fields.items())
+        for name, model in TOXICS.items()
+    )
+
+
+class ToxicParameters(Parameters):
+    """A toxic of toxiproxy."""
+
+    type: Literal["latency", "bandwidth", "slow_close", "timeout", "reset_peer", "slicer", "limit_data"] = Field(
+        "latency", description="what it does to the stream"
+    )
+    stream: Literal["upstream", "downstream"] = Field(
+        "downstream", description="upstream: what the dialling side sends; downstream: what it gets"
+    )
+    toxicity: float = Field(1.0, ge=0, le=1, description="the share of connections that it hits")
+    attributes: dict[str, Any] = Field({}, description=f"by type ({attributes_text()})")
+
+    @model_validator(mode="after")
+    def _known_attributes(self) -> ToxicParameters:
+        _attributes(self)
+        return self
+
+
+def _attributes(params: ToxicParameters) -> Parameters:
+    """The attributes, checked. Raises ValueError, one sentence."""
+    model = TOXICS[params.type]
+    try:
+        return model.model_validate(params.attributes)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = first["loc"][0]
+        known = ", ".join(model.model_fields)
+        if first["type"] == "extra_forbidden":
+            raise ValueError(f"a toxic of type {params.type} has no attribute {name} (it has {known})") from None
+        raise ValueError(f"attribute {name} of a toxic of type {params.type}: {first['msg']}") from None
+
+
+def _toxic(target: Target, params: ToxicParameters, fault_id: str) -> list[HostChange]:
+    spec = params.given() | {"name": fault_id, "attributes": _attributes(params).given()}
+    changes = []
+    for link in target.links:
+        api, path = _toxiproxy(link).api, f"/proxies/{proxy_name(link)}/toxics"
+        changes.append(
+            HostChange(
+                host=link.dialler,
+                effect=":",
+                api=Toxic(api, proxy_name(link), toxic=spec),
+                verify=_request(api, "GET", path, expect=fault_id),
+                heal=_request(api, "DELETE", f"{path}/{fault_id}"),
+                verify_heal=f"! ( {_request(api, 'GET', path, expect=fault_id)}\n)",
+                target=link.name,
+            )
         )
-        for link in target.links
-    ]
+    return changes
 
 
-def _cut(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
-    return [
-        HostChange(
-            host=link.dialler,
-            effect=":",
-            api=Toxic(proxy_name(link), enabled=False),
-            verify=_request("GET", f"/proxies/{proxy_name(link)}", expect='"enabled":false'),
-            heal=_request("POST", f"/proxies/{proxy_name(link)}", body='{"enabled":true}'),
-            verify_heal=_request("GET", f"/proxies/{proxy_name(link)}", expect='"enabled":true'),
-            target=link.name,
+def _cut(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
+    changes = []
+    for link in target.links:
+        api, path = _toxiproxy(link).api, f"/proxies/{proxy_name(link)}"
+        changes.append(
+            HostChange(
+                host=link.dialler,
+                effect=":",
+                api=Toxic(api, proxy_name(link), enabled=False),
+                verify=_request(api, "GET", path, expect='"enabled":false'),
+                heal=_request(api, "POST", path, body='{"enabled":true}'),
+                verify_heal=_request(api, "GET", path, expect='"enabled":true'),
+                target=link.name,
+            )
         )
-        for link in target.links
-    ]
+    return changes
 
 
-ARM = FaultType("arm", "link", "the link's connections pass a toxiproxy from now on", _arm, {})
+ARM = FaultType("arm", "link", "the link's connections pass a toxiproxy from now on", Parameters, _arm, ("nft", "ss"))
 FAULTS = (
-    FaultType(
-        "toxic",
-        "armed link",
-        "a toxic of toxiproxy on the link: latency, bandwidth, slicer, timeout, reset_peer, limit_data, slow_close",
-        _toxic,
-        {"type": "latency", "stream": "downstream", "toxicity": 1.0, "attributes": {}},
-    ),
-    FaultType("cut", "armed link", "the link's connections end, and new ones are refused", _cut, {}),
+    FaultType("toxic", "armed link", "a toxic of toxiproxy on the link", ToxicParameters, _toxic),
+    FaultType("cut", "armed link", "the link's connections end, and new ones are refused", Parameters, _cut),
 )

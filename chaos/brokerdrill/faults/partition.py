@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
-from brokerdrill.faults.base import FaultType, HostChange
-from brokerdrill.targets import Link, Target
+from pydantic import Field
+
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.targets import Link, Target
 
 _VERDICTS = {"drop": "drop", "reject": "reject with tcp reset"}
 
 
-def _partition(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+class PartitionParameters(Parameters):
+    """What becomes of a packet."""
+
+    how: Literal["drop", "reject"] = Field(
+        "drop", description="drop: packets vanish (a black hole); reject: each is answered by a reset"
+    )
+
+
+def _partition(target: Target, params: PartitionParameters, fault_id: str) -> list[HostChange]:
     # One table a fault: healing is the deletion of the table, whatever is in it.
     table = f"brokerdrill_{fault_id.replace('-', '_')}"
-    verdict = _VERDICTS[params["how"]]
+    verdict = _VERDICTS[params.how]
     by_host: dict[str, list[Link]] = defaultdict(list)
     for link in target.links:
         by_host[link.dialler].append(link)
@@ -49,6 +58,4 @@ def _partition(target: Target, params: Mapping[str, Any], fault_id: str) -> list
     return changes
 
 
-FAULTS = (
-    FaultType("partition", "link", "the link carries nothing: how is drop or reject", _partition, {"how": "drop"}),
-)
+FAULTS = (FaultType("partition", "link", "the link carries nothing", PartitionParameters, _partition, ("nft",)),)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from shlex import quote
-from typing import Any
+from typing import Literal
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.faults.base import FaultType, HostChange
-from brokerdrill.targets import Target
+from pydantic import Field
+
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.inventory.targets import Target
 
 _DOWN = "! systemctl is-active --quiet {unit}"
 _UP = "systemctl is-active --quiet {unit}"
 # The unit restarts by itself (Restart=always); a fault that shall last until its heal holds it down with a drop-in
 # under /run, which a reboot forgets.
-_HOLD = """
+_KEEP_DOWN = """
 mkdir -p /run/systemd/system/{unit}.d
 printf '[Service]\\nRestart=no\\n' > /run/systemd/system/{unit}.d/brokerdrill.conf
 systemctl daemon-reload
 """
-_RELEASE = """
+_LET_START = """
 rm -f /run/systemd/system/{unit}.d/brokerdrill.conf
 systemctl daemon-reload
 systemctl reset-failed {unit} 2>/dev/null || :
@@ -57,33 +58,83 @@ def _signal(signal: str, everything: bool) -> str:
     return (_SIGNAL_ALL if everything else _SIGNAL).replace("{signal}", signal)
 
 
-def _kill(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
-    # restart: true leaves the unit's own Restart= to bring the process back, as after a real crash.
-    effect = _signal("KILL", params["all"])
-    if params["restart"]:
+_ALL = Field(False, description="whether the unit's other processes get the signal too")
+
+
+class KillParameters(Parameters):
+    """What is killed, and whether it stays down."""
+
+    restart: bool = Field(
+        False, description="whether the unit may restart it by itself, as after a real crash; else it is held down"
+    )
+    all: bool = _ALL
+    children: bool = Field(
+        False, description="whether the main process's children get the signal in its place; it starts them again"
+    )
+
+
+class PauseParameters(Parameters):
+    """What is paused, and how that ends."""
+
+    all: bool = _ALL
+    end: Literal["go_on", "kill"] = Field(
+        "go_on", description="go_on: SIGCONT; kill: SIGKILL to all of the unit, which starts again"
+    )
+
+
+_CHILDREN = 'pid=$(systemctl show -p MainPID --value {unit}) && children=$(cat "/proc/$pid/task/$pid/children")'
+
+
+def _kill_children(target: Target, fault_id: str) -> list[HostChange]:
+    note = f"/run/brokerdrill/{fault_id}.pid"
+    seen = f'for one in $(cat {note}); do case " $children " in *" $one "*) exit 1;; esac; done'
+    others = f'{_CHILDREN} && [ -n "$children" ] && ({seen})'
+    return [
+        _change(
+            item,
+            f'{_CHILDREN} && [ -n "$children" ] && echo $children > {note}',
+            f"kill -KILL $(cat {note})",
+            others,
+            ":",
+            others,
+        )
+        for item in target.instances
+    ]
+
+
+def _kill(target: Target, params: KillParameters, fault_id: str) -> list[HostChange]:
+    if params.children:
+        return _kill_children(target, fault_id)
+    effect = _signal("KILL", params.all)
+    if params.restart:
         gone = f"[ -e /run/brokerdrill/{fault_id}.pid ] && ! kill -0 $(cat /run/brokerdrill/{fault_id}.pid) 2>/dev/null"
         note = f"systemctl show -p MainPID --value {{unit}} > /run/brokerdrill/{fault_id}.pid"
         return [
             _change(item, note, effect, gone, "systemctl start --no-block {unit}", _UP) for item in target.instances
         ]
-    return [_change(item, _HOLD, effect, _DOWN, _RELEASE, _UP) for item in target.instances]
+    return [_change(item, _KEEP_DOWN, effect, _DOWN, _LET_START, _UP) for item in target.instances]
 
 
-def _stop(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+def _stop(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     return [
         _change(item, ":", "systemctl stop {unit}", _DOWN, "systemctl start --no-block {unit}", _UP)
         for item in target.instances
     ]
 
 
-def _pause(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+def _pause(target: Target, params: PauseParameters, fault_id: str) -> list[HostChange]:
+    heal = _signal("CONT", params.all) + " || :"
+    if params.end == "kill":
+        # Done when it is gone: what ends later is none of the fault's doing.
+        end = f'{_signal("KILL", True)} && timeout 15 tail --pid="$pid" -f /dev/null'
+        heal = f'{_STATE}; [ "$state" != T ] || {{ {end}; }}; systemctl start --no-block {{unit}}'
     return [
         _change(
             item,
             ":",
-            _signal("STOP", params["all"]),
+            _signal("STOP", params.all),
             _STATE + ' && [ "$state" = T ]',
-            _signal("CONT", params["all"]) + " || :",
+            heal,
             _STATE + ' && [ "$state" != T ]',
         )
         for item in target.instances
@@ -94,10 +145,10 @@ FAULTS = (
     FaultType(
         "kill",
         "instance",
-        "SIGKILL to the main process (all: and the unit's others), held down until the heal",
+        "SIGKILL to the main process, held down until the heal",
+        KillParameters,
         _kill,
-        {"restart": False, "all": False},
     ),
-    FaultType("stop", "instance", "an orderly stop of the unit", _stop, {}),
-    FaultType("pause", "instance", "SIGSTOP, and SIGCONT as the heal", _pause, {"all": False}),
+    FaultType("stop", "instance", "an orderly stop of the unit", Parameters, _stop),
+    FaultType("pause", "instance", "SIGSTOP, until the heal", PauseParameters, _pause),
 )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from shlex import quote
-from typing import Any
 
-from brokerdrill.faults.base import FaultType, HostChange
-from brokerdrill.targets import Target
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.targets import Target
 
 
-def _switchover(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+def _switchover(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
-        control = str(item.extra("control") or "false")
+        if item.control is None:
+            raise InfrastructureError(f"instance {item.instance}: its descriptor says no `control` command")
+        control = item.control
         leads = (
             f"{control} list --format json | python3 -c 'import json,sys; "
             f'sys.exit(all(m["Member"] != "{item.instance}" or m["Role"] != "Leader" for m in json.load(sys.stdin)))\''
@@ -35,6 +36,10 @@ def _switchover(target: Target, params: Mapping[str, Any], fault_id: str) -> lis
 
 FAULTS = (
     FaultType(
-        "switchover", "instance", "an orderly change of places with a standby, by the service itself", _switchover, {}
+        "switchover",
+        "instance",
+        "an orderly change of places with a standby, by the service itself",
+        Parameters,
+        _switchover,
     ),
 )

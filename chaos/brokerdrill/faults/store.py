@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from shlex import quote
-from typing import Any
+from typing import Literal
 
-from brokerdrill.faults.base import FaultType, HostChange
-from brokerdrill.targets import Target
+from pydantic import Field
+
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.targets import Target
 
 _EFFECTS = {
     "delete": "rm -f -- {lock}",
@@ -18,17 +20,28 @@ _EFFECTS = {
 _STATE = "stat -c '%i %Y' -- {lock} 2>/dev/null"
 
 
-def _lock_file(target: Target, params: Mapping[str, Any], fault_id: str) -> list[HostChange]:
+class LockFileParameters(Parameters):
+    """Which file, and what is done to it."""
+
+    how: Literal["delete", "change"] = Field(
+        "delete", description="delete: the file is removed; change: its time of change becomes another"
+    )
+    name: str = Field("lock", min_length=1, description="the file's name in the instance's store")
+
+
+def _lock_file(target: Target, params: LockFileParameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
-        lock = quote(f"{item.extra('data_dir')}/{params['name']}")
+        if item.data_dir is None:
+            raise InfrastructureError(f"instance {item.instance}: its descriptor says no `data_dir`")
+        lock = quote(f"{item.data_dir}/{params.name}")
         note = f"/run/brokerdrill/{fault_id}.lock"
         state = _STATE.replace("{lock}", lock)
         changes.append(
             HostChange(
                 host=item.host,
                 prepare=f"{state} > {note}; [ -s {note} ]",
-                effect=_EFFECTS[params["how"]].replace("{lock}", lock),
+                effect=_EFFECTS[params.how].replace("{lock}", lock),
                 verify=f'[ -s {note} ] && [ "$({state})" != "$(cat {note})" ]',
                 # Nothing to undo: a lock file that is gone is made anew.
                 heal=f"rm -f {note}",
@@ -45,8 +58,8 @@ FAULTS = (
     FaultType(
         "lock_file",
         "instance",
-        "the lock file `name` in the instance's store is deleted or changed (how), by neither of the brokers",
+        "the lock file in the instance's store is deleted or changed, by neither of the brokers",
+        LockFileParameters,
         _lock_file,
-        {"how": "delete", "name": "lock"},
     ),
 )

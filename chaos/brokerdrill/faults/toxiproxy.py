@@ -12,7 +12,7 @@ import requests
 from toxiproxy.api import APIConsumer
 from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 
-from brokerdrill.errors import InfrastructureError
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import Toxic
 
 TIMEOUT_S = 5

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from brokerdrill.descriptors import Descriptor
+from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Settings, management
 from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.health import activemq_classic as health
 from brokerdrill.products.jolokia import JolokiaClient
 
 # From the broker's own classes (BrokerService, TransportConnector, the lockers); seen in failovers.
@@ -27,36 +28,42 @@ _STARTS = re.compile(r"Using Persistence Adapter:")
 _EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with result")
 
 
-def role_of(slave: bool | None, started: Sequence[bool]) -> str:
-    """Return the role that the broker's attribute Slave (None: no such bean) and its connectors' Started amount to."""
-    if slave:
-        return "passive"
-    return "active" if slave is False and any(started) else "starting"
-
-
 def counts_of(queue: Mapping[str, int]) -> QueueCounts:
     """Return the counts that a queue's attributes amount to. QueueSize includes what is handed out unacknowledged."""
     return QueueCounts(queue["QueueSize"], queue["InFlightCount"], 0, queue["EnqueueCount"])
+
+
+class ActiveMQClassicSettings(Settings):
+    """What failover depends on; None where the deployment has nothing of the kind."""
+
+    lock_acquire_sleep_interval_ms: int | None = None
+    lock_keep_alive_period_ms: int | None = None
+    lease_duration_ms: int | None = None
+    max_allowable_diff_from_db_time_ms: int | None = None
+    io_exception_handler: Any = None
+    restart_delay_s: int | None = None
+
+
+class ActiveMQClassicDescriptor(Descriptor):
+    """One broker; `locker` decides which one of a store is the master."""
+
+    persistence_adapter: str | None = None
+    locker: str | None = None
+    management: JolokiaManagement | None = None
+    settings: ActiveMQClassicSettings = ActiveMQClassicSettings()
 
 
 class Jolokia:
     """The management of one broker."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
-        name = (descriptor.management or {})["broker_name"]
-        self._broker = f"org.apache.activemq:type=Broker,brokerName={name}"
+        self._name = management(descriptor, JolokiaManagement).broker_name
+        self._broker = f"org.apache.activemq:type=Broker,brokerName={self._name}"
         self._client = JolokiaClient(descriptor, credentials, ca_pem)
 
     async def role(self) -> str:
         """Return the live role; `starting` while the broker's bean is missing, and while its connectors are stopped."""
-        connectors = f"{self._broker},connector=clientConnectors,connectorName=*"
-        broker, found = await self._client.call(
-            {"type": "read", "mbean": self._broker, "attribute": "Slave"},
-            {"type": "read", "mbean": connectors, "attribute": "Started"},
-        )
-        slave = broker.get("value") if broker.get("status") == 200 else None
-        beans = found.get("value") if found.get("status") == 200 else None
-        return role_of(slave, [bool(bean["Started"]) for bean in (beans or {}).values()])
+        return health.health_of(await self._client.call(*health.requests(self._name))).state
 
     def _queue(self, address: str) -> str:
         return f"{self._broker},destinationType=Queue,destinationName={address}"
@@ -113,7 +120,7 @@ class Jolokia:
 
 
 class ActiveMQClassic:
-    """The product, as `products.registry` names it."""
+    """The product, as `products.registry` finds it."""
 
     name = "activemq_classic"
     client: str | None = "openwire"
@@ -140,3 +147,7 @@ class ActiveMQClassic:
             if role and (not changes or changes[-1].role != role):
                 changes.append(LogRole(t_ns, role, text.strip()[:200]))
         return changes
+
+
+PRODUCT = ActiveMQClassic()
+DESCRIPTOR = ActiveMQClassicDescriptor

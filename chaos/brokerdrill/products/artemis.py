@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from brokerdrill.descriptors import Descriptor
+from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Part, Settings, management
 from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.health import artemis as health
 from brokerdrill.products.jolokia import JolokiaClient
 
 # What each code of the broker's log says about its role. From the product's own message bundle
@@ -26,38 +28,76 @@ _CODE = re.compile(r"\bAMQ\d{6}\b")
 _EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with result")
 
 
-def role_of(active: bool, backup: bool, in_sync: bool, policy: str = "") -> str:
-    """Return the role that the broker's attributes Active, Backup and ReplicaSync amount to.
+class ArtemisSettings(Settings):
+    """What failover depends on."""
 
-    A shared store has nothing to synchronise: whoever waits for its lock is ready.
+    session_ms: int | None = None
+    tick_ms: int | None = None
+    connection_ttl_ms: int | None = None
+    check_period_ms: int | None = None
+    id_cache_size: int | None = None
+    restart_delay_s: int | None = None
+    allow_failback: bool | None = None
+
+
+class Router(Part):
+    """A connection router of the broker; `targets` are the connectors of its pool, where they are listed."""
+
+    name: str
+    policy: str | None = None
+    cached: bool = False
+    check_period_ms: int | None = None
+    targets: int | None = None
+
+
+class ArtemisDescriptor(Descriptor):
+    """One broker; `ha_policy` is the role's word for how it and its pair stay available, `backups` how many backups the
+    pair has."""
+
+    ha_policy: str = ""
+    backups: int = 0
+    management: JolokiaManagement | None = None
+    settings: ArtemisSettings = ArtemisSettings()
+    routers: tuple[Router, ...] = ()
+
+
+def onlooker(descriptor: Descriptor) -> Router | None:
+    """Return the router by which a broker can be asked whom it could choose, None where it has none.
+
+    It takes its targets in turn, remembers nobody, and leads nobody: so many questions as there are targets name all
+    that are ready.
     """
-    if active:
-        return "active"
-    if backup:
-        return "passive" if in_sync or policy == "shared_store" else "syncing"
-    return "starting"
+    if not isinstance(descriptor, ArtemisDescriptor):
+        return None
+    leading = {listener.router for listener in descriptor.listeners}
+    return next(
+        (
+            item
+            for item in descriptor.routers
+            if item.policy == "ROUND_ROBIN" and not item.cached and item.targets and item.name not in leading
+        ),
+        None,
+    )
 
 
 class Jolokia:
     """The management of one broker over HTTPS with the inventory's CA."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
-        management = descriptor.management or {}
-        self._broker = f'org.apache.activemq.artemis:broker="{management["broker_name"]}"'
-        self._policy = str(descriptor.extra("ha_policy") or "")
+        self._name = management(descriptor, JolokiaManagement).broker_name
+        self._broker = f'org.apache.activemq.artemis:broker="{self._name}"'
+        self._policy = descriptor.ha_policy if isinstance(descriptor, ArtemisDescriptor) else ""
+        self._onlooker = onlooker(descriptor)
+        self._may_wait = health.may_wait_its_turn(descriptor.model_dump())
         self._client = JolokiaClient(descriptor, credentials, ca_pem)
 
     async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
         return await self._client.call(*requests)
 
     async def role(self) -> str:
-        """Return the live role; `starting` while the broker's bean is not there yet."""
-        attributes = ["Active", "Backup", "ReplicaSync"]
-        (reply,) = await self._call({"type": "read", "mbean": self._broker, "attribute": attributes})
-        value = reply.get("value") if reply.get("status") == 200 else None
-        if not isinstance(value, dict):
-            return "starting"
-        return role_of(value["Active"], value["Backup"], value["ReplicaSync"], self._policy)
+        """Return the live role; `starting` while the broker's bean is not there yet and has not to wait its turn."""
+        replies = await self._call(*health.requests(self._name))
+        return health.health_of(replies, self._policy, self._may_wait).state
 
     def _queue(self, address: str) -> str:
         return f'{self._broker},component=addresses,address="{address}",subcomponent=queues,routing-type=*,queue=*'
@@ -110,12 +150,33 @@ class Jolokia:
             raise ManagementError(f"removeAllMessages: {failed[0]}")
         return sum(reply["value"] for reply in removed)
 
+    def leads(self) -> bool:
+        return self._onlooker is not None
+
+    async def ready_targets(self) -> Sequence[tuple[str, int]]:
+        """Return address and port of each target that the broker's router has ready."""
+        router = self._onlooker
+        if router is None:
+            return []
+        ask = {
+            "type": "exec",
+            "mbean": f'{self._broker},component=connection-routers,name="{router.name}"',
+            "operation": "getTargetAsJSON(java.lang.String)",
+            "arguments": ["drill"],
+        }
+        replies = await self._call(*[ask] * (router.targets or 0))
+        failed = [reply.get("error") for reply in replies if reply.get("status") != 200]
+        if failed:
+            raise ManagementError(f"getTargetAsJSON: {failed[0]}")
+        chosen = [json.loads(reply["value"])["connector"]["params"] for reply in replies if reply["value"]]
+        return sorted({(str(item["host"]), int(item["port"])) for item in chosen})
+
     async def close(self) -> None:
         await self._client.close()
 
 
 class Artemis:
-    """The product, as `products.registry` names it."""
+    """The product, as `products.registry` finds it."""
 
     name = "artemis"
     client: str | None = "core"
@@ -132,3 +193,7 @@ class Artemis:
             if role and (not changes or changes[-1].role != role):
                 changes.append(LogRole(t_ns, role, text.strip()[:200]))
         return changes
+
+
+PRODUCT = Artemis()
+DESCRIPTOR = ArtemisDescriptor

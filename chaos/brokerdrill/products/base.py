@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.inventory.descriptors import Descriptor
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,19 @@ class Management(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Routing(Protocol):
+    """What the management of an instance can do besides, that leads clients to others."""
+
+    def leads(self) -> bool:
+        """Return whether this instance does, and can say whom it could choose."""
+        ...
+
+    async def ready_targets(self) -> Sequence[tuple[str, int]]:
+        """Return address and port of each instance that clients could be led to now."""
+        ...
 
 
 class ManagementError(InfrastructureError):

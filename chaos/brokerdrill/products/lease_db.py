@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import httpx
 
-from brokerdrill.descriptors import Descriptor
+from brokerdrill.inventory import descriptors
+from brokerdrill.inventory.descriptors import Descriptor, Settings, management
 from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.health.lease_db import health_of
 from brokerdrill.products.jolokia import CALL_TIMEOUT_S, refused
 
 # Patroni's own words on itself, once a loop.
@@ -21,18 +22,26 @@ _EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with re
 _WORDS = ((_LEADS, "active"), (_FOLLOWS, "passive"), (_DEMOTED, "starting"), (_EXIT, "down"))
 
 
-def role_of(answer: Mapping[str, Any]) -> str:
-    """Return the role that Patroni's answer amounts to; a standby that does not follow yet is `starting`."""
-    if answer.get("state") not in ("running", "streaming"):
-        return "starting"
-    return "active" if answer.get("role") in ("master", "primary") else "passive"
+class LeaseDbSettings(Settings):
+    """Patroni's times."""
+
+    ttl_s: int | None = None
+    loop_wait_s: int | None = None
+    retry_timeout_s: int | None = None
+    synchronous_mode: bool | None = None
+
+
+class LeaseDbDescriptor(Descriptor):
+    """One member of the database's cluster."""
+
+    settings: LeaseDbSettings = LeaseDbSettings()
 
 
 class Patroni:
     """The REST API of one member. There are no messages in it."""
 
     def __init__(self, descriptor: Descriptor, ca_pem: str) -> None:
-        self._url = f"{(descriptor.management or {})['url']}/patroni"
+        self._url = f"{management(descriptor, descriptors.Management).url}/patroni"
         verify = ssl.create_default_context(cadata=ca_pem) if ca_pem else True
         self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, verify=verify, trust_env=False)
 
@@ -40,7 +49,7 @@ class Patroni:
         """Return the live role. A member without its place answers 503 and says the same in its body."""
         try:
             response = await self._http.get(self._url)
-            return role_of(response.json())
+            return health_of(response.json()).state
         except httpx.ConnectError as error:
             raise ManagementError(str(error), refused=refused(error)) from None
         except (httpx.HTTPError, ValueError) as error:
@@ -63,7 +72,7 @@ class Patroni:
 
 
 class LeaseDb:
-    """The product, as `products.registry` names it."""
+    """The product, as `products.registry` finds it."""
 
     name = "lease_db"
     client: str | None = None
@@ -79,3 +88,7 @@ class LeaseDb:
             if role and (not changes or changes[-1].role != role):
                 changes.append(LogRole(t_ns, role, text.strip()[:200]))
         return changes
+
+
+PRODUCT = LeaseDb()
+DESCRIPTOR = LeaseDbDescriptor

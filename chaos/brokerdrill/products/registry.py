@@ -1,17 +1,27 @@
-"""All products by name: a new one is one line here."""
+"""All products: a module of this package with a `PRODUCT` is one; its `DESCRIPTOR` models what its role says."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Sequence
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.products.activemq_classic import ActiveMQClassic
-from brokerdrill.products.artemis import Artemis
+from brokerdrill import products
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.inventory.descriptors import TOOLS, Descriptor
 from brokerdrill.products.base import Product
-from brokerdrill.products.lease_db import LeaseDb
 
-PRODUCTS: dict[str, Product] = {product.name: product for product in (ActiveMQClassic(), Artemis(), LeaseDb())}
+_MODULES = [
+    importlib.import_module(f"{products.__name__}.{item.name}") for item in pkgutil.iter_modules(products.__path__)
+]
+PRODUCTS: dict[str, Product] = {
+    module.PRODUCT.name: module.PRODUCT for module in _MODULES if hasattr(module, "PRODUCT")
+}
+# The models of the descriptors, by the `product` that these say; a product without one of its own has the common one.
+DESCRIPTORS: dict[str, type[Descriptor]] = {
+    **TOOLS,
+    **{module.PRODUCT.name: module.DESCRIPTOR for module in _MODULES if hasattr(module, "DESCRIPTOR")},
+}
 
 
 def managed(descriptors: Sequence[Descriptor]) -> list[tuple[Product, Descriptor]]:

@@ -3,10 +3,11 @@
     write_report(run_dir, result, series, out) -> Path    the page of one run
     write_index([(run_dir, result), …], out) -> Path      the page of several runs, with what their repeats prove
     print_verdict(result, console)                        the table on a terminal, plain lines elsewhere
-    write_junit(result, path, expect=None) -> Path        one test case a promise
-    write_markdown(result, path) -> Path                  a summary for a CI job's page
+    write_junit(verdict, path, expect=None) -> Path       one test case a promise
+    write_markdown(verdict, path) -> Path                 a summary for a CI job's page
 
-`result` is what `brokerdrill analyze` writes (the ledger's specification), `series` the analysis' aggregates over time.
+`result` is the verdict on one run, `verdict` that of an analysis (`ledger.verdict`), `series` the analysis' aggregates
+over time.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
 """What explains a verdict, as text: stories of witnesses, quantiles by phase, whom breaks hit, redeliveries.
 
-Pure functions of the verdict's JSON; every part may be missing, as in a verdict that an older version wrote.
+Pure functions of the verdict, in which every part may be missing, as in one that an older version wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from brokerdrill.ledger.verdict import Numbers, Outage, RunVerdict
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
-from brokerdrill.report.series import Band
+from brokerdrill.report.series import Band, Routes
 
 # A page shows so many ways in which something broke; the verdict's JSON has more.
 MOST_ROWS = 24
 # A fault of the verdict and a band of the pictures are the same if they are this near.
 SAME_NS = 1_000_000_000
 
-Row = dict[str, Any]
 
-
-def mark(bands: Sequence[Band], fault: Any, at_ns: Any, healed: bool = False) -> str:
+def mark(bands: Sequence[Band], fault: str | None, at_ns: int | None, healed: bool = False) -> str:
     """Return the mark (F1, F2, …) of the fault of that type that was injected (or `healed`) at that time; empty where
     the pictures have none."""
     if fault is None or at_ns is None:
@@ -30,12 +30,11 @@ def mark(bands: Sequence[Band], fault: Any, at_ns: Any, healed: bool = False) ->
     return near.mark if near is not None and away[near] < SAME_NS else ""
 
 
-def fault_words(item: Mapping[str, Any], bands: Sequence[Band]) -> str:
+def fault_words(fault: str | None, fault_ns: int | None, target: str | None, bands: Sequence[Band]) -> str:
     """Return the fault that a row of the verdict names, with its mark: `F1 kill artemis1`; none: `no fault`."""
-    if item.get("fault") is None:
+    if fault is None:
         return "no fault"
-    parts = (mark(bands, item.get("fault"), item.get("fault_ns")), item.get("fault"), item.get("target"))
-    return " ".join(fmt.clean(part) for part in parts if part)
+    return " ".join(fmt.clean(part) for part in (mark(bands, fault, fault_ns), fault, target) if part)
 
 
 # --- stories --------------------------------------------------------------------------------------------------------
@@ -57,8 +56,24 @@ def _what(step: Mapping[str, Any], bands: Sequence[Band]) -> str:
     return f"{step.get('op')}{tried}{flagged}"
 
 
-def story_rows(story: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -> list[Row]:
-    """Return a story's steps as rows: kind, time, took, who, what, outcome, tone, where, about (ids and the error)."""
+@dataclass(frozen=True)
+class StoryRow:
+    """A step of a story as a reader sees it; `about` are its ids."""
+
+    kind: str
+    time: str
+    took: str
+    who: str
+    what: str
+    outcome: str
+    tone: str
+    where: str
+    about: str
+    error: str
+
+
+def story_rows(story: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -> list[StoryRow]:
+    """Return a story's steps as rows."""
     rows = []
     for step in story:
         kind = str(step.get("kind"))
@@ -71,18 +86,18 @@ def story_rows(story: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -
         if kind == "op" and step.get("message_id") is not None:
             about.insert(0, fmt.clean(step["message_id"]))
         rows.append(
-            {
-                "kind": kind,
-                "time": fmt.seconds(start),
-                "took": took,
-                "who": fmt.clean(step.get("client") or step.get("instance") or step.get("target") or ""),
-                "what": fmt.clean(_what(step, bands)),
-                "outcome": outcome,
-                "tone": _OUTCOME_TONES.get(outcome, ""),
-                "where": fmt.clean(step.get("instance") or "") if kind == "op" else fmt.clean(step.get("store") or ""),
-                "about": ", ".join(about),
-                "error": fmt.clean(step.get("error") or ""),
-            }
+            StoryRow(
+                kind=kind,
+                time=fmt.seconds(start),
+                took=took,
+                who=fmt.clean(step.get("client") or step.get("instance") or step.get("target") or ""),
+                what=fmt.clean(_what(step, bands)),
+                outcome=outcome,
+                tone=_OUTCOME_TONES.get(outcome, ""),
+                where=fmt.clean(step.get("instance") or "") if kind == "op" else fmt.clean(step.get("store") or ""),
+                about=", ".join(about),
+                error=fmt.clean(step.get("error") or ""),
+            )
         )
     return rows
 
@@ -92,25 +107,46 @@ def story_rows(story: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -
 _KINDS = (("send", "send"), ("commit", "commit"), ("receive", "end-to-end"))
 
 
-def phase_rows(result: Mapping[str, Any]) -> list[Row]:
+@dataclass(frozen=True)
+class PhaseRow:
+    """One kind of operation in one phase; the phase's `first` row has its name over all `span` rows of it."""
+
+    phase: str
+    meaning: str
+    first: bool
+    span: int
+    seconds: str
+    kind: str
+    count: str
+    per_s: str
+    p50: str
+    p95: str
+    p99: str
+    max: str
+
+
+def phase_rows(result: RunVerdict) -> list[PhaseRow]:
     """Return the table of phases: one row a phase and kind of operation, the phase's own words on its first."""
     rows = []
-    for phase in result.get("phases") or ():
-        name = str(phase.get("phase"))
-        kinds = [(label, phase[kind]) for kind, label in _KINDS if phase.get(kind)]
-        for place, (label, numbers) in enumerate(kinds or [("", {})]):
+    for phase in result.phases:
+        name, meaning = words.PHASE_WORDS.get(phase.phase, (fmt.clean(phase.phase), ""))
+        kinds = [(label, phase.kinds[kind]) for kind, label in _KINDS if kind in phase.kinds]
+        for place, (label, numbers) in enumerate(kinds or [("", Numbers())]):
             rows.append(
-                {
-                    "phase": words.PHASE_WORDS[name][0] if name in words.PHASE_WORDS else fmt.clean(name),
-                    "meaning": words.PHASE_WORDS[name][1] if name in words.PHASE_WORDS else "",
-                    "first": place == 0,
-                    "span": len(kinds) or 1,
-                    "seconds": fmt.span(float(phase.get("seconds") or 0) * 1e9),
-                    "kind": label,
-                    "count": fmt.number(numbers.get("count")),
-                    "per_s": fmt.rate(numbers.get("per_s")),
-                    **{key: fmt.milliseconds(numbers.get(f"{key}_ms")) for key in ("p50", "p95", "p99", "max")},
-                }
+                PhaseRow(
+                    phase=name,
+                    meaning=meaning,
+                    first=place == 0,
+                    span=len(kinds) or 1,
+                    seconds=fmt.span(phase.seconds * 1e9),
+                    kind=label,
+                    count=fmt.number(numbers.count),
+                    per_s=fmt.rate(numbers.per_s),
+                    p50=fmt.milliseconds(numbers.p50_ms),
+                    p95=fmt.milliseconds(numbers.p95_ms),
+                    p99=fmt.milliseconds(numbers.p99_ms),
+                    max=fmt.milliseconds(numbers.max_ms),
+                )
             )
     return rows
 
@@ -118,63 +154,141 @@ def phase_rows(result: Mapping[str, Any]) -> list[Row]:
 # --- whom it hit ----------------------------------------------------------------------------------------------------
 
 
-def attribution_rows(result: Mapping[str, Any], bands: Sequence[Band]) -> list[Row]:
-    """Return the ways in which messages broke: class, promise, fault, broker, client, count."""
+@dataclass(frozen=True)
+class AttributionRow:
+    """A way in which messages broke."""
+
+    kind: str
+    breaks: str
+    fault: str
+    broker: str
+    client: str
+    count: str
+
+
+def attribution_rows(result: RunVerdict, bands: Sequence[Band]) -> list[AttributionRow]:
+    """Return the ways in which messages broke."""
     return [
-        {
-            "class": fmt.clean(row.get("class")),
-            "breaks": words.CLASS_WORDS[row["class"]].breaks if row.get("class") in words.CLASS_WORDS else "",
-            "fault": fault_words(row, bands),
-            "broker": fmt.clean(row.get("instance") or fmt.NOTHING),
-            "client": fmt.clean(row.get("client") or fmt.NOTHING),
-            "count": fmt.number(row.get("count")),
-        }
-        for row in (result.get("attribution") or ())[:MOST_ROWS]
+        AttributionRow(
+            kind=fmt.clean(row.kind),
+            breaks=words.breaks(row.kind),
+            fault=fault_words(row.fault, row.fault_ns, row.target, bands),
+            broker=fmt.clean(row.instance or fmt.NOTHING),
+            client=fmt.clean(row.client or fmt.NOTHING),
+            count=fmt.number(row.count),
+        )
+        for row in result.attribution[:MOST_ROWS]
     ]
 
 
-def _last_over(outage: Mapping[str, Any], bands: Sequence[Band]) -> int | None:
+def _last_over(outage: Outage, bands: Sequence[Band]) -> int | None:
     """When the outage's fault was injected: the last of its type that was in effect in it."""
-    start, end = int(outage.get("start_ns") or 0), outage.get("end_ns")
     over = [
         band.start_ns
         for band in bands
-        if band.name == outage.get("fault") and band.end_ns >= start and (end is None or band.start_ns <= int(end))
+        if band.name == outage.fault
+        and band.end_ns >= outage.start_ns
+        and (outage.end_ns is None or band.start_ns <= outage.end_ns)
     ]
     return max(over, default=None)
 
 
-def outage_rows(result: Mapping[str, Any], bands: Sequence[Band]) -> list[Row]:
-    """Return the outages: address, side, begin, length, fault, and who was served before and after."""
-    rows = []
-    for row in (result.get("outages") or ())[:MOST_ROWS]:
-        start, end = row.get("start_ns"), row.get("end_ns")
-        before = " at ".join(fmt.clean(row[name]) for name in ("client", "instance") if row.get(name))
-        after = " at ".join(fmt.clean(row[name]) for name in ("next_client", "next_instance") if row.get(name))
-        rows.append(
-            {
-                "address": fmt.clean(row.get("address") or fmt.NOTHING),
-                "side": "deliveries" if row.get("side") == "receive" else "acknowledged sends",
-                "start": fmt.seconds(start),
-                "length": fmt.span(end - start) if start is not None and end is not None else fmt.NOTHING,
-                "fault": fault_words(dict(row) | {"fault_ns": _last_over(row, bands)}, bands),
-                "before": before or fmt.NOTHING,
-                "after": after or fmt.NOTHING,
-            }
-        )
-    return rows
+@dataclass(frozen=True)
+class OutageRow:
+    """An outage: address, side, begin, length, fault, and who was served before and after."""
+
+    address: str
+    side: str
+    start: str
+    length: str
+    fault: str
+    before: str
+    after: str
 
 
-def redelivery_rows(result: Mapping[str, Any], bands: Sequence[Band]) -> list[Row]:
-    """Return the ways in which messages were delivered again: flag, doubt, consumer, broker, fault, count."""
+def outage_rows(result: RunVerdict, bands: Sequence[Band]) -> list[OutageRow]:
+    """Return the outages."""
     return [
-        {
-            "flagged": "flagged" if row.get("flagged") else "not flagged",
-            "in_doubt": "in doubt" if row.get("in_doubt") else "not in doubt",
-            "client": fmt.clean(row.get("client") or fmt.NOTHING),
-            "broker": fmt.clean(row.get("instance") or fmt.NOTHING),
-            "fault": fault_words(row, bands),
-            "count": fmt.number(row.get("count")),
-        }
-        for row in (result.get("redeliveries") or ())[:MOST_ROWS]
+        OutageRow(
+            address=fmt.clean(row.address or fmt.NOTHING),
+            side="deliveries" if row.side == "receive" else "acknowledged sends",
+            start=fmt.seconds(row.start_ns),
+            length=fmt.span(row.end_ns - row.start_ns) if row.end_ns is not None else fmt.NOTHING,
+            fault=fault_words(row.fault, _last_over(row, bands), row.target, bands),
+            before=" at ".join(fmt.clean(one) for one in (row.client, row.instance) if one) or fmt.NOTHING,
+            after=" at ".join(fmt.clean(one) for one in (row.next_client, row.next_instance) if one) or fmt.NOTHING,
+        )
+        for row in result.outages[:MOST_ROWS]
     ]
+
+
+@dataclass(frozen=True)
+class RedeliveryRow:
+    """A way in which messages were delivered again."""
+
+    flagged: str
+    in_doubt: str
+    client: str
+    broker: str
+    fault: str
+    count: str
+
+
+def redelivery_rows(result: RunVerdict, bands: Sequence[Band]) -> list[RedeliveryRow]:
+    """Return the ways in which messages were delivered again."""
+    return [
+        RedeliveryRow(
+            flagged="flagged" if row.flagged else "not flagged",
+            in_doubt="in doubt" if row.in_doubt else "not in doubt",
+            client=fmt.clean(row.client or fmt.NOTHING),
+            broker=fmt.clean(row.instance or fmt.NOTHING),
+            fault=fault_words(row.fault, row.fault_ns, row.target, bands),
+            count=fmt.number(row.count),
+        )
+        for row in result.redeliveries[:MOST_ROWS]
+    ]
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RouteRow:
+    """A store that routing keys were led to, in words, with its colour in the picture."""
+
+    store: str
+    colour: str
+    keys: str
+    connects: str
+    moves: str
+
+
+def route_rows(routes: Routes, colours: Mapping[str, str]) -> list[RouteRow]:
+    """Return a row for each store."""
+    return [
+        RouteRow(
+            fmt.clean(row.store or "unknown"),
+            colours[row.store],
+            *(fmt.number(count) for count in (row.keys, row.connects, row.moves)),
+        )
+        for row in routes.stores
+    ]
+
+
+def route_words(routes: Routes | None) -> str:
+    """Return in a sentence or two how often keys moved, and how evenly they were led; empty where nobody was led."""
+    if routes is None or not routes.connects:
+        return ""
+    again = routes.connects - routes.keys
+    moved = f", {fmt.percent(routes.moves / again)}" if again else ""
+    told = (
+        f"{fmt.number(routes.keys)} keys connected {fmt.number(routes.connects)} times; "
+        f"{fmt.number(routes.moves)} times a key reached another store than before{moved}."
+    )
+    if routes.chi_square is not None:
+        told += (
+            f" First choices against an even one: chi-square {routes.chi_square:.1f} with {len(routes.stores)} stores, "
+            f"p {fmt.p_text(routes.p)}."
+        )
+    drawn = len({stay.key for stay in routes.stays})
+    return told if drawn == routes.keys else f"{told} Drawn are {fmt.number(drawn)} keys, those that moved most first."

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
+
+from brokerdrill.base.statistics import Interval
 
 NOTHING = "–"
 # C0 and C1 controls, surrogates and non-characters: not allowed in XML 1.0, and invisible or harmful elsewhere.
@@ -88,3 +91,18 @@ def value(name: str, item: Any) -> str:
     if isinstance(item, str):
         return clean(item)
     return clean(json.dumps(item, ensure_ascii=False))
+
+
+def interval(value: Interval | None, text: Callable[[float], str]) -> str:
+    """Return an interval as `low to high`; an end that too few values leave open is a dash."""
+    if value is None or (value.low is None and value.high is None):
+        return NOTHING
+    low, high = (NOTHING if end is None else text(end) for end in (value.low, value.high))
+    return f"{low} to {high}"
+
+
+def p_text(p: float | None) -> str:
+    """Return a p value: `0.031`, and `< 0.001` below that."""
+    if p is None:
+        return NOTHING
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"

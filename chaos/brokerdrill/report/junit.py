@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
+from brokerdrill.base.atomic import write
+from brokerdrill.ledger.verdict import PromiseVerdict, RunVerdict, Verdict
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
-from brokerdrill.report.files import write
 
 WITNESSES = 50
 
 
-def _witnesses(promise: Mapping[str, Any]) -> str:
-    lines = []
-    witnesses = promise.get("witnesses") or []
-    for witness in witnesses[:WITNESSES]:
-        pairs = witness.items() if isinstance(witness, Mapping) else [("witness", witness)]
-        lines.append(", ".join(f"{key}={fmt.value(str(key), item)}" for key, item in pairs if item is not None))
-    if len(witnesses) > WITNESSES:
-        lines.append(f"and {len(witnesses) - WITNESSES} more")
+def _witnesses(promise: PromiseVerdict) -> str:
+    lines = [
+        ", ".join(f"{key}={fmt.value(str(key), item)}" for key, item in witness.items() if item is not None)
+        for witness in promise.witnesses[:WITNESSES]
+    ]
+    if len(promise.witnesses) > WITNESSES:
+        lines.append(f"and {len(promise.witnesses) - WITNESSES} more")
     return "\n".join(lines)
 
 
@@ -34,15 +33,12 @@ def _problem(case: ET.Element, kind: str, message: str, text: str) -> None:
     problem.text = fmt.clean(text) or None
 
 
-def _add_promise(case: ET.Element, promise: Mapping[str, Any], expectation: str | None, as_expected: bool) -> None:
-    verdict = str(promise.get("verdict"))
+def _add_promise(case: ET.Element, promise: PromiseVerdict, expectation: str | None, as_expected: bool) -> None:
+    verdict = promise.verdict
     meaning = words.meaning(promise)
-    measures = "".join(
-        f"; {name} {fmt.milliseconds(promise[name])}" for name in ("bound", "measured") if promise.get(name) is not None
-    )
-    text = "\n".join(
-        part for part in (f"count {fmt.number(promise.get('count') or 0)}{measures}", _witnesses(promise)) if part
-    )
+    numbers = (("bound", promise.bound), ("measured", promise.measured))
+    measures = "".join(f"; {name} {fmt.milliseconds(value)}" for name, value in numbers if value is not None)
+    text = "\n".join(part for part in (f"count {fmt.number(promise.count)}{measures}", _witnesses(promise)) if part)
     # Without a word on this promise, the verdict as a whole says whether a broken one was meant to break.
     met = words.expectation_met(verdict, expectation) if expectation else verdict == "pass" or as_expected
     if met:
@@ -56,16 +52,15 @@ def _add_promise(case: ET.Element, promise: Mapping[str, Any], expectation: str 
         _problem(case, "error", meaning, text)
 
 
-def _suite(root: ET.Element, result: Mapping[str, Any], expect: Mapping[str, str]) -> None:
+def _suite(root: ET.Element, result: RunVerdict, expect: Mapping[str, str]) -> None:
     run_id = words.run_name(result)
-    as_expected = bool(result.get("as_expected"))
+    as_expected = result.as_expected
     suite = ET.SubElement(root, "testsuite", {"name": run_id})
-    if result.get("error"):
-        _problem(_case(suite, run_id, "readable"), "error", str(result["error"]), "")
-    for promise in result.get("promises") or ():
-        name = str(promise.get("name", ""))
-        expectation = expect.get(name) or promise.get("expected")
-        _add_promise(_case(suite, run_id, name), promise, expectation, as_expected)
+    if result.error:
+        _problem(_case(suite, run_id, "readable"), "error", result.error, "")
+    for promise in result.promises:
+        expectation = expect.get(promise.name) or promise.expected
+        _add_promise(_case(suite, run_id, promise.name), promise, expectation, as_expected)
     counts = {kind: len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
     if not as_expected and not any(counts.values()):
         # A violation that should have been caught was not: the run fails though each of its promises passes.
@@ -77,10 +72,10 @@ def _suite(root: ET.Element, result: Mapping[str, Any], expect: Mapping[str, str
     suite.set("skipped", "0")
 
 
-def junit(result: Mapping[str, Any], expect: Mapping[str, str] | None = None) -> bytes:
+def junit(result: Verdict, expect: Mapping[str, str] | None = None) -> bytes:
     """Return the XML document; see `write_junit`."""
     root = ET.Element("testsuites", {"name": "brokerdrill"})
-    for run in result.get("runs", [result]):
+    for run in result.runs:
         _suite(root, run, expect or {})
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
@@ -88,8 +83,8 @@ def junit(result: Mapping[str, Any], expect: Mapping[str, str] | None = None) ->
     return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
-def write_junit(result: Mapping[str, Any], path: Path, expect: Mapping[str, str] | None = None) -> Path:
-    """Write `result` (one verdict, or one with `runs`) as JUnit XML to `path`, and return that.
+def write_junit(result: Verdict, path: Path, expect: Mapping[str, str] | None = None) -> Path:
+    """Write `result` as JUnit XML to `path`, and return that.
 
     One test suite a run, one test case a promise. A promise that is broken is a failure with its witnesses, one that is
     unknown an error; where the scenario expects just that (`expect`, run.json's map, else the promise's own `expected`,

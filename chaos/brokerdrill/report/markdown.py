@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from brokerdrill.base.atomic import write
+from brokerdrill.ledger.verdict import FAIL, PromiseVerdict, RunVerdict, Verdict
 from brokerdrill.report import details, view, words
 from brokerdrill.report import format as fmt
-from brokerdrill.report.files import write
 
 # A job's page shows a megabyte at most (GitHub), so that of many runs only the first have details.
 MOST_DETAILED = 20
@@ -36,81 +36,63 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0
     return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)] + [""]
 
 
-def _sign(result: Mapping[str, Any]) -> str:
-    if result.get("as_expected"):
-        return "✅"
-    return "❌" if result.get("verdict") == "fail" else "❔"
+_SIGNS = {"good": "✅", "bad": "❌", "doubt": "❔"}
 
 
-def _promises(result: Mapping[str, Any]) -> list[str]:
+def _promises(result: RunVerdict) -> list[str]:
     rows = [
         [
-            f"{row['sign']} {row['word']}{'' if row['met'] else ' **(not as expected)**'}",
-            text(row["name"]) + (f" ({text(row['details'])})" if row["details"] else ""),
-            text(row["meaning"]),
-            row["bound"],
-            row["measured"],
-            row["count"],
+            f"{row.sign} {row.word}{'' if row.met else ' **(not as expected)**'}",
+            text(row.name) + (f" ({text(row.details)})" if row.details else ""),
+            text(row.meaning),
+            row.bound,
+            row.measured,
+            row.count,
         ]
         for row in view.promise_rows(result, None)
     ]
     return _table(["verdict", "promise", "what it means", "bound", "measured", "count"], rows, numbers=3)
 
 
-def _messages(result: Mapping[str, Any]) -> list[str]:
-    rows = [[row["name"], row["text"], row["share"]] for row in view.class_rows(result) if row["count"]]
-    told = ", ".join(f"{count} {text(name)} ({share})" for name, count, share in rows)
+def _messages(result: RunVerdict) -> list[str]:
+    rows = [row for row in view.class_rows(result) if row.count]
+    told = ", ".join(f"{row.text} {text(row.name)} ({row.share})" for row in rows)
     return [f"Messages: {told}.", ""] if rows else []
 
 
-def _failovers(result: Mapping[str, Any]) -> list[str]:
-    found = view.failovers(result)
+def _failovers(result: RunVerdict) -> list[str]:
+    found = result.failovers()
     if not found:
         return []
     times = [value for value in found.values() if value is not None]
     slowest = (
         f"slowest next send {fmt.milliseconds(max(times))}" if len(times) == len(found) else "not all clients served"
     )
-    return [f"Failovers: {len(found)}, {slowest}. Outages: {len(result.get('outages') or ())}.", ""]
+    return [f"Failovers: {len(found)}, {slowest}. Outages: {len(result.outages)}.", ""]
 
 
-def _phases(result: Mapping[str, Any]) -> list[str]:
+def _phases(result: RunVerdict) -> list[str]:
     rows = [
-        [
-            text(row["phase"]),
-            row["seconds"],
-            row["kind"],
-            *(row[k] for k in ("count", "per_s", "p50", "p95", "p99", "max")),
-        ]
+        [text(row.phase), row.seconds, row.kind, row.count, row.per_s, row.p50, row.p95, row.p99, row.max]
         for row in details.phase_rows(result)
-        if row["kind"]
+        if row.kind
     ]
     return _table(["phase", "lasted", "of", "count", "rate", "p50", "p95", "p99", "slowest"], rows, numbers=6)
 
 
-def _witnesses(promise: Mapping[str, Any]) -> list[str]:
+def _witnesses(promise: PromiseVerdict) -> list[str]:
     lines = []
-    for witness in (promise.get("witnesses") or ())[:WITNESSES]:
-        item = witness if isinstance(witness, Mapping) else {"witness": witness}
+    for item in promise.witnesses[:WITNESSES]:
         pairs = [
             f"{text(fmt.label(str(k)))} {text(fmt.value(str(k), v))}"
             for k, v in item.items()
             if k != "story" and v is not None
         ]
         lines += [f"- {', '.join(pairs)}"]
-        steps = details.story_rows(item.get("story") or ())
-        for step in steps:
-            words_of = (
-                step["time"],
-                step["who"],
-                step["what"],
-                step["outcome"],
-                step["took"],
-                step["where"],
-                step["error"],
-            )
+        for step in details.story_rows(item.get("story") or ()):
+            words_of = (step.time, step.who, step.what, step.outcome, step.took, step.where, step.error)
             lines.append(f"  - {' · '.join(text(word) for word in words_of if word)}")
-    more = len(promise.get("witnesses") or ()) - WITNESSES
+    more = len(promise.witnesses) - WITNESSES
     return [*lines, *([f"- and {more} more in the report"] if more > 0 else []), ""] if lines else []
 
 
@@ -123,28 +105,33 @@ def _fold(summary: str, lines: Sequence[str]) -> list[str]:
     )
 
 
-def _run(result: Mapping[str, Any]) -> list[str]:
-    lines = [f"## {_sign(result)} {text(words.run_name(result))}", "", f"**{text(words.headline(result))}**", ""]
-    if result.get("error"):
+def _run(result: RunVerdict) -> list[str]:
+    lines = [
+        f"## {_SIGNS[words.tone(result)]} {text(words.run_name(result))}",
+        "",
+        f"**{text(words.headline(result))}**",
+        "",
+    ]
+    if result.error:
         return lines
-    lines += [f"> {text(note)}  " for note in result.get("notes") or ()] + ([""] if result.get("notes") else [])
+    lines += [f"> {text(note)}  " for note in result.notes] + ([""] if result.notes else [])
     lines += _promises(result) + _messages(result) + _failovers(result)
-    for promise in result.get("promises") or ():
-        if promise.get("verdict") == "fail":
-            lines += _fold(f"Witnesses of {promise.get('name')}, with their stories", _witnesses(promise))
+    for promise in result.promises:
+        if promise.verdict == FAIL:
+            lines += _fold(f"Witnesses of {promise.name}, with their stories", _witnesses(promise))
     lines += _fold("Throughput and latency by phase", _phases(result))
     return lines
 
 
-def markdown(result: Mapping[str, Any]) -> str:
+def markdown(result: Verdict) -> str:
     """Return the summary; see `write_markdown`."""
-    runs = result.get("runs", [result])
+    runs = result.runs
     lines = []
     if len(runs) > 1:
-        good = sum(bool(run.get("as_expected")) for run in runs)
-        rows = [[_sign(run), text(words.run_name(run)), text(words.headline(run))] for run in runs]
+        good = sum(run.as_expected for run in runs)
+        rows = [[_SIGNS[words.tone(run)], text(words.run_name(run)), text(words.headline(run))] for run in runs]
         lines += [
-            f"# {_sign(result)} {good} of {len(runs)} runs as expected",
+            f"# {_SIGNS[words.tone(result)]} {good} of {len(runs)} runs as expected",
             "",
             *_table(["", "run", "verdict"], rows),
         ]
@@ -158,8 +145,8 @@ def markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write_markdown(result: Mapping[str, Any], path: Path) -> Path:
-    """Write `result` (one verdict, or one with `runs`) as Markdown to `path`, and return that: promises first, then
+def write_markdown(result: Verdict, path: Path) -> Path:
+    """Write `result` as Markdown to `path`, and return that: promises first, then
     messages, failovers, each broken promise's first witnesses with their stories, and quantiles by phase.
 
     For a CI job's page: `cat summary.md >> "$GITHUB_STEP_SUMMARY"`. Raises InfrastructureError when the file cannot be

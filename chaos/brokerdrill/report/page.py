@@ -6,20 +6,21 @@ import functools
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bokeh.resources import INLINE
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from brokerdrill import journal, ledger
-from brokerdrill.errors import UsageError
+from brokerdrill.base.atomic import write
+from brokerdrill.base.errors import UsageError
+from brokerdrill.ledger import contract, journal
+from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, RunVerdict
 from brokerdrill.report import details, view, words
 from brokerdrill.report import format as fmt
-from brokerdrill.report.files import write
 from brokerdrill.report.index import index_view
 from brokerdrill.report.palette import variables
-from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, client_names, draw, merged_bands
+from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, client_names, draw, merged_bands, store_colours
 from brokerdrill.report.series import Series, from_json
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -79,37 +80,30 @@ def _write(out: Path, text: str) -> Path:
     return write(out, text.encode("utf-8", errors="replace"))
 
 
-def tone(result: Mapping[str, Any]) -> str:
-    """Return the tone of a verdict: good when as expected, else bad, or doubt when unknown."""
-    if result.get("as_expected"):
-        return "good"
-    return "bad" if result.get("verdict") == "fail" else "doubt"
-
-
-def _summary(result: Mapping[str, Any], run: ledger.RunInfo | None) -> str:
+def _summary(result: RunVerdict, run: contract.RunInfo | None) -> str:
     """What the headline adds to the verdict: which promises it rests on."""
-    if result.get("error"):
-        return fmt.clean(result["error"])
-    promises = result.get("promises") or []
+    if result.error:
+        return fmt.clean(result.error)
     by_verdict = {
         # A promise may be listed twice, of sends and of deliveries.
-        verdict: list(dict.fromkeys(fmt.clean(row.get("name")) for row in promises if row.get("verdict") == verdict))
+        verdict: list(dict.fromkeys(fmt.clean(row.name) for row in result.promises if row.verdict == verdict))
         for verdict in words.VERDICT_WORDS
     }
-    if not promises:
+    if not result.promises:
         return "no promise was checked"
-    if by_verdict["fail"]:
-        return f"{', '.join(by_verdict['fail'])} {'does' if len(by_verdict['fail']) == 1 else 'do'} not hold"
-    if by_verdict["unknown"]:
-        return f"nothing proves {', '.join(by_verdict['unknown'])}"
-    missed = [row["name"] for row in view.promise_rows(result, run) if not row["met"]]
-    if missed and not result.get("as_expected"):
+    if by_verdict[FAIL]:
+        return f"{', '.join(by_verdict[FAIL])} {'does' if len(by_verdict[FAIL]) == 1 else 'do'} not hold"
+    if by_verdict[UNKNOWN]:
+        return f"nothing proves {', '.join(by_verdict[UNKNOWN])}"
+    missed = [row.name for row in view.promise_rows(result, run) if not row.met]
+    if missed and not result.as_expected:
         return f"{', '.join(map(fmt.clean, missed))} should have been broken"
-    return f"all {len(promises)} promises hold" if len(promises) > 1 else f"{by_verdict['pass'][0]} holds"
+    count = len(result.promises)
+    return f"all {count} promises hold" if count > 1 else f"{by_verdict[PASS][0]} holds"
 
 
-def _facts(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | None) -> list[tuple[str, str, str]]:
-    failovers = view.failovers(result)
+def _facts(result: RunVerdict, series: Series, run: contract.RunInfo | None) -> list[tuple[str, str, str]]:
+    failovers = result.failovers()
     times = [value for value in failovers.values() if value is not None]
     sends = sum(bucket.sends for bucket in series.buckets)
     facts = [
@@ -129,62 +123,72 @@ def _facts(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | None
     return facts
 
 
-def _zooms(series: Series) -> list[dict[str, Any]]:
-    """The parts of the run that the page offers to look at closely: each fault with what follows it, and the phases."""
+class Zoom(NamedTuple):
+    """A part of the run that the page offers to look at closely, in s of run time."""
+
+    label: str
+    start: str
+    end: str
+
+
+class Mark(NamedTuple):
+    """A fault's mark in the pictures, and what it stands for."""
+
+    mark: str
+    text: str
+
+
+class Key(NamedTuple):
+    """An entry of a picture's legend: the name, what it means, and the kind of its swatch or its colour."""
+
+    name: str
+    meaning: str
+    kind: str = ""
+    colour: str = ""
+
+
+def _zooms(series: Series) -> list[Zoom]:
+    """Each fault with what follows it, and the phases."""
     zooms = []
     for band in merged_bands(series.bands):
         after = [
-            float(item["first_send_ms"]) * 1e6
+            item.first_send_ms * 1e6
             for item in series.failover
-            if item.get("first_send_ms") is not None and abs(int(item.get("t_ns") or 0) - band.start_ns) < 1_000_000_000
+            if item.first_send_ms is not None and abs(item.t_ns - band.start_ns) < details.SAME_NS
         ]
         length = max([min(band.end_ns - band.start_ns, 20e9), *after, 1e9])
         start, end = band.start_ns - 0.35 * length, band.start_ns + 1.6 * length
-        zooms.append(
-            {
-                "label": f"{band.mark} {fmt.clean(band.name)} at {fmt.seconds(band.start_ns)}",
-                "start": f"{max(0.0, start) / 1e9:.6f}",
-                "end": f"{min(end, series.end_ns) / 1e9:.6f}",
-            }
-        )
+        label = f"{band.mark} {fmt.clean(band.name)} at {fmt.seconds(band.start_ns)}"
+        zooms.append(Zoom(label, f"{max(0.0, start) / 1e9:.6f}", f"{min(end, series.end_ns) / 1e9:.6f}"))
     for phase in series.phases:
-        zooms.append(
-            {
-                "label": f"phase {fmt.clean(phase.name)}",
-                "start": f"{phase.start_ns / 1e9:.6f}",
-                "end": f"{phase.end_ns / 1e9:.6f}",
-            }
-        )
+        label = f"phase {fmt.clean(phase.name)}"
+        zooms.append(Zoom(label, f"{phase.start_ns / 1e9:.6f}", f"{phase.end_ns / 1e9:.6f}"))
     return zooms
 
 
-def _marks(series: Series) -> list[dict[str, str]]:
+def _marks(series: Series) -> list[Mark]:
     return [
-        {
-            "mark": band.mark,
-            "text": f"{fmt.clean(band.name)} {fmt.clean(band.target)}, {fmt.seconds(band.start_ns)} to "
+        Mark(
+            band.mark,
+            f"{fmt.clean(band.name)} {fmt.clean(band.target)}, {fmt.seconds(band.start_ns)} to "
             + (fmt.seconds(band.end_ns) if band.healed else "the end, not healed"),
-        }
+        )
         for band in merged_bands(series.bands)
     ]
 
 
-def _roles(series: Series) -> list[dict[str, str]]:
+def _roles(series: Series) -> list[Key]:
     seen = {role.value for role in series.roles}
     kinds = {"passive": "low", "down": "thin"}
     return [
-        {
-            "name": value,
-            "meaning": f"{words.ROLE_WORDS[value].capitalize()}.",
-            "kind": SWATCHES.get(hatch, kinds.get(value, "")),
-        }
+        Key(value, f"{words.ROLE_WORDS[value].capitalize()}.", kind=SWATCHES.get(hatch, kinds.get(value, "")))
         for value, (_, hatch) in ROLE_SHAPES.items()
         if value in seen
     ]
 
 
-def _failover_words(result: Mapping[str, Any]) -> str:
-    found = view.failovers(result)
+def _failover_words(result: RunVerdict) -> str:
+    found = result.failovers()
     times = [value for value in found.values() if value is not None]
     count = f"{len(found)} failover{'' if len(found) == 1 else 's'}"
     if len(times) < len(found):
@@ -194,28 +198,27 @@ def _failover_words(result: Mapping[str, Any]) -> str:
     return f"{count}; the slowest client's next acknowledged send came {fmt.milliseconds(max(times))} after the fault."
 
 
-def _failover_parts(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    rows = result.get("failover") or ()
+def _failover_parts(result: RunVerdict) -> list[Key]:
     return [
-        {"name": name, "meaning": meaning, "colour": key.removesuffix("_ms").replace("_", "-")}
+        Key(name, meaning, colour=key.removesuffix("_ms").replace("_", "-"))
         for key, name, meaning in words.FAILOVER_PARTS
-        if any(row.get(key) is not None for row in rows)
+        if any(getattr(row, key) is not None for row in result.failover)
     ]
 
 
-def _read(run_dir: Path) -> tuple[ledger.RunInfo | None, list[dict[str, Any]], list[str]]:
+def _read(run_dir: Path) -> tuple[contract.RunInfo | None, list[dict[str, Any]], list[str]]:
     """Read what the run says of itself; a page is written even where that cannot be read, and says so."""
     problems = []
     try:
-        run = ledger.read_run(run_dir)
+        run = contract.read_run(run_dir)
     except UsageError as error:
         run = None
         problems.append(str(error))
     try:
-        entries = journal.read(run_dir / ledger.JOURNAL_FILE)
+        entries = journal.read(run_dir / contract.JOURNAL_FILE)
     except OSError as error:
         entries = []
-        problems.append(f"{ledger.JOURNAL_FILE} cannot be read: {error.strerror}")
+        problems.append(f"{contract.JOURNAL_FILE} cannot be read: {error.strerror}")
     return run, [entry for entry in entries if isinstance(entry, dict)], problems
 
 
@@ -224,25 +227,25 @@ def bokeh_scripts() -> list[Markup]:
     return [script(text) for text in INLINE.clone(components=["bokeh"]).js_raw]
 
 
-def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str, Any]) -> str:
+def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) -> str:
     """Return the HTML of one run's report; see `write_report`."""
     run, entries, problems = _read(run_dir)
     shown = from_json(series, result)
-    bounds = [row.get("bound") for row in result.get("promises") or () if row.get("name") == "failover_within"]
-    bound = next((float(value) for value in bounds if value is not None), None)
-    pictures: Pictures = draw(shown, result.get("messages") or {}, bound)
+    bounds = [row.bound for row in result.promises if row.name == "failover_within"]
+    bound = next((value for value in bounds if value is not None), None)
+    pictures: Pictures = draw(shown, result.messages, bound)
     scenario = view.scenario_words(run.scenario.text) if run else {}
-    name = fmt.clean((run.scenario.name if run else "") or result.get("run_id") or run_dir.name)
+    name = fmt.clean((run.scenario.name if run else "") or result.run_id or run_dir.name)
     classes = view.class_rows(result)
     started = f", {run.started_at}" if run and run.started_at else ""
     return render(
         "report.html.j2",
         headline=words.headline(result),
         scenario_name=name,
-        tone=tone(result),
-        sign={"good": "✓", "bad": "✗", "doubt": "?"}[tone(result)],
-        word=words.verdict_word(str(result.get("verdict"))),
-        expected=words.AS_EXPECTED[bool(result.get("as_expected"))],
+        tone=words.tone(result),
+        sign={"good": "✓", "bad": "✗", "doubt": "?"}[words.tone(result)],
+        word=words.verdict_word(result.verdict),
+        expected=words.AS_EXPECTED[result.as_expected],
         summary=_summary(result, run),
         title=f"{scenario.get('title') or name}{f' ({name})' if scenario.get('title') else ''}{started}",
         facts=_facts(result, shown, run),
@@ -256,29 +259,32 @@ def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str,
         zooms=_zooms(shown),
         plots={
             key: Markup(pictures.divs.get(key, ""))
-            for key in ("timeline", "throughput", "latency", "failover", "classes")
+            for key in ("timeline", "throughput", "latency", "routes", "failover", "classes")
         },
         roles=_roles(shown),
         marks=_marks(shown),
         timeline_words=f"Roles of {len({role.instance for role in shown.roles})} brokers and "
         f"{len({band.mark for band in shown.bands})} faults over {fmt.span(shown.end_ns)}",
+        unplanned_ends=any(not one.meant for one in shown.endings),
         client_lanes=len(client_names(shown)),
         clients_left_out=fmt.number(left_out)
         if (left_out := shown.client_count - len(client_names(shown))) > 0
         else "",
         outage_count=len(shown.outages),
+        route_words=details.route_words(shown.routes),
+        route_rows=details.route_rows(shown.routes, store_colours(shown.routes)) if shown.routes else [],
         parts=_failover_parts(result),
         failover_bound=fmt.milliseconds(bound) if bound is not None else "",
         failover_words=_failover_words(result),
         bars_left_out=pictures.bars_left_out,
         classes=classes,
-        empty_classes=[row for row in classes if not row["count"]],
-        class_total=sum(row["count"] for row in classes),
+        empty_classes=[row for row in classes if not row.count],
+        class_total=sum(row.count for row in classes),
         faults=view.fault_rows(entries, shown.bands),
         environment=view.environment(run),
         clocks=view.clock_rows(run),
         scenario_text=fmt.clean(run.scenario.text) if run else "",
-        commands=view.run_again(run, run_dir, scenario),
+        commands=view.run_again(run, run_dir),
         seed=run.seed if run else None,
         counts=view.count_rows(result, shown, run),
         bokeh_scripts=bokeh_scripts() if pictures.script else [],
@@ -287,19 +293,18 @@ def render_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str,
     )
 
 
-def write_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str, Any], out: Path) -> Path:
+def write_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any], out: Path) -> Path:
     """Write the page of one run and return its path.
 
-    `run_dir` gives run.json and journal.jsonl; `result` is the run's verdict as `brokerdrill analyze` writes it (the
-    ledger's specification), `series` the analysis' aggregates over time (`series.py`), `out` the file, or a directory
-    that gets `report.html`. A run whose own files cannot be read gets a page that says so. Raises InfrastructureError
-    when the page cannot be written.
+    `run_dir` gives run.json and journal.jsonl; `result` is the run's verdict, `series` the analysis' aggregates over
+    time (`series.py`), `out` the file, or a directory that gets `report.html`. A run whose own files cannot be read
+    gets a page that says so. Raises InfrastructureError when the page cannot be written.
     """
     target = out / REPORT_FILE if out.is_dir() else out
     return _write(target, render_report(run_dir, result, series))
 
 
-def write_index(runs: Sequence[tuple[Path, Mapping[str, Any]]], out: Path) -> Path:
+def write_index(runs: Sequence[tuple[Path, RunVerdict]], out: Path) -> Path:
     """Write the page of several runs: a row and a link each, and what their repeats allow to say; return its path.
 
     `runs` are pairs of a run directory and its verdict, in the order of their rows; `out` is the file, or a directory

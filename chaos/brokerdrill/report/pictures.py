@@ -30,10 +30,12 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from brokerdrill.ledger import PREPARATIONS
+from brokerdrill.ledger.contract import PREPARATIONS
+from brokerdrill.ledger.verdict import Failover
 from brokerdrill.report import format as fmt
+from brokerdrill.report.details import SAME_NS
 from brokerdrill.report.palette import PALETTE
-from brokerdrill.report.series import Band, Bucket, RoleSpan, Series
+from brokerdrill.report.series import Band, Bucket, RoleSpan, Routes, Series
 from brokerdrill.report.words import CLASS_WORDS, FAILOVER_PARTS, ROLE_WORDS
 
 TIME_RANGE = "run_time"
@@ -317,6 +319,28 @@ def _role_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
     plot.add_tools(HoverTool(renderers=renderers, tooltips=tip(rows)))
 
 
+def _ending_marks(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
+    """Mark where a process ended that the drill had not touched, in its instance's lane."""
+    shown = [one for one in series.endings if not one.meant and one.instance in lanes]
+    if not shown:
+        return
+    columns = {
+        "x": [_s(one.at_ns) for one in shown],
+        "y": [lanes[one.instance] for one in shown],
+        "instance": [plain(one.instance) for one in shown],
+        "at": [f"{_s(one.at_ns):,.3f} s" for one in shown],
+        "how": [plain(f"{one.how}, {one.status}" if one.status else one.how) for one in shown],
+        "last": [plain(one.last.splitlines()[-1] if one.last else "") for one in shown],
+    }
+    source = ColumnDataSource(columns)
+    outer = plot.scatter("x", "y", source=source, marker="x", size=14, line_width=6)
+    themed(outer.glyph, line_color="surface")
+    cross = plot.scatter("x", "y", source=source, marker="x", size=12, line_width=3)
+    themed(cross.glyph, line_color="fault")
+    rows = [("its process ended", "@instance"), ("at", "@at"), ("how", "@how"), ("last words", "@last")]
+    plot.add_tools(HoverTool(renderers=[cross], tooltips=tip(rows)))
+
+
 def client_names(series: Series) -> list[str]:
     """Return the clients that have a lane, by name and number: `consumer-2` before `consumer-10`."""
 
@@ -380,6 +404,7 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
         lanes = {name: -float(above + index) for index, name in enumerate(instances)}
         names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
         _role_lanes(plot, series, lanes)
+        _ending_marks(plot, series, lanes)
     if clients:
         # The first lies under the last broker's lane, whose middle is half a lane above its end.
         top = above + len(instances) - 0.5 + 0.2
@@ -390,6 +415,52 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
     plot.yaxis.major_label_overrides = dict(names)
     for axis in plot.yaxis:
         themed(axis, major_label_text_color="ink")
+    return plot
+
+
+# The stores' colours, in turn.
+ROUTE_COLOURS = ("sends", "deliveries", "fault", "good", "class-doubt", "class-neutral")
+
+
+def store_colours(routes: Routes) -> dict[str, str]:
+    """Return the colour of each store that keys were led to; with more stores than colours some share one."""
+    return {row.store: ROUTE_COLOURS[place % len(ROUTE_COLOURS)] for place, row in enumerate(routes.stores)}
+
+
+def _routes(series: Series, routes: Routes, x_range: Range1d, left_px: int) -> Any:
+    """Draw for each key, a line each, which store its connects reached; keys of one first store lie together."""
+    first: dict[str, str] = {}
+    for stay in sorted(routes.stays, key=lambda item: item.start_ns):
+        first.setdefault(stay.key, stay.store)
+    lanes = {key: -place for place, key in enumerate(sorted(first, key=lambda key: (first[key], key)))}
+    height = min(560, max(90, 4 * len(lanes)))
+    plot = _time_figure(height, x_range, left_px, y_range=Range1d(-len(lanes) + 0.5, 0.5))
+    _hide(plot.ygrid, "grid_line_color")
+    _hide(plot.yaxis, "major_tick_line_color", "minor_tick_line_color", "axis_line_color")
+    plot.yaxis.ticker = FixedTicker(ticks=[])
+    _shade(plot, merged_bands(series.bands))
+    renderers = []
+    for store, colour in store_colours(routes).items():
+        stays = [stay for stay in routes.stays if stay.store == store]
+        if not stays:
+            continue
+        source = ColumnDataSource(
+            {
+                "left": [_s(stay.start_ns) for stay in stays],
+                "right": [_s(max(stay.end_ns, stay.start_ns + series.bucket_ns // 4)) for stay in stays],
+                "top": [lanes[stay.key] + 0.42 for stay in stays],
+                "bottom": [lanes[stay.key] - 0.42 for stay in stays],
+                "key": [plain(stay.key) for stay in stays],
+                "store": [plain(stay.store or "unknown")] * len(stays),
+                "connects": [stay.connects for stay in stays],
+                "length": [fmt.span(stay.end_ns - stay.start_ns) for stay in stays],
+            }
+        )
+        bars = plot.quad("left", "right", "top", "bottom", source=source, line_width=0)
+        themed(bars.glyph, fill_color=colour)
+        renderers.append(bars)
+    rows = [("key", "@key"), ("reached", "@store"), ("connects", "@connects"), ("for", "@length")]
+    plot.add_tools(HoverTool(renderers=renderers, tooltips=tip(rows)))
     return plot
 
 
@@ -445,15 +516,12 @@ def _throughput(series: Series, source: ColumnDataSource, x_range: Range1d, left
     if series.outages:
         outages = ColumnDataSource(
             {
-                "left": [_s(item.get("start_ns") or 0) for item in series.outages],
-                "right": [_s(item.get("end_ns") or series.end_ns) for item in series.outages],
-                "length": [
-                    fmt.span((item.get("end_ns") or series.end_ns) - (item.get("start_ns") or 0))
-                    for item in series.outages
-                ],
-                "fault": [plain(item.get("fault") or "no fault") for item in series.outages],
-                "address": [plain(item.get("address") or "all addresses") for item in series.outages],
-                "side": [OUTAGE_SIDES.get(str(item.get("side")), OUTAGE_SIDES["send"]) for item in series.outages],
+                "left": [_s(item.start_ns) for item in series.outages],
+                "right": [_s(item.end_ns or series.end_ns) for item in series.outages],
+                "length": [fmt.span((item.end_ns or series.end_ns) - item.start_ns) for item in series.outages],
+                "fault": [plain(item.fault or "no fault") for item in series.outages],
+                "address": [plain(item.address or "all addresses") for item in series.outages],
+                "side": [OUTAGE_SIDES.get(str(item.side), OUTAGE_SIDES["send"]) for item in series.outages],
             }
         )
         bar = plot.quad(left="left", right="right", bottom=0, top=top * 0.035, source=outages, line_width=1)
@@ -531,40 +599,37 @@ class FailoverBar:
     first_send_ms: float | None
 
 
-def failover_bars(failover: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> tuple[list[FailoverBar], int]:
+def failover_bars(failover: Sequence[Failover], bands: Sequence[Band]) -> tuple[list[FailoverBar], int]:
     """Return the bars, worst client of each fault first, and how many were left out beyond `MAX_BARS`.
 
     With too many for a picture each fault keeps its worst client's alone.
     """
 
-    def cost(item: Mapping[str, Any]) -> float:
-        value = item.get("first_send_ms")
-        return math.inf if value is None else float(value)
+    def cost(item: Failover) -> float:
+        return math.inf if item.first_send_ms is None else item.first_send_ms
 
-    faults: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    for item in sorted(failover, key=lambda row: int(row.get("t_ns") or 0)):
-        faults.setdefault((f"{item.get('fault')} {item.get('instance')}", int(item.get("t_ns") or 0)), []).append(item)
-    chosen: list[Mapping[str, Any]] = []
+    faults: dict[tuple[str, int], list[Failover]] = {}
+    for item in sorted(failover, key=lambda row: row.t_ns):
+        faults.setdefault((f"{item.fault} {item.instance}", item.t_ns), []).append(item)
+    chosen: list[Failover] = []
     for items in faults.values():
-        ordered = sorted(items, key=lambda row: (-cost(row), str(row.get("client") or "")))
+        ordered = sorted(items, key=lambda row: (-cost(row), row.client))
         chosen += ordered if len(failover) <= MAX_BARS else ordered[:1]
     left_out = len(failover) - min(len(chosen), MAX_BARS)
     bars = []
     for item in chosen[:MAX_BARS]:
-        at = int(item.get("t_ns") or 0)
-        near = min(bands, key=lambda band: abs(band.start_ns - at), default=None)
-        mark = near.mark if near and abs(near.start_ns - at) < 1_000_000_000 else f"{at / 1e9:.1f} s"
-        client = plain(item.get("client") or "all clients", NAME_LIMIT)
-        reached = [
-            (key.removesuffix("_ms"), float(item[key])) for key, _, _ in FAILOVER_PARTS if item.get(key) is not None
-        ]
-        first = item.get("first_send_ms")
+        near = min(bands, key=lambda band: abs(band.start_ns - item.t_ns), default=None)
+        same = near is not None and abs(near.start_ns - item.t_ns) < SAME_NS
+        mark = near.mark if near and same else f"{item.t_ns / 1e9:.1f} s"
+        client = plain(item.client or "all clients", NAME_LIMIT)
+        parts = [(key.removesuffix("_ms"), getattr(item, key)) for key, _, _ in FAILOVER_PARTS]
+        reached = [(name, float(value)) for name, value in parts if value is not None]
         bars.append(
             FailoverBar(
                 f"{mark} {client}",
-                plain(item.get("client") or "all clients"),
+                plain(item.client or "all clients"),
                 tuple(sorted(reached, key=lambda part: part[1])),
-                None if first is None else float(first),
+                item.first_send_ms,
             )
         )
     return bars, left_out
@@ -637,7 +702,7 @@ def _failover(bars: Sequence[FailoverBar], bound_ms: float | None) -> Any | None
     return plot
 
 
-def _classes(messages: Mapping[str, Any]) -> Any | None:
+def _classes(messages: Mapping[str, int]) -> Any | None:
     rows = [(name, int(messages.get(name) or 0)) for name in CLASS_WORDS if messages.get(name)]
     if not rows:
         return None
@@ -689,8 +754,9 @@ def _has_operations(bucket: Bucket) -> bool:
     return bool(bucket.sends or bucket.deliveries)
 
 
-def draw(series: Series, messages: Mapping[str, Any], failover_bound_ms: float | None) -> Pictures:
-    """Return all pictures that have something to show: timeline, throughput, latency, failover, classes."""
+def draw(series: Series, messages: Mapping[str, int], failover_bound_ms: float | None) -> Pictures:
+    """Return all pictures that have something to show: timeline, throughput, latency, routes, failover,
+    classes."""
     end = max(_s(series.end_ns), 0.001)
     x_range = Range1d(0, end, bounds=(0, end), min_interval=end / 5000, name=TIME_RANGE)
     left = _left_px(series)
@@ -701,6 +767,8 @@ def draw(series: Series, messages: Mapping[str, Any], failover_bound_ms: float |
         source = _bucket_source(series)
         plots["throughput"] = _throughput(series, source, x_range, left)
         plots["latency"] = _latency(series, source, x_range, left)
+    if series.routes and series.routes.stays:
+        plots["routes"] = _routes(series, series.routes, x_range, left)
     bars, left_out = failover_bars(series.failover, series.bands)
     plots["failover"] = _failover(bars, failover_bound_ms)
     plots["classes"] = _classes(messages)

@@ -7,8 +7,10 @@
      "faults": [{"name", "target", "instance", "start_ns", "end_ns", "healed"}],
      "phases": [{"name", "start_ns", "end_ns"}],
      "failbacks": [{"instance", "store", "fault", "start_ns", "end_ns" (null: not active again)}],
+     "endings": [{"instance", "at_ns", "how", "status", "last", "meant"}],
      "clients": [{"client", "value" (served, failed), "start_ns", "end_ns", "failures"}], "client_count": of the run,
-     "outages" and "failover": as in the verdict, whose own are taken where these are absent}
+     "routes": {"keys", "connects", "moves", "stores": [{"store", "keys", "connects", "moves"}],
+                "spread": {"chi_square", "p"}, "spans": [{"key", "store", "start_ns", "end_ns", "connects"}]}}
 
 Everything here is optional: a run without a send, or one that another tool recorded, has empty parts, and a picture
 without data is left out. Buckets in which nothing happened may be left out too. Times are run time in nanoseconds.
@@ -19,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from brokerdrill.ledger.verdict import Failover, Outage, RunVerdict
 
 NUMBERS = (
     "sends",
@@ -82,6 +86,18 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """The end of one instance's process: `how`, its status or signal, and its last lines; `meant` by the drill."""
+
+    instance: str
+    at_ns: int
+    how: str
+    status: str = ""
+    last: str = ""
+    meant: bool = False
+
+
+@dataclass(frozen=True)
 class ClientSpan:
     """A time in which one client was `served`, or in which operations of it `failed` or were in doubt."""
 
@@ -90,6 +106,42 @@ class ClientSpan:
     start_ns: int
     end_ns: int
     failures: int = 0
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A time in which all connects of a routing key, `connects` of them, reached one store."""
+
+    key: str
+    store: str
+    start_ns: int
+    end_ns: int
+    connects: int
+
+
+@dataclass(frozen=True)
+class RoutedStore:
+    """A store, how many `keys` were first led to it, how many `connects` reached it and with how many of these
+    (`moves`) a key came from another one."""
+
+    store: str
+    keys: int
+    connects: int
+    moves: int
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Whom routing keys were led to: totals, by store, and when (of some keys); `chi_square` and `p` of the keys'
+    first stores against an even choice."""
+
+    keys: int
+    connects: int
+    moves: int
+    stores: tuple[RoutedStore, ...]
+    stays: tuple[Stay, ...]
+    chi_square: float | None = None
+    p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -103,9 +155,11 @@ class Series:
     phases: tuple[Phase, ...] = ()
     clients: tuple[ClientSpan, ...] = ()
     client_count: int = 0
-    outages: tuple[Mapping[str, Any], ...] = ()
-    failover: tuple[Mapping[str, Any], ...] = ()
+    routes: Routes | None = None
+    outages: tuple[Outage, ...] = ()
+    failover: tuple[Failover, ...] = ()
     failbacks: tuple[Mapping[str, Any], ...] = ()
+    endings: tuple[Ending, ...] = ()
     end_ns: int = 0
 
 
@@ -163,8 +217,40 @@ def _without_gaps(buckets: Sequence[Bucket], bucket_ns: int, end_ns: int) -> tup
     return tuple(known.get(index) or Bucket(index * bucket_ns + offset) for index in range(first, last + 1))
 
 
-def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
-    """Return the `Series` of the analysis' dictionary; what it leaves out of outages and failovers `result` has."""
+def _routes(found: Mapping[str, Any] | None) -> Routes | None:
+    if not found:
+        return None
+    spread = found.get("spread") or {}
+    return Routes(
+        keys=_int(found.get("keys")),
+        connects=_int(found.get("connects")),
+        moves=_int(found.get("moves")),
+        stores=tuple(
+            RoutedStore(
+                store=str(row.get("store") or ""),
+                keys=_int(row.get("keys")),
+                connects=_int(row.get("connects")),
+                moves=_int(row.get("moves")),
+            )
+            for row in found.get("stores") or ()
+        ),
+        stays=tuple(
+            Stay(
+                key=str(row.get("key") or ""),
+                store=str(row.get("store") or ""),
+                start_ns=_int(row.get("start_ns")),
+                end_ns=_int(row.get("end_ns")),
+                connects=_int(row.get("connects")),
+            )
+            for row in found.get("spans") or ()
+        ),
+        chi_square=spread.get("chi_square"),
+        p=spread.get("p"),
+    )
+
+
+def from_json(series: Mapping[str, Any], result: RunVerdict) -> Series:
+    """Return the `Series` of the analysis' dictionary, with the outages and failovers of the verdict."""
     buckets = tuple(
         Bucket(
             start_ns=_int(row.get("start_ns")),
@@ -204,8 +290,20 @@ def from_json(series: Mapping[str, Any], result: Mapping[str, Any]) -> Series:
             for row in series.get("clients") or ()
         ),
         client_count=_int(series.get("client_count")),
-        outages=tuple(series.get("outages") or result.get("outages") or ()),
-        failover=tuple(series.get("failover") or result.get("failover") or ()),
+        routes=_routes(series.get("routes")),
+        outages=result.outages,
+        failover=result.failover,
         failbacks=tuple(series.get("failbacks") or ()),
+        endings=tuple(
+            Ending(
+                str(row.get("instance") or ""),
+                _int(row.get("at_ns")),
+                str(row.get("how") or "ended"),
+                str(row.get("status") or ""),
+                str(row.get("last") or ""),
+                bool(row.get("meant")),
+            )
+            for row in series.get("endings") or ()
+        ),
         end_ns=end_ns,
     )

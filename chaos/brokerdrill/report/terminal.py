@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from brokerdrill.ledger.verdict import PromiseVerdict, RunVerdict
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
 
@@ -18,17 +18,15 @@ WIDE = 110
 STYLES = {"pass": "bold green", "fail": "bold red", "unknown": "bold yellow"}
 
 
-def _cells(promise: Mapping[str, Any]) -> tuple[str, ...]:
-    verdict = str(promise.get("verdict"))
-    verdict = verdict if verdict in words.VERDICT_WORDS else "unknown"
+def _cells(promise: PromiseVerdict) -> tuple[str, ...]:
     return (
-        fmt.clean(promise.get("name", "")),
-        verdict,
-        words.verdict_word(verdict),
-        fmt.milliseconds(promise.get("bound")),
-        fmt.milliseconds(promise.get("measured")),
-        fmt.number(promise.get("count") or 0),
-        fmt.number(promise.get("excused") or 0),
+        fmt.clean(promise.name),
+        promise.verdict,
+        words.verdict_word(promise.verdict),
+        fmt.milliseconds(promise.bound),
+        fmt.milliseconds(promise.measured),
+        fmt.number(promise.count),
+        fmt.number(promise.excused),
         words.meaning(promise),
     )
 
@@ -52,31 +50,31 @@ def _tables(title: str, rows: Sequence[tuple[str, ...]], wide: bool) -> list[Tab
     return [table] if wide else [table, below]
 
 
-def print_verdict(result: Mapping[str, Any], console: Console) -> None:
-    """Print one run's verdict (the JSON object of the ledger's specification), or that of each of its `runs`.
+def print_verdict(result: RunVerdict, console: Console) -> None:
+    """Print one run's verdict.
 
     On a terminal: a table of promises with verdict, bound, measured, count and what it means. Elsewhere: a plain line a
     promise with the same fields, separated by two spaces, without colours or frames.
     """
-    if "runs" in result:
-        for run in result["runs"]:
-            print_verdict(run, console)
-        return
     run_id = words.run_name(result)
     headline = words.headline(result)
     if not console.is_terminal:
         # soft_wrap: a line of a log is one line, however long.
-        for promise in result.get("promises") or ():
+        for promise in result.promises:
             name, _, word, bound, measured, count, excused, meaning = _cells(promise)
             numbers = f"bound {bound}  measured {measured}  count {count}  excused {excused}"
             line = f"{run_id}  {word:<7}  {name:<15}  {numbers}  {meaning}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+        for note in result.notes:
+            console.print(f"{run_id}  note: {fmt.clean(note)}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"{run_id}  verdict: {headline}", markup=False, highlight=False, soft_wrap=True)
         return
-    if result.get("promises"):
-        for table in _tables(run_id, [_cells(promise) for promise in result["promises"]], console.width >= WIDE):
+    if result.promises:
+        for table in _tables(run_id, [_cells(promise) for promise in result.promises], console.width >= WIDE):
             console.print(table)
-    style = "bold green" if result.get("as_expected") else STYLES.get(str(result.get("verdict")), STYLES["unknown"])
+    for note in result.notes:
+        console.print(Text(f"note: {fmt.clean(note)}"))
+    style = "bold green" if result.as_expected else STYLES[result.verdict]
     # The table's title already names the run.
-    prefix = "verdict: " if result.get("promises") else f"{run_id}: "
+    prefix = "verdict: " if result.promises else f"{run_id}: "
     console.print(Text(prefix, style="bold").append(Text(headline, style=style)))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from brokerdrill import ledger
+from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import RunVerdict
+from brokerdrill.promises.catalogue import PROMISES
+from brokerdrill.report import details, words
 from brokerdrill.report import format as fmt
-from brokerdrill.report import words
-from brokerdrill.report.details import story_rows
 from brokerdrill.report.series import Band, Series
 
 WITNESS_ROWS = 50
-SIDES = {"send": "of sends", "receive": "of deliveries"}
 # The columns of a witness that say most come first; others follow by name.
 WITNESS_ORDER = ("class", "message_id", "address", "subscription", "client", "key", "store", "instance", "fault")
 
@@ -32,87 +33,135 @@ def scenario_words(text: str) -> dict[str, str]:
     return {key: str(data[key]).strip() for key in ("title", "description", "topology") if data.get(key)}
 
 
-def witness_table(witnesses: Sequence[Any], bands: Sequence[Band] = ()) -> dict[str, Any]:
-    """Return columns and rows (cells of text, and the story's steps) for a promise's witnesses, `more` for how many are
-    not shown."""
-    shown = [item if isinstance(item, Mapping) else {"witness": item} for item in witnesses[:WITNESS_ROWS]]
+@dataclass(frozen=True)
+class WitnessRow:
+    """One witness: its cells, and its story's steps."""
+
+    cells: list[str]
+    story: list[details.StoryRow]
+
+
+@dataclass(frozen=True)
+class WitnessTable:
+    """A promise's witnesses; `more` are not shown."""
+
+    columns: list[str]
+    rows: list[WitnessRow]
+    more: int
+
+
+def witness_table(witnesses: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -> WitnessTable:
+    """Return the table of a promise's witnesses."""
+    shown = witnesses[:WITNESS_ROWS]
     names = {str(key) for item in shown for key, value in item.items() if value is not None and key != "story"}
     order = [name for name in WITNESS_ORDER if name in names] + sorted(names - set(WITNESS_ORDER))
-    return {
-        "columns": [fmt.label(name) for name in order],
-        "rows": [
-            {
-                "cells": [fmt.value(name, item.get(name)) for name in order],
-                "story": story_rows(item.get("story") or (), bands),
-            }
+    return WitnessTable(
+        columns=[fmt.label(name) for name in order],
+        rows=[
+            WitnessRow(
+                [fmt.value(name, item.get(name)) for name in order], details.story_rows(item.get("story") or (), bands)
+            )
             for item in shown
         ],
-        "more": max(0, len(witnesses) - WITNESS_ROWS),
-    }
+        more=max(0, len(witnesses) - WITNESS_ROWS),
+    )
 
 
-def promise_rows(
-    result: Mapping[str, Any], run: ledger.RunInfo | None, bands: Sequence[Band] = ()
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class PromiseRow:
+    """A row of the table of promises, in the words and numbers that a reader sees."""
+
+    name: str
+    details: str
+    promise: str
+    verdict: str
+    word: str
+    sign: str
+    expectation: str | None
+    met: bool
+    bound: str
+    measured: str
+    count: str
+    excused: str
+    excused_for: str
+    meaning: str
+    witnesses: WitnessTable
+    witness_count: int
+
+
+def promise_rows(result: RunVerdict, run: contract.RunInfo | None, bands: Sequence[Band] = ()) -> list[PromiseRow]:
     """Return the rows of the table of promises, in the verdict's order."""
     expect = run.expect if run else {}
     rows = []
-    for promise in result.get("promises") or ():
-        name = str(promise.get("name", ""))
-        verdict = promise.get("verdict")
-        verdict = verdict if verdict in words.VERDICT_WORDS else "unknown"
-        expectation = promise.get("expected") or expect.get(name)
-        known = words.PROMISE_WORDS.get(name)
-        scope, side = promise.get("scope"), promise.get("side")
-        details = [f"per {scope}"] * bool(scope) + [SIDES.get(str(side), str(side))] * bool(side)
+    for promise in result.promises:
+        expectation = promise.expected or expect.get(promise.name)
+        known = PROMISES.get(promise.name)
+        chosen = [
+            (field.choices, promise.values.get(field.name))
+            for field in (known.fields if known else ())
+            if field.choices
+        ]
+        word, sign = words.VERDICT_WORDS[promise.verdict]
         rows.append(
-            {
-                "name": name,
-                "details": ", ".join(details),
-                "promise": known.promise if known else "",
-                "verdict": verdict,
-                "word": words.VERDICT_WORDS[verdict][0],
-                "sign": words.VERDICT_WORDS[verdict][1],
-                "expectation": expectation,
-                "met": words.expectation_met(verdict, expectation),
-                "bound": fmt.milliseconds(promise.get("bound")),
-                "measured": fmt.milliseconds(promise.get("measured")),
-                "count": fmt.number(promise.get("count") or 0),
-                "excused": fmt.number(promise.get("excused") or 0),
-                "excused_for": known.excused if known else "",
-                "meaning": words.meaning(promise),
-                "witnesses": witness_table(promise.get("witnesses") or (), bands),
-                "witness_count": len(promise.get("witnesses") or ()),
-            }
+            PromiseRow(
+                name=promise.name,
+                details=", ".join(choices.get(str(value), str(value)) for choices, value in chosen if value),
+                promise=known.words.promise if known else "",
+                verdict=promise.verdict,
+                word=word,
+                sign=sign,
+                expectation=expectation,
+                met=words.expectation_met(promise.verdict, expectation),
+                bound=fmt.milliseconds(promise.bound),
+                measured=fmt.milliseconds(promise.measured),
+                count=fmt.number(promise.count),
+                excused=fmt.number(promise.excused),
+                excused_for=known.words.excused if known else "",
+                meaning=words.meaning(promise),
+                witnesses=witness_table(promise.witnesses, bands),
+                witness_count=len(promise.witnesses),
+            )
         )
     return rows
 
 
-def _split(redelivered: Any) -> str:
+def _split(redelivered: Mapping[str, int]) -> str:
     """How the analysis splits the redelivered messages, as the end of their meaning."""
-    if not isinstance(redelivered, Mapping) or not any(redelivered.values()):
+    if not any(redelivered.values()):
         return ""
     flagged, in_doubt = redelivered.get("flagged", 0), redelivered.get("in_doubt", 0)
     return f"; {fmt.number(flagged)} flagged so by the broker, {fmt.number(in_doubt)} after an acknowledgement in doubt"
 
 
-def class_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ClassRow:
+    """A class of messages: how many, as text, their share of all, what it means, the promise it breaks, its tone."""
+
+    name: str
+    count: int
+    text: str
+    share: str
+    meaning: str
+    breaks: str
+    tone: str
+
+
+def class_rows(result: RunVerdict) -> list[ClassRow]:
     """Return every class of messages with its count and meaning; those without a message last."""
-    messages = result.get("messages") or {}
-    total = sum(int(messages.get(name) or 0) for name in ledger.CLASSES) or 1
+    total = result.count(*contract.CLASSES) or 1
     rows = [
-        {
-            "name": name,
-            "count": int(messages.get(name) or 0),
-            "text": fmt.number(messages.get(name) or 0),
-            "share": fmt.percent(int(messages.get(name) or 0) / total),
-            "meaning": known.meaning + (_split(result.get("redelivered")) if name == "redelivered" else ""),
-            "breaks": known.breaks,
-            "tone": known.tone,
-        }
+        ClassRow(
+            name=name,
+            count=result.count(name),
+            text=fmt.number(result.count(name)),
+            share=fmt.percent(result.count(name) / total),
+            meaning=known.meaning + (_split(result.redelivered) if name == "redelivered" else ""),
+            breaks=words.breaks(name),
+            tone=known.tone,
+        )
         for name, known in words.CLASS_WORDS.items()
     ]
-    return sorted(rows, key=lambda row: row["count"] == 0)
+    return sorted(rows, key=lambda row: row.count == 0)
 
 
 def _time(entry: Mapping[str, Any] | None) -> str:
@@ -133,7 +182,30 @@ def _mark(bands: Sequence[Band], name: str, target: str, at_ns: int | None) -> s
     return near[0].mark if near else ""
 
 
-def fault_rows(journal: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class FaultRow:
+    """A fault as a reader sees it: its mark in the pictures, the step, what was asked for and what it hit, its times,
+    who healed it, and what went wrong."""
+
+    mark: str
+    fault: str
+    resolved: str
+    instance: str
+    injected: str
+    healed: str
+    unhealed: bool
+    id: str = ""
+    step: str = ""
+    params: str = ""
+    asked: str = fmt.NOTHING
+    host: str = ""
+    verified: str = fmt.NOTHING
+    by: str = ""
+    ttl: str = ""
+    error: str = ""
+
+
+def fault_rows(journal: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> list[FaultRow]:
     """Return the faults table: from the journal, else (a run that another tool recorded) from the bands."""
     faults: dict[str, dict[str, Mapping[str, Any]]] = {}
     for entry in journal:
@@ -152,45 +224,44 @@ def fault_rows(journal: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> l
         failed = [phases[phase] for phase in ("failed", "heal_failed") if phase in phases]
         parameters = intent.get("params") or {}
         rows.append(
-            {
-                "mark": _mark(bands, name, target, injected.get("at_ns") if injected else None),
-                "id": fault_id,
-                "step": str(intent.get("name") or ""),
-                "fault": name,
-                "params": ", ".join(f"{key} = {fmt.value(key, item)}" for key, item in parameters.items()),
-                "asked": str(intent.get("asked") or fmt.NOTHING),
-                "resolved": target or fmt.NOTHING,
-                "host": str(intent.get("host") or ""),
-                "instance": str(intent.get("instance") or ""),
-                "injected": _time(injected),
-                "verified": _time(phases.get("verified")),
-                "healed": _time(healed),
-                "by": str(healed.get("by") or "") if healed else "",
-                "unhealed": healed is None,
-                "ttl": "" if intent.get("ttl_s") is None else f"{float(intent['ttl_s']):g} s",
-                "error": "; ".join(fmt.clean(entry.get("error") or entry["phase"]) for entry in failed),
-            }
+            FaultRow(
+                mark=_mark(bands, name, target, injected.get("at_ns") if injected else None),
+                id=fault_id,
+                step=str(intent.get("name") or ""),
+                fault=name,
+                params=", ".join(f"{key} = {fmt.value(key, item)}" for key, item in parameters.items()),
+                asked=str(intent.get("asked") or fmt.NOTHING),
+                resolved=target or fmt.NOTHING,
+                host=str(intent.get("host") or ""),
+                instance=str(intent.get("instance") or ""),
+                injected=_time(injected),
+                verified=_time(phases.get("verified")),
+                healed=_time(healed),
+                by=str(healed.get("by") or "") if healed else "",
+                unhealed=healed is None,
+                ttl="" if intent.get("ttl_s") is None else f"{float(intent['ttl_s']):g} s",
+                error="; ".join(fmt.clean(entry.get("error") or entry["phase"]) for entry in failed),
+            )
         )
-    if rows:
-        return rows
-    return [
-        {
-            "mark": band.mark, "id": "", "step": "", "fault": band.name, "params": "", "asked": fmt.NOTHING,
-            "resolved": band.target, "host": "", "instance": band.instance, "injected": fmt.seconds(band.start_ns),
-            "verified": fmt.NOTHING, "healed": fmt.seconds(band.end_ns) if band.healed else fmt.NOTHING, "by": "",
-            "unhealed": not band.healed, "ttl": "", "error": "",
-        }
+    return rows or [
+        FaultRow(
+            mark=band.mark,
+            fault=band.name,
+            resolved=band.target,
+            instance=band.instance,
+            injected=fmt.seconds(band.start_ns),
+            healed=fmt.seconds(band.end_ns) if band.healed else fmt.NOTHING,
+            unhealed=not band.healed,
+        )
         for band in bands
-    ]  # fmt: skip
+    ]
 
 
-def run_again(run: ledger.RunInfo | None, run_dir: Path, scenario: Mapping[str, str]) -> list[dict[str, str]]:
+def run_again(run: contract.RunInfo | None, run_dir: Path) -> list[dict[str, str]]:
     """Return the commands that repeat the run and judge its ledger again."""
     commands = []
     if run is not None and run.scenario.name:
-        parts = ["brokerdrill", "run", run.scenario.name]
-        if run.topology and run.topology != scenario.get("topology"):
-            parts += ["-i", run.topology]
+        parts = ["brokerdrill", "run", run.scenario.name, *([run.topology] if run.topology else [])]
         if run.seed is not None:
             parts += ["--seed", str(run.seed)]
         commands.append({"what": "Run the same scenario with the same random choices", "command": shlex.join(parts)})
@@ -207,7 +278,7 @@ def run_again(run: ledger.RunInfo | None, run_dir: Path, scenario: Mapping[str, 
     return commands
 
 
-def environment(run: ledger.RunInfo | None) -> list[tuple[str, str]]:
+def environment(run: contract.RunInfo | None) -> list[tuple[str, str]]:
     """Return what the run ran on and with: labels and values."""
     if run is None:
         return []
@@ -230,7 +301,7 @@ def environment(run: ledger.RunInfo | None) -> list[tuple[str, str]]:
     return rows + [(name, version) for name, version in sorted(run.versions.items())]
 
 
-def clock_rows(run: ledger.RunInfo | None) -> list[tuple[str, str, str, str]]:
+def clock_rows(run: contract.RunInfo | None) -> list[tuple[str, str, str, str]]:
     """Return the clocks: name, host, offset and uncertainty."""
     if run is None:
         return []
@@ -240,21 +311,20 @@ def clock_rows(run: ledger.RunInfo | None) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def count_rows(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | None) -> list[tuple[str, str]]:
+def count_rows(result: RunVerdict, series: Series, run: contract.RunInfo | None) -> list[tuple[str, str]]:
     """Return the counts at the end of the page, and every count of the verdict that has no place of its own."""
-    messages = result.get("messages") or {}
-    outages = [(item.get("end_ns") or series.end_ns) - (item.get("start_ns") or 0) for item in series.outages]
+    outages = [(series.end_ns if item.end_ns is None else item.end_ns) - item.start_ns for item in series.outages]
     backs = [
         item["end_ns"] - item["start_ns"]
         for item in series.failbacks
         if item.get("end_ns") is not None and item.get("start_ns") is not None
     ]
     rows = [
-        ("messages judged", fmt.number(sum(int(messages.get(name) or 0) for name in ledger.CLASSES))),
+        ("messages judged", fmt.number(result.count(*contract.CLASSES))),
         ("acknowledged sends", fmt.number(sum(bucket.sends for bucket in series.buckets))),
         ("deliveries", fmt.number(sum(bucket.deliveries for bucket in series.buckets))),
         ("faults", fmt.number(len({band.mark for band in series.bands}))),
-        ("failovers", fmt.number(len(failovers(result)))),
+        ("failovers", fmt.number(len(result.failovers()))),
         ("failbacks", fmt.number(len(backs))),
         ("slowest failback", fmt.span(max(backs)) if backs else fmt.NOTHING),
         ("outages", fmt.number(len(outages))),
@@ -264,22 +334,7 @@ def count_rows(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | 
     if run is not None and run.drained:
         drained = sum(run.drained.values())
         rows.append(("addresses drained", f"{fmt.number(drained)} of {fmt.number(len(run.drained))}"))
-    known = {
-        "run_id",
-        "run_dir",
-        "redelivered",
-        "verdict",
-        "as_expected",
-        "messages",
-        "promises",
-        "failover",
-        "outages",
-        "error",
-        "runs",
-    }
-    for key, item in result.items():
-        if key in known:
-            continue
+    for key, item in result.more.items():
         pairs = item.items() if isinstance(item, Mapping) else [("", item)]
         for name, count in pairs:
             if isinstance(count, (int, float)) and not isinstance(count, bool):
@@ -287,23 +342,7 @@ def count_rows(result: Mapping[str, Any], series: Series, run: ledger.RunInfo | 
     return rows
 
 
-def failovers(result: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
-    """Return each failover (fault, t_ns) with its worst client's first acknowledged send in ms; None: some client had
-    none."""
-    found: dict[tuple[str, int], float | None] = {}
-    for item in result.get("failover") or ():
-        key = (f"{item.get('fault')} {item.get('instance')}", int(item.get("t_ns") or 0))
-        value = item.get("first_send_ms")
-        if key not in found:
-            found[key] = value
-        elif value is None or found[key] is None:
-            found[key] = None
-        else:
-            found[key] = max(float(value), float(found[key] or 0))
-    return found
-
-
-def notes(result: Mapping[str, Any], run: ledger.RunInfo | None) -> list[str]:
+def notes(result: RunVerdict, run: contract.RunInfo | None) -> list[str]:
     """Return what a reader must know before trusting the verdict: an early end, no drain, the analysis' own notes."""
     texts = []
     if run is not None and run.outcome != "completed":
@@ -314,7 +353,4 @@ def notes(result: Mapping[str, Any], run: ledger.RunInfo | None) -> list[str]:
     undrained = sorted(name for name, done in (run.drained if run else {}).items() if not done)
     if undrained:
         texts.append(f"Not drained at the end: {', '.join(map(fmt.clean, undrained))}.")
-    for key in ("notes", "warnings"):
-        value = result.get(key) or ()
-        texts += [fmt.clean(item) for item in ([value] if isinstance(value, str) else value)]
-    return texts
+    return [*texts, *map(fmt.clean, result.notes)]

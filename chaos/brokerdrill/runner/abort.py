@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from brokerdrill.clock import now_ns
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.load_control import LoadControl, Totals
-from brokerdrill.progress import Progress
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import Unmet
+from brokerdrill.base.progress import Progress
+from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
-from brokerdrill.scenario import Abort
+from brokerdrill.scenario.model import Abort
 
 GUARD_PERIOD_S = 0.5
 
@@ -26,11 +26,11 @@ async def under_load(
 ) -> None:
     """Let the load begin and take `steps` under it.
 
-    Raises InfrastructureError as soon as a worker fails, nothing is acknowledged for too long, or load and method took
-    too long, and whatever `steps` raise; they have ended then.
+    Raises Unmet as soon as nothing is acknowledged for too long or load and method took too long, InfrastructureError
+    as soon as a worker fails, and whatever `steps` raise; they have ended then.
     """
     deadline = asyncio.get_running_loop().time() + limits.duration
-    await load.tell_all(cmd="start")
+    await load.begin()
     guard = asyncio.create_task(_guard(limits.silence, load, system, progress))
     try:
         async with asyncio.timeout_at(deadline):
@@ -47,13 +47,13 @@ async def under_load(
     except TimeoutError:
         if asyncio.get_running_loop().time() < deadline:
             raise
-        raise InfrastructureError(f"abort: load and method took longer than {limits.duration:.0f} s") from None
+        raise Unmet(f"abort: load and method took longer than {limits.duration:.0f} s") from None
     finally:
         guard.cancel()
 
 
 async def _guard(silence_s: float, load: LoadControl, system: System, progress: Progress) -> None:
-    """End with an InfrastructureError when a worker fails or nothing is acknowledged for too long."""
+    """Raise InfrastructureError when a worker fails, Unmet when nothing is acknowledged for too long."""
     best, since = -1, now_ns()
     while True:
         acknowledged = load.totals().sent_ok
@@ -61,7 +61,7 @@ async def _guard(silence_s: float, load: LoadControl, system: System, progress: 
             best, since = acknowledged, now_ns()
         silent = (now_ns() - since) / 1e9
         if silent > silence_s:
-            raise InfrastructureError(f"abort: no send was acknowledged for {silent:.0f} s")
+            raise Unmet(f"abort: no send was acknowledged for {silent:.0f} s")
         progress.tick(_status_line(load.totals(), system.roles))
         await system.changes.wait(GUARD_PERIOD_S)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from brokerdrill.clock import now_ns
-from brokerdrill.events import EventWriter
-from brokerdrill.load_control import LoadControl
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.progress import Progress
+from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
-from brokerdrill.progress import Progress
 from brokerdrill.runner.changes import POLL_S
+from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
 
 
@@ -24,11 +24,12 @@ async def drain(
 ) -> dict[str, bool]:
     """Stop the producers, let the consumers take what is left, close; say of each address whether it is empty.
 
-    Each of these may take `limit_s` seconds. Raises InfrastructureError when a worker fails or does not stop in time.
+    Each of these may take `limit_s` seconds. Raises Unmet when a worker does not stop in time, InfrastructureError when
+    one fails.
     """
     progress.step("stop the producers, drain")
     events.write("phase", at_ns=now_ns(), name="load", value="end")
-    await load.tell_all(cmd="stop_producers")
+    await load.stop_producers()
     await load.all_reach("producers_stopped", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="begin")
     drained = dict.fromkeys(addresses, False)

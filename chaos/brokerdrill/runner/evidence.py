@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.hosts import HostConnection
+from brokerdrill.base.atomic import write
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.inventory.descriptors import Descriptor
 
 
 def keep(run_dir: Path, name: str, content: bytes) -> None:
     """Write a file of evidence. Raises InfrastructureError."""
-    folder = run_dir / "evidence"
-    try:
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_bytes(content)
-    except OSError as error:
-        raise InfrastructureError(f"{folder} cannot be written: {error.strerror}") from None
+    write(run_dir / "evidence" / name, content)
 
 
 async def keep_evidence(
@@ -25,6 +20,6 @@ async def keep_evidence(
 ) -> None:
     """Keep what each command that a descriptor names prints, or why it did not. Raises InfrastructureError."""
     for item in descriptors:
-        for name, command in (item.extra("evidence") or {}).items():
+        for name, command in item.evidence.items():
             result = await connections[item.host].sh(command, timeout=60)
             keep(run_dir, f"{item.instance}-{name}.txt", (result.out if result.rc == 0 else result.err).encode())

@@ -6,14 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from brokerdrill.descriptors import Descriptor
+from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Executor, Injection
 from brokerdrill.faults.link import ARM
-from brokerdrill.faults.registry import complete_params, fault_type
-from brokerdrill.progress import Progress
+from brokerdrill.faults.registry import fault_type
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.inventory.targets import Scene, Target, resolve
 from brokerdrill.runner.system import System
-from brokerdrill.scenario import Action, Scenario
-from brokerdrill.targets import Scene, Target, resolve
+from brokerdrill.scenario.model import Action, Scenario
 
 # Faults outlive neither their own time-to-live nor, by much, the run.
 ARM_TTL_MARGIN_S = 120
@@ -58,7 +58,7 @@ class Injections:
         for index, spec in enumerate(links, 1):
             target = self._resolve(spec)
             self._progress.step(f"arm {target.describe()}")
-            await self._executor.inject(f"arm-{index}", ARM, target, {}, ttl_s, self._tag)
+            await self._executor.inject(f"arm-{index}", ARM, target, ARM.complete({}), ttl_s, self._tag)
 
     async def inject(self, step: Action) -> None:
         """Inject the fault of `step`. Raises InfrastructureError when its target is not there or it takes no effect."""
@@ -66,7 +66,7 @@ class Injections:
         self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
         roles = dict(self._system.roles)
         fault = fault_type(step.fault)
-        params = complete_params(fault, step.params)
+        params = fault.complete(step.params)
         injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
         self._injected[step.name] = Injected(injection, roles)
 

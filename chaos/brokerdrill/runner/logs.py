@@ -1,4 +1,5 @@
-"""The instances' own logs, read from journald when a run ends: kept as evidence, and the role times they prove."""
+"""The instances' own logs, read from journald when a run ends: kept as evidence, and the role times and the ends of
+processes."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from brokerdrill.clock import now_ns
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.events import EventWriter
-from brokerdrill.hosts import HostConnection
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.progress import Progress
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.ledger.contract import LOG_READ
+from brokerdrill.ledger.events import EventWriter
+from brokerdrill.runner.endings import Entry, endings
 from brokerdrill.runner.evidence import keep
 from brokerdrill.runner.system import Instance
 
@@ -20,17 +24,32 @@ LOG_UNCERTAINTY_NS = 5_000_000
 # journalctl chooses by the wall clock, which may have been set meanwhile. Not more: a broker without its database can
 # fill a log with tens of megabytes a drill.
 LOG_MARGIN_S = 60
+# Of an entry, in the order of `Entry`.
+_FIELDS = ("MESSAGE", "MESSAGE_ID", "EXIT_CODE", "EXIT_STATUS", "_PID")
 
 
-async def write_logs(instances: Iterable[Instance], since_ns: int, events: EventWriter, run_dir: Path) -> None:
-    """Keep the logs since `since_ns` (controller's clock) in `run_dir`, and add their role changes to the run's events.
+def has_own_log(item: Descriptor) -> bool:
+    """Whether what the unit's journal tells is of this instance; else it shares a process and its log with another."""
+    return bool(item.unit) and item.log is not None
+
+
+async def write_logs(
+    instances: Iterable[Instance], span: tuple[int, int], events: EventWriter, run_dir: Path, progress: Progress
+) -> None:
+    """Keep the logs of the run's `span` (its begin and end, controller's clock) in `run_dir`, and add to the run's
+    events what they prove: role changes, and the ends of processes.
 
     Raises InfrastructureError when a log cannot be read or kept.
     """
+    since_ns, until_ns = span
     for instance in instances:
         item, clock = instance.descriptor, instance.connection.clock
+        if not has_own_log(item):
+            continue
         age_s = (now_ns() - since_ns) / 1e9
-        lines = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
+        entries = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
+        lines = [(entry.t_ns, entry.text) for entry in entries]
+        uncertainty_ns = LOG_UNCERTAINTY_NS + clock.uncertainty_ns
         if lines:
             base_ns = events.base_ns - clock.offset_ns
             keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
@@ -38,7 +57,7 @@ async def write_logs(instances: Iterable[Instance], since_ns: int, events: Event
             events.write(
                 "role",
                 at_ns=change.t_ns + clock.offset_ns,
-                uncertainty_ns=LOG_UNCERTAINTY_NS + clock.uncertainty_ns,
+                uncertainty_ns=uncertainty_ns,
                 target=item.host,
                 instance=item.instance,
                 store=item.store if instance.product.client else None,
@@ -46,6 +65,23 @@ async def write_logs(instances: Iterable[Instance], since_ns: int, events: Event
                 value=change.role,
                 detail={"log": change.why},
             )
+        for ending in endings(entries):
+            at_ns = ending.t_ns + clock.offset_ns
+            events.write(
+                "ended",
+                at_ns=at_ns,
+                uncertainty_ns=uncertainty_ns,
+                target=item.host,
+                instance=item.instance,
+                name=item.unit,
+                value=ending.how,
+                detail={"status": ending.status, "last": "\n".join(ending.last)},
+            )
+            ran_s = (at_ns - events.base_ns) / 1e9
+            said = f": {ending.last[-1]}" if ending.last else ""
+            progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
+        # Without it, nobody would know that no end means that there was none.
+        events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ)
 
 
 def log_text(lines: Iterable[tuple[int, str]], base_ns: int) -> bytes:
@@ -54,28 +90,23 @@ def log_text(lines: Iterable[tuple[int, str]], base_ns: int) -> bytes:
     return gzip.compress(text.encode(errors="replace"), mtime=0)
 
 
-async def read_log(connection: HostConnection, item: Descriptor, since_ns: int, age_s: float) -> list[tuple[int, str]]:
-    """Return (monotonic ns of the host, text) of each line that the unit's journal got since `since_ns`, `age_s` s ago.
-
-    None of an instance whose descriptor says `log: null`: it shares a process and its log with another one.
-    """
-    if not item.unit or (item.model_extra or {}).get("log", "journal") is None:
-        return []
+async def read_log(connection: HostConnection, item: Descriptor, since_ns: int, age_s: float) -> list[Entry]:
+    """Return each entry that the unit's journal got since `since_ns` (monotonic ns of the host), `age_s` s ago."""
     since = f"-{math.ceil(age_s) + LOG_MARGIN_S}s"
-    script = f"journalctl -u {item.unit} -o json --output-fields=MESSAGE --no-pager --since={since}"
+    script = f"journalctl -u {item.unit} -o json --output-fields={','.join(_FIELDS)} --no-pager --since={since}"
     result = await connection.sh(script, timeout=60, check=True)
     return parse_journal(result.out, since_ns)
 
 
-def parse_journal(text: str, since_ns: int) -> list[tuple[int, str]]:
+def parse_journal(text: str, since_ns: int) -> list[Entry]:
     """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs. Binary messages come as lists of bytes."""
-    lines = []
+    entries = []
     for line in text.splitlines():
-        entry = json.loads(line)
-        t_ns = int(entry["__MONOTONIC_TIMESTAMP"]) * 1000
-        message = entry.get("MESSAGE") or ""
+        told = json.loads(line)
+        t_ns = int(told["__MONOTONIC_TIMESTAMP"]) * 1000
+        message = told.get("MESSAGE") or ""
         if isinstance(message, list):
             message = bytes(message).decode(errors="replace")
         if t_ns >= since_ns:
-            lines.append((t_ns, message))
-    return lines
+            entries.append(Entry(t_ns, message, *(str(told.get(name) or "") for name in _FIELDS[1:])))
+    return entries

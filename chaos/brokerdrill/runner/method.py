@@ -7,17 +7,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from brokerdrill.clock import now_ns
-from brokerdrill.deploying import operate
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.events import EventWriter
-from brokerdrill.load_control import LoadControl
-from brokerdrill.progress import Progress
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import Unmet
+from brokerdrill.base.progress import Progress
+from brokerdrill.inventory.playbooks import operate
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.ledger.contract import OPERATION
+from brokerdrill.ledger.events import EventWriter
 from brokerdrill.runner import probes
 from brokerdrill.runner.injections import Injections
+from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario import Action, Heal, Operation, Probe, Step
-from brokerdrill.topology import Topology
+from brokerdrill.scenario.model import Action, Heal, Operation, Probe, Step
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Method:
     progress: Progress
 
     async def follow(self, steps: Sequence[Step]) -> None:
-        """Take each of `steps`. Raises InfrastructureError for the first that fails."""
+        """Take each of `steps`. Raises Unmet for the first that does not come to its end in time, InfrastructureError
+        for the first that fails."""
         for step in steps:
             await asyncio.sleep(step.pauses.before)
             if isinstance(step, Action):
@@ -55,18 +57,20 @@ class Method:
         """Run a playbook while the load goes on; when it began and ended is in the ledger."""
         begun = now_ns()
         self.progress.step(f"{step.name}: playbook {step.playbook}")
-        self.events.write("note", at_ns=begun, name=step.name, value=f"playbook {step.playbook} begins")
+        value = f"playbook {step.playbook} begins"
+        self.events.write("note", at_ns=begun, name=step.name, value=value, detail={OPERATION: "begin"})
         extra = ["--extra-vars", json.dumps(step.variables)] if step.variables else []
         try:
             async with asyncio.timeout(step.timeout):
                 await operate(self.topology, step.playbook, self.progress, extra)
         except TimeoutError:
-            raise InfrastructureError(
+            raise Unmet(
                 f"operation {step.name}: playbook {step.playbook} took longer than {step.timeout:.0f} s"
             ) from None
         took = (now_ns() - begun) / 1e9
         value = f"playbook {step.playbook} is done"
-        self.events.write("note", at_ns=now_ns(), name=step.name, value=value, detail={"seconds": f"{took:.3f}"})
+        detail = {OPERATION: "end", "seconds": f"{took:.3f}"}
+        self.events.write("note", at_ns=now_ns(), name=step.name, value=value, detail=detail)
         self.progress.step(f"{step.name}: {value} after {took:.1f} s")
 
     async def _probe(self, step: Probe) -> None:

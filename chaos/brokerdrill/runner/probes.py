@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from brokerdrill.clock import now_ns
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.load_control import LoadControl
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import Unmet
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.runner.injections import Injected
+from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario import Probe
+from brokerdrill.scenario.model import Probe
 
 UNANSWERED_PERIOD_S = 0.3
 
@@ -85,8 +85,8 @@ async def until_unanswered(
     """Wait until the brokers hold `count` more messages than were acknowledged, twice in a row with no reply between:
     sends have arrived, and their replies have not.
 
-    `added_before`: the messages that were added to each address before the load. Raises InfrastructureError when it
-    does not come to that within the probe's timeout.
+    `added_before`: the messages that were added to each address before the load. Raises Unmet when it does not come to
+    that within the probe's timeout.
     """
     end = now_ns() + int(probe.timeout * 1e9)
     before = -1
@@ -99,7 +99,7 @@ async def until_unanswered(
             return
         before = acknowledged
         if now_ns() > end:
-            raise InfrastructureError(
+            raise Unmet(
                 f"probe {probe.name}: {added - acknowledged} sends unanswered, not {probe.count}, "
                 f"within {probe.timeout:.0f} s"
             )

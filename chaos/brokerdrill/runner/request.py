@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from brokerdrill.errors import UsageError
-from brokerdrill.scenario import LoadedScenario
-from brokerdrill.topology import Topology
+from brokerdrill.base.errors import UsageError
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.runner.watches import Watch, refuse_stopped
+from brokerdrill.scenario.drill import Drill
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run: a scenario on a topology, with a seed, into a new directory `run_dir`; `settings` say what was set
-    for this run, and go to run.json as they are."""
+    """What to run: a drill on a topology, with a seed, into a new directory `run_dir`; `changes` are places of the
+    scenario with values for this run, `settings` say all that was set for it, and go to run.json as they are. Each of
+    `watches` may end the run."""
 
-    loaded: LoadedScenario
+    drill: Drill
     topology: Topology
     run_dir: Path
     seed: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    watches: tuple[Watch, ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -29,10 +34,11 @@ class RunRequest:
 
 
 def check_request(request: RunRequest) -> None:
-    """Refuse before anything is touched. Raises UsageError: drills not allowed here, or the run directory exists."""
+    """Refuse before anything is touched. Raises UsageError: no drills allowed here, a STOP file, a run of that name."""
     if not request.topology.drill_allowed:
         raise UsageError(
             f"inventory {request.topology.name} does not say `drill_allowed: true` for all its hosts: nothing touched"
         )
     if request.run_dir.exists():
         raise UsageError(f"run directory {request.run_dir} exists already")
+    refuse_stopped(request.run_dir.parent)

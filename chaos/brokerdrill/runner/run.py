@@ -14,49 +14,59 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from brokerdrill import descriptors as desc
-from brokerdrill import ledger
-from brokerdrill.clock import now_ns
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import BrokerdrillError, InfrastructureError
-from brokerdrill.events import EventWriter
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet
+from brokerdrill.base.locks import held, inventory_lock
+from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Executor, left_over
-from brokerdrill.hosts import HostConnection, connected
-from brokerdrill.journal import Journal
-from brokerdrill.load_control import LoadControl, end_orphans
-from brokerdrill.locks import inventory_lock
+from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.ledger import contract
+from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.journal import Journal
 from brokerdrill.products.base import Product
-from brokerdrill.products.registry import managed
-from brokerdrill.progress import Progress
+from brokerdrill.products.registry import DESCRIPTORS, managed
+from brokerdrill.runner import live
 from brokerdrill.runner.abort import under_load
+from brokerdrill.runner.commands import commands, refuse_without
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence
 from brokerdrill.runner.injections import Injections, arm_ttl_s
+from brokerdrill.runner.load_control import LoadControl, end_orphans
 from brokerdrill.runner.logs import write_logs
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run_dir import make_run_dir
 from brokerdrill.runner.run_info import clocks, first_info
+from brokerdrill.runner.spools import fetch_spool
 from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
-from brokerdrill.spools import fetch_spool
+from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked
+from brokerdrill.scenario.drill import resolve
+from brokerdrill.scenario.model import LoadedScenario, Scenario
+from brokerdrill.workload import header
 
 
 async def run(request: RunRequest, progress: Progress) -> Path:
     """Run the scenario once and return the run directory, complete for the analysis.
 
-    Raises UsageError where the request is wrong, InfrastructureError where the run could not be made. A run that was
-    begun leaves its directory in any case, with outcome completed, aborted or crashed.
+    Raises UsageError where the request is wrong, InfrastructureError where the run could not be made, Unmet where it
+    ended early for what the drilled system did or did not do. A run that was begun leaves its directory in any case,
+    with outcome completed, aborted or crashed; where its load had begun, the error names it among its `runs`.
     """
     check_request(request)
     with inventory_lock(request.topology.directory):
         async with connected(request.topology.hosts) as connections:
             await _refuse_left_over(connections.values())
-            found = await desc.read_all(connections.values())
+            found = await read_all(connections.values(), DESCRIPTORS)
+            loaded = resolve(request.drill, found, request.topology.name, request.changes)
             instances = managed(found)
             hosts = load_hosts(request.topology.name, found, connections)
-            await _begin(request, connections, found, instances, progress).carry_out(instances, hosts)
+            begun = _begin(request, loaded, connections, found, instances, progress)
+            with held(request.run_dir / LOCK_FILE, "another process makes this run"):
+                await begun.carry_out(instances, hosts)
     return request.run_dir
 
 
@@ -70,6 +80,7 @@ async def _refuse_left_over(connections: Iterable[HostConnection]) -> None:
 
 def _begin(
     request: RunRequest,
+    loaded: LoadedScenario,
     connections: Mapping[str, HostConnection],
     found: Sequence[Descriptor],
     instances: Sequence[tuple[Product, Descriptor]],
@@ -82,16 +93,18 @@ def _begin(
     base_ns = now_ns()
     run_dir = request.run_dir
     make_run_dir(run_dir)
-    info = first_info(request, found, instances, datetime.datetime.now(datetime.UTC).isoformat())
-    ledger.write_run(run_dir, info)
+    info = first_info(request, loaded, found, instances, datetime.datetime.now(datetime.UTC).isoformat())
+    contract.write_run(run_dir, info)
     journal = Journal(run_dir)
-    journal.write("run", "", inventory=str(request.topology.directory.resolve()))
+    topology = request.topology
+    journal.write("run", "", inventory=str(topology.directory.resolve()), bench=topology.bench and str(topology.bench))
     events = EventWriter(run_dir, request.run_id, base_ns)
     executor = Executor(connections, journal, events)
     system = System(progress)
     tag = f"{request.run_id.split('-')[0][-6:]}{os.getpid():x}"
     return _Run(
         request=request,
+        scenario=loaded.scenario,
         connections=connections,
         descriptors=found,
         progress=progress,
@@ -110,10 +123,11 @@ class _Run:
     """A run whose files are open: what its parts work on."""
 
     request: RunRequest
+    scenario: Scenario
     connections: Mapping[str, HostConnection]
     descriptors: Sequence[Descriptor]
     progress: Progress
-    info: ledger.RunInfo
+    info: contract.RunInfo
     journal: Journal
     events: EventWriter
     executor: Executor
@@ -123,50 +137,90 @@ class _Run:
 
     async def carry_out(self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]) -> None:
         """Go the whole way with the managed `instances` and the clients' `hosts`."""
-        scenario = self.request.loaded.scenario
-        addresses = scenario.load.addresses
         outcome = "crashed"
-        said: list[str] = []
+        ended: BaseException | None = None
+        reason = ""
         drained: dict[str, bool] = {}
+        watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor)
+        watches = [watch(watched) for watch in (until_asked, live.write_samples, *self.request.watches)]
         try:
-            added_before = await self._prepare(instances, hosts)
-            await under_load(lambda: self._drill(added_before), scenario.abort, self.load, self.system, self.progress)
+            drained = await unless(self._way(instances, hosts), watches)
             outcome = "completed"
-            await self._heal()
-            drained = await drain(addresses, scenario.abort.drain, self.load, self.system, self.events, self.progress)
         except (asyncio.CancelledError, Exception) as error:
             outcome = "aborted" if isinstance(error, (asyncio.CancelledError, BrokerdrillError)) else "crashed"
             reason = "interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
-            said = [reason]
             with contextlib.suppress(BrokerdrillError):
                 self.events.write("abort", at_ns=now_ns(), value=reason[:500])
-            raise
-        finally:
-            problems = await self._finish(outcome, drained)
-            if problems:
-                raise InfrastructureError("; ".join([*said, *problems]))
+            drained = await self._drain_early()
+            ended = error if self.load.begun or not isinstance(error, Unmet) else InfrastructureError(reason)
+        problems = await self._finish(outcome, drained)
+        if problems:
+            ended = InfrastructureError("; ".join(filter(None, [reason, *problems])))
+        if ended:
+            if self.load.begun and isinstance(ended, BrokerdrillError):
+                ended.runs = (self.request.run_dir,)
+            raise ended
+
+    def _note_left_over(self) -> None:
+        """Say which earlier runs' messages came."""
+        left = self.load.left_by()
+        if not left:
+            return
+        named = {header.tag_of(path.name): path.name for path in self.request.run_dir.parent.glob("*")}
+        for tag, count in sorted(left.items()):
+            whose = named.get(tag, f"a run with tag {tag}")
+            said = f"{count} messages that {whose} had left behind came, and do not count"
+            self.progress.step(said)
+            with contextlib.suppress(BrokerdrillError):
+                self.events.write("note", at_ns=now_ns(), name=contract.LEFT_BEHIND, value=said)
+
+    async def _drain_early(self) -> dict[str, bool]:
+        """Heal and drain a run whose method broke off, as far as that works: what it has recorded can be judged then.
+
+        Returns what that left empty.
+        """
+        if not self.load.sending:
+            return {}
+        try:
+            await self._heal()
+            return await self._drain()
+        except Exception as error:  # whatever it is: the last heal and the evidence still have to come
+            self.progress.step(f"not drained: {error or type(error).__name__}")
+            return {}
+
+    async def _way(self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]) -> dict[str, bool]:
+        """From the first look at the instances to the drain; returns what that left empty."""
+        added_before = await self._prepare(instances, hosts)
+        await under_load(lambda: self._drill(added_before), self.scenario.abort, self.load, self.system, self.progress)
+        await self._heal()
+        return await self._drain()
+
+    async def _drain(self) -> dict[str, bool]:
+        limit_s = self.scenario.abort.drain
+        return await drain(self.scenario.load.addresses, limit_s, self.load, self.system, self.events, self.progress)
 
     async def _prepare(
         self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]
     ) -> dict[str, int]:
         """Everything up to the load; returns how many messages were added to each of its addresses before."""
-        scenario = self.request.loaded.scenario
+        scenario = self.scenario
+        await refuse_without(commands(scenario), [*self.connections.values()])
         await self.system.open(instances, self.connections)
-        self.system.watch(self.events)
+        self.system.watch(self.events, scenario.load.routers)
         await end_orphans([connection for connection, _ in hosts], self.request.topology.name)
         added_before = await settle(self.system, scenario.load.addresses, self.progress)
         self.system.record()
         await self.injections.arm(scenario.links, arm_ttl_s(scenario))
-        await start_load(self.request, self.system, self.load, hosts, self.progress)
+        await start_load(self.request, scenario.load, self.system, self.load, hosts, self.progress)
         for worker in self.load.workers:
             self.journal.write("worker", "", host=worker.connection.name, spool=worker.spool)
         # A runner that dies from here on leaves a run that can be analysed.
-        ledger.write_run(self.request.run_dir, replace(self.info, clocks=self._clocks()))
+        contract.write_run(self.request.run_dir, replace(self.info, clocks=self._clocks()))
         return added_before
 
     async def _drill(self, added_before: Mapping[str, int]) -> None:
         """Follow the method from the steady state on."""
-        scenario = self.request.loaded.scenario
+        scenario = self.scenario
         await until_steady(scenario.steady_state, self.system, self.load)
         # The load counts from here on: until now clients were starting, which says nothing about the broker.
         self.events.write("phase", at_ns=now_ns(), name="load", value="begin")
@@ -195,11 +249,13 @@ class _Run:
         """
         problems = await self.executor.heal_all()
         await self.load.close()
+        self._note_left_over()
+        until_ns = now_ns()
         try:
             await self.system.stop_watching()
         except Exception as error:  # a watch that had died left the run with roles that were no longer live
             problems.append(f"the watch of the live roles failed: {type(error).__name__}: {error}")
-        for part in self._evidence():
+        for part in self._evidence(until_ns):
             try:
                 await part
             except BrokerdrillError as error:
@@ -210,22 +266,23 @@ class _Run:
         self.events.close()
         self.journal.close()
         try:
-            ended = ledger.finished(self.info, outcome, drained=drained, clocks=self._clocks())
-            ledger.write_run(self.request.run_dir, ended)
-        except OSError as error:
-            problems.append(f"run.json cannot be written: {error.strerror}: {self.request.run_dir}")
+            ended = contract.finished(self.info, outcome, drained=drained, clocks=self._clocks())
+            contract.write_run(self.request.run_dir, ended)
+        except BrokerdrillError as error:
+            problems.append(str(error))
         return problems
 
-    def _evidence(self) -> Iterator[Awaitable[object]]:
-        """All that is to be brought from the hosts into the run's directory, a part at a time."""
+    def _evidence(self, until_ns: int) -> Iterator[Awaitable[object]]:
+        """All that is to be brought from the hosts into the run's directory, a part at a time; the run was over at
+        `until_ns`."""
         run_dir = self.request.run_dir
         for worker in self.load.workers:
             yield fetch_spool(worker.connection, worker.spool, run_dir)
         since = self.system.recorded_since_ns
         since = self.events.base_ns if since is None else since
         for instance in self.system.instances.values():
-            yield write_logs([instance], since, self.events, run_dir)
+            yield write_logs([instance], (since, until_ns), self.events, run_dir, self.progress)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
 
-    def _clocks(self) -> dict[str, ledger.Clock]:
+    def _clocks(self) -> dict[str, contract.Clock]:
         return clocks(self.load.workers, self.events.base_ns)

@@ -5,26 +5,31 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from brokerdrill import ledger
-from brokerdrill.errors import InfrastructureError, UsageError
+from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.ledger import contract
 
 
-def new_run_dir(runs: Path, scenario: str, seed: int) -> Path:
-    """The path of a run directory that does not exist yet: UTC time, scenario and seed."""
+def new_run_dir(runs: Path, drill: str, topology: str, seed: int) -> Path:
+    """The path of a run directory that does not exist yet: UTC time, drill, topology and seed."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
-    path = runs / f"{stamp}-{scenario}-{seed}"
+    path = runs / f"{stamp}-{drill}-{topology}-{seed}"
     number = 1
     while path.exists():
         number += 1
-        path = runs / f"{stamp}-{scenario}-{seed}-{number}"
+        path = runs / f"{stamp}-{drill}-{topology}-{seed}-{number}"
     return path
+
+
+def has_load(run_dir: Path) -> bool:
+    """Tell whether the directory holds what clients recorded, so that the run can be judged."""
+    return any((run_dir / contract.OPS_DIR).glob("*"))
 
 
 def make_run_dir(run_dir: Path) -> None:
     """Make the directory. Raises UsageError where it exists already, InfrastructureError where it cannot be made."""
     try:
         run_dir.mkdir(parents=True)
-        (run_dir / ledger.OPS_DIR).mkdir()
+        (run_dir / contract.OPS_DIR).mkdir()
     except FileExistsError:
         raise UsageError(f"run directory {run_dir} exists already") from None
     except OSError as error:

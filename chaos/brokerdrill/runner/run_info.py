@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from brokerdrill import ledger
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.events import CONTROLLER_CLOCK
-from brokerdrill.load_control import Worker
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.ledger import contract
+from brokerdrill.ledger.events import CONTROLLER_CLOCK
 from brokerdrill.products.base import Product
+from brokerdrill.runner.load_control import Worker
 from brokerdrill.runner.request import RunRequest
+from brokerdrill.scenario.model import LoadedScenario
 
 
 def first_info(
     request: RunRequest,
+    loaded: LoadedScenario,
     descriptors: Sequence[Descriptor],
     instances: Sequence[tuple[Product, Descriptor]],
     started_at: str,
-) -> ledger.RunInfo:
+) -> contract.RunInfo:
     """What is known of the run before it is made; `descriptors` are all there are, `instances` the managed ones.
 
     Raises UsageError where a value is none that run.json may hold.
     """
-    loaded, scenario = request.loaded, request.loaded.scenario
+    scenario = loaded.scenario
     stores: dict[str, list[str]] = {}
     dead: dict[str, str] = {}
     for product, item in instances:
@@ -32,9 +34,9 @@ def first_info(
         for address in item.addresses:
             if address.dead_letter and address.name in scenario.load.addresses:
                 dead[address.name] = address.dead_letter
-    return ledger.new_run(
+    return contract.new_run(
         request.run_id,
-        scenario=ledger.Scenario(loaded.name, loaded.text, loaded.sha256),
+        scenario=contract.Scenario(loaded.name, loaded.text, loaded.sha256),
         topology=request.topology.name,
         inventory_sha256=request.topology.sha256,
         versions={item.product: item.version for item in descriptors if item.version},
@@ -49,10 +51,10 @@ def first_info(
     )
 
 
-def clocks(workers: Iterable[Worker], base_ns: int) -> dict[str, ledger.Clock]:
+def clocks(workers: Iterable[Worker], base_ns: int) -> dict[str, contract.Clock]:
     """The run's clocks so far: the controller's counts from `base_ns`, the run's start, a worker's from its own."""
     own = {
-        item.clock_name: ledger.Clock(item.connection.name, item.clock.offset_ns - base_ns, item.clock.uncertainty_ns)
+        item.clock_name: contract.Clock(item.connection.name, item.clock.offset_ns - base_ns, item.clock.uncertainty_ns)
         for item in workers
     }
-    return {CONTROLLER_CLOCK: ledger.Clock("controller"), **own}
+    return {CONTROLLER_CLOCK: contract.Clock("controller"), **own}

@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from brokerdrill import descriptors as desc
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.hosts import HostConnection
-from brokerdrill.load_control import LoadControl
-from brokerdrill.load_plan import worker_configs
-from brokerdrill.progress import Progress
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.progress import Progress
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.descriptors import read_credentials
+from brokerdrill.inventory.descriptors import Descriptor, LoadDescriptor
+from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load_plan import worker_configs
 from brokerdrill.runner.request import RunRequest
 from brokerdrill.runner.system import System
+from brokerdrill.scenario.model import Load
 
 # A load host: its connection, and the descriptor of what the clients run with there.
-LoadHost = tuple[HostConnection, Descriptor]
+LoadHost = tuple[HostConnection, LoadDescriptor]
 
 
 def load_hosts(
     inventory: str, descriptors: Sequence[Descriptor], connections: Mapping[str, HostConnection]
 ) -> list[LoadHost]:
     """The hosts that clients run on. Raises InfrastructureError where there is none."""
-    found = [(connections[item.host], item) for item in descriptors if item.product == "load"]
+    found = [(connections[item.host], item) for item in descriptors if isinstance(item, LoadDescriptor)]
     if not found:
         raise InfrastructureError(f"inventory {inventory} has no host in group load for the clients")
     return found
 
 
 async def start_load(
-    request: RunRequest, system: System, load: LoadControl, hosts: Sequence[LoadHost], progress: Progress
+    request: RunRequest,
+    wanted: Load,
+    system: System,
+    load: LoadControl,
+    hosts: Sequence[LoadHost],
+    progress: Progress,
 ) -> None:
-    """Start the workers of the run's load; they send nothing yet. Raises InfrastructureError when one is not ready."""
-    scenario = request.loaded.scenario
+    """Start the workers of the load `wanted`; they send nothing yet. Raises Unmet if one is not ready in
+    time, InfrastructureError if one fails."""
     first = next(iter(system.instances.values()))
     if first.product.client is None:
         raise InfrastructureError(f"product {first.product.name} has no client protocol for a load")
-    credentials = await desc.read_credentials(first.connection, first.descriptor)
+    credentials = await read_credentials(first.connection, first.descriptor)
     configs = worker_configs(
         run_id=request.run_id,
         seed=request.seed,
-        protocol=scenario.load.client or first.product.client,
-        load=scenario.load,
-        brokers=[item.descriptor for item in system.brokers()],
+        protocol=wanted.client or first.product.client,
+        load=wanted,
+        servers=[item.descriptor for item in system.instances.values()],
         credentials=credentials,
         hosts=[item for _, item in hosts],
     )

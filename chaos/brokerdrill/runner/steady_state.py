@@ -4,33 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brokerdrill.clock import now_ns
-from brokerdrill.load_control import LoadControl
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.progress import Progress
 from brokerdrill.products.base import ManagementError
-from brokerdrill.progress import Progress
 from brokerdrill.runner.changes import POLL_S
+from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario import SteadyState
+from brokerdrill.scenario.model import SteadyState
 
 SETTLE_DEADLINE_S = 120
+ARRIVAL_S = 5
 
 
 async def settle(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
     """Wait until the topology is in sync and its queues are empty.
 
-    Returns how many messages were ever added to each of `addresses` until then. Raises InfrastructureError after
-    SETTLE_DEADLINE_S.
+    Returns how many messages were ever added to each of `addresses` until then. Raises Unmet after SETTLE_DEADLINE_S.
     """
     progress.step("wait until every store has one active instance and the others are in sync")
     end = now_ns() + int(SETTLE_DEADLINE_S * 1e9)
     while True:
         await system.until(system.in_sync, SETTLE_DEADLINE_S, "the topology was not in sync")
         try:
+            await _until_arrived(system, progress)
             return await _purge(system, addresses, progress)
         except ManagementError:
             # A primary that came back is in sync for a moment before it takes its role back: no broker answers then.
             if now_ns() > end:
                 raise
+        await system.changes.wait(POLL_S)
+
+
+async def _until_arrived(system: System, progress: Progress) -> None:
+    """Give what is on its way between the instances time to arrive where it can be taken away; what does not is said:
+    it may arrive during the run."""
+    end = now_ns() + int(ARRIVAL_S * 1e9)
+    while left := sum([await management.in_transit() for management in system.active()]):
+        if now_ns() > end:
+            progress.step(
+                f"{left} messages of an earlier run wait between the instances, and may arrive during this one"
+            )
+            return
         await system.changes.wait(POLL_S)
 
 
@@ -48,7 +62,7 @@ async def _purge(system: System, addresses: Sequence[str], progress: Progress) -
 
 
 async def until_steady(steady: SteadyState, system: System, load: LoadControl) -> None:
-    """Wait until the load is served and all stores are in sync. Raises InfrastructureError when that takes too long."""
+    """Wait until the load is served and all stores are in sync. Raises Unmet when that takes too long."""
     await system.until(
         lambda: load.totals().sent_ok >= steady.acknowledged and system.in_sync(), steady.timeout, "no steady state"
     )

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from brokerdrill import descriptors as desc
-from brokerdrill.clock import now_ns
-from brokerdrill.descriptors import Descriptor
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.events import EventWriter
-from brokerdrill.hosts import HostConnection
-from brokerdrill.products.base import Management, Product
-from brokerdrill.progress import Progress
-from brokerdrill.roles import RoleWatch
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import Unmet
+from brokerdrill.base.progress import Progress
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.descriptors import read_credentials
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.ledger.events import EventWriter
+from brokerdrill.products.base import Management, Product, Routing
 from brokerdrill.runner.changes import POLL_S, Changes
+from brokerdrill.runner.pools import PoolWatch
+from brokerdrill.runner.roles import RoleWatch
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class System:
         self.changes = Changes()
         self._progress = progress
         self._watch: RoleWatch | None = None
+        self._pools: PoolWatch | None = None
         self._acted_ns = 0
 
     async def open(
@@ -57,12 +59,15 @@ class System:
         """Open the management of each of `instances`. Raises InfrastructureError where what it needs is not there."""
         for product, item in instances:
             connection = connections[item.host]
-            credentials = await desc.read_credentials(connection, item)
-            ca = (await connection.sh(f"cat -- '{item.tls['ca']}'", check=True)).out if item.tls else ""
+            # Who looks at what nobody sends to may need none.
+            needed = item.credentials or product.client
+            credentials = await read_credentials(connection, item) if needed else {}
+            ca = (await connection.sh(f"cat -- '{item.tls.ca}'", check=True)).out if item.tls else ""
             self.instances[item.instance] = Instance(product, item, connection, product.manage(item, credentials, ca))
 
-    def watch(self, events: EventWriter) -> None:
-        """Ask for the live roles from here on."""
+    def watch(self, events: EventWriter, routers: int = 0) -> None:
+        """Ask for the live roles from here on, and the first so many `routers` by name (0: all) for their pools: those
+        that the clients ask."""
         watched = {}
         for name, item in self.instances.items():
             # What nobody sends to has no store in the ledger.
@@ -70,16 +75,26 @@ class System:
             watched[name] = (told, item.management)
         self._watch = RoleWatch(watched, events, self._role_changed)
         self._watch.start()
+        leading = {
+            name: item.management
+            for name, item in sorted(self.instances.items())
+            if isinstance(item.management, Routing) and item.management.leads()
+        }
+        routers_asked = dict(list(leading.items())[: routers or None])
+        self._pools = PoolWatch(routers_asked, {name: told for name, (told, _) in watched.items()}, events)
+        self._pools.start()
 
     def record(self) -> None:
         """Write down the roles as they are now, and from here on every change."""
-        assert self._watch is not None
+        assert self._watch is not None and self._pools is not None
+        self._pools.record()
         self.recorded_since_ns = self._watch.record()
 
     async def stop_watching(self) -> None:
         """Stop asking. Raises what ended a watch before its time."""
-        if self._watch:
-            await self._watch.stop()
+        for watch in (self._watch, self._pools):
+            if watch:
+                await watch.stop()
 
     async def close(self) -> None:
         for item in self.instances.values():
@@ -134,12 +149,12 @@ class System:
         return in_sync(self.stores(self.roles_since_act))
 
     async def until(self, condition: Callable[[], bool], limit_s: float, failure: str) -> None:
-        """Wait until `condition` holds; after `limit_s` seconds raise InfrastructureError: `failure`, and the roles."""
+        """Wait until `condition` holds; after `limit_s` seconds raise Unmet: `failure`, and the roles."""
         end = now_ns() + int(limit_s * 1e9)
         while not condition():
             if now_ns() > end:
                 roles = ", ".join(f"{name} {role or 'silent'}" for name, role in sorted(self.roles.items()))
-                raise InfrastructureError(f"{failure} within {limit_s:.0f} s ({roles})")
+                raise Unmet(f"{failure} within {limit_s:.0f} s ({roles})")
             await self.changes.wait(POLL_S)
 
     def _role_changed(self, name: str, role: str) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerdrill.errors import UsageError, unknown_name
-from brokerdrill.ledger import CLASSES_SHOWN, Clock, PromiseSpec
+from brokerdrill.base.errors import UsageError, unknown_name
+from brokerdrill.ledger.contract import CLASSES_SHOWN, Clock, PromiseSpec
 
 MS, S = 1_000_000, 1_000_000_000
 BATCH = 10

@@ -8,9 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from brokerdrill.analysis.load import TYPES
-from brokerdrill.analysis.tables import table
-from brokerdrill.ledger import OP_COLUMNS
+from brokerdrill.ledger.contract import OP_COLUMNS
 from brokerdrill.synthesize.plan import (
     BATCH,
     DEAD_LETTERS,
@@ -24,8 +22,9 @@ from brokerdrill.synthesize.plan import (
     instance,
 )
 
+TYPES = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean"}
 RUN_ID = "synthesized"
-ROWS_A_PARTITION = 2_000_000
+ROWS_A_PARTITION = 250_000
 # One send in this many also leaves the row that was written before its call.
 _INTENTS = 100
 # Where in its time a transaction's parts begin (ns after its first send).
@@ -34,7 +33,7 @@ _BETWEEN, _COMMIT, _RECEIVE, _DELIVERED = 100_000, 1_100_000, 20 * MS, 22_500_00
 
 def operations(spark: SparkSession, plan: Plan) -> DataFrame:
     """Return all rows of the plan's operations, with the contract's columns."""
-    sites = table(spark, ((site.index, site.kind) for site in plan.sites), "i long, anomaly string")
+    sites = spark.createDataFrame([(site.index, site.kind) for site in plan.sites], "i long, anomaly string")
     parts = [
         _sends(spark, plan, sites),
         _intents(spark, plan, sites),
@@ -287,7 +286,7 @@ def _connects(spark: SparkSession, plan: Plan) -> DataFrame:
         for store in range(STORES)
         for number, first in enumerate([0, *(b.at for b in plan.breaks if b.store == store)])
     ]
-    when = table(spark, moments, "s int, session int, first long, ready long")
+    when = spark.createDataFrame([*moments], "s int, session int, first long, ready long")
     clients = spark.range(plan.producers).select(
         F.col("id").cast("int").alias("p"),
         (F.col("id") % plan.addresses % STORES).cast("int").alias("s"),

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from brokerdrill.analysis.spark import session
-from brokerdrill.errors import UsageError
-from brokerdrill.journal import Journal
-from brokerdrill.ledger import EVENT_COLUMNS, EVENTS_DIR, OPS_DIR, Scenario, finished, json_line, new_run, write_run
+from brokerdrill.base.atomic import write_json
+from brokerdrill.base.errors import UsageError
+from brokerdrill.ledger.contract import (
+    EVENT_COLUMNS,
+    EVENTS_DIR,
+    OPS_DIR,
+    Scenario,
+    finished,
+    json_line,
+    new_run,
+    write_run,
+)
+from brokerdrill.ledger.journal import Journal
 from brokerdrill.synthesize.plan import DEAD_LETTERS, STORES, Plan, expectations, instance, plan, promises, truth
-from brokerdrill.synthesize.rows import RUN_ID, operations
+from brokerdrill.synthesize.rows import ROWS_A_PARTITION, RUN_ID, operations
 
 TRUTH = "synthesized.json"
 
@@ -47,9 +56,12 @@ def synthesize(
     write_run(run_dir, run)
     _write_events(run_dir, made)
     spark = session(master)
-    operations(spark, made).write.parquet((run_dir / OPS_DIR).resolve().as_uri())
+    # All rows of a client are in one file, as `compact` leaves them.
+    files = -(-count // ROWS_A_PARTITION)
+    by_client = operations(spark, made).repartitionByRange(files, "client").sortWithinPartitions("client", "op_id")
+    by_client.write.parquet((run_dir / OPS_DIR).resolve().as_uri())
     known = truth(made)
-    (run_dir / TRUTH).write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    write_json(run_dir / TRUTH, known, indent=1)
     drained = {address: not (made.anomalies.get("unseen") and address == addresses[-1]) for address in addresses}
     # Last, so that a run that broke off while it was made says so.
     write_run(run_dir, finished(run, "completed", drained=drained))

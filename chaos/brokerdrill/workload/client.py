@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from brokerdrill.errors import unknown_name
+from brokerdrill.base.errors import unknown_name
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 
 OK = "ok"
@@ -48,7 +48,12 @@ class Message(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message received or browsed. `attempt`, `seq` and `key` are its sender's; `handle` is the client's own."""
+    """A message received or browsed. `attempt`, `seq` and `key` are its sender's; `handle` is the client's own.
+
+    `proves`: how many of the oldest acknowledgements on this address that had no answer (`ack` was unknown, the
+    connection usable on) its coming proves. `left_by`: the tag of another run that sent it; None: this one, or nobody
+    who says so.
+    """
 
     address: str
     message_id: str
@@ -58,6 +63,8 @@ class Delivery(NamedTuple):
     redelivered: bool
     sha: str
     handle: Any
+    proves: int = 0
+    left_by: str | None = None
 
 
 class Reconnect(NamedTuple):
@@ -104,7 +111,8 @@ class Client(Protocol):
         ...
 
     def ack(self, delivery: Delivery) -> Outcome:
-        """Acknowledge one delivery, outside transactions."""
+        """Acknowledge one delivery, outside transactions. Where there is no answer to it: unknown, usable; a later
+        delivery may prove it."""
         ...
 
     def browse(self, address: str) -> Iterable[Delivery]:
@@ -128,9 +136,24 @@ class Client(Protocol):
         ...
 
 
+@runtime_checkable
+class Routed(Protocol):
+    """What a client can do besides, whose protocol follows a connection router to another broker."""
+
+    def aim(self, router: Endpoint, key: str) -> None:
+        """Have the next `open` ask `router`, as `key` where the key is the client's to choose."""
+        ...
+
+    def routing_key(self) -> str:
+        """Return the key by which the router knows the connection that was opened."""
+        ...
+
+
 # Protocol name → where its class is; a name with a colon is such a place itself.
 CLIENTS: dict[str, str] = {
+    "amqp091": "brokerdrill.workload.amqp091:Amqp091",
     "core": "brokerdrill.workload.core_jms:CoreJms",
+    "openmq": "brokerdrill.workload.openmq_jms:OpenMqJms",
     "openwire": "brokerdrill.workload.openwire_jms:OpenWireJms",
     "stomp": "brokerdrill.workload.stomp:Stomp",
 }

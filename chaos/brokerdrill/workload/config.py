@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
-from brokerdrill.errors import UsageError
+from brokerdrill.base.errors import UsageError
+
+# What of a connection can be its routing key; in the last three it is not the client's to choose.
+KEY_TYPES = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,16 @@ class Credentials:
 
 @dataclass(frozen=True)
 class ClientSpec:
-    """A logical client: its name in the ledger, and the addresses it uses in turn."""
+    """A logical client: its name in the ledger, and the addresses it uses in turn.
+
+    `instances` are those that it dials, none: all. A producer with routing `keys` dials the worker's `routers` instead,
+    anew for each batch, as the next of its keys.
+    """
 
     name: str
     addresses: tuple[str, ...]
+    instances: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,8 +53,10 @@ class WorkerConfig:
     `client` is a name of `client.CLIENTS` or `module:attribute`. `rate` is messages a second over all of *this
     worker's* producers; None: closed loop. `transaction` is messages a transaction, 0: none, each send stands alone.
     `payload_bytes` are the sizes to draw from, evenly. `keys` is how many message groups each producer uses in turn, 0:
-    none. `jars` is the directory of the broker's client jars. `spool` is the ledger file to create; None: no ledger
-    (for benchmarks). `url_params` and `jvm_options` go to clients that have them, after their own defaults.
+    none. `resend`: whether a batch whose outcome is unknown is sent again. `jars` is the directory of the broker's
+    client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
+    (one of KEY_TYPES). `spool` is the ledger file to create; None: no ledger (for benchmarks). `url_params` and
+    `jvm_options` go to clients that have them, after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how
     long closing may take.
     """
@@ -59,6 +70,8 @@ class WorkerConfig:
     addresses: tuple[str, ...]
     producers: tuple[ClientSpec, ...] = ()
     consumers: tuple[ClientSpec, ...] = ()
+    routers: tuple[Endpoint, ...] = ()
+    key_type: str = ""
     seed: int = 0
     tls_ca: str | None = None
     rate: float | None = None
@@ -67,6 +80,7 @@ class WorkerConfig:
     keys: int = 0
     durable: bool = True
     duplicate_detection: bool = True
+    resend: bool = True
     call_timeout_ms: int = 10_000
     jars: str | None = None
     spool: str | None = None
@@ -121,7 +135,10 @@ def _client(value: Any, addresses: tuple[str, ...], name: str) -> ClientSpec:
     own = _each(value.get("addresses", addresses), f"{name}: addresses", str)
     if not own:
         raise UsageError(f"worker configuration: {name}: {value['name']} has no address")
-    return ClientSpec(value["name"], own)
+    instances, keys = (_each(value.get(part, ()), f"{name}: {part}", str) for part in ("instances", "keys"))
+    if not all(_NAME.fullmatch(key) for key in keys):
+        raise UsageError(f"worker configuration: {name}: a routing key has only letters, digits and _ . -")
+    return ClientSpec(value["name"], own, instances, keys)
 
 
 _PLAIN: dict[str, type] = {
@@ -129,6 +146,7 @@ _PLAIN: dict[str, type] = {
     "worker": str,
     "clock": str,
     "client": str,
+    "key_type": str,
     "seed": int,
     "tls_ca": str,
     "rate": float,
@@ -136,6 +154,7 @@ _PLAIN: dict[str, type] = {
     "keys": int,
     "durable": bool,
     "duplicate_detection": bool,
+    "resend": bool,
     "call_timeout_ms": int,
     "jars": str,
     "spool": str,
@@ -180,12 +199,17 @@ def from_json(text: str) -> WorkerConfig:
     endpoints = tuple(_object(Endpoint, item, "endpoints") for item in _each(data["endpoints"], "endpoints", dict))
     if not endpoints:
         raise UsageError("worker configuration: endpoints is empty")
-    values.update(addresses=addresses, endpoints=endpoints)
+    routers = tuple(_object(Endpoint, item, "routers") for item in _each(data.get("routers", ()), "routers", dict))
+    if routers and data.get("key_type") not in KEY_TYPES:
+        raise UsageError(f"worker configuration: key_type must be one of {', '.join(KEY_TYPES)}")
+    values.update(addresses=addresses, endpoints=endpoints, routers=routers)
     values["credentials"] = _object(Credentials, data["credentials"], "credentials")
     for name in ("producers", "consumers"):
         if not isinstance(data.get(name, []), (list, tuple)):
             raise UsageError(f"worker configuration: {name} must be a list")
         values[name] = tuple(_client(item, addresses, name) for item in data.get(name, []))
+    if any(spec.keys for spec in values["consumers"]) or (not routers and any(s.keys for s in values["producers"])):
+        raise UsageError("worker configuration: routing keys are of producers, and need routers")
     names = [spec.name for spec in (*values["producers"], *values["consumers"])]
     if len(names) != len(set(names)):
         raise UsageError("worker configuration: two clients have one name")

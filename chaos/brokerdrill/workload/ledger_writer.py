@@ -254,7 +254,7 @@ class ClientLedger:
         if self._write:
             # What came over the wire is quoted, whoever sent it.
             end_ns = self.clock.now()
-            _, message_id, attempt, seq, key, redelivered, sha, _ = delivery
+            _, message_id, attempt, seq, key, redelivered, sha = delivery[:7]
             known = _columns({"attempt": attempt, "producer_seq": seq})
             group = "" if key is None else f',"key":{json.dumps(key)}'
             self._held.append(

@@ -6,13 +6,16 @@ before it is proven: after a rollback or an unknown outcome it sends the identic
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import random
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import (
     DONE,
     DUPLICATE,
@@ -24,8 +27,10 @@ from brokerdrill.workload.client import (
     Delivery,
     Message,
     Outcome,
+    Routed,
 )
 from brokerdrill.workload.config import ClientSpec, Endpoint, WorkerConfig
+from brokerdrill.workload.header import sha
 from brokerdrill.workload.ledger_writer import ClientLedger, Op
 
 POLL_S = 0.2
@@ -37,13 +42,15 @@ _UNIQUE = 64 * 1024
 @dataclass
 class Counts:
     """One client's progress. In messages: `sent_ok` acknowledged, `received` processed; `sent_unknown` and `sent_fail`
-    count every attempt with that outcome. `last_ack_ns` is on the worker's ledger clock."""
+    count every attempt with that outcome. `last_ack_ns` is on the worker's ledger clock. `left_by`: the messages that
+    earlier runs had left behind, by the tag of their run."""
 
     sent_ok: int = 0
     sent_unknown: int = 0
     sent_fail: int = 0
     received: int = 0
     last_ack_ns: int | None = None
+    left_by: dict[str, int] = field(default_factory=dict)
 
 
 class Schedule:
@@ -77,11 +84,6 @@ class Payloads:
         name = message_id.encode()
         body = (name + self._block[start : start + size - len(name)]) if size > len(name) else name[:size]
         return body, sha(body)
-
-
-def sha(body: bytes) -> str:
-    """The ledger's `payload_sha`: the first 16 hexadecimal digits of the body's SHA-256."""
-    return hashlib.sha256(body).hexdigest()[:16]
 
 
 class Stopped(Exception):
@@ -132,6 +134,7 @@ class _Runner:
             return
         self._session += 1
         while True:
+            self._aim()
             begun = self._ledger.begin("connect", self._session)
             try:
                 self._client.open(sends_to, receives_from, transacted=self._config.transaction > 0)
@@ -141,8 +144,15 @@ class _Runner:
             else:
                 self._connection = self._client.connection_id()
                 self._endpoint = self._client.served_by()
-                self._ledger.end(begun, DONE, self._endpoint)
+                self._ledger.end(begun, DONE, self._endpoint, **self._led())
                 return
+
+    def _aim(self) -> None:
+        """Choose whom the next attempt to connect asks; who is led by nobody has nothing to choose."""
+
+    def _led(self) -> Mapping[str, Any]:
+        """Return the columns of a connect that say by which key and whom the client was led."""
+        return {}
 
     def _moved(self) -> bool:
         """Whether the client library has replaced the connection by itself; the new session is then recorded."""
@@ -155,7 +165,8 @@ class _Runner:
         times = self._client.reconnect()
         clock = self._ledger.clock
         begun = self._ledger.begin("connect", self._session, start_ns=clock.at(times.lost_ns) if times else None)
-        self._ledger.end(begun, DONE, self._endpoint, end_ns=clock.at(times.back_ns) if times else None)
+        back_ns = clock.at(times.back_ns) if times else None
+        self._ledger.end(begun, DONE, self._endpoint, end_ns=back_ns, **self._led())
         return True
 
     def _disconnect(self) -> None:
@@ -173,7 +184,10 @@ class _Runner:
 
 
 class Producer(_Runner):
-    """Sends batches to its addresses in turn until told to stop, then proves the last one within a bound."""
+    """Sends batches to its addresses in turn until told to stop, then proves the last one within a bound.
+
+    Where the load does not resend, a batch in doubt stays so, and the next one follows.
+    """
 
     def __init__(
         self,
@@ -252,6 +266,8 @@ class Producer(_Runner):
                 return
             if outcome.result == UNKNOWN:
                 self.counts.sent_unknown += len(batch)
+                if not self._config.resend:
+                    return
                 self._in_doubt = True
             else:
                 self.counts.sent_fail += len(batch)
@@ -312,8 +328,53 @@ class Producer(_Runner):
         return Outcome(FAIL, cause.error, cause.usable and outcome.usable and outcome.result == OK)
 
 
+class Visitor(Producer):
+    """A producer that is led: it asks the routers in turn, anew for each batch, as the next of its routing keys."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        spec: ClientSpec,
+        client: Client,
+        ledger: ClientLedger,
+        stop: threading.Event,
+        schedule: Schedule | None = None,
+    ) -> None:
+        super().__init__(config, spec, client, ledger, stop, schedule)
+        if not isinstance(client, Routed):
+            raise InfrastructureError(f"clients of {client.protocol} follow no connection router")
+        self._routed: Routed = client
+        self._routers = itertools.cycle(config.routers)
+        self._keys = itertools.cycle(spec.keys)
+        self._key = ""
+        self._router: Endpoint | None = None
+
+    def _deliver(self, address: str, batch: list[Message]) -> None:
+        self._key = next(self._keys)
+        try:
+            super()._deliver(address, batch)
+        finally:
+            self._disconnect()
+
+    def _aim(self) -> None:
+        self._router = next(self._routers)
+        self._routed.aim(self._router, self._key)
+
+    def _led(self) -> Mapping[str, Any]:
+        return {"key": self._routed.routing_key(), "via": self._router.instance if self._router else None}
+
+
 class Consumer(_Runner):
-    """Receives and commits, or acknowledges one by one, until told to stop."""
+    """Receives and commits, or acknowledges one by one, until told to stop.
+
+    An acknowledgement without an answer stays open until a later delivery proves it, or its connection ends.
+    """
+
+    def __init__(
+        self, config: WorkerConfig, spec: ClientSpec, client: Client, ledger: ClientLedger, stop: threading.Event
+    ) -> None:
+        super().__init__(config, spec, client, ledger, stop)
+        self._unanswered: dict[str, deque[tuple[Op, Outcome]]] = {name: deque() for name in spec.addresses}
 
     def run(self) -> None:
         """Receive until stopped, then close. Raises LedgerError."""
@@ -338,7 +399,7 @@ class Consumer(_Runner):
         self._moved()
         session = self._session
         txn = self._ledger.name("t")
-        taken = 0
+        taken = own = 0
         while taken < size:
             delivery, _ = self._receive(txn, PARTIAL_COMMIT_S if taken else None)
             if delivery is None:
@@ -346,6 +407,7 @@ class Consumer(_Runner):
             if taken == 0:
                 session = self._session
             taken += 1
+            own += not delivery.left_by
         if taken == 0:
             return
         if self._session != session:
@@ -358,7 +420,7 @@ class Consumer(_Runner):
             outcome = self._client.commit(resent=False)
             self._ledger.end(begun, outcome, self._endpoint)
             if outcome.result == OK:
-                self.counts.received += taken
+                self.counts.received += own
         if not outcome.usable:
             raise ClientError(outcome.error or "the connection cannot be used on")
 
@@ -367,13 +429,38 @@ class Consumer(_Runner):
         delivery, name = self._receive(None, None)
         if delivery is None:
             return
+        self._proven(delivery)
+        if delivery.left_by:
+            # Taken away, and no part of this run: it has no row that an acknowledgement could name.
+            if not (outcome := self._client.ack(delivery)).usable:
+                raise ClientError(outcome.error or "the connection cannot be used on")
+            return
         begun = self._ledger.begin("ack", self._session, address=delivery.address, delivery=name)
         outcome = self._client.ack(delivery)
+        if outcome.result == UNKNOWN and outcome.usable:
+            self._unanswered[delivery.address].append((begun, outcome))
+            self.counts.received += 1
+            return
         self._ledger.end(begun, outcome, self._endpoint)
         if outcome.result == OK:
             self.counts.received += 1
         if not outcome.usable:
             raise ClientError(outcome.error or "the connection cannot be used on")
+
+    def _proven(self, delivery: Delivery) -> None:
+        """Complete the acknowledgements that the coming of `delivery` proves."""
+        waiting = self._unanswered.get(delivery.address, deque())
+        for _ in range(min(delivery.proves, len(waiting))):
+            begun, _outcome = waiting.popleft()
+            self._ledger.end(begun, DONE, self._endpoint)
+
+    def _disconnect(self) -> None:
+        """Close the connection; what it has not proven until now stays unknown."""
+        for waiting in self._unanswered.values():
+            while waiting:
+                begun, outcome = waiting.popleft()
+                self._ledger.end(begun, outcome, self._endpoint)
+        super()._disconnect()
 
     def _receive(self, txn: str | None, idle_s: float | None) -> tuple[Delivery | None, str]:
         """Wait for a message at most `idle_s` (None: until told to stop). Raises ClientError.
@@ -390,6 +477,10 @@ class Consumer(_Runner):
                 if self._moved():
                     self._ledger.end(begun, Outcome(FAIL, "the connection was replaced"))
                     begun = self._ledger.begin("receive", self._session, address=address, txn=txn)
+                if delivery is not None and delivery.left_by:
+                    self.counts.left_by[delivery.left_by] = self.counts.left_by.get(delivery.left_by, 0) + 1
+                    self._ledger.end(begun, Outcome(FAIL, f"left behind by run {delivery.left_by}"))
+                    return delivery, ""
                 if delivery is not None:
                     return delivery, self._ledger.end_receive(begun, delivery, self._endpoint)
                 if self._stop.is_set() or (limit_s is not None and time.monotonic() >= limit_s):
@@ -407,7 +498,7 @@ class Browser(_Runner):
     def run(self) -> None:
         """Browse all addresses, then close. Raises LedgerError."""
         try:
-            self._connect(self._addresses, ())
+            self._connect((), ())
             for address in self._addresses:
                 self._browse(address)
         except Stopped:
@@ -424,6 +515,8 @@ class Browser(_Runner):
             return
         self._ledger.end(begun, DONE, self._endpoint)
         for item in found:
+            if item.left_by:
+                continue
             one: Op = self._ledger.begin("browse", self._session, address=address)
             self._ledger.end(
                 one,

@@ -1,7 +1,6 @@
 """OpenWire (ActiveMQ Classic) clients: the broker's own JMS client jars under JPype, with the `failover:` transport.
 
 Facts about ActiveMQ Classic 5.18.3 that this rests on:
-- the JVM starts in the main thread; one connection and session a thread;
 - the transport fails over by itself. A send that waits for its reply is sent again with its own message id, and the
   broker drops what it has already; a commit whose reply is missing is never sent again: it ends as
   TransactionRolledBackException ("completion in doubt"), and whether the broker has it nobody knows;
@@ -13,38 +12,14 @@ Facts about ActiveMQ Classic 5.18.3 that this rests on:
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jpype
 
-from brokerdrill.errors import InfrastructureError
-from brokerdrill.workload.client import (
-    DONE,
-    FAIL,
-    UNKNOWN,
-    ClientError,
-    Delivery,
-    Message,
-    Outcome,
-    Reconnect,
-    endpoint_at,
-)
+from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
 from brokerdrill.workload.config import Endpoint, WorkerConfig
-from brokerdrill.workload.core_jms import (
-    GROUP,
-    META,
-    class_path,
-    first_line,
-    host_of,
-    meta,
-    query,
-    read_meta,
-    start_jvm,
-)
-from brokerdrill.workload.load import sha
+from brokerdrill.workload.jms import JmsClient, Operation, first_line, host_of, query, trust_managers
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
 JARS = (
@@ -110,195 +85,58 @@ def outcome_of(kind: str, text: str) -> Outcome:
     return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
 
 
-def _trust(ca_path: str) -> Any:
-    """Return Java's trust managers for the PEM file at `ca_path`."""
-    store = jpype.JClass("java.security.KeyStore").getInstance("PKCS12")
-    store.load(None, None)
-    files = jpype.JClass("java.nio.file.Files")
-    stream = files.newInputStream(jpype.JClass("java.nio.file.Path").of(ca_path))
-    try:
-        for number, one in enumerate(
-            jpype.JClass("java.security.cert.CertificateFactory").getInstance("X.509").generateCertificates(stream)
-        ):
-            store.setCertificateEntry(f"ca-{number}", one)
-    finally:
-        stream.close()
-    kind = jpype.JClass("javax.net.ssl.TrustManagerFactory")
-    factory = kind.getInstance(kind.getDefaultAlgorithm())
-    factory.init(store)
-    return factory.getTrustManagers()
-
-
-class OpenWireJms:
-    """One OpenWire JMS connection and session. See the client protocol for what each method promises."""
+class OpenWireJms(JmsClient):
+    """One OpenWire JMS connection and session."""
 
     protocol: ClassVar[str] = "openwire"
-
-    @classmethod
-    def start_process(cls, config: WorkerConfig) -> None:
-        """Start the JVM."""
-        if not config.jars:
-            raise InfrastructureError("the OpenWire client needs the directory of the broker's jars")
-        start_jvm(config, class_path(Path(config.jars), JARS))
+    jars = JARS
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
-        self._config = config
-        self._name = name
-        self._tag = sha(config.run_id.encode())[:8]
-        self._connection: Any = None
+        super().__init__(config, name)
         self._transport: Any = None
-        self._session: Any = None
-        self._producers: dict[str, Any] = {}
-        self._consumers: list[tuple[str, Any]] = []
-        self._lock = threading.Lock()
         self._interruptions = 0
         self._known = 0
         self._up = threading.Event()
-        self._lost_ns: int | None = None
-        self._reconnect: Reconnect | None = None
-        self._throwable = jpype.JClass("java.lang.Throwable")
-        self._meta = jpype.JString(META)
-        self._group = jpype.JString(GROUP)
 
-    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
-        config = self._config
-        connection = None
-        try:
-            factory = jpype.JClass("org.apache.activemq.ActiveMQSslConnectionFactory")(url(config))
-            if config.tls_ca:
-                factory.setKeyAndTrustManagers(None, _trust(config.tls_ca), None)
-            connection = factory.createConnection(config.credentials.username, config.credentials.password)
-            connection.addTransportListener(
-                jpype.JProxy(
-                    "org.apache.activemq.transport.TransportListener",
-                    dict={
-                        "onCommand": lambda _command: None,
-                        "onException": lambda _error: None,
-                        "transportInterupted": self._interrupted,
-                        "transportResumed": self._resumed,
-                    },
-                )
+    def _factory(self) -> Any:
+        factory = jpype.JClass("org.apache.activemq.ActiveMQSslConnectionFactory")(url(self._config))
+        if self._config.tls_ca:
+            factory.setKeyAndTrustManagers(None, trust_managers(self._config.tls_ca), None)
+        return factory
+
+    def _connected(self, connection: Any) -> None:
+        connection.addTransportListener(
+            jpype.JProxy(
+                "org.apache.activemq.transport.TransportListener",
+                dict={
+                    "onCommand": lambda _command: None,
+                    "onException": lambda _error: None,
+                    "transportInterupted": self._interrupted,
+                    "transportResumed": self._resumed,
+                },
             )
-            failover = jpype.JClass("org.apache.activemq.transport.failover.FailoverTransport")
-            transport = connection.getTransport().narrow(failover.class_)
-            constants = jpype.JClass("javax.jms.Session")
-            mode = constants.SESSION_TRANSACTED if transacted else constants.CLIENT_ACKNOWLEDGE
-            connection.start()
-            session = connection.createSession(transacted, mode)
-            delivery = jpype.JClass("javax.jms.DeliveryMode")
-            producers = {}
-            for address in sends_to:
-                producer = session.createProducer(session.createQueue(address))
-                producer.setDeliveryMode(delivery.PERSISTENT if config.durable else delivery.NON_PERSISTENT)
-                producers[address] = producer
-            consumers = [(name, session.createConsumer(session.createQueue(name))) for name in receives_from]
-        except self._throwable as error:
-            if connection is not None:
-                self._close(connection)
-            raise ClientError(self._words(error)) from None
-        with self._lock:
-            self._connection = connection
-        self._transport = transport
-        self._session = session
-        self._producers = producers
-        self._consumers = consumers
-        self._create = session.createBytesMessage
-        self._lost_ns = None
-        self._reconnect = None
+        )
+        failover = jpype.JClass("org.apache.activemq.transport.failover.FailoverTransport")
+        self._transport = connection.getTransport().narrow(failover.class_)
+        connection.start()
+
+    def _opened(self, connection: Any, session: Any) -> None:
         self._up.set()
 
-    def _words(self, error: Any) -> str:
-        return f"{error.getClass().getSimpleName()}: {first_line(str(error.getMessage()))}"
-
-    def _failed(self, error: Any) -> Outcome:
+    def _outcome(self, error: Any, operation: Operation) -> Outcome:
         return outcome_of(str(error.getClass().getSimpleName()), str(error.getMessage()))
 
-    def send(self, address: str, message: Message, attempt: int) -> Outcome:
-        try:
-            java = self._create()
-            java.writeBytes(message.payload)
-            java.setStringProperty(self._meta, meta(self._tag, message, attempt))
-            if message.key is not None:
-                java.setStringProperty(self._group, message.key)
-            self._producers[address].send(java)
-        except self._throwable as error:
-            return self._failed(error)
-        self._settle()
-        return DONE
-
-    def commit(self, *, resent: bool) -> Outcome:
-        try:
-            self._session.commit()
-        except self._throwable as error:
-            return self._failed(error)
-        self._settle()
-        return DONE
-
-    def rollback(self) -> Outcome:
-        try:
-            self._session.rollback()
-        except self._throwable as error:
-            return self._failed(error)
-        return DONE
-
-    def receive(self, timeout_s: float) -> Delivery | None:
-        each_ms = max(1, int(timeout_s * 1000 / len(self._consumers)))
-        try:
-            for address, consumer in self._consumers:
-                connection = self._interruptions
-                java = consumer.receive(each_ms)
-                if java is not None:
-                    return self._delivery(address, java, connection)
-            if self._connection.isTransportFailed() or self._connection.isClosed():
-                raise ClientError("the connection is closed")
-        except self._throwable as error:
-            raise ClientError(self._words(error)) from None
-        return None
-
-    def _delivery(self, address: str, java: Any, connection: int) -> Delivery:
-        body = jpype.JArray(jpype.JByte)(int(java.getBodyLength()))
-        java.readBytes(body)
-        text = java.getStringProperty(self._meta)
-        known = read_meta(self._tag, str(text)) if text is not None else None
-        # What this run did not send keeps a name of its own: the analysis finds it unexpected.
-        known = known or (f"foreign-{java.getJMSMessageID()}", 0, 0, None)
-        message_id, attempt, seq, key = known
-        digest = sha(memoryview(body).tobytes())
-        return Delivery(
-            address, message_id, attempt, seq, key, bool(java.getJMSRedelivered()), digest, (java, connection)
-        )
-
-    def ack(self, delivery: Delivery) -> Outcome:
-        java, connection = delivery.handle
-        # The library forgets what an old connection delivered: it would send nothing for it, and say that all is well.
-        if connection != self._interruptions:
-            return Outcome(FAIL, "the connection was replaced", usable=False)
-        try:
-            java.acknowledge()
-        except self._throwable as error:
-            return self._failed(error)
-        if connection != self._interruptions:
-            return Outcome(UNKNOWN, "the connection was replaced", usable=False)
-        return DONE
-
-    def browse(self, address: str) -> Iterable[Delivery]:
-        try:
-            browser = self._session.createBrowser(self._session.createQueue(address))
-            try:
-                return list(self._browsed(address, browser.getEnumeration()))
-            finally:
-                browser.close()
-        except self._throwable as error:
-            raise ClientError(self._words(error)) from None
-
-    def _browsed(self, address: str, messages: Any) -> Iterator[Delivery]:
-        while messages.hasMoreElements():
-            yield self._delivery(address, messages.nextElement(), self._interruptions)
-
-    def _settle(self) -> None:
-        """After a success: it may have come by a new connection, just before the library says that there is one."""
+    def _succeeded(self) -> None:
+        """It may have come by a new connection, just before the library says that there is one."""
         if self._interruptions != self._known:
             self._up.wait(RESUMED_S)
+
+    def _connections_lost(self) -> int:
+        return self._interruptions
+
+    def _ended(self) -> str | None:
+        over = self._connection.isTransportFailed() or self._connection.isClosed()
+        return "the connection is closed" if over else None
 
     def connection_id(self) -> int:
         # Between two connections it is still the old one's.
@@ -310,35 +148,14 @@ class OpenWireJms:
         """Called by the library, in a thread of its own, before it looks for another broker."""
         self._up.clear()
         self._interruptions += 1
-        if self._lost_ns is None:
-            self._lost_ns = time.monotonic_ns()
+        self._connection_lost()
 
     def _resumed(self) -> None:
-        if self._lost_ns is not None:
-            self._reconnect = Reconnect(self._lost_ns, time.monotonic_ns())
+        """Called by the library, in a thread of its own, when it has a connection again."""
+        self._connection_back()
         self._up.set()
-
-    def reconnect(self) -> Reconnect | None:
-        # The session may be back just before the library says so.
-        found, self._reconnect = self._reconnect, None
-        if found is None and self._lost_ns is not None:
-            found = Reconnect(self._lost_ns, time.monotonic_ns())
-        self._lost_ns = None
-        return found
 
     def served_by(self) -> Endpoint | None:
         # Null between two brokers, and for ever once the transport has been given up.
         uri = self._transport.getConnectedTransportURI()
         return None if uri is None else endpoint_at(f"{uri.getHost()}:{uri.getPort()}", self._config.endpoints)
-
-    def close(self) -> Outcome:
-        with self._lock:
-            connection, self._connection = self._connection, None
-        return DONE if connection is None else self._close(connection)
-
-    def _close(self, connection: Any) -> Outcome:
-        try:
-            connection.close()
-        except self._throwable as error:
-            return Outcome(UNKNOWN, self._words(error))
-        return DONE

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from brokerdrill.workload import header
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
@@ -29,12 +30,10 @@ from brokerdrill.workload.client import (
     Reconnect,
 )
 from brokerdrill.workload.config import Endpoint, WorkerConfig
-from brokerdrill.workload.load import sha
 
 CONNECT_S = 3.0
 PREFETCH = 100
 BROWSE_IDLE_S = 1.0
-META = "bd"
 CHUNK = 65536
 # STOMP 1.2, "Value Encoding".
 _ESCAPES = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
@@ -209,7 +208,7 @@ class Stomp:
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
         self._config = config
-        self._tag = sha(config.run_id.encode())[:8]
+        self._tag = header.tag_of(config.run_id)
         self._line: Line | None = None
         self._endpoint: Endpoint | None = None
         self._opened = 0
@@ -252,8 +251,7 @@ class Stomp:
         return {"transaction": self._transaction}
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
-        text = f"{self._tag}|{message.message_id}|{attempt}|{message.seq}|{message.key or ''}|{message.sha}"
-        headers = {"destination": f"/queue/{address}", META: text}
+        headers = {"destination": f"/queue/{address}", header.PROPERTY: header.write(self._tag, message, attempt)}
         headers["persistent"] = "true" if self._config.durable else "false"
         if message.key is not None:
             headers["JMSXGroupID"] = message.key
@@ -293,14 +291,15 @@ class Stomp:
         return self._delivery(self._subscriptions.get(frame.headers.get("subscription", ""), ""), frame)
 
     def _delivery(self, address: str, frame: Frame) -> Delivery:
-        parts = frame.headers.get(META, "").split("|")
-        known = parts if len(parts) == 6 and parts[0] == self._tag else None
-        # What this run did not send keeps a name of its own: the analysis finds it unexpected.
-        message_id = known[1] if known else f"foreign-{frame.headers.get('message-id', '')}"
-        attempt, seq = (int(known[2]), int(known[3])) if known else (0, 0)
-        key = (known[4] or None) if known else None
-        redelivered = frame.headers.get("redelivered") == "true"
-        return Delivery(address, message_id, attempt, seq, key, redelivered, sha(frame.body), frame.headers.get("ack"))
+        return header.delivery(
+            self._tag,
+            address,
+            frame.headers.get(header.PROPERTY),
+            frame.headers.get("message-id", ""),
+            redelivered=frame.headers.get("redelivered") == "true",
+            body=frame.body,
+            handle=frame.headers.get("ack"),
+        )
 
     def ack(self, delivery: Delivery) -> Outcome:
         try:

@@ -21,15 +21,17 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from brokerdrill.errors import BrokerdrillError, InfrastructureError
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.workload import config as configuration
 from brokerdrill.workload.client import Client, client_type
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
-from brokerdrill.workload.load import Browser, Consumer, Counts, Producer, Schedule
+from brokerdrill.workload.load import Browser, Consumer, Counts, Producer, Schedule, Visitor
 
 STATUS_S = 0.25
 QUICK_CLOSE_S = 3.0
@@ -95,6 +97,13 @@ class Lines:
         return line.decode(errors="replace")
 
 
+def own(config: WorkerConfig, spec: ClientSpec) -> WorkerConfig:
+    """Return the configuration as the client of `spec` sees it: with the endpoints that it dials."""
+    if not spec.instances:
+        return config
+    return replace(config, endpoints=tuple(item for item in config.endpoints if item.instance in spec.instances))
+
+
 class Load:
     """All clients of this worker and their threads."""
 
@@ -114,7 +123,7 @@ class Load:
         self.on_failure: Callable[[], None] = lambda: None
         self._producers = [self._producer(number, spec) for number, spec in enumerate(config.producers)]
         self._consumers = [
-            Consumer(config, spec, kind(config, spec.name), self._ledger(spec.name), self._stop_consumers)
+            Consumer(config, spec, kind(own(config, spec), spec.name), self._ledger(spec.name), self._stop_consumers)
             for spec in config.consumers
         ]
 
@@ -132,8 +141,9 @@ class Load:
         config = self._config
         share = len(config.producers)
         schedule = Schedule(config.rate, share, max(1, config.transaction), number / share) if config.rate else None
-        client = self._kind(config, spec.name)
-        return Producer(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
+        client = self._kind(own(config, spec), spec.name)
+        runner = Visitor if spec.keys else Producer
+        return runner(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:
         """Start all clients, the consumers first. Once."""
@@ -232,6 +242,7 @@ class Load:
             "sent_unknown": sum(item.sent_unknown for item in counts),
             "sent_fail": sum(item.sent_fail for item in counts),
             "received": sum(item.received for item in counts),
+            "left_by": dict(sum((Counter(item.left_by) for item in counts), Counter())),
             "last_ack_ns": max(acks, default=None),
             "producers_running": self._left if self._started else 0,
             "clock_ns": self._clock.now(),

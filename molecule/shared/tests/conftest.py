@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import testinfra
 
-from brokerdrill.topology import Topology, find_topology
+from brokerdrill.inventory.topology import Topology, find_topology
 
 Instance = dict[str, Any]
 

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+from pathlib import Path
 from typing import Any
 
-from conftest import Instance
+import yaml
+from conftest import Instance, topology
 
-FACTORIES = {
-    "core": "org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory",
-    "openwire": "org.apache.activemq.ActiveMQSslConnectionFactory",
-}
+from brokerdrill.runner.load_control import bundle
+
+ROLES = Path(__file__).parents[3] / "roles"
+# The worker's own code makes a connection factory of the client: its JVM starts, and its classes are there.
+START = """
+import sys
+code, site, client, jars, ca = sys.argv[1:]
+sys.path[:0] = [code, site]
+from brokerdrill.workload.client import client_type
+from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+ends = (Endpoint("127.0.0.1", 9, "nobody", "nobody"),)
+config = WorkerConfig("run", "worker", "worker", client, ends, Credentials("", ""), (), tls_ca=ca, jars=jars)
+kind = client_type(client)
+kind.start_process(config)
+print(kind(config, "test")._factory() is not None)
+"""
+
+
+def with_files() -> set[str]:
+    """Return the protocols of this topology's products whose clients need files on the load hosts."""
+    clients = {
+        path.parents[1].name: yaml.safe_load(path.read_text()).get("client") or {}
+        for path in ROLES.glob("*/meta/product.yml")
+    }
+    return {
+        client["protocol"]
+        for product, client in clients.items()
+        if topology().group(product) and ("archive" in client or "jars" in client)
+    }
 
 
 def test_workers_can_start(instance: Instance, host: Any) -> None:
     assert host.file(instance["spool_dir"]).is_directory
-    assert instance["jars"]
+    assert set(instance["jars"]) == with_files()
+    code = host.check_output("mktemp -d")
+    packed = base64.b64encode(gzip.compress(bundle())).decode()
+    host.check_output("echo %s | base64 -d | tar -xz -C %s", packed, code)
     for client, jars in instance["jars"].items():
-        client_starts(instance, host, client, jars)
-
-
-def client_starts(instance: Instance, host: Any, client: str, jars: str) -> None:
-    script = (
-        "import glob,sys;"
-        f"sys.path.insert(0,'{instance['pythonpath']}');"
-        "import jpype;"
-        f"jpype.startJVM(classpath=glob.glob('{jars}/*.jar'));"
-        f"print(jpype.JClass('{FACTORIES[client]}'))"
-    )
-    assert FACTORIES[client] in host.check_output("python3 -c %s", script)
+        command = "JAVA_HOME=%s %s -c %s %s %s %s %s %s"
+        place = (code, instance["pythonpath"], client, jars, instance["tls"]["ca"])
+        assert host.check_output(command, instance["java_home"], instance["python"], START, *place).endswith("True")
+    host.check_output("rm -r %s", code)

@@ -1,45 +1,152 @@
-"""The promises, one module each: a `RULE` for those that go by class, else `NAME` and `check(frames) -> marks`."""
+"""The promises, each from the partial results of the stages: rules that go by class have a `RULE`, others a `find`.
+
+ordered, sticky and atomic are decided within one partition (`groups`, `messages`); what the partitions found is added
+up here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import reduce
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from pyspark.sql import DataFrame
+import duckdb
 
-from brokerdrill.analysis.frames import Frames
 from brokerdrill.analysis.promises import (
-    atomic,
     available,
+    by_class,
     failback_within,
     failover_within,
     no_dead_letters,
     no_duplicates,
     no_loss,
     no_phantoms,
-    ordered,
     single_active,
-    sticky,
+    stays_up,
 )
-from brokerdrill.analysis.promises.by_class import check_classes
+from brokerdrill.analysis.promises.finding import Finding, worst
+from brokerdrill.analysis.tables import Specs, Times, ns
 
-RULES = (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)
-
-CHECKS: dict[str, Callable[[Frames], DataFrame]] = {
-    module.NAME: module.check
-    for module in (atomic, ordered, sticky, single_active, failover_within, failback_within, available)
-}
+RULES = {rule.name: rule for rule in (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)}
 
 
-def check_all(frames: Frames, names: Collection[str]) -> DataFrame:
-    """Return the marks of the promises in `names` (at least one), for all runs that list them."""
-    rules = [rule for rule in RULES if rule.name in names]
-    found = [check_classes(frames, rules)] if rules else []
-    found += [check(frames) for name, check in CHECKS.items() if name in names]
-    return reduce(DataFrame.unionByName, found)
+class Findings:
+    """What the driver's tables of partial results (`judge`) say of each run's promises."""
 
+    def __init__(self, base: duckdb.DuckDBPyConnection, promises: Specs, times: Times) -> None:
+        self._promises = promises
+        self._times = times
+        self._sent = self._names(base)
+        self._added = {
+            (run, spec): Finding(n, excused, evidence, doubt)
+            for run, spec, n, excused, evidence, doubt in base.execute(
+                "SELECT run, spec, sum(n)::BIGINT, sum(excused)::BIGINT, bool_or(evidence), bool_or(doubt) "
+                "FROM finding GROUP BY run, spec"
+            ).fetchall()
+        }
+        self._intruders = dict(base.execute("SELECT run, sum(n)::BIGINT FROM intruders GROUP BY run").fetchall())
+        self._homeless = {run for (run,) in base.execute("SELECT DISTINCT run FROM serving WHERE homeless").fetchall()}
+        self._failovers = self._due(base)
+        self._received: dict[int, dict[int, int]] = defaultdict(dict)
+        for run, fault, at in base.execute("SELECT run, fault, min(received_at) FROM received GROUP BY ALL").fetchall():
+            self._received[run][fault] = at
+        self._slices: dict[tuple[int, str, int, str], list[available.Slice]] = defaultdict(list)
+        for run, side, number, address, *of in base.execute(
+            "SELECT run, side, number, address, slice, first, last, longest FROM slice"
+        ).fetchall():
+            self._slices[run, side, number, address].append(available.Slice(*of))
+        self._used: dict[tuple[int, str], list[tuple[int, str]]] = defaultdict(list)
+        for run, side, number, address in sorted(
+            base.execute("SELECT DISTINCT run, side, place, address FROM used").fetchall()
+        ):
+            self._used[run, side].append((number, address))
+        self._inner = self._summed(base)
+        self._shown: dict[tuple[int, int, int, str], list[tuple[int, int]]] = defaultdict(list)
+        for run, spec, number, address, *span in base.execute(
+            "SELECT run, spec, number, address, gap_from, gap_to FROM outage"
+        ).fetchall():
+            self._shown[run, spec, number, address].append((span[0], span[1]))
+        self._outages: dict[int, list[tuple[str, available.Outage]]] = defaultdict(list)
 
-def apart(names: Collection[str]) -> list[set[str]]:
-    """Return `names` in sets that are each checked at once: those that go by class, and each of the others."""
-    by_class = {rule.name for rule in RULES} & set(names)
-    return [some for some in (by_class, *({name} for name in CHECKS if name in names)) if some]
+    @staticmethod
+    def _names(base: duckdb.DuckDBPyConnection) -> dict[int, set[str]]:
+        names = ("tried", "live", "mapped")
+        found = base.execute(
+            f"SELECT run, {', '.join(f'bool_or({name})' for name in names)} FROM sent GROUP BY run"
+        ).fetchall()
+        return {run: {name for name, there in zip(names, flags, strict=True) if there} for run, *flags in found}
+
+    @staticmethod
+    def _summed(base: duckdb.DuckDBPyConnection) -> dict[tuple[int, int, int, str], int]:
+        rows = base.execute("SELECT run, spec, number, address, sum(n)::BIGINT FROM outages GROUP BY ALL").fetchall()
+        return {(run, spec, number, address): n for run, spec, number, address, n in rows}
+
+    def _due(self, base: duckdb.DuckDBPyConnection) -> dict[int, list[failover_within.Failover]]:
+        clients: dict[int, list[failover_within.Client]] = defaultdict(list)
+        for run, *of in base.execute(
+            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before FROM failover"
+        ).fetchall():
+            clients[run].append(failover_within.Client(*of))
+        return {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
+
+    def of(
+        self, run: int, counts: Iterable[tuple[str, bool, bool, int]], witnesses: Sequence[Mapping[str, Any]]
+    ) -> list[Finding]:
+        """Return the finding of each promise of the run, in their order; `counts` are (class, ..., n), `witnesses`
+        those of the stages."""
+        by_name: dict[str, int] = defaultdict(int)
+        for name, *_, n in counts:
+            by_name[name] += n
+        by_rule: dict[str | int, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in witnesses:
+            by_rule[row["rule"] if "rule" in row else row["spec"]].append(row)
+        times = self._times[run]
+        found = []
+        for place, spec in enumerate(self._promises[run]):
+            bound = ns(spec.bound_ms) or 0
+            if spec.name in RULES:
+                rule = RULES[spec.name]
+                finding = by_class.find(rule, by_name, self._sent.get(run, ()))
+                finding.witnesses = worst(row for name in rule.breaking for row in by_rule[name])
+            elif spec.name == single_active.NAME:
+                finding = single_active.find(
+                    times, self._intruders.get(run, 0), run in self._homeless, by_rule[single_active.NAME]
+                )
+            elif spec.name == failover_within.NAME:
+                finding = failover_within.find(self._failovers.get(run, ()), bound)
+            elif spec.name == failback_within.NAME:
+                acked = {number: self._slices[run, "failback", number, ""] for number in range(len(times.failbacks))}
+                finding = failback_within.find(times, acked, bound)
+            elif spec.name == stays_up.NAME:
+                finding = stays_up.find(times)
+            elif spec.name == available.NAME:
+                finding = self._available(run, place, spec.side or "send", bound)
+            else:
+                finding = self._added.get((run, place), Finding())
+                finding.witnesses = worst(by_rule[place])
+            found.append(finding)
+        return found
+
+    def _available(self, run: int, place: int, side: str, bound: int) -> Finding:
+        addressed = [
+            available.Addressed(
+                number,
+                address,
+                self._slices[run, side, number, address],
+                self._inner.get((run, place, number, address), 0),
+                self._shown[run, place, number, address],
+            )
+            for number, address in self._used[run, side]
+        ]
+        finding, outages = available.find(self._times[run], addressed, bound, side)
+        self._outages[run] += [(side, one) for one in outages]
+        return finding
+
+    def failover(self, run: int) -> list[dict[str, Any]]:
+        """Return the run's rows of `failover`, by time and client."""
+        return failover_within.split(self._failovers.get(run, ()), self._received[run])
+
+    def outages(self, run: int, who: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the run's rows of `outages` by time; `of` must have been called."""
+        rows = [row for side, one in self._outages[run] for row in available.outage_rows([one], side, who)]
+        return sorted(rows, key=lambda row: (row["start_ns"], row["address"], row["side"]))

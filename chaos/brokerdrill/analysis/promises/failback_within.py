@@ -3,63 +3,41 @@ healed."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Mapping, Sequence
 
-from brokerdrill.analysis.frames import Frames, marks, milliseconds
-from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.promises.available import Slice, spans
+from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.timeline import NEVER, Timeline
 
 NAME = "failback_within"
 
 
-def client_gaps(frames: Frames) -> DataFrame:
-    """One row a failback: run_id, failback, gap (ns, the longest span from heal to epoch without an acknowledged
-    send)."""
-    back = frames.tables.failback
-    span = F.broadcast(back.select("run_id", "failback", F.col("store").alias("of_store"), "healed_at", "until"))
-    inside = (
-        frames.acked.select("run_id", "store", F.col("acked_at").alias("at"))
-        .join(span, "run_id")
-        .where(
-            (F.col("store") == F.col("of_store"))
-            & (F.col("at") >= F.col("healed_at"))
-            & (F.col("at") <= F.col("until"))
-        )
-        .select("run_id", "failback", "at")
-    )
-    borders = back.select("run_id", "failback", F.explode(F.array("healed_at", "until")).alias("at"))
-    order = Window.partitionBy("run_id", "failback").orderBy("at")
-    return (
-        inside.unionByName(borders)
-        .withColumn("gap", F.col("at") - F.lag("at").over(order))
-        .groupBy("run_id", "failback")
-        .agg(F.max("gap").alias("gap"))
-    )
-
-
-def check(frames: Frames) -> DataFrame:
-    """Return marks: a failback later than the bound breaks, and one that did not come by the run's end."""
-    rows = frames.tables.failback.join(client_gaps(frames), ["run_id", "failback"], "left").join(
-        frames.spec(NAME), "run_id"
-    )
-    took = F.col("until") - F.col("healed_at")
-    breaks = F.col("back_at").isNull() | (took > F.col("bound"))
-    return marks(
-        rows,
-        breaks=breaks,
-        evidence=F.lit(True),
-        measured=F.when(F.col("back_at").isNotNull(), milliseconds(took)),
-        # What never came back is worst of all.
-        weight=F.when(F.col("back_at").isNull(), F.lit(NEVER)).otherwise(took),
-        witness=F.when(
-            breaks,
-            F.struct(
-                F.col("f_name").alias("fault"),
-                F.col("f_instance").alias("instance"),
-                "store",
-                F.col("healed_at").alias("healed_ns"),
-                F.col("back_at").alias("active_ns"),
-                milliseconds(F.col("gap")).alias("client_gap_ms"),
-            ),
-        ),
-    )
+def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> Finding:
+    """Return what a run's failbacks say of the promise: one later than the bound (ns) breaks, and one that did not
+    come by the run's end. `acked` has the acknowledged sends between heal and epoch, by the failback's number: "the
+    client gap is the longest span in it without an acknowledged send"."""
+    finding = Finding()
+    broken = []
+    for number, back in enumerate(times.failbacks):
+        until = times.run_end if back.back_at is None else back.back_at
+        took = until - back.healed_at
+        finding.evidence = True
+        if back.back_at is not None:
+            finding.measured = max(finding.measured or 0.0, took / 1e6)
+        if back.back_at is None or took > bound:
+            finding.n += 1
+            longest, _ = spans(acked.get(number, ()), back.healed_at, until, None)
+            broken.append(
+                {
+                    # What never came back is worst of all.
+                    "weight": NEVER if back.back_at is None else took,
+                    "fault": back.name,
+                    "instance": back.instance,
+                    "store": back.store,
+                    "healed_ns": back.healed_at,
+                    "active_ns": back.back_at,
+                    "client_gap_ms": milliseconds(longest),
+                }
+            )
+    finding.witnesses = worst(broken)
+    return finding

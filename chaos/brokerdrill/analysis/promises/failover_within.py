@@ -6,129 +6,125 @@ after the fault plus its uncertainty and was served by an epoch of that store th
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from brokerdrill.analysis.frames import Frames, marks, milliseconds
-from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.timeline import NEVER, Hit, Timeline
 
 NAME = "failover_within"
 
 
-def clients(frames: Frames) -> DataFrame:
-    """One row a fault on an active instance and client: `tables.hit`'s columns, client, sends (it sent at all), joined
-    (its first connect, null: none), before (it was served on that store before the fault), success (when it was served
-    again, null: never), nameless (its first acknowledged send after the fault whose store is not known), last_try (its
-    last operation that needs a broker; a call of after the fault that never returned lasts to the run's end), as_before
-    (the epoch that was hit served it after the fault)."""
-    tried = frames.calls.select("run_id", "client", "op", "start", "end")
-    rows = frames.sends.select(
-        "run_id", "client", "op", "attempt_state", "start", "end", "acked_at", "store", "epoch"
-    ).unionByName(tried, allowMissingColumns=True)
-    ok = F.coalesce(F.col("attempt_state") == "ok", F.lit(False))
-    here = F.coalesce(F.col("store") == F.col("hit_store"), F.lit(False))
-    later = ok & (F.col("start") > F.col("f_at") + F.col("f_u"))
-    hanging = F.when(F.col("start") > F.col("f_at"), F.col("run_end")).otherwise(F.col("start"))
-    hit = frames.tables.hit.join(frames.tables.phase.select("run_id", "run_end"), "run_id")
-    return (
-        rows.join(F.broadcast(hit), "run_id")
-        .groupBy("run_id", "fault", "client")
-        .agg(
-            F.max(F.col("op") == "send").alias("sends"),
-            F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("joined"),
-            F.max(ok & here & (F.col("acked_at") <= F.col("f_at"))).alias("before"),
-            F.min(F.when(later & here & (F.col("epoch") > F.col("f_at")), F.col("acked_at"))).alias("success"),
-            F.min(F.when(later & F.col("store").isNull(), F.col("acked_at"))).alias("nameless"),
-            F.max(F.coalesce(F.col("end"), hanging)).alias("last_try"),
-            F.max(later & here & F.coalesce(F.col("epoch") == F.col("hit"), F.lit(False))).alias("as_before"),
-        )
-        .where(F.col("sends"))
-        .join(F.broadcast(frames.tables.hit), ["run_id", "fault"])
-    )
+class Client(NamedTuple):
+    """What stage 1 tells of a client and a fault (`clients._FAILOVERS`)."""
+
+    fault: int
+    client: str
+    joined: int | None
+    before: bool
+    success: int | None
+    nameless: int | None
+    last_try: int
+    as_before: bool
 
 
-def judged(frames: Frames) -> DataFrame:
-    """`clients` of faults that an epoch did not outlive, with the promise's spec and bound where the run lists it
-    (else null), blind (it is not known who served it first), gave_up (served before, it tried on past the bound
-    without success) and took (ns from the fault to the success; null: blind, or none).
+class Failover(NamedTuple):
+    """A client at a fault that an epoch did not outlive: `blind` (it is not known who served it first), `took` (ns from
+    the fault to the success; None: blind, or none), `last_try` (ns)."""
+
+    hit: Hit
+    client: str
+    before: bool
+    success: int | None
+    blind: bool
+    took: int | None
+    last_try: int
+
+
+def failovers(clients: Iterable[Client], times: Timeline) -> list[Failover]:
+    """Return the failovers that are due.
 
     An epoch outlived a fault if it served on after it and was hit again before the next began, or never ended and had
     no next: no failover is due. Nor is it from a client that came only after the fault.
     """
-    outlived = F.max(F.col("as_before") & (F.col("again") | (F.col("hit_open") & F.col("next_at").isNull())))
-    late = F.coalesce(F.col("last_try") > F.col("f_at") + F.col("bound"), F.lit(False))
-    return (
-        clients(frames)
-        .withColumn("outlived", outlived.over(Window.partitionBy("run_id", "fault")))
-        .where(~F.col("outlived"))
-        .drop("outlived")
-        .where(F.col("before") | F.col("joined").isNull() | (F.col("joined") <= F.col("f_at")))
-        .join(frames.spec(NAME).select("run_id", "spec", "bound"), "run_id", "left")
-        .withColumn(
-            "blind", F.col("nameless").isNotNull() & F.coalesce(F.col("nameless") < F.col("success"), F.lit(True))
-        )
-        .withColumn("gave_up", F.col("before") & F.col("success").isNull() & late & ~F.col("blind"))
-        .withColumn("took", F.when(~F.col("blind"), F.col("success") - F.col("f_at")))
-    )
+    hits = {hit.fault.number: hit for hit in times.hits}
+    told = list(clients)
+    outlived = {
+        one.fault
+        for one in told
+        if one.as_before and (hits[one.fault].again or (hits[one.fault].epoch.open and hits[one.fault].next is None))
+    }
+    found = []
+    for one in told:
+        hit = hits[one.fault]
+        if one.fault in outlived or not (one.before or one.joined is None or one.joined <= hit.fault.at):
+            continue
+        blind = one.nameless is not None and (one.success is None or one.nameless < one.success)
+        took = None if blind or one.success is None else one.success - hit.fault.at
+        last_try = times.run_end if one.last_try == NEVER else one.last_try
+        found.append(Failover(hit, one.client, one.before, one.success, blind, took, last_try))
+    return found
 
 
-def check(frames: Frames) -> DataFrame:
-    """Return marks: a client served later than the bound breaks, and one that tried on past it without success."""
-    rows = frames.once("failovers", judged).where(F.col("spec").isNotNull())
-    breaks = F.col("gave_up") | F.coalesce(F.col("took") > F.col("bound"), F.lit(False))
-    return marks(
-        rows,
-        breaks=breaks,
-        evidence=F.col("took").isNotNull(),
-        doubt=F.col("blind"),
-        measured=milliseconds(F.col("took")),
-        # Who was never served again is worst of all.
-        weight=F.coalesce(F.col("took"), F.lit(NEVER)),
-        witness=F.when(
-            breaks,
-            F.struct(
-                "client",
-                F.col("f_name").alias("fault"),
-                F.col("f_instance").alias("instance"),
-                F.col("hit_store").alias("store"),
-                F.col("f_at").alias("t_ns"),
-                milliseconds(F.col("success") - F.col("f_at")).alias("first_send_ms"),
-                milliseconds(F.col("last_try") - F.col("f_at")).alias("last_try_ms"),
-            ),
-        ),
-    )
+def find(found: Iterable[Failover], bound: int) -> Finding:
+    """Return what `failovers` say of the promise: a client served later than the bound (ns) breaks, and one that was
+    served before the fault and tried on past the bound without success."""
+    finding = Finding()
+    broken: list[dict[str, Any]] = []
+    for one in found:
+        at = one.hit.fault.at
+        gave_up = one.before and one.success is None and one.last_try > at + bound and not one.blind
+        finding.doubt |= one.blind
+        if one.took is not None:
+            finding.evidence = True
+            finding.measured = max(finding.measured or 0.0, one.took / 1e6)
+        if gave_up or (one.took is not None and one.took > bound):
+            finding.n += 1
+            broken.append(
+                {
+                    # Who was never served again is worst of all.
+                    "weight": NEVER if one.took is None else one.took,
+                    "client": one.client,
+                    "fault": one.hit.fault.name,
+                    "instance": one.hit.fault.instance,
+                    "store": one.hit.epoch.store,
+                    "t_ns": at,
+                    "first_send_ms": None if one.success is None else milliseconds(one.success - at),
+                    "last_try_ms": milliseconds(one.last_try - at),
+                }
+            )
+    finding.witnesses = worst(broken)
+    return finding
 
 
-def split(frames: Frames) -> DataFrame:
-    """One row a fault that ended an epoch and client that was served again: run_id, fault (its type), instance,
-    store, t_ns, client, and from the fault in ms (null: the events do not tell): detection_ms, activation_ms,
-    first_send_ms, first_delivery_ms.
+def split(found: Iterable[Failover], received: Mapping[int, int]) -> list[dict[str, Any]]:
+    """Return one row for each client that was served again after a fault: fault (its type), instance, store, t_ns,
+    client, and from the fault in ms (None: the events do not tell): detection_ms, activation_ms, first_send_ms,
+    first_delivery_ms (`received`, by the fault's number).
 
     Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any
     consumer that an epoch of that store which began after the fault served.
     """
-    rows = frames.once("failovers", judged).where(F.col("took").isNotNull())
-    hit = F.broadcast(frames.tables.hit.select("run_id", "fault", "hit_store", "f_at", "f_u"))
-    received = (
-        frames.receives.select("run_id", "end", "epoch", "store")
-        .join(hit, "run_id")
-        .where(
-            (F.col("store") == F.col("hit_store"))
-            & (F.col("epoch") > F.col("f_at"))
-            & (F.col("end") > F.col("f_at") + F.col("f_u"))
+    rows = []
+    for one in found:
+        if one.took is None:
+            continue
+        fault, at = one.hit.fault, one.hit.fault.at
+
+        def since(time: int | None, at: int = at) -> float | None:
+            return None if time is None else milliseconds(time - at)
+
+        rows.append(
+            {
+                "fault": fault.name,
+                "instance": fault.instance,
+                "store": one.hit.epoch.store,
+                "t_ns": at,
+                "client": one.client,
+                "detection_ms": since(one.hit.detected_at),
+                "activation_ms": since(one.hit.next.start if one.hit.next else None),
+                "first_send_ms": since(one.success),
+                "first_delivery_ms": since(received.get(fault.number)),
+            }
         )
-        .groupBy("run_id", "fault")
-        .agg(F.min("end").alias("received_at"))
-    )
-    return rows.join(F.broadcast(received), ["run_id", "fault"], "left").select(
-        "run_id",
-        F.col("f_name").alias("fault"),
-        F.col("f_instance").alias("instance"),
-        F.col("hit_store").alias("store"),
-        F.col("f_at").alias("t_ns"),
-        "client",
-        milliseconds(F.col("detected_at") - F.col("f_at")).alias("detection_ms"),
-        milliseconds(F.col("next_at") - F.col("f_at")).alias("activation_ms"),
-        milliseconds(F.col("success") - F.col("f_at")).alias("first_send_ms"),
-        milliseconds(F.col("received_at") - F.col("f_at")).alias("first_delivery_ms"),
-    )
+    return sorted(rows, key=lambda row: (row["t_ns"], row["client"]))

@@ -3,5 +3,11 @@
 from __future__ import annotations
 
 from brokerdrill.analysis.promises.by_class import ClassRule
+from brokerdrill.promises.catalogue import PROMISES
 
-RULE = ClassRule("no_dead_letters", breaking=("dead_lettered",), mapped=True)
+RULE = ClassRule(
+    "no_dead_letters",
+    breaking=PROMISES["no_dead_letters"].breaking,
+    doubtful=PROMISES["no_dead_letters"].doubtful,
+    mapped=True,
+)

@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 from brokerdrill.analysis.promises.by_class import ClassRule
+from brokerdrill.promises.catalogue import PROMISES
 
-RULE = ClassRule("no_duplicates", breaking=("duplicated",))
+RULE = ClassRule(
+    "no_duplicates", breaking=PROMISES["no_duplicates"].breaking, doubtful=PROMISES["no_duplicates"].doubtful
+)

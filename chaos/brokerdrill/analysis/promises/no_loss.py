@@ -4,5 +4,6 @@ drained."""
 from __future__ import annotations
 
 from brokerdrill.analysis.promises.by_class import ClassRule
+from brokerdrill.promises.catalogue import PROMISES
 
-RULE = ClassRule("no_loss", breaking=("lost",), doubtful=("unseen",))
+RULE = ClassRule("no_loss", breaking=PROMISES["no_loss"].breaking, doubtful=PROMISES["no_loss"].doubtful)

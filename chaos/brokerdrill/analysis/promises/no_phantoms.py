@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 from brokerdrill.analysis.promises.by_class import ClassRule
+from brokerdrill.promises.catalogue import PROMISES
 
-RULE = ClassRule("no_phantoms", breaking=("corrupted", "phantom", "unexpected"), failed_too=True)
+RULE = ClassRule(
+    "no_phantoms", breaking=PROMISES["no_phantoms"].breaking, doubtful=PROMISES["no_phantoms"].doubtful, failed_too=True
+)

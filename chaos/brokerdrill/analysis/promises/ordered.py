@@ -1,149 +1,76 @@
 """ordered: messages of one producer, address and key are first delivered in the order in which they were sent.
 
-m1 precedes m2 if m1's last attempt that may have taken effect ended before m2's first such attempt began. A message
-is late when one that it precedes was delivered before it; so a running maximum decides, and no pairs are made.
+SQL over one partition of stage 3, which has whole groups: the table `first` (`FIRST`, of stage 2), `sessions`, `specs`.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
-from brokerdrill.analysis.frames import Frames, marks
 from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.verdict import WITNESSES
 
-NAME = "ordered"
+# ordered: "First deliveries, by end_ns, must follow": of each message that may have been sent, in each subscription.
+FIRST = """
+SELECT d.run, d.address, d.message_id, d.sub, m.began, m.over, m.producer, m.key, d.moment, d.redelivered,
+       d.client AS consumer, d.session, hash(d.run, d.address, d.sub, m.producer, m.key) AS place
+FROM got d JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
+SEMI JOIN asked a ON d.run = a.run AND a.name = 'ordered'
+WHERE m.state <> 'failed'
+"""
+# "m1 precedes m2 (same address, same producer, same key) if m1's last attempt that may have taken effect ended before
+# m2's first such attempt began. First deliveries, by end_ns, must follow. A message is late when one that it precedes
+# was delivered before it, so a running maximum decides it." Scope session compares within one consumer session.
+LATE = """
+CREATE TEMP TABLE compared AS
+SELECT f.*, s.spec, s.scope, CASE WHEN s.scope = 'session' THEN f.consumer END AS of_consumer,
+       CASE WHEN s.scope = 'session' THEN f.session END AS of_session,
+       max(f.began) OVER (PARTITION BY f.run, s.spec, f.address, f.sub, f.producer, f.key, of_consumer, of_session
+                          ORDER BY f.moment RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
+FROM first f JOIN specs s ON f.run = s.run AND s.name = 'ordered';
+CREATE TEMP TABLE late AS SELECT * FROM compared WHERE newest > over;
+"""
+_PAIRS = """
+SELECT DISTINCT run, spec FROM (
+    SELECT run, spec, min(over) < max(began) AS comparable FROM compared
+    GROUP BY run, spec, address, sub, producer, key, of_consumer, of_session) WHERE comparable
+"""
 
-
-def _session_ends(frames: Frames) -> DataFrame:
-    """When each consumer session of a subscription was seen to end: run_id, address, sub, e_at (its close's end, else
-    the start of the client's next connect), e_client, e_session, e_before (when the session before it ended, null:
-    none). Sessions that were not seen to end are left out."""
-    consuming = F.col("op").isin("subscribe", "receive", "ack") & F.col("address").isNotNull()
-    closed = F.when((F.col("op") == "close") & (F.col("outcome") != "fail"), F.coalesce("end", "start"))
-    sessions = Window.partitionBy("run_id", "client").orderBy("session")
-    ended = F.coalesce(
-        F.min("closed").over(sessions.rangeBetween(Window.currentRow, Window.currentRow)),
-        F.min("connected").over(sessions.rangeBetween(1, Window.unboundedFollowing)),
-    )
-    order = Window.partitionBy("run_id", "address", "sub").orderBy("e_at", "client", "session")
-    return (
-        frames.ops.groupBy(
-            "run_id",
-            "client",
-            "session",
-            F.when(consuming, F.col("address")).alias("address"),
-            F.when(consuming, F.coalesce("subscription", F.lit(""))).alias("sub"),
-        )
-        .agg(F.min(closed).alias("closed"), F.min(F.when(F.col("op") == "connect", F.col("start"))).alias("connected"))
-        .withColumn("e_at", ended)
-        .where(F.col("address").isNotNull() & F.col("e_at").isNotNull())
-        .select(
-            "run_id",
-            "address",
-            "sub",
-            "e_at",
-            F.col("client").alias("e_client"),
-            F.col("session").alias("e_session"),
-            F.lag("e_at").over(order).alias("e_before"),
-        )
-    )
-
-
-def _first_deliveries(frames: Frames, found: DataFrame) -> DataFrame:
-    """The first delivery of each unit of the messages `found` that was sent, with the last end of another session of
-    its subscription before it (other_end, null: none)."""
-    first = (
-        found.where(F.col("state").isin("acknowledged", "unknown"))
-        .select(
-            "run_id", "address", "message_id", "began", "over", "producer", "key", F.explode("delivered").alias("d")
-        )
-        .select(
-            "run_id",
-            "address",
-            "message_id",
-            "began",
-            "over",
-            "producer",
-            "key",
-            "d.sub",
-            F.col("d.first.at").alias("at"),
-            F.col("d.first.redelivered").alias("redelivered"),
-            F.col("d.first.client").alias("consumer"),
-            F.col("d.first.session").alias("session"),
-        )
-    )
-    ends = _session_ends(frames).withColumn("at", F.col("e_at"))
-    earlier = Window.partitionBy("run_id", "address", "sub").orderBy("at").rangeBetween(Window.unboundedPreceding, -1)
-    ended = F.when(F.col("e_at").isNotNull(), F.struct("e_at", "e_client", "e_session", "e_before"))
-    own = (F.col("e.e_client") == F.col("consumer")) & (F.col("e.e_session") == F.col("session"))
-    return (
-        first.unionByName(ends, allowMissingColumns=True)
-        .withColumn("e", F.max(ended).over(earlier))
-        .where(F.col("message_id").isNotNull())
-        .withColumn("other_end", F.when(own, F.col("e.e_before")).otherwise(F.col("e.e_at")))
-        .drop("e", "e_at", "e_client", "e_session", "e_before")
-    )
-
-
-def check(frames: Frames) -> DataFrame:
-    """Return marks: each late message breaks, unless it is flagged redelivered or another session of its subscription
-    ended after a message that it precedes was delivered and before it was; two messages, one preceding the other, are
-    evidence.
-
-    Scope `session` compares within one consumer session, `key` across the sessions of a subscription.
-    """
-    if frames.disordered is None:
-        return _check(frames, frames.messages)
-    specs = frames.spec(NAME).select("run_id", "spec", "scope")
-    found, evidence = frames.disordered({row.scope for row in specs.collect()})
-    told = marks(evidence.join(specs, ["run_id", "scope"]), evidence=F.lit(True))
-    return told if found is None else _check(frames, found).unionByName(told)
-
-
-def _check(frames: Frames, found: DataFrame) -> DataFrame:
-    """The marks of the messages `found`."""
-    rows = (
-        _first_deliveries(frames, found)
-        .join(frames.spec(NAME).select("run_id", "spec", "scope"), "run_id")
-        .withColumn("within", F.when(F.col("scope") == "session", F.struct("consumer", "session")))
-    )
-    group = Window.partitionBy("run_id", "spec", "address", "sub", "producer", "key", "within")
-    before = group.orderBy("at").rangeBetween(Window.unboundedPreceding, -1)
-    compared = (
-        rows.withColumn("newest", F.max("began").over(before))
-        .withColumn("comparable", F.min("over").over(group) < F.max("began").over(group))
-        .withColumn("late", F.coalesce(F.col("newest") > F.col("over"), F.lit(False)))
-    )
-    # A late message asks again, at the time when the other session ended: was one that it precedes delivered before?
-    asked = compared.withColumn(
-        "asks", F.explode(F.when(F.col("late"), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False))))
-    )
-    then = F.when(F.col("asks"), F.coalesce("other_end", F.lit(-NEVER))).otherwise(F.col("at"))
-    until_then = group.orderBy("then").rangeBetween(Window.unboundedPreceding, -1)
-    judged = asked.withColumn("then", then).withColumn(
-        "newest_then", F.max(F.when(~F.col("asks"), F.col("began"))).over(until_then)
-    )
-    excused = F.col("redelivered") | F.coalesce(F.col("newest_then") > F.col("over"), F.lit(False))
-    breaks = F.col("asks") & ~excused
-    return marks(
-        judged,
-        breaks=breaks,
-        excused=F.col("asks") & excused,
-        evidence=F.col("comparable"),
-        weight=F.when(breaks, F.col("newest") - F.col("over")).otherwise(0),
-        witness=F.when(
-            breaks,
-            F.struct(
-                "message_id",
-                "address",
-                F.nullif("sub", F.lit("")).alias("subscription"),
-                "producer",
-                "key",
-                "consumer",
-                "session",
-                F.col("at").alias("delivered_ns"),
-                (F.col("newest") - F.col("over")).alias("behind_ns"),
-            ),
-        ),
-    )
+# "A late message is excused, and counted as such, if it is flagged redelivered or another session of that subscription
+# ended between": after a message that it precedes was delivered, and before it was.
+JUDGED = f"""
+CREATE TEMP TABLE line AS
+SELECT row_number() OVER () AS g, * FROM (
+    SELECT DISTINCT run, spec, address, sub, producer, key, of_consumer, of_session FROM late);
+CREATE TEMP TABLE step AS
+SELECT l.g, c.moment, max(max(c.began)) OVER (PARTITION BY l.g ORDER BY c.moment) AS newest
+FROM compared c JOIN line l ON c.run = l.run AND c.spec = l.spec AND c.address = l.address AND c.sub = l.sub
+    AND c.producer IS NOT DISTINCT FROM l.producer AND c.key IS NOT DISTINCT FROM l.key
+    AND c.of_consumer IS NOT DISTINCT FROM l.of_consumer AND c.of_session IS NOT DISTINCT FROM l.of_session
+GROUP BY l.g, c.moment;
+CREATE TEMP TABLE ends AS
+SELECT run, address, sub, e_at, client, session, e_before FROM (
+    SELECT *, lag(e_at) OVER (PARTITION BY run, address, sub ORDER BY e_at, client, session) AS e_before FROM sessions)
+QUALIFY row_number() OVER (PARTITION BY run, address, sub, e_at ORDER BY client DESC, session DESC) = 1;
+CREATE TEMP TABLE judged AS
+WITH asked AS (
+    SELECT l.*, n.g, coalesce(CASE WHEN e.client = l.consumer AND e.session = l.session THEN e.e_before ELSE e.e_at END,
+                              -{NEVER}) AS other_end
+    FROM late l JOIN line n ON l.run = n.run AND l.spec = n.spec AND l.address = n.address AND l.sub = n.sub
+        AND l.producer IS NOT DISTINCT FROM n.producer AND l.key IS NOT DISTINCT FROM n.key
+        AND l.of_consumer IS NOT DISTINCT FROM n.of_consumer AND l.of_session IS NOT DISTINCT FROM n.of_session
+    ASOF LEFT JOIN ends e ON l.run = e.run AND l.address = e.address AND l.sub = e.sub AND l.moment > e.e_at)
+SELECT a.* EXCLUDE (newest), a.newest, a.redelivered OR coalesce(s.newest > a.over, false) AS excused
+FROM asked a ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment;
+"""
+COUNTS = """
+SELECT run, spec, count(*) FILTER (NOT excused) AS n, count(*) FILTER (excused) AS excused, false AS evidence,
+       false AS doubt, NULL::DOUBLE AS measured FROM judged GROUP BY run, spec
+"""
+EVIDENCE = f"""
+SELECT run, spec, 0 AS n, 0 AS excused, true AS evidence, false AS doubt, NULL::DOUBLE AS measured FROM ({_PAIRS})
+"""
+WORST = f"""
+SELECT run, spec, newest - over AS weight, message_id, address, nullif(sub, '') AS subscription, producer, key,
+       consumer, session, moment AS delivered_ns, newest - over AS behind_ns
+FROM judged WHERE NOT excused
+QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
+"""

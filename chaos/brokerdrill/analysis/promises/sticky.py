@@ -1,77 +1,32 @@
-"""sticky: every connect with the same routing key reaches the same store, for as long as that store's broker is
-ready."""
+"""sticky: every connect with the same routing key reaches the same store, for as long as that store's broker is ready.
+
+SQL over one partition of stage 2, which has all connects of a key: the tables `connect`, `unready` and `specs`.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from brokerdrill.analysis.verdict import WITNESSES
 
-from brokerdrill.analysis.frames import Frames, marks
-from brokerdrill.analysis.units import served
-
-NAME = "sticky"
-
-
-def check(frames: Frames) -> DataFrame:
-    """Return marks: each connect of a key that reaches another store than the key's previous one breaks, unless the
-    old store was not ready at some time since then (give or take the pool's check period) or the cache entry had
-    expired."""
-    connects = served(
-        frames.calls.where((F.col("op") == "connect") & (F.col("outcome") == "ok") & F.col("key").isNotNull()),
-        frames.tables,
-    )
-    order = Window.partitionBy("run_id", "key").orderBy("at", "start", "client", "op_id")
-    pairs = (
-        connects.withColumn("at", F.coalesce("end", "start"))
-        .select(
-            "run_id",
-            "key",
-            "client",
-            "at",
-            "store",
-            F.lag("store").over(order).alias("old"),
-            F.lag("at").over(order).alias("old_at"),
-        )
-        .where(F.col("old_at").isNotNull())
-        .join(frames.spec(NAME), "run_id")
-    )
-    expired = (F.col("cache_timeout") > 0) & (F.col("at") - F.col("old_at") > F.col("cache_timeout"))
-    keys = ["run_id", "spec", "key", "client", "at", "store", "old", "old_at"]
-    judged = (
-        pairs.withColumn("expired", expired)
-        .alias("p")
-        .join(
-            F.broadcast(frames.tables.unready).alias("n"),
-            (F.col("p.run_id") == F.col("n.run_id"))
-            & (F.col("p.old") == F.col("n.store"))
-            & (F.col("p.old") != F.col("p.store"))
-            & (F.col("n.n_from") < F.col("n.n_to"))
-            & (F.col("n.n_from") <= F.col("p.at") + F.col("p.check_period"))
-            & (F.col("n.n_to") > F.col("p.old_at") - F.col("p.check_period")),
-            "left",
-        )
-        .groupBy(*(F.col(f"p.{name}").alias(name) for name in keys), F.col("p.expired").alias("expired"))
-        .agg((F.count("n.n_from") > 0).alias("not_ready"))
-    )
-    known = F.col("store").isNotNull() & F.col("old").isNotNull()
-    moved = known & (F.col("store") != F.col("old"))
-    excused = F.col("expired") | F.col("not_ready")
-    return marks(
-        judged,
-        breaks=moved & ~excused,
-        excused=moved & excused,
-        evidence=known,
-        doubt=~known,
-        weight=-F.col("at"),
-        witness=F.when(
-            moved & ~excused,
-            F.struct(
-                "key",
-                "client",
-                F.col("old").alias("from_store"),
-                F.col("store").alias("to_store"),
-                F.col("old_at").alias("previous_ns"),
-                F.col("at").alias("connected_ns"),
-            ),
-        ),
-    )
+# sticky: "Each ok connect of a key is compared with the key's previous one; both must reach the same store. A move is
+# excused if the old target was not ready at some time since the previous connect (± check_period_ms) or the cache entry
+# had expired (cache_timeout_ms since the previous connect; absent or 0: never)."
+MOVES = """
+CREATE TEMP TABLE move AS
+SELECT p.*, s.spec, coalesce(p.store <> p.old, false) AS moved, p.store IS NOT NULL AND p.old IS NOT NULL AS known,
+       (s.cache_timeout > 0 AND p.moment - p.old_at > s.cache_timeout) OR EXISTS (
+           FROM unready n WHERE n.run = p.run AND n.store = p.old AND n.n_from < n.n_to
+               AND n.n_from <= p.moment + s.check_period AND n.n_to > p.old_at - s.check_period) AS excused
+FROM (SELECT run, key, client, moment, store, lag(store) OVER w AS old, lag(moment) OVER w AS old_at FROM connect
+      WINDOW w AS (PARTITION BY run, key ORDER BY moment, start, client, op_id)) p
+JOIN specs s ON p.run = s.run AND s.name = 'sticky' WHERE p.old_at IS NOT NULL;
+"""
+COUNTS = """
+SELECT run, spec, count(*) FILTER (moved AND NOT excused) AS n, count(*) FILTER (moved AND excused) AS excused,
+       bool_or(known) AS evidence, bool_or(NOT known) AS doubt, NULL::DOUBLE AS measured FROM move GROUP BY run, spec
+"""
+WORST = f"""
+SELECT run, spec, -moment AS weight, key, client, old AS from_store, store AS to_store, old_at AS previous_ns,
+       moment AS connected_ns
+FROM move WHERE moved AND NOT excused
+QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, key, client, old, store, old_at) <= {WITNESSES}
+"""

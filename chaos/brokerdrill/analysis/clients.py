@@ -1,0 +1,382 @@
+"""Stage 1, by client: the rows of an operation become one, and transactions, attempts and deliveries are decided.
+
+All rows of a client are in one partition, and with them its transactions and its deliveries with their
+acknowledgements. What another client ended is found by the driver (`stray`) and given to every partition (`foreign`).
+Words and rules are those of the ledger's specification ("Words"); times are run time in nanoseconds. Runs have numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from brokerdrill.analysis.kernel import Parcel, divide, to_driver
+from brokerdrill.analysis.timeline import NEVER
+
+NEITHER, POSSIBLY, PROCESSED = 0, 1, 2
+# More clients are not drawn (`activity`).
+MOST_CLIENTS = 16
+
+# What an operation that has several rows keeps of its other columns: of what is not null the smallest.
+_KEPT = (
+    "address", "subscription", "message_id", "attempt", "key", "txn", "delivery", "redelivered", "durable",
+    "payload_sha", "broker", "instance",
+)  # fmt: skip
+_MINIMA = ", ".join(f'min("{name}") AS "{name}"' for name in _KEPT)
+_NAMES = ", ".join(f'"{name}"' for name in _KEPT)
+
+# "Rows of one operation (same client, op_id) merge in any order: ok or fail beats unknown, a set end beats null, other
+# columns keep what is not null". Where two rows differ in a set value the earliest start, the latest end and otherwise
+# the smaller value stand, so that the order of rows does not matter.
+_OPERATIONS = f"""
+CREATE TEMP TABLE several AS
+SELECT run, client, op_id FROM raw GROUP BY run, client, op_id HAVING count(*) > 1;
+
+CREATE TEMP TABLE merged AS
+SELECT r.run, r.client, r.op_id, min(op) AS op, max(op) AS other_op, max(outcome) AS any_outcome,
+       coalesce(bool_or(outcome = 'ok'), false) AS ok, coalesce(bool_or(outcome = 'fail'), false) AS fail,
+       max(session) AS session, min(start_ns + coalesce(c.off, 0)) AS start, max(end_ns + coalesce(c.off, 0)) AS "end",
+       bool_and(c.off IS NOT NULL) AS placed, max(expires_ns + coalesce(c.off, 0)) AS expires, {_MINIMA}
+FROM raw r SEMI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
+GROUP BY r.run, r.client, r.op_id;
+
+CREATE TEMP TABLE ops AS
+SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.session, r.start_ns + coalesce(c.off, 0) AS start,
+       r.end_ns + coalesce(c.off, 0) AS "end", c.off IS NOT NULL AS placed,
+       r.expires_ns + coalesce(c.off, 0) AS expires, {_NAMES}
+FROM raw r ANTI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
+UNION ALL
+SELECT run, client, op_id, op,
+       CASE WHEN ok THEN 'ok' WHEN fail THEN 'fail' WHEN any_outcome IS NOT NULL THEN 'unknown' END, session, start,
+       "end", placed, expires, {_NAMES}
+FROM merged;
+"""
+
+# What is wrong with an operation whose rows are each valid: "ok against fail is bad input", and a column that none has.
+_CONFLICTS = """
+SELECT run, client, op_id, CASE
+    WHEN m.ok AND m.fail THEN 'outcome is ok in one row and fail in another'
+    WHEN m.op <> m.other_op THEN 'op is ' || m.op || ' and ' || m.other_op
+    WHEN o.op IS NULL THEN 'op is missing'
+    WHEN o.outcome IS NULL THEN 'outcome is missing'
+    WHEN o.session IS NULL THEN 'session is missing'
+    WHEN o.start IS NULL THEN 'start_ns is missing'
+    WHEN (o.op = 'send' OR (o.op = 'receive' AND o.outcome = 'ok')) AND o.address IS NULL THEN 'address is missing'
+    WHEN (o.op = 'send' OR (o.op = 'receive' AND o.outcome = 'ok')) AND o.message_id IS NULL
+        THEN 'message_id is missing'
+    WHEN o.op = 'ack' AND o.delivery IS NULL THEN 'delivery is missing' END AS problem
+FROM ops o LEFT JOIN merged m USING (run, client, op_id) WHERE problem IS NOT NULL
+QUALIFY row_number() OVER (PARTITION BY run ORDER BY client, op_id) <= 20
+"""
+
+# "An attempt is a send row. Outside a transaction it has its row's outcome. In one it is fail if its row is fail, a
+# rollback is ok, neither prepare nor commit was ever invoked, or every commit invoked is fail; ok if its row and some
+# commit are ok; else unknown." "A delivery is a receive that is ok. With a txn on the receive or the ack, only the
+# commit decides: ok is processed, unknown or without end possibly processed, a rollback that is ok or no commit is
+# neither. Without a txn the ack decides in the same way."
+_DECIDED = f"""
+CREATE TEMP TABLE txns AS
+SELECT run, txn, bool_or(invoked) AS invoked, bool_or(commits) AS commits, bool_or(committed) AS committed,
+       bool_or(opened) AS opened, bool_or(rolled_back) AS rolled_back, min(ended) AS ended
+FROM (SELECT run, txn, op IN ('prepare', 'commit') AS invoked, op = 'commit' AS commits,
+             op = 'commit' AND outcome = 'ok' AS committed, op = 'commit' AND outcome = 'unknown' AS opened,
+             op = 'rollback' AND outcome = 'ok' AS rolled_back,
+             CASE WHEN op = 'commit' AND outcome = 'ok' THEN coalesce("end", start) END AS ended
+      FROM ops WHERE txn IS NOT NULL AND op IN ('prepare', 'commit', 'rollback')
+      UNION ALL SELECT run, txn, invoked, commits, committed, opened, rolled_back, ended FROM foreign_txns)
+GROUP BY run, txn;
+
+CREATE TEMP TABLE decided AS
+SELECT run, txn, CASE WHEN rolled_back OR NOT invoked OR (commits AND NOT committed AND NOT opened) THEN 'fail'
+                      WHEN committed THEN 'ok' ELSE 'unknown' END AS attempt,
+       CASE WHEN rolled_back THEN {NEITHER} WHEN committed THEN {PROCESSED} WHEN opened THEN {POSSIBLY}
+            ELSE {NEITHER} END AS delivery, ended
+FROM txns;
+
+CREATE TEMP TABLE sends AS
+SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.message_id, o.key, o.txn, o.durable,
+       o.expires, o.payload_sha AS sha, coalesce(o.instance, o.broker) AS server,
+       CASE WHEN o.txn IS NULL THEN o.outcome
+            WHEN o.outcome = 'fail' OR coalesce(t.attempt, 'fail') = 'fail' THEN 'fail'
+            WHEN o.outcome = 'ok' AND t.attempt = 'ok' THEN 'ok' ELSE 'unknown' END AS state,
+       coalesce(t.ended, o."end", o.start) AS acked_at,
+       CASE WHEN o.start <= s.span_to THEN s.epoch END AS epoch,
+       coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store
+FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
+LEFT JOIN served s ON o.run = s.run AND coalesce(o.instance, o.broker) = s.server
+    AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
+WHERE o.op = 'send';
+
+CREATE TEMP TABLE acks AS
+SELECT run, delivery, max(by_ack) AS by_ack, max(by_txn) AS by_txn
+FROM (SELECT a.run, a.delivery,
+             CASE a.outcome WHEN 'ok' THEN {PROCESSED} WHEN 'unknown' THEN {POSSIBLY} ELSE {NEITHER} END AS by_ack,
+             CASE WHEN a.txn IS NOT NULL THEN coalesce(t.delivery, {NEITHER}) END AS by_txn
+      FROM ops a LEFT JOIN decided t ON a.run = t.run AND a.txn = t.txn
+      WHERE a.op = 'ack' AND a.delivery IS NOT NULL
+      UNION ALL SELECT run, delivery, by_ack, by_txn FROM foreign_acks)
+GROUP BY run, delivery;
+
+CREATE TEMP TABLE deliveries AS
+SELECT o.run, o.client, o.op_id, o.session, o.start, o."end", coalesce(o."end", o.start) AS moment, o.address,
+       o.message_id, coalesce(o.subscription, '') AS sub, coalesce(o.redelivered, false) AS redelivered,
+       o.payload_sha AS sha, coalesce(o.instance, o.broker) AS server, o.txn, o.delivery,
+       coalesce(greatest(CASE WHEN o.txn IS NOT NULL THEN coalesce(t.delivery, {NEITHER}) END, a.by_txn), a.by_ack,
+                {NEITHER}) AS state
+FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
+LEFT JOIN acks a ON o.run = a.run AND o.delivery = a.delivery
+ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
+WHERE o.op = 'receive' AND o.outcome = 'ok';
+
+CREATE TEMP TABLE acked AS
+SELECT run, client, server, store, address, acked_at AS moment, start, "end", txn FROM sends WHERE state = 'ok';
+"""
+
+# Ends of transactions and acknowledgements of which another client did the work, and transactions whose end this client
+# lacks.
+_STRAYS = """
+SELECT e.run, e.txn AS name, 'txn' AS what, e.invoked, e.commits, e.committed, e.opened, e.rolled_back, e.ended,
+       NULL::INT AS by_ack, NULL::INT AS by_txn
+FROM txns e ANTI JOIN (
+    SELECT run, txn FROM ops WHERE op IN ('send', 'receive')
+    UNION ALL SELECT o.run, o.txn FROM ops o SEMI JOIN deliveries d USING (run, delivery) WHERE o.op = 'ack') w
+USING (run, txn)
+UNION ALL
+SELECT a.run, a.delivery, 'ack', NULL, NULL, NULL, NULL, NULL, NULL, a.by_ack, a.by_txn
+FROM acks a ANTI JOIN deliveries d USING (run, delivery)
+"""
+_OPEN = """
+SELECT DISTINCT o.run, o.txn
+FROM ops o ANTI JOIN (SELECT run, txn FROM txns WHERE commits OR rolled_back) t USING (run, txn)
+WHERE o.op IN ('send', 'receive', 'ack') AND o.txn IS NOT NULL
+"""
+
+_ENDS = """
+SELECT run, max(coalesce("end", start)) AS ops_end, bool_or(NOT placed) AS unplaced FROM ops WHERE start IS NOT NULL
+GROUP BY run
+"""
+
+# "An address is a topic if any row there has a subscription." "On a topic those subscriptions are expected whose
+# subscribe was ok before the first attempt that is not fail began, and which no unsubscribe ended before the drain (nor
+# a close, for one whose subscribe row says durable = false)". Without a recorded drain every time is before it.
+_TOPICS = f"""
+WITH closed AS (
+    SELECT o.run, o.client, max(o.start) AS closed_at FROM ops o JOIN phase p USING (run)
+    WHERE o.op = 'close' AND o.outcome <> 'fail' AND coalesce(o."end", o.start) < coalesce(p.drain_begin, {NEVER})
+    GROUP BY o.run, o.client)
+SELECT o.run, o.address, o.subscription AS sub,
+       min(coalesce(o."end", o.start)) FILTER (o.op = 'subscribe' AND o.outcome = 'ok'
+           AND NOT (coalesce(o.durable, true) = false AND coalesce(c.closed_at > o.start, false))) AS since,
+       bool_or(o.op = 'unsubscribe' AND o.outcome <> 'fail'
+               AND coalesce(o."end", o.start) < coalesce(p.drain_begin, {NEVER})) AS gone
+FROM ops o JOIN phase p USING (run) LEFT JOIN closed c ON o.run = c.run AND o.client = c.client
+ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
+WHERE o.subscription IS NOT NULL AND o.address IS NOT NULL
+GROUP BY o.run, o.address, o.subscription
+"""
+
+# ordered: when each consumer session of a subscription was seen to end: its close's end, else the start of the client's
+# next connect; sessions that were not seen to end are left out.
+_SESSIONS = """
+WITH own AS (
+    SELECT run, client, session,
+           min(coalesce("end", start)) FILTER (op = 'close' AND outcome <> 'fail') AS closed,
+           min(start) FILTER (op = 'connect') AS connected
+    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered' GROUP BY run, client, session),
+ended AS (
+    SELECT run, client, session, coalesce(closed, min(connected) OVER (
+        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own)
+SELECT DISTINCT o.run, o.address, coalesce(o.subscription, '') AS sub, e.e_at, o.client, o.session
+FROM ops o JOIN ended e ON o.run = e.run AND o.client = e.client AND o.session = e.session
+WHERE o.op IN ('subscribe', 'receive', 'ack') AND o.address IS NOT NULL AND e.e_at IS NOT NULL
+"""
+
+# single_active: "an ok send served by Y lies wholly between two ok sends served by X for the same store within one
+# epoch of X": of each epoch the first end and the last start of the sends that lie in it; of all others whether a
+# store is not known.
+_SERVING = """
+SELECT x.run, e.e_store AS store, e.server AS instance, e.epoch AS e_start,
+       min(coalesce(x."end", x.start)) AS after, max(x.start) AS before, bool_or(x.store IS NULL) AS homeless
+FROM sends x SEMI JOIN asked ON x.run = asked.run AND asked.name = 'single_active'
+LEFT JOIN (SELECT * FROM served WHERE epoch IS NOT NULL) e ON x.run = e.run AND x.server = e.server
+    AND x.store = e.e_store AND x.start >= e.epoch AND coalesce(x."end", x.start) <= e.e_end
+WHERE x.outcome = 'ok' GROUP BY ALL
+"""
+
+# failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
+# first connect), before (it was served on that store before the fault), success (when it was served again), nameless
+# (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
+# broker; of a call of after the fault that never returned NEVER, which stands for the run's end), as_before (the epoch
+# that was hit served it after the fault).
+_FAILOVERS = f"""
+SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joined,
+       coalesce(bool_or(r.ok AND r.store = h.hit_store AND r.acked_at <= h.f_at), false) AS before,
+       min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch > h.f_at)
+           AS success,
+       min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store IS NULL) AS nameless,
+       max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END)) AS last_try,
+       coalesce(bool_or(r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch = h.hit), false)
+           AS as_before
+FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_at, store, epoch FROM sends
+      UNION ALL
+      SELECT run, client, op, false, start, "end", NULL, NULL, NULL FROM ops
+      WHERE op IN ('connect', 'prepare', 'commit')) r
+JOIN hits h ON r.run = h.run
+GROUP BY r.run, h.fault, r.client HAVING bool_or(r.op = 'send')
+"""
+
+# The first delivery after a fault, of any consumer that an epoch of that store which began after the fault served.
+_RECEIVED = """
+SELECT d.run, h.fault, min(d."end") AS received_at
+FROM deliveries d JOIN hits h ON d.run = h.run AND d."end" > h.f_at + h.f_u
+JOIN served s ON d.run = s.run AND d.server = s.server AND d.moment >= s.span_from AND d.moment < s.span_next
+WHERE coalesce(s.home, CASE WHEN d.start <= s.span_to THEN s.e_store END) = h.hit_store
+  AND CASE WHEN d.start <= s.span_to THEN s.epoch END > h.f_at
+GROUP BY d.run, h.fault
+"""
+
+# The series' and the phases' histogram (`measures`): what ended in each bucket and bin of latency.
+HISTOGRAM = """
+SELECT x.run, x.kind, g.phase, x.moment // w.width * w.width AS start_ns,
+       floor(ln(greatest(x.took, 1)) / ln(1.01))::INT AS bin, sum(x.counted)::BIGINT AS n, count(x.took) AS calls,
+       sum(x.took)::DOUBLE AS took, max(x.took) AS longest
+FROM ({source}) x JOIN widths w ON x.run = w.run
+JOIN segments g ON x.run = g.run AND x.moment >= g.seg_from AND x.moment < g.seg_to
+WHERE x.moment >= 0 GROUP BY ALL
+"""
+_MEASURED = """
+SELECT run, 'send' AS kind, moment, CASE WHEN txn IS NULL THEN "end" - start END AS took, 1 AS counted FROM acked
+UNION ALL SELECT run, 'commit', "end", "end" - start, 0 FROM ops
+WHERE op = 'commit' AND outcome = 'ok' AND "end" IS NOT NULL
+UNION ALL SELECT run, 'receive', moment, NULL, 1 FROM deliveries
+"""
+
+# When clients were served and when their operations failed: of the clients with most failures, then of those with the
+# longest time without an end of an operation. A receive that got nothing and a one-way acknowledgement are no failures.
+_ACTIVITY = f"""
+CREATE TEMP TABLE active AS
+SELECT o.run, o.client, coalesce(o."end", o.start) // w.width * w.width AS start_ns,
+       bool_or(o.outcome = 'ok' AND o.op IN ('connect', 'send', 'receive', 'ack', 'commit')) AS served,
+       count(*) FILTER (o.outcome <> 'ok') AS failed
+FROM ops o JOIN widths w ON o.run = w.run
+WHERE ((o.outcome = 'ok' AND o.op IN ('connect', 'send', 'receive', 'ack', 'commit'))
+       OR (o.outcome <> 'ok' AND o.op IN ('connect', 'send', 'prepare', 'commit', 'rollback')))
+  AND coalesce(o."end", o.start) >= 0
+GROUP BY ALL;
+CREATE TEMP TABLE busiest AS
+SELECT *, count(*) OVER (PARTITION BY run) AS clients, min(client) OVER (PARTITION BY run) AS place
+FROM (SELECT run, client, sum(failed)::BIGINT AS failures, max(gap) AS gap
+      FROM (SELECT *, start_ns - lag(start_ns) OVER (PARTITION BY run, client ORDER BY start_ns) AS gap FROM active)
+      GROUP BY run, client)
+QUALIFY row_number() OVER (PARTITION BY run ORDER BY failures DESC, gap DESC NULLS LAST, client) <= {MOST_CLIENTS};
+"""
+
+# available: successes within the load, in slices of time; failback_within: acknowledged sends from heal to epoch.
+_TIMES = """
+SELECT w.run, w.side, w.place, x.address, (x.moment - w.begins) // w.width AS slice, x.moment, x.client, x.server,
+       hash(w.run, w.side, w.place, x.address, slice) AS place_hash
+FROM (SELECT run, 'send' AS side, address, moment, client, server FROM acked
+      UNION ALL SELECT run, 'receive', address, moment, client, server FROM deliveries) x
+JOIN windows w ON x.run = w.run AND x.side = w.side AND x.moment >= w.begins AND x.moment <= w.ends
+UNION ALL
+SELECT w.run, w.side, w.place, '' AS address, (x.moment - w.begins) // w.width AS slice, x.moment, NULL, NULL,
+       hash(w.run, w.side, w.place, '', slice)
+FROM acked x JOIN windows w ON x.run = w.run AND w.side = 'failback' AND x.store = w.store AND x.moment >= w.begins
+    AND x.moment <= w.ends
+"""
+_USED = """
+SELECT DISTINCT w.run, w.side, w.place, x.address
+FROM (SELECT run, 'send' AS side, address, start FROM sends
+      UNION ALL
+      SELECT o.run, 'receive', o.address, o.start FROM ops o
+      ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
+      WHERE o.op = 'receive') x
+JOIN windows w ON x.run = w.run AND x.side = w.side AND x.start >= w.begins AND x.start <= w.ends
+-- A row that says the address may have been refused.
+WHERE x.address <> ''
+"""
+
+# "A browse or receive on a dead-letter address is evidence for the original unit, never its delivery".
+_DEAD = """
+SELECT DISTINCT o.run, o.address AS dead_letter, o.message_id, coalesce(o.subscription, '') AS sub,
+       hash(o.run, o.message_id) AS place
+FROM ops o SEMI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
+WHERE o.op IN ('browse', 'receive') AND o.outcome = 'ok' AND o.message_id IS NOT NULL
+"""
+
+_CONNECTS = """
+SELECT o.run, o.client, o.op_id, o.key, o.start, coalesce(o."end", o.start) AS moment,
+       coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store, hash(o.run, o.key) AS place
+FROM ops o SEMI JOIN asked ON o.run = asked.run AND asked.name = 'sticky'
+LEFT JOIN served s ON o.run = s.run AND coalesce(o.instance, o.broker) = s.server
+    AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
+WHERE o.op = 'connect' AND o.outcome = 'ok' AND o.key IS NOT NULL
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the stages are to find: `parts` partitions of the next stages, `asked` names of promises, `series` whether
+    what a report draws is wanted."""
+
+    parts: int
+    asked: frozenset[str]
+    series: bool
+
+
+def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
+    """Judge the rows of the table `raw` as far as a client's own rows tell; yield parcels for the driver and for
+    `messages.by_message`."""
+    base.execute(_OPERATIONS)
+    base.execute("DROP TABLE raw")
+    yield from to_driver(base, "conflict", _CONFLICTS)
+    base.execute("DROP TABLE merged")
+    yield from to_driver(base, "end", _ENDS)
+    base.execute(_DECIDED)
+    yield from to_driver(base, "stray", _STRAYS)
+    yield from to_driver(base, "open", _OPEN)
+    yield from to_driver(base, "topic", _TOPICS)
+    if "ordered" in plan.asked:
+        yield from to_driver(base, "session", _SESSIONS)
+    if "single_active" in plan.asked:
+        yield from to_driver(base, "serving", _SERVING)
+    yield from to_driver(base, "failover", _FAILOVERS)
+    yield from to_driver(base, "received", _RECEIVED)
+    yield from to_driver(base, "histogram", HISTOGRAM.format(source=_MEASURED))
+    if plan.series:
+        base.execute(_ACTIVITY)
+        yield from to_driver(base, "busiest", "SELECT * FROM busiest")
+        yield from to_driver(base, "active", "SELECT a.* FROM active a SEMI JOIN busiest USING (run, client)")
+    if plan.asked & {"available", "failback_within"}:
+        yield from to_driver(base, "used", _USED)
+        times = f"SELECT * EXCLUDE (place_hash, place), place AS number, place_hash AS place FROM ({_TIMES})"
+        yield from divide(base, "time", times, plan.parts)
+    yield from divide(base, "dead", _DEAD, plan.parts)
+    if "sticky" in plan.asked:
+        yield from divide(base, "connect", _CONNECTS, plan.parts)
+    base.execute("DROP TABLE ops; DROP TABLE acked")
+    sends = "SELECT * EXCLUDE (acked_at, epoch), hash(run, message_id) AS place FROM sends"
+    yield from divide(base, "send", sends, plan.parts)
+    received = 'SELECT * EXCLUDE ("end", txn, delivery), hash(run, message_id) AS place FROM deliveries'
+    yield from divide(base, "delivery", received, plan.parts)
+
+
+def conflicts(base: duckdb.DuckDBPyConnection) -> pa.Table:
+    """Return what is wrong with operations of the tables `raw` and `clocks` whose rows are each valid: run, client,
+    op_id, problem."""
+    base.execute(_OPERATIONS)
+    return base.sql(_CONFLICTS).to_arrow_table()
+
+
+def empty_foreign(base: duckdb.DuckDBPyConnection, tables: Mapping[str, bytes]) -> None:
+    """Make the tables of what other clients ended where there is nothing."""
+    if "foreign_txns" not in tables:
+        base.execute(
+            "CREATE TABLE foreign_txns (run INT, txn TEXT, invoked BOOL, commits BOOL, committed BOOL, opened BOOL, "
+            "rolled_back BOOL, ended BIGINT)"
+        )
+    if "foreign_acks" not in tables:
+        base.execute("CREATE TABLE foreign_acks (run INT, delivery TEXT, by_ack INT, by_txn INT)")

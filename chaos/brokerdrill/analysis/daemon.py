@@ -1,0 +1,8 @@
+"""The process that Spark forks the tasks' Python workers from: what each would import is imported once."""
+
+from pyspark.daemon import manager
+
+import brokerdrill.analysis.stages  # noqa: F401
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,36 @@
+"""Stage 3, by order group and by transaction: the promises that compare messages with each other.
+
+All first deliveries of one producer and key in one subscription are in one partition; so are all units of one
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+
+from brokerdrill.analysis.clients import Plan
+from brokerdrill.analysis.kernel import Parcel, to_driver
+from brokerdrill.analysis.promises import atomic, ordered
+
+EMPTY = {
+    "first": "run INT, address TEXT, message_id TEXT, sub TEXT, began BIGINT, over BIGINT, producer TEXT, key TEXT, "
+    "moment BIGINT, redelivered BOOL, consumer TEXT, session INT",
+    "part": "run INT, txn TEXT, client TEXT, message_id TEXT, address TEXT, sub TEXT, seen BOOL, missing BOOL, "
+    "open BOOL, sure BOOL, due BOOL",
+}
+
+
+def by_group(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
+    """Judge the tables first and part of one partition; yield parcels for the driver."""
+    if "ordered" in plan.asked:
+        base.execute(ordered.LATE)
+        yield from to_driver(base, "finding", ordered.EVIDENCE)
+        base.execute(ordered.JUDGED)
+        yield from to_driver(base, "finding", ordered.COUNTS)
+        yield from to_driver(base, "witness", ordered.WORST)
+    if "atomic" in plan.asked:
+        base.execute(atomic.WHOLE)
+        yield from to_driver(base, "finding", atomic.COUNTS)
+        yield from to_driver(base, "witness", atomic.WORST)

@@ -1,0 +1,325 @@
+"""Stage 2, by message: the class of each unit, and what the promises ask of messages.
+
+All attempts, deliveries and dead-letter evidence of a message id are in one partition; so are all successes of an
+address in one slice of time, and all connects of a key. Rules are those of the ledger's specification ("Classes of a
+unit", "Promises").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+
+from brokerdrill.analysis import routes
+from brokerdrill.analysis.clients import HISTOGRAM, POSSIBLY, PROCESSED, Plan
+from brokerdrill.analysis.kernel import Parcel, divide, to_driver
+from brokerdrill.analysis.promises import atomic, ordered, sticky
+from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.verdict import WITNESSES
+
+# The classes that break a promise.
+BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "lost")
+# More outages than a report can show; the rest is counted, not listed.
+MOST_ROWS = 1000
+
+# The columns of what stage 1 sends, for a partition that gets none.
+EMPTY = {
+    "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, address TEXT, "
+    "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, sha TEXT, server TEXT, state TEXT, store TEXT",
+    "delivery": "run INT, client TEXT, op_id BIGINT, session INT, start BIGINT, moment BIGINT, address TEXT, "
+    "message_id TEXT, sub TEXT, redelivered BOOL, sha TEXT, server TEXT, state INT",
+    "dead": "run INT, dead_letter TEXT, message_id TEXT, sub TEXT",
+    "connect": "run INT, client TEXT, op_id BIGINT, key TEXT, start BIGINT, moment BIGINT, store TEXT",
+    "time": "run INT, side TEXT, number INT, address TEXT, slice BIGINT, moment BIGINT, client TEXT, server TEXT",
+}  # fmt: skip
+
+# "A message is acknowledged when some attempt is ok, unknown when none is ok and some is unknown, failed when all are
+# fail. It is durable if any attempt is durable or null; it expires at its latest expires_ns." began and over: first
+# start and last end of the attempts that may have taken effect.
+_MESSAGES = f"""
+CREATE TEMP TABLE message AS
+SELECT run, address, message_id,
+       CASE WHEN bool_or(state = 'ok') THEN 'acknowledged' WHEN bool_or(state = 'unknown') THEN 'unknown'
+            ELSE 'failed' END AS state,
+       bool_or(coalesce(durable, true)) AS durable, max(coalesce(expires, {NEVER})) AS expires, min(sha) AS sha_lo,
+       max(sha) AS sha_hi, min(start) FILTER (state <> 'fail') AS began,
+       max(coalesce("end", {NEVER})) FILTER (state <> 'fail') AS over,
+       min(client) FILTER (state <> 'fail') AS producer, min(key) FILTER (state <> 'fail') AS key
+FROM send GROUP BY run, address, message_id;
+
+CREATE TEMP TABLE got AS
+SELECT run, address, message_id, sub, count(*) AS n, count(*) FILTER (state = {PROCESSED}) AS processed,
+       count(*) FILTER (state = {POSSIBLY}) AS possibly, bool_or(redelivered) AS flagged, min(sha) AS sha_lo,
+       max(sha) AS sha_hi, min(moment) AS moment, min(client) AS client, min(session) AS session,
+       bool_or(redelivered) AS redelivered
+FROM delivery GROUP BY run, address, message_id, sub;
+
+-- The first of several deliveries by time, then by client and operation.
+UPDATE got SET moment = f.moment, client = f.client, session = f.session, redelivered = f.redelivered
+FROM (SELECT d.run, d.address, d.message_id, d.sub, d.moment, d.client, d.session, d.redelivered
+      FROM delivery d SEMI JOIN (SELECT * FROM got WHERE n > 1) USING (run, address, message_id, sub)
+      QUALIFY row_number() OVER (PARTITION BY d.run, d.address, d.message_id, d.sub
+                                 ORDER BY d.moment, d.client, d.op_id) = 1) f
+WHERE got.run = f.run AND got.address = f.address AND got.message_id = f.message_id AND got.sub = f.sub;
+"""
+
+# "On a queue there is one unit a message." On a topic the expected subscriptions, and those "to another subscription
+# that existed at some time" whose delivery is processed; of a failed or unknown message every delivery counts.
+_UNITS = """
+CREATE TEMP TABLE found AS
+SELECT DISTINCT e.run, m.address, e.message_id, e.sub, e.dead_letter
+FROM dead e JOIN dead_letters m ON e.run = m.run AND e.dead_letter = m.dead_letter;
+
+CREATE TEMP TABLE topic_unit AS
+SELECT m.run, m.address, m.message_id, t.sub
+FROM message m JOIN topics t ON m.run = t.run AND m.address = t.address
+WHERE t.since < m.began AND NOT t.gone
+UNION
+SELECT d.run, d.address, d.message_id, d.sub
+FROM got d SEMI JOIN topics t ON d.run = t.run AND d.address = t.address
+LEFT JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
+WHERE d.processed > 0 OR coalesce(m.state = 'failed', true);
+
+-- Found dead although nothing is expected of it.
+CREATE TEMP TABLE nowhere AS
+SELECT DISTINCT f.run, f.address, f.message_id
+FROM found f SEMI JOIN topics t ON f.run = t.run AND f.address = t.address
+ANTI JOIN topic_unit u ON f.run = u.run AND f.address = u.address AND f.message_id = u.message_id
+JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.message_id AND m.state = 'failed';
+
+-- Messages on a shared dead-letter address that no address mapped to it ever knew; they keep that address.
+CREATE TEMP TABLE orphan AS
+SELECT DISTINCT f.run, f.dead_letter AS address, f.message_id FROM found f
+ANTI JOIN (SELECT f.run, f.dead_letter, f.message_id FROM found f
+           WHERE EXISTS (FROM message m WHERE m.run = f.run AND m.address = f.address AND m.message_id = f.message_id)
+              OR EXISTS (FROM got d WHERE d.run = f.run AND d.address = f.address AND d.message_id = f.message_id)) k
+ON f.run = k.run AND f.dead_letter = k.dead_letter AND f.message_id = k.message_id;
+
+CREATE TEMP TABLE raw_unit AS
+SELECT coalesce(m.run, d.run) AS run, coalesce(m.address, d.address) AS address,
+       coalesce(m.message_id, d.message_id) AS message_id, '' AS sub, m.state, m.durable, m.expires, m.began,
+       m.sha_lo AS sent_lo, m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n, coalesce(d.processed, 0) AS processed,
+       coalesce(d.possibly, 0) AS possibly, coalesce(d.flagged, false) AS flagged, d.sha_lo, d.sha_hi
+FROM (FROM message m ANTI JOIN topics t ON m.run = t.run AND m.address = t.address) m
+FULL JOIN (FROM got d ANTI JOIN topics t ON d.run = t.run AND d.address = t.address) d
+ON m.run = d.run AND m.address = d.address AND m.message_id = d.message_id
+UNION ALL
+SELECT u.run, u.address, u.message_id, u.sub, m.state, m.durable, m.expires, m.began, m.sha_lo, m.sha_hi,
+       coalesce(d.n, 0), coalesce(d.processed, 0), coalesce(d.possibly, 0), coalesce(d.flagged, false), d.sha_lo,
+       d.sha_hi
+FROM (FROM topic_unit UNION ALL SELECT run, address, message_id, '' FROM nowhere) u
+LEFT JOIN message m ON u.run = m.run AND u.address = m.address AND u.message_id = m.message_id
+LEFT JOIN got d ON u.run = d.run AND u.address = d.address AND u.message_id = d.message_id AND u.sub = d.sub
+UNION ALL
+SELECT run, address, message_id, '', NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, false, NULL, NULL FROM orphan;
+
+-- Evidence of a queue's message is of its one unit; of a topic's of its row's subscription, of all where that is null.
+CREATE TEMP TABLE dead_unit AS
+SELECT DISTINCT u.run, u.address, u.message_id, u.sub
+FROM raw_unit u JOIN found f ON u.run = f.run AND u.address = f.address AND u.message_id = f.message_id
+LEFT JOIN (SELECT DISTINCT run, address FROM topics) t ON u.run = t.run AND u.address = t.address
+WHERE t.run IS NULL OR f.sub IN ('', u.sub) OR u.sub = ''
+UNION SELECT run, address, message_id, '' FROM orphan;
+
+-- Of a message that was sent with several payloads a delivery must have one of them.
+CREATE TEMP TABLE corrupted AS
+SELECT DISTINCT d.run, d.address, d.message_id, d.sub
+FROM delivery d SEMI JOIN (SELECT * FROM message WHERE sha_lo <> sha_hi) USING (run, address, message_id)
+ANTI JOIN send s ON d.run = s.run AND d.address = s.address AND d.message_id = s.message_id AND d.sha = s.sha
+WHERE d.sha IS NOT NULL;
+"""
+
+# "exactly one: the first that applies". Without a recorded end of the drain, a drained address was so by the run's end.
+_CLASSES = """
+CREATE TEMP TABLE unit AS
+SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
+       u.expires, f.run IS NOT NULL AS dead, coalesce(w.drained, false) AS drained,
+       coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
+       u.processed = 0 AND u.possibly = 0 AS unhandled,
+       (u.state = 'acknowledged' OR (u.state = 'unknown' AND u.n > 0)) AND unhandled AS gone,
+       CASE
+       WHEN c.run IS NOT NULL OR (u.sent_lo = u.sent_hi AND (u.sha_lo <> u.sent_lo OR u.sha_hi <> u.sent_lo))
+           THEN 'corrupted'
+       WHEN u.state = 'failed' AND (u.n > 0 OR f.run IS NOT NULL) THEN 'phantom'
+       WHEN u.state IS NULL THEN 'unexpected'
+       WHEN u.processed > 1 THEN 'duplicated'
+       WHEN u.state <> 'failed' AND unhandled AND f.run IS NOT NULL THEN 'dead_lettered'
+       WHEN u.state = 'acknowledged' AND unhandled AND u.expires < coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) THEN 'expired'
+       WHEN gone AND coalesce(w.drained, false) AND NOT u.durable THEN 'lost_nonpersistent'
+       WHEN gone AND coalesce(w.drained, false) THEN 'lost'
+       WHEN gone THEN 'unseen'
+       WHEN u.n > 1 THEN 'redelivered'
+       WHEN u.state = 'unknown' AND u.n > 0 THEN 'recovered'
+       WHEN u.state = 'unknown' THEN 'unresolved'
+       WHEN u.state = 'failed' THEN 'rejected'
+       ELSE 'ok' END AS class
+FROM raw_unit u JOIN phase p ON u.run = p.run
+LEFT JOIN drains w ON u.run = w.run AND u.address = w.address
+LEFT JOIN dead_unit f ON u.run = f.run AND u.address = f.address AND u.message_id = f.message_id AND u.sub = f.sub
+LEFT JOIN corrupted c ON u.run = c.run AND u.address = c.address AND u.message_id = c.message_id AND u.sub = c.sub;
+"""  # noqa: E501
+
+_COUNTS = """
+SELECT run, class, flagged, possibly > 0 AS in_doubt, count(*) AS n FROM unit GROUP BY ALL
+"""
+_BROKEN = ", ".join(f"'{name}'" for name in BROKEN)
+_CLASS_WITNESSES = f"""
+SELECT run, class AS rule, n AS weight, message_id, address, nullif(sub, '') AS subscription, class, n AS deliveries,
+       processed
+FROM unit WHERE class IN ({_BROKEN})
+QUALIFY row_number() OVER (PARTITION BY run, class ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
+"""
+
+# Evidence of the promises that go by class: that something was sent, that it may have taken effect, and that its
+# address has a dead-letter address.
+_SENT = """
+SELECT m.run, true AS tried, bool_or(m.state <> 'failed') AS live,
+       bool_or(m.state <> 'failed' AND d.run IS NOT NULL) AS mapped
+FROM message m LEFT JOIN dead_letters d ON m.run = d.run AND m.address = d.address GROUP BY m.run
+"""
+
+# From the start of the send to the message's first delivery; before the send began, as clocks disagree, is no time.
+_WAITS = """
+SELECT d.run, 'receive' AS kind, d.moment, greatest(d.moment - m.began, 0) AS took, 0 AS counted
+FROM got d JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
+WHERE m.began IS NOT NULL
+"""
+
+# What broke under which fault, at which broker and for which client: who served and who did the unit's last delivery;
+# of what was never delivered its acknowledged send, else the last. A unit that was delivered falls under the last
+# fault in effect from its first attempt to its last delivery; another under the first from its first attempt on.
+_ATTRIBUTION = f"""
+CREATE TEMP TABLE broken AS
+WITH wanted AS (SELECT run, address, message_id, sub, class FROM unit WHERE class IN ({_BROKEN})),
+seen AS (
+    SELECT w.*, false AS delivered, s.start, s.state = 'ok' AS sure, coalesce(s."end", s.start) AS moment, s.client,
+           s.server
+    FROM send s JOIN wanted w ON s.run = w.run AND s.address = w.address AND s.message_id = w.message_id
+    UNION ALL
+    SELECT w.*, true, d.start, true, d.moment, d.client, d.server
+    FROM delivery d JOIN wanted w ON d.run = w.run AND d.address = w.address AND d.message_id = w.message_id
+        AND d.sub = w.sub)
+SELECT run, address, message_id, sub, class, delivered, moment, client, server AS instance,
+       min(start) OVER (PARTITION BY run, address, message_id, sub) AS began
+FROM seen
+QUALIFY row_number() OVER (PARTITION BY run, address, message_id, sub
+                           ORDER BY delivered DESC, sure DESC, moment DESC, client DESC, server DESC NULLS LAST) = 1;
+"""
+_BROKEN_BY = f"""
+SELECT b.run, b.class, f.name AS fault, f.f_at AS fault_ns, f.target, b.instance, b.client, count(*) AS n
+FROM broken b LEFT JOIN (
+    SELECT b.run, b.address, b.message_id, b.sub, f.name, f.f_at, f.target
+    FROM broken b JOIN faults f ON b.run = f.run AND f.healed >= b.began
+        AND f.f_at <= CASE WHEN b.delivered THEN b.moment ELSE {NEVER} END
+    QUALIFY row_number() OVER (PARTITION BY b.run, b.address, b.message_id, b.sub ORDER BY
+        CASE WHEN b.delivered THEN -f.f_at ELSE f.f_at END, CASE WHEN b.delivered THEN -f.fault ELSE f.fault END) = 1) f
+ON b.run = f.run AND b.address = f.address AND b.message_id = f.message_id AND b.sub = f.sub
+GROUP BY ALL
+"""
+
+# Deliveries after a unit's first, each with the last fault in effect from the message's first attempt to it.
+_AGAIN = """
+CREATE TEMP TABLE again AS
+SELECT d.run, d.address, d.message_id, d.sub, d.op_id, d.client, d.server, d.moment, d.redelivered,
+       u.possibly > 0 AS in_doubt,
+       coalesce(u.began, d.before) AS began
+FROM (SELECT *, lag(moment) OVER (PARTITION BY run, address, message_id, sub ORDER BY moment, client, op_id) AS before
+      FROM delivery SEMI JOIN (SELECT * FROM unit WHERE n > 1) USING (run, address, message_id, sub)) d
+JOIN unit u ON d.run = u.run AND d.address = u.address AND d.message_id = u.message_id AND d.sub = u.sub
+WHERE d.before IS NOT NULL;
+"""
+_REDELIVERED = """
+SELECT a.run, a.redelivered AS flagged, a.in_doubt, a.client, a.server AS instance, f.name AS fault,
+       f.f_at AS fault_ns, f.target, count(*) AS n
+FROM again a LEFT JOIN (
+    SELECT a.run, a.client, a.op_id, a.sub, f.name, f.f_at, f.target
+    FROM again a JOIN faults f ON a.run = f.run AND f.f_at <= a.moment AND f.healed >= a.began
+    QUALIFY row_number() OVER (PARTITION BY a.run, a.client, a.op_id, a.sub ORDER BY f.f_at DESC, f.fault DESC) = 1) f
+ON a.run = f.run AND a.client = f.client AND a.op_id = f.op_id AND a.sub = f.sub
+GROUP BY ALL
+"""
+
+# single_active: sends served by one instance wholly between the first end and the last start of another's one epoch.
+_INTRUDERS = """
+CREATE TEMP TABLE intruder AS
+SELECT y.run, y.client, y.op_id, y.message_id, y.address, y.store, y.server, y.start,
+       coalesce(y."end", y.start) AS "end",
+       min(w.instance) AS other
+FROM send y JOIN serving w ON y.run = w.run AND y.store = w.store AND y.server <> w.instance AND y.start > w.after
+    AND coalesce(y."end", y.start) < w.before
+WHERE y.outcome = 'ok' GROUP BY ALL;
+"""
+_INTRUDER_WITNESSES = f"""
+SELECT run, 'single_active' AS rule, -start AS weight, message_id, address, client, store, server AS instance,
+       other AS other_instance, start AS start_ns, "end" AS end_ns
+FROM intruder
+QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, address, client, op_id) <= {WITNESSES}
+"""
+
+# available: the spans between successive successes of a slice; those longer than a bound, and who was at their ends.
+_SPANS = """
+CREATE TEMP TABLE span AS
+SELECT run, side, number, address, slice, moment, moment - lag(moment) OVER (
+    PARTITION BY run, side, number, address, slice ORDER BY moment) AS gap
+FROM "time";
+CREATE TEMP TABLE outage AS
+SELECT s.run, p.spec, s.side, s.number, s.address, s.moment - s.gap AS gap_from, s.moment AS gap_to
+FROM span s JOIN specs p ON s.run = p.run AND p.name = 'available' AND p.side = s.side AND s.gap > p.bound;
+CREATE TEMP TABLE shown AS FROM outage
+QUALIFY row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_from - gap_to, gap_from)
+        <= {most_witnesses}
+     OR row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_from) <= {most_rows};
+"""
+_SLICES = """
+SELECT run, side, number, address, slice, min(moment) AS first, max(moment) AS last, max(gap) AS longest FROM span
+GROUP BY run, side, number, address, slice
+"""
+_OUTAGE_COUNTS = "SELECT run, spec, number, address, count(*) AS n FROM outage GROUP BY ALL"
+_SIDES = """
+SELECT t.run, t.side, t.address, t.moment, min({'client': t.client, 'server': t.server}) AS who
+FROM "time" t SEMI JOIN (
+    SELECT run, side, address, unnest([min(moment), max(moment)]) AS moment FROM span WHERE side <> 'failback'
+    GROUP BY run, side, number, address, slice
+    UNION SELECT run, side, address, unnest([gap_from, gap_to]) FROM shown) e
+ON t.run = e.run AND t.side = e.side AND t.address = e.address AND t.moment = e.moment
+GROUP BY t.run, t.side, t.address, t.moment
+"""
+
+
+def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
+    """Judge the tables send, delivery, dead, connect and time of one partition; yield parcels for the driver and for
+    `groups.by_group`."""
+    base.execute(_MESSAGES)
+    base.execute(_UNITS)
+    base.execute(_CLASSES)
+    yield from to_driver(base, "class", _COUNTS)
+    yield from to_driver(base, "witness", _CLASS_WITNESSES)
+    yield from to_driver(base, "sent", _SENT)
+    yield from to_driver(base, "histogram", HISTOGRAM.format(source=_WAITS))
+    base.execute(_ATTRIBUTION)
+    yield from to_driver(base, "attribution", _BROKEN_BY)
+    base.execute(_AGAIN)
+    yield from to_driver(base, "redeliveries", _REDELIVERED)
+    if "single_active" in plan.asked:
+        base.execute(_INTRUDERS)
+        yield from to_driver(base, "intruders", "SELECT run, count(*) AS n FROM intruder GROUP BY run")
+        yield from to_driver(base, "witness", _INTRUDER_WITNESSES)
+    if "sticky" in plan.asked:
+        base.execute(sticky.MOVES)
+        yield from to_driver(base, "finding", sticky.COUNTS)
+        yield from to_driver(base, "witness", sticky.WORST)
+        if plan.series:
+            base.execute(routes.STAYS)
+            yield from to_driver(base, "route_total", routes.TOTALS)
+            yield from to_driver(base, "route", routes.SHOWN)
+    if plan.asked & {"available", "failback_within"}:
+        base.execute(_SPANS.format(most_witnesses=WITNESSES, most_rows=MOST_ROWS))
+        yield from to_driver(base, "slice", _SLICES)
+        yield from to_driver(base, "outages", _OUTAGE_COUNTS)
+        yield from to_driver(base, "outage", "FROM shown")
+        yield from to_driver(base, "side", _SIDES)
+    if "ordered" in plan.asked:
+        yield from divide(base, "first", ordered.FIRST, plan.parts)
+    if "atomic" in plan.asked:
+        yield from divide(base, "part", atomic.PARTS, plan.parts)

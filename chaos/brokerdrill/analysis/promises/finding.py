@@ -1,0 +1,41 @@
+"""What a promise's check found in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokerdrill.analysis.verdict import WITNESSES
+
+NS_PER_MS = 1e6
+
+
+@dataclass
+class Finding:
+    """`n` breaks, `excused` ones apart; `evidence` that there was something to check; `doubt`, so that the promise
+    cannot pass; `measured` (ms) and the worst `witnesses`."""
+
+    n: int = 0
+    excused: int = 0
+    evidence: bool = False
+    doubt: bool = False
+    measured: float | None = None
+    witnesses: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _place(value: object) -> tuple[int, Any]:
+    return (2, 0) if value is None else (1, value) if isinstance(value, str) else (0, value)
+
+
+def worst(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the worst witnesses of `rows` (each with `weight`, how bad it is), without what is null; of equal ones the
+    first by their fields."""
+    told = [({k: v for k, v in row.items() if k not in ("weight", "rule", "spec")}, row["weight"]) for row in rows]
+    told.sort(key=lambda one: (-one[1], [_place(value) for value in one[0].values()]))
+    return [{k: v for k, v in fields.items() if v is not None} for fields, _ in told[:WITNESSES]]
+
+
+def milliseconds(ns: int | None) -> float | None:
+    """Return a time of nanoseconds in milliseconds."""
+    return None if ns is None else ns / NS_PER_MS

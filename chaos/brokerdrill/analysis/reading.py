@@ -1,0 +1,324 @@
+"""Stage 0: the rows of a ledger's files as valid Arrow tables, and what is wrong with the others.
+
+Local files are read by the task itself, in pieces; what Spark reads (other file systems) comes as batches. A row with
+a problem stays apart: one clear sentence names the file and the line (JSON Lines) or the column (Parquet).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+
+from brokerdrill.ledger.contract import OP_COLUMNS, PHASE_VALUES, POOL_VALUES, ROLES, Column
+
+ARROW = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "map": pa.map_(pa.string(), pa.string()),
+}
+NOT_JSON = "is not JSON"
+# A row may amend an earlier one and leave out what that one said, but not whose operation it is.
+EACH_OP_ROW = ("run_id", "clock", "client", "op_id")
+# 36 years: a time beyond it is none since a run's start, and sums of such times would overflow.
+LATEST_NS = 1 << 60
+# So much of JSON Lines is parsed at a time, and so many rows of Parquet are taken.
+_BLOCK = 8 << 20
+_ROWS = 200_000
+_INT32, _INT64 = 1 << 31, 1 << 63
+
+# What the stages use of an operation's columns.
+RAW = tuple(c for c in OP_COLUMNS if c.name not in ("run_id", "producer_seq", "protocol", "error", "via"))
+OP_SCHEMA = pa.schema([(column.name, ARROW[column.type]) for column in OP_COLUMNS])
+RAW_SCHEMA = pa.schema([("run", pa.int32()), *((column.name, ARROW[column.type]) for column in RAW)])
+
+
+class Piece(NamedTuple):
+    """Part of a local file of operations: a Parquet file's row groups `begin` to `end`, or of JSON Lines the lines that
+    begin in these bytes. `run` is the run's number, `run_id` what its rows must say, `file` its path in the run."""
+
+    run: int
+    run_id: str
+    file: str
+    path: str
+    begin: int
+    end: int
+
+
+class Problem(NamedTuple):
+    """What is wrong with `n` rows of a file; `raw` is the first such line (None: Parquet)."""
+
+    run: int
+    file: str
+    problem: str
+    raw: str | None
+    n: int = 1
+
+
+@dataclass
+class Rows:
+    """Valid rows (`OP_SCHEMA`) and the problems of others."""
+
+    table: pa.Table
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
+    """Yield the rows of the pieces, some at a time."""
+    for piece in pieces:
+        if piece.path.endswith(".parquet"):
+            with pq.ParquetFile(piece.path, pre_buffer=False) as file:
+                groups = list(range(piece.begin, piece.end))
+                there = set(file.schema_arrow.names)
+                names = [column.name for column in OP_COLUMNS if column.name in there]
+                for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
+                    yield piece, checked(conform(pa.Table.from_batches([batch])), piece)
+        else:
+            for block in _blocks(piece):
+                yield piece, parse(block, piece)
+
+
+def _blocks(piece: Piece) -> Iterator[bytes]:
+    """Yield the whole lines that begin in the piece's bytes."""
+    with Path(piece.path).open("rb") as file:
+        position = piece.begin
+        if position:
+            file.seek(position - 1)
+            position += len(file.readline()) - 1
+        while position < piece.end:
+            block = file.read(min(_BLOCK, piece.end - position))
+            if not block:
+                return
+            if not block.endswith(b"\n"):
+                block += file.readline()
+            position += len(block)
+            yield block
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def conform(table: pa.Table) -> pa.Table:
+    """Return a table of Parquet with each column of the contract's type where its values allow that; the driver has
+    checked the types themselves (`load`)."""
+    columns = []
+    for column in OP_COLUMNS:
+        wanted = ARROW[column.type]
+        if column.optional and column.name not in table.column_names:
+            columns.append(pa.chunked_array([pa.nulls(len(table), wanted)]))
+            continue
+        found = table.column(column.name)
+        if pa.types.is_dictionary(found.type):
+            found = found.cast(found.type.value_type)
+        if found.type != wanted:
+            with suppress(pa.ArrowInvalid):
+                found = found.cast(wanted) if alike(found.type, column) else found
+        columns.append(found)
+    return pa.table(columns, names=[column.name for column in OP_COLUMNS])
+
+
+def alike(kind: pa.DataType, column: Column) -> bool:
+    """Whether a Parquet column of this type may hold the contract's: text, integers, booleans, or nothing at all."""
+    if pa.types.is_null(kind):
+        return True
+    if column.type == "string":
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    if column.type in ("long", "int"):
+        return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0))
+    return bool(column.type == "boolean" and pa.types.is_boolean(kind))
+
+
+def _text(value: object) -> str:
+    return f"'{value}'"
+
+
+def _conditions(run_id: str) -> list[tuple[str, str]]:
+    """(condition, problem) of each rule for a row's values, both SQL; the first that applies is told."""
+    found = [(f"{name} IS NULL", f"'{name} is missing'") for name in EACH_OP_ROW]
+    for column in OP_COLUMNS:
+        if column.values:
+            values = ", ".join(_text(value) for value in column.values)
+            found.append(
+                (
+                    f"{column.name} NOT IN ({values})",
+                    f"'{column.name} has the unknown value ''' || {column.name} || ''''",
+                )
+            )
+    times = ("start_ns", "end_ns", "expires_ns")
+    found += [(f"{name} < 0", f"'{name} is negative'") for name in times]
+    found += [(f"{name} > {LATEST_NS}", f"'{name} is later than any run'") for name in times]
+    found.append(("end_ns < start_ns", "'end_ns is before start_ns'"))
+    quoted = run_id.replace("'", "''")
+    told = f"'run_id is ''' || run_id || ''', but run.json''s is ''{quoted}'''"
+    found.append((f"run_id <> '{quoted}'", told))
+    return found
+
+
+def checked(table: pa.Table, piece: Piece) -> Rows:
+    """Return the rows of Parquet that are valid, and the problems of the others."""
+    problems: list[Problem] = []
+    bad_types = []
+    for column in OP_COLUMNS:
+        found = table.column(column.name)
+        if found.type != ARROW[column.type]:
+            place = table.schema.get_field_index(column.name)
+            if alike(found.type, column):
+                fits = _fits(found, column)
+                bad_types.append((column.name, fits, f"column {column.name} is out of range"))
+                table = table.set_column(place, column.name, _fitting(found, fits, column))
+            else:
+                none = pa.nulls(len(table), ARROW[column.type])
+                bad_types.append(
+                    (
+                        column.name,
+                        found.is_null(),
+                        f"column {column.name} is of a wrong type, not {column.type}",
+                    )
+                )
+                table = table.set_column(place, column.name, none)
+    keep = None
+    for _, fine, told in bad_types:
+        n = len(table) - (pc.sum(fine).as_py() or 0)
+        if n:
+            problems.append(Problem(piece.run, piece.file, told, None, n))
+            keep = fine if keep is None else pc.and_(keep, fine)
+    if keep is not None:
+        table = table.filter(keep)
+    base = duckdb.connect(config={"threads": 1})
+    try:
+        base.register("given", table)
+        cases = _conditions(piece.run_id)
+        anything = " OR ".join(f"({condition})" for condition, _ in cases)
+        (count,) = base.execute(f"SELECT count(*) FROM given WHERE {anything}").fetchone() or (0,)
+        if count:
+            case = " ".join(f"WHEN {condition} THEN {told}" for condition, told in cases)
+            rows = base.execute(
+                f"SELECT CASE {case} END AS problem, count(*) FROM given WHERE {anything} GROUP BY problem"
+            ).fetchall()
+            problems += [Problem(piece.run, piece.file, told, None, n) for told, n in rows]
+            table = base.sql(f"SELECT * FROM given WHERE NOT coalesce({anything}, false)").to_arrow_table()
+    finally:
+        base.close()
+    return Rows(table, problems)
+
+
+def _fits(found: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    low, high = (-_INT32, _INT32 - 1) if column.type == "int" else (-_INT64, _INT64 - 1)
+    values = found.cast(pa.decimal128(38, 0))
+    inside = pc.and_(
+        pc.greater_equal(values, pa.scalar(low, pa.decimal128(38, 0))),
+        pc.less_equal(values, pa.scalar(high, pa.decimal128(38, 0))),
+    )
+    return pc.fill_null(inside, True)
+
+
+def _fitting(found: pa.ChunkedArray, fits: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    return pc.if_else(fits, found, pa.scalar(None, found.type)).cast(ARROW[column.type])
+
+
+# --- JSON Lines -----------------------------------------------------------------------------------------------------
+
+
+def parse(block: bytes, piece: Piece) -> Rows:
+    """Return the rows of a block of JSON Lines. What the fast and strict reader does not take, or what is not valid, is
+    read line by line, which tells why."""
+    try:
+        block.decode()
+        table = pj.read_json(
+            io.BytesIO(block),
+            read_options=pj.ReadOptions(use_threads=False, block_size=max(len(block), 1024) + 1),
+            parse_options=pj.ParseOptions(explicit_schema=OP_SCHEMA, unexpected_field_behavior="ignore"),
+        )
+    except (UnicodeDecodeError, pa.ArrowInvalid):
+        return _by_line(block, piece)
+    rows = checked(table, piece)
+    return _by_line(block, piece) if rows.problems else rows
+
+
+def _by_line(block: bytes, piece: Piece) -> Rows:
+    good: dict[str, list[Any]] = {column.name: [] for column in OP_COLUMNS}
+    problems: list[Problem] = []
+    for line in block.decode("utf-8", "replace").split("\n"):
+        if not line.strip():
+            continue
+        row, problem = parse_line(line, OP_COLUMNS, piece.run_id)
+        if problem is not None:
+            problems.append(Problem(piece.run, piece.file, problem, line))
+        else:
+            for name, values in good.items():
+                values.append(row[name])
+    return Rows(pa.table(good, schema=OP_SCHEMA), problems)
+
+
+def parse_line(line: str, columns: Sequence[Column], run_id: str) -> tuple[dict[str, Any], str | None]:
+    """Return the columns of one JSON line (absent ones None) and what is wrong with it (None: nothing)."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}, NOT_JSON
+    if not isinstance(value, dict):
+        return {}, "is no JSON object"
+    row = {column.name: value.get(column.name) for column in columns}
+    for column in columns:
+        if row[column.name] is not None and not _is_of(row[column.name], column.type):
+            return {}, f"{column.name} is of a wrong type, not {column.type}"
+    return row, row_problem(row, columns, run_id)
+
+
+def _is_of(value: object, kind: str) -> bool:
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind == "map":
+        return isinstance(value, dict)
+    most = _INT32 if kind == "int" else _INT64
+    return isinstance(value, int) and not isinstance(value, bool) and -most <= value < most
+
+
+def row_problem(row: Mapping[str, Any], columns: Sequence[Column], run_id: str) -> str | None:
+    """Return what is wrong with the values of one row of `columns` (None: nothing), the first rule that applies."""
+    is_op = columns is OP_COLUMNS
+    for column in columns:
+        if row[column.name] is None and (column.name in EACH_OP_ROW if is_op else column.required):
+            return f"{column.name} is missing"
+    for column in columns:
+        if column.values and row[column.name] is not None and row[column.name] not in column.values:
+            return f"{column.name} has the unknown value '{row[column.name]}'"
+    times = ("start_ns", "end_ns", "expires_ns") if is_op else ("t_ns", "uncertainty_ns")
+    for name in times:
+        if row[name] is not None and row[name] < 0:
+            return f"{name} is negative"
+    for name in times:
+        if row[name] is not None and row[name] > LATEST_NS:
+            return f"{name} is later than any run"
+    if is_op:
+        if row["end_ns"] is not None and row["start_ns"] is not None and row["end_ns"] < row["start_ns"]:
+            return "end_ns is before start_ns"
+    else:
+        values = {"role": ROLES, "pool": POOL_VALUES, "phase": PHASE_VALUES}.get(row["kind"])
+        if values is not None and row["value"] not in values:
+            told = "null" if row["value"] is None else row["value"]
+            return f"value of a {row['kind']} event is '{told}', unknown"
+    if row["run_id"] != run_id:
+        return f"run_id is '{row['run_id']}', but run.json's is '{run_id}'"
+    return None
+
+
+def raw(table: pa.Table, run: int) -> pa.Table:
+    """Return valid rows as the stages take them: with the run's number, without the columns that they do not use."""
+    numbers = pa.array(np.full(len(table), run, np.int32))
+    return pa.table([numbers, *(table.column(column.name) for column in RAW)], schema=RAW_SCHEMA)

@@ -1,0 +1,279 @@
+"""The three stages of the analysis, carried by Spark: by client, by message, by order group.
+
+Spark reads what no task can read itself, shuffles parcels, schedules, retries; each task hands its partition to DuckDB
+(`kernel`). Stage 1 runs once; what it hands to stage 2 is kept on disk until the driver has seen its partial results,
+which the later stages need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from brokerdrill.analysis import groups, messages
+from brokerdrill.analysis.clients import Plan, by_client, empty_foreign
+from brokerdrill.analysis.groups import by_group
+from brokerdrill.analysis.kernel import (
+    PARCEL_SCHEMA,
+    TO_DRIVER,
+    Parcel,
+    add,
+    batch,
+    divide,
+    engine,
+    pack,
+    parcels,
+    to_driver,
+    unpack,
+)
+from brokerdrill.analysis.messages import by_message
+from brokerdrill.analysis.reading import RAW_SCHEMA, Piece, Problem, Rows, checked, conform, parse, raw, read
+from brokerdrill.analysis.stories import ASKED
+
+# Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
+Owners = Mapping[str, tuple[int, str, str]]
+# Partial results by kind: a table of each partition that has some.
+Partials = Mapping[str, Sequence[pa.Table]]
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where operations come from: `pieces` of local files, in tasks, and DataFrames of what Spark reads.
+
+    `whole`: all rows of a client are in one task, so that they need not be shuffled first. `frames` are (DataFrame,
+    kind, owners): `lines` with `path` and `value`, `rows` with `path` and the contract's columns."""
+
+    tasks: Sequence[Sequence[Piece]] = ()
+    whole: bool = False
+    frames: Sequence[tuple[DataFrame, str, Owners]] = field(default_factory=tuple)
+
+
+def _problems(found: Sequence[Problem]) -> Iterator[Parcel]:
+    if found:
+        columns = list(zip(*found, strict=True))
+        yield Parcel(TO_DRIVER, "problem", pack(pa.table([pa.array(c) for c in columns], names=list(Problem._fields))))
+
+
+def _load_pieces(base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece]) -> Iterator[Parcel]:
+    """Fill the table `raw`; yield what is wrong with rows."""
+    add(base, "raw", RAW_SCHEMA.empty_table())
+    for piece, rows in read(pieces):
+        if len(rows.table):
+            add(base, "raw", raw(rows.table, piece.run))
+        yield from _problems(rows.problems)
+
+
+def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, Rows]]:
+    """The rows of what Spark reads, by file."""
+    for given in batches:
+        table = pa.Table.from_batches([given])
+        for path in table.column("path").unique().to_pylist():
+            run, run_id, file = owners[path]
+            piece = Piece(run, run_id, file, path, 0, 0)
+            own = table.filter(pc.equal(table.column("path"), path)).drop_columns(["path"])
+            if kind == "lines":
+                yield piece, parse("\n".join(own.column("value").to_pylist()).encode() + b"\n", piece)
+            else:
+                yield piece, checked(conform(own), piece)
+
+
+_BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
+
+
+def _spread(parts: int, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Iterator[pa.RecordBatch]:
+    """Stage 0: rows to the partition of their client."""
+    with engine() as base:
+        for parcel in base_rows(base):
+            yield batch(parcel)
+        for parcel in divide(base, "raw", _BY_CLIENT, parts):
+            yield batch(parcel)
+
+
+def _read_task(tasks: Sequence[Sequence[Piece]], parts: int) -> Callable[[Batches], Batches]:
+    def work(batches: Batches) -> Batches:
+        for given in batches:
+            for number in given.column(0).to_pylist():
+                yield from _spread(parts, lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
+
+    return work
+
+
+def _batch_task(kind: str, owners: Owners, parts: int) -> Callable[[Batches], Batches]:
+    def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
+        add(base, "raw", RAW_SCHEMA.empty_table())
+        for piece, rows in _rows_of(batches, kind, owners):
+            if len(rows.table):
+                add(base, "raw", raw(rows.table, piece.run))
+            yield from _problems(rows.problems)
+
+    def work(batches: Batches) -> Batches:
+        yield from _spread(parts, lambda base: fill(base, batches))
+
+    return work
+
+
+def _client_task(
+    tables: Mapping[str, bytes], plan: Plan, tasks: Sequence[Sequence[Piece]] | None
+) -> Callable[[Batches], Batches]:
+    """Stage 1: of whole clients' pieces (`tasks`, by number), or of the parcels of stage 0."""
+
+    def judge(load: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Batches:
+        with engine(tables) as base:
+            empty_foreign(base, tables)
+            for parcel in load(base):
+                yield batch(parcel)
+            for parcel in by_client(base, plan):
+                yield batch(parcel)
+
+    def of_pieces(batches: Batches) -> Batches:
+        assert tasks is not None
+        for given in batches:
+            for number in given.column(0).to_pylist():
+                yield from judge(lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
+
+    def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
+        add(base, "raw", RAW_SCHEMA.empty_table())
+        for parcel in parcels(batches):
+            if parcel.part == TO_DRIVER:
+                yield parcel
+            else:
+                add(base, "raw", unpack(parcel.data))
+
+    def of_parcels(batches: Batches) -> Batches:
+        yield from judge(lambda base: fill(base, batches))
+
+    return of_parcels if tasks is None else of_pieces
+
+
+def _later_task(
+    tables: Mapping[str, bytes],
+    plan: Plan,
+    empty: Mapping[str, str],
+    rules: Callable[[duckdb.DuckDBPyConnection, Plan], Iterator[Parcel]],
+) -> Callable[[Batches], Batches]:
+    """Stages 2 and 3: partial results pass through; the others fill the tables of `empty`."""
+
+    def work(batches: Batches) -> Batches:
+        with engine(tables) as base:
+            for name, columns in empty.items():
+                base.execute(f'CREATE TABLE "{name}" ({columns})')
+            for parcel in parcels(batches):
+                if parcel.part == TO_DRIVER:
+                    yield batch(parcel)
+                else:
+                    add(base, parcel.kind, unpack(parcel.data))
+            for parcel in rules(base, plan):
+                yield batch(parcel)
+
+    return work
+
+
+def _look_up_task(
+    tables: Mapping[str, bytes], tasks: Sequence[Sequence[Piece]], form: tuple[str, Owners] | None
+) -> Callable[[Batches], Batches]:
+    """The rows that a story asks for, of local pieces (`tasks`, by number) or of what Spark reads (`form`)."""
+
+    def blocks(batches: Batches) -> Iterator[tuple[Piece, Rows]]:
+        if form is not None:
+            yield from _rows_of(batches, *form)
+        else:
+            for given in batches:
+                for number in given.column(0).to_pylist():
+                    yield from read(tasks[number])
+
+    def work(batches: Batches) -> Batches:
+        with engine(tables) as base:
+            for piece, rows in blocks(batches):
+                numbers = pa.array([piece.run] * len(rows.table), pa.int32())
+                base.register("block", rows.table.drop_columns(["run_id"]).append_column("run", numbers))
+                for parcel in to_driver(base, "row", ASKED):
+                    yield batch(parcel)
+                base.unregister("block")
+
+    return work
+
+
+def _shuffled(parcels_of: DataFrame, parts: int) -> DataFrame:
+    """Each parcel in its partition; partial results, which go through, in any."""
+    if parts == 1:
+        return parcels_of.coalesce(1)
+    return parcels_of.repartitionById(parts, F.expr(f"pmod(part, {parts})"))
+
+
+def _gathered(parcels_of: DataFrame) -> Partials:
+    """The partial results, by kind."""
+    found: dict[str, list[pa.Table]] = {}
+    rows = parcels_of.select("kind", "data").toArrow()
+    for kind, data in zip(rows.column("kind").to_pylist(), rows.column("data").to_pylist(), strict=True):
+        found.setdefault(kind, []).append(unpack(data))
+    return found
+
+
+class Stages:
+    """One analysis: `first` gives the partial results of stage 1, `rest` those of stages 2 and 3; `close` lets go of
+    what is kept between them."""
+
+    def __init__(self, spark: SparkSession, source: Source, plan: Plan) -> None:
+        self._spark = spark
+        self._source = source
+        self._plan = plan
+        self._kept: DataFrame | None = None
+
+    def first(self, tables: Mapping[str, bytes]) -> Partials:
+        """Run stage 1 with `tables` (`tables.stage_tables`); a second time (with what other clients ended) it replaces
+        the first."""
+        self.close()
+        kept = self._clients(tables).persist(StorageLevel.DISK_ONLY)
+        self._kept = kept
+        return _gathered(kept.where(F.col("part") == TO_DRIVER))
+
+    def rest(self, tables: Mapping[str, bytes]) -> Partials:
+        """Run stages 2 and 3 with `tables` (`tables.message_tables` and what stage 1 told)."""
+        assert self._kept is not None, "stage 1 comes first"
+        plan = self._plan
+        by_place = _shuffled(self._kept.where(F.col("part") != TO_DRIVER), plan.parts)
+        told = by_place.mapInArrow(_later_task(tables, plan, messages.EMPTY, by_message), PARCEL_SCHEMA)
+        if plan.asked & {"ordered", "atomic"}:
+            told = _shuffled(told, plan.parts).mapInArrow(
+                _later_task(tables, plan, groups.EMPTY, by_group), PARCEL_SCHEMA
+            )
+        return _gathered(told)
+
+    def look_up(self, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+        """Return the rows of the ledger that `tables` (`stories.WANTED`) ask for."""
+        packed = {name: pack(rows) for name, rows in tables.items()}
+        source = self._source
+        found = []
+        if source.tasks:
+            numbers = self._spark.range(0, len(source.tasks), 1, len(source.tasks))
+            found.append(numbers.mapInArrow(_look_up_task(packed, source.tasks, None), PARCEL_SCHEMA))
+        for frame, kind, owners in source.frames:
+            found.append(frame.mapInArrow(_look_up_task(packed, (), (kind, owners)), PARCEL_SCHEMA))
+        parcels_of = _gathered(reduce(DataFrame.unionByName, found))
+        return [row for one in parcels_of.get("row", ()) for row in one.to_pylist()]
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.unpersist()
+            self._kept = None
+
+    def _clients(self, tables: Mapping[str, bytes]) -> DataFrame:
+        source, plan, spark = self._source, self._plan, self._spark
+        numbers = spark.range(0, len(source.tasks), 1, max(1, len(source.tasks)))
+        if source.whole and not source.frames:
+            return numbers.mapInArrow(_client_task(tables, plan, source.tasks), PARCEL_SCHEMA)
+        spread = [numbers.mapInArrow(_read_task(source.tasks, plan.parts), PARCEL_SCHEMA)] if source.tasks else []
+        for frame, kind, owners in source.frames:
+            spread.append(frame.mapInArrow(_batch_task(kind, owners, plan.parts), PARCEL_SCHEMA))
+        rows = _shuffled(reduce(DataFrame.unionByName, spread), plan.parts)
+        return rows.mapInArrow(_client_task(tables, plan, None), PARCEL_SCHEMA)

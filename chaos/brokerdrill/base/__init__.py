@@ -1,0 +1,1 @@
+"""What every other part may use: errors, paths, progress, locks, clocks, statistics, Java."""

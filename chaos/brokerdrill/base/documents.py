@@ -1,0 +1,78 @@
+"""YAML files that a user writes, as models: what is wrong with one is said with file, line and field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from brokerdrill.base.errors import UsageError
+
+
+class Strict(BaseModel):
+    """A part of such a file: a field that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def as_model(
+    model: type[M],
+    data: Mapping[str, Any],
+    path: Path,
+    tree: yaml.Node | None,
+    what: str,
+    kinds: Sequence[str] = (),
+) -> M:
+    """Return `data` as `model`; `what` the whole is, and the `kinds` of its unions, are words of the messages.
+
+    Raises UsageError: file, line in its `tree`, field, and what is wrong with it.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = [part for part in first["loc"] if part not in kinds]
+        field = ".".join(str(part) for part in location) or what
+        message = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{path}, line {_line_of(tree, location)}: {field}: {message}") from None
+
+
+def _line_of(node: yaml.Node | None, location: Sequence[str | int]) -> int:
+    """The line, from 1, of the deepest node along `location` in the YAML tree."""
+    line = 1
+    for part in location:
+        if node is None:
+            break
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == part), None)
+            if pair is None:
+                continue  # pydantic names the union's member too: it is no key of the file
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
+
+
+def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.Node | None]:
+    """Return the mapping in the YAML `text` and its tree; `what` it is goes into messages.
+
+    Raises UsageError: file, line, and what is wrong with it.
+    """
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{path}, line {line}: not YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}, line 1: {what} is a mapping of fields, not {type(data).__name__}")
+    return data, tree

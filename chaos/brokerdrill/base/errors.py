@@ -1,0 +1,48 @@
+"""The errors a user meets: one clear sentence each, and the exit status the design gives it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+EXIT_KEPT = 0
+EXIT_BROKEN = 1
+EXIT_UNKNOWN = 2
+EXIT_INFRASTRUCTURE = 3
+EXIT_USAGE = 64
+
+
+class BrokerdrillError(Exception):
+    """A failure that its message explains in one sentence to the user; `exit_status` is the process's.
+
+    `runs` are the run directories that were recorded before it, oldest first, and can be judged.
+    """
+
+    exit_status = EXIT_INFRASTRUCTURE
+    runs: tuple[Path, ...] = ()
+
+
+class InfrastructureError(BrokerdrillError):
+    """The run could not be made: a host, the engine, a disk, a fault that did not take effect."""
+
+    exit_status = EXIT_INFRASTRUCTURE
+
+
+class Unmet(InfrastructureError):
+    """What a drill waited for did not come, or one of its limits was passed: the drill ended early, and what it
+    recorded can be judged."""
+
+
+class UsageError(BrokerdrillError):
+    """The words or files the user gave are wrong; nothing was touched."""
+
+    exit_status = EXIT_USAGE
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a `name` that is none of `known`, with the nearest one where there is one."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
+    return UsageError(f"no {kind} is called {name!r}; {hint}")

@@ -1,0 +1,1 @@
+"""Test hosts on this machine: the engine, the image, the hosts' life."""

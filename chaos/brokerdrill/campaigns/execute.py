@@ -1,0 +1,275 @@
+"""Carry out a plan: deploy, run, judge, cell after cell, so that a runner killed at any time goes on where it was.
+
+A plan's folder holds `plan.json` and `cells.jsonl`, which says of each cell, on the disk before and after, that it
+begins and how it ended. A cell that began and did not end is healed and run again; the run it left stays as evidence.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brokerdrill.base import json_lines
+from brokerdrill.base.atomic import write_json
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.base.locks import held
+from brokerdrill.base.progress import Progress
+from brokerdrill.bench import bench
+from brokerdrill.campaigns.plan import Cell, Plan, digest
+from brokerdrill.campaigns.settings import text
+from brokerdrill.inventory.playbooks import run_playbook
+from brokerdrill.inventory.topology import Topology, find_topology
+from brokerdrill.ledger import contract
+from brokerdrill.results.judging import judge
+from brokerdrill.results.warm import warm_up
+from brokerdrill.runner.healing import heal_run, unfinished
+from brokerdrill.runner.recording import Interrupted, record, run_async
+from brokerdrill.runner.run_dir import new_run_dir
+from brokerdrill.scenario.drill import check_changes, load_drill
+
+PLAN_FILE = "plan.json"
+CELLS_FILE = "cells.jsonl"
+PLANS = "plans"
+# No role restarts a running broker: a changed configuration comes into force by taking the instances away, data kept.
+REDEPLOY = ("teardown", "site")
+DEPLOY = ("site",)
+DEPLOYED_FILE = "deployed.json"
+# What is deployed where a deployment was begun and its end is not known: equal to no settings.
+_UNSURE: dict[str, Any] = {"": None}
+
+DONE, REFUSED, FAILED = "done", "refused", "failed"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a cell ended last: `state` done (a run to judge), refused (its settings cannot be deployed or run) or failed
+    (the run could not be made: tried again when the plan goes on)."""
+
+    state: str
+    run_dir: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to carry out a plan: `runs` takes the run directories; `deploy` each topology before its cells even where no
+    variable is changed; `bench_hosts`: its hosts are made before and removed after; `master` is Spark's."""
+
+    runs: Path
+    deploy: bool = False
+    bench_hosts: bool = False
+    master: str | None = None
+
+
+def plan_folder(plan: Plan, runs: Path) -> Path:
+    return runs / PLANS / plan.folder
+
+
+class Record:
+    """`cells.jsonl`: appended and on the disk before each step."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / CELLS_FILE
+
+    def append(self, cell: Cell, state: str, **fields: Any) -> None:
+        """Append one entry. Raises InfrastructureError where the disk does not take it."""
+        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        json_lines.append(self._path, {"cell": cell.key, "state": state, **fields, "at": at})
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return what is written, oldest first."""
+        return json_lines.entries(self._path)
+
+    def ended(self) -> dict[str, Ended]:
+        """Return how each cell ended last, by its key; one that began again since has not ended."""
+        found: dict[str, Ended] = {}
+        for entry in self.entries():
+            if entry["state"] in (DONE, REFUSED, FAILED):
+                found[entry["cell"]] = Ended(entry["state"], entry.get("run_dir"), entry.get("error"))
+            else:
+                found.pop(entry["cell"], None)
+        return found
+
+    def begun(self) -> set[str]:
+        """Return the names of the run directories that cells of this plan began."""
+        return {entry["run_dir"] for entry in self.entries() if entry.get("run_dir")}
+
+
+def checked(plan: Plan) -> None:
+    """Raise UsageError, before anything is touched, where a cell's drill or topology cannot be had."""
+    for cell in plan.cells:
+        check_changes(load_drill(cell.drill), cell.scenario_changes, ", ".join(cell.labels.values()))
+        topology = find_topology(cell.topology)
+        if not topology.drill_allowed:
+            raise UsageError(f"inventory {topology.name} does not say `drill_allowed: true` for all its hosts")
+
+
+def execute(
+    plan: Plan, options: Options, console: Console, written: Callable[[dict[str, Ended]], None]
+) -> dict[str, Ended]:
+    """Carry out what is left of `plan`; return how each cell ended, by its key.
+
+    `written` is called with that after every cell: it writes the page. Raises UsageError where the plan cannot be
+    carried out at all, Interrupted on a signal (healed; the plan goes on when it is started again), InfrastructureError
+    where two cells in a row cannot be deployed or run.
+    """
+    checked(plan)
+    folder = plan_folder(plan, options.runs)
+    with held(folder / ".lock", f"another process carries out this plan ({folder})"):
+        write_json(folder / PLAN_FILE, asdict(plan), default=str)
+        record_ = Record(folder)
+        _heal(record_.begun(), options.runs, console)
+        ended = record_.ended()
+        left = [cell for cell in plan.cells if cell.key not in ended or ended[cell.key].state == FAILED]
+        console.print(f"{plan.title}: {len(plan.cells) - len(left)} of {len(plan.cells)} cells are done; {folder}")
+        written(ended)
+        if left:
+            warm_up(options.master)
+        with _Deployments(folder, options, console) as deployments:
+            broken_off = 0
+            for number, cell in enumerate(left, start=1):
+                where = ", ".join(f"{axis} {word}" for axis, word in cell.labels.items())
+                console.print(f"cell {number} of {len(left)}: {where}, run {cell.repeat}", markup=False)
+                ended[cell.key] = end = _one(cell, options, console, record_, deployments)
+                written(ended)
+                broken_off = broken_off + 1 if end.state == FAILED else 0
+                if broken_off == 2:
+                    raise InfrastructureError(f"two runs in a row could not be made, the last one because: {end.error}")
+    return ended
+
+
+def _heal(begun: set[str], runs: Path, console: Console) -> None:
+    """Finish what a killed runner of this plan left on the hosts."""
+    with Progress(console) as progress:
+        for item in unfinished(runs):
+            if item.run_dir.name in begun:
+                progress.step(f"heal what {item.run_dir.name} left")
+                run_async(heal_run(item, progress), console)
+
+
+def _one(cell: Cell, options: Options, console: Console, record_: Record, deployments: _Deployments) -> Ended:
+    """Deploy, run and judge one cell, and write down how it ended."""
+    drill = load_drill(cell.drill)
+    run_dir: Path | None = None
+    try:
+        topology = deployments.ready(cell)
+        run_dir = new_run_dir(options.runs, drill.name, topology.name, cell.seed)
+        record_.append(cell, "begin", run_dir=run_dir.name)
+        settings = {name: text(value) for name, value in cell.changes.items()}
+        record(drill, topology, options.runs, [cell.seed], console, run_dir, settings, cell.scenario_changes)
+        end = Ended(DONE, run_dir.name)
+    except Interrupted:
+        raise
+    except UsageError as error:
+        end = Ended(REFUSED, None, str(error))
+    except InfrastructureError as error:
+        end = Ended(FAILED, run_dir.name if run_dir and (run_dir / contract.RUN_FILE).exists() else None, str(error))
+    if end.run_dir and run_dir:
+        try:
+            result, _ = judge([run_dir], console, master=options.master)
+        except BrokerdrillError as error:
+            end = Ended(FAILED, end.run_dir, end.error or str(error))
+        else:
+            # A run that broke off because a promise was broken has said what it was to say.
+            if result["verdict"] == "fail":
+                end = Ended(DONE, end.run_dir, end.error)
+    if end.error:
+        console.print(f"{end.state}: {end.error}", markup=False)
+    record_.append(cell, end.state, **{name: value for name, value in asdict(end).items() if name != "state" and value})
+    return end
+
+
+class _Deployments:
+    """What is deployed now; leaves each inventory as it says itself.
+
+    `deployed.json` in the plan's folder names the topology that is not, so that a plan whose runner was killed leaves
+    that too as it was, when it goes on.
+    """
+
+    def __init__(self, folder: Path, options: Options, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._file = folder / DEPLOYED_FILE
+        self._now: tuple[Topology, dict[str, Any]] | None = None
+        self._refused: dict[str, str] = {}
+
+    def __enter__(self) -> _Deployments:
+        try:
+            left = json.loads(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return self
+        except (OSError, ValueError) as error:
+            raise InfrastructureError(f"{self._file} does not say what a killed plan left deployed: {error}") from None
+        self._now = (find_topology(str(left)), _UNSURE)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or not issubclass(kind, (InfrastructureError, KeyboardInterrupt)):
+            self._leave()
+        elif self._file.exists() and self._now:
+            self._console.print(f"{self._now[0].name} keeps the plan's settings; started again, it goes on from there")
+
+    def ready(self, cell: Cell) -> Topology:
+        """Return the cell's topology, with its variables deployed. Raises UsageError where preflight refuses them,
+        InfrastructureError where anything else fails."""
+        topology = find_topology(cell.topology)
+        changed = cell.deployment
+        what = digest((cell.topology, changed))
+        if what in self._refused:
+            raise UsageError(self._refused[what])
+        try:
+            return self._made_ready(topology, changed)
+        except UsageError as error:
+            self._refused[what] = str(error)
+            raise
+
+    def _made_ready(self, topology: Topology, changed: dict[str, Any]) -> Topology:
+        if self._now and self._now[0].sources == topology.sources and self._now[1] == changed:
+            return topology
+        if self._now and self._now[0].sources != topology.sources:
+            self._leave()
+        first = self._now is None
+        with Progress(self._console) as progress:
+            if first and self._options.bench_hosts:
+                bench.up(topology, fresh=True, progress=progress.step)
+                self._deploy(topology, changed, DEPLOY, progress)
+            elif changed or not first:
+                self._deploy(topology, changed, REDEPLOY, progress)
+            elif self._options.deploy:
+                self._deploy(topology, changed, DEPLOY, progress)
+        self._now = (topology, changed)
+        return topology
+
+    def _deploy(
+        self, topology: Topology, changed: Mapping[str, Any], playbooks: tuple[str, ...], progress: Progress
+    ) -> None:
+        self._now = (topology, _UNSURE)
+        write_json(self._file, topology.word)
+        # A file, not a word of the command: a variable may be a secret, and every user sees the commands that run.
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="brokerdrill-") as file:
+            json.dump(dict(changed), file)
+            file.flush()
+            for playbook in playbooks:
+                said = ", ".join(changed) or "the inventory's own settings"
+                progress.step(f"{playbook}.yml on {topology.name} with {said}")
+                run_playbook(topology, playbook, progress, ("--extra-vars", f"@{file.name}") if changed else ())
+
+    def _leave(self) -> None:
+        """Deploy the inventory's own settings again, or remove the hosts that were made for the plan."""
+        if self._now is None:
+            return
+        topology, changed = self._now
+        with Progress(self._console) as progress:
+            if self._options.bench_hosts:
+                bench.down(topology, progress.step)
+            elif changed:
+                self._deploy(topology, {}, REDEPLOY, progress)
+        self._file.unlink(missing_ok=True)
+        self._now = None

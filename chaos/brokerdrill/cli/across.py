@@ -1,0 +1,173 @@
+"""The commands that look across runs: `sweep`, `matrix`, `trends`."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from brokerdrill.base.errors import EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_UNKNOWN, BrokerdrillError
+from brokerdrill.base.progress import Progress
+
+if TYPE_CHECKING:
+    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.campaigns.plan import Plan
+    from brokerdrill.campaigns.results import Outcome
+
+RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
+RepeatOption = Annotated[
+    int | None, typer.Option(min=1, help="Runs of each setting; without it what the drill or matrix says.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of the first run; repeats count on from it.")]
+DeployOption = Annotated[bool, typer.Option("--deploy", help="Deploy each topology before its first run.")]
+BenchOption = Annotated[
+    bool, typer.Option("--bench", help="Make each topology's hosts as containers before, and remove them after.")
+]
+MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
+RUNS = Path("runs")
+
+
+def add_to(app: typer.Typer, console: Console) -> None:
+    """Add the commands to `app`; they print on `console`."""
+
+    @app.command()
+    def sweep(
+        drill: Annotated[str, typer.Argument(help="A drill's name, or the path of its YAML file.")],
+        topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+        vary: Annotated[
+            list[str],
+            typer.Option(
+                "--vary",
+                help="NAME=A,B,C; repeatable. NAME is a place in the scenario (load.rate, method.kill-active.ttl) or a "
+                "variable of the inventory, which is deployed anew for each value.",
+            ),
+        ],
+        repeat: RepeatOption = None,
+        seed: SeedOption = 1,
+        runs: RunsOption = RUNS,
+        deploy: DeployOption = False,
+        bench: BenchOption = False,
+        master: MasterOption = None,
+    ) -> None:
+        """Run DRILL on TOPOLOGY with every combination of values; started again, it goes on where it was."""
+        from brokerdrill.campaigns.execute import Options
+        from brokerdrill.campaigns.sweep import parse_vary, sweep_plan
+
+        plan = sweep_plan(drill, topology, parse_vary(vary), repeat, seed)
+        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
+
+    @app.command()
+    def matrix(
+        file: Annotated[str, typer.Argument(help="A matrix's YAML file, or the name of one in chaos/matrices.")],
+        repeat: RepeatOption = None,
+        seed: SeedOption = 1,
+        runs: RunsOption = RUNS,
+        deploy: DeployOption = False,
+        bench: BenchOption = False,
+        master: MasterOption = None,
+    ) -> None:
+        """Run mode × fault × client: one page says what is kept, broken, or kept only with some settings."""
+        from brokerdrill.campaigns.execute import Options
+        from brokerdrill.campaigns.matrix import load_matrix, matrix_plan
+
+        plan = matrix_plan(*load_matrix(file), repeat, seed)
+        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
+
+    @app.command()
+    def trends(
+        runs: Annotated[Path, typer.Argument(help="Directory that holds the run directories and their table.")] = RUNS,
+        out: Annotated[
+            Path | None,
+            typer.Option(help="The page (its JSON goes beside it); without it RUNS/trends.html."),
+        ] = None,
+        alpha: Annotated[float, typer.Option(help="The chance of a false alarm that is accepted for a look.")] = 0.05,
+        recent: Annotated[int, typer.Option(min=1, help="How many newest runs of a series are held against it.")] = 5,
+        since: Annotated[
+            datetime.datetime | None, typer.Option(help="Instead: the runs from this time on (UTC).")
+        ] = None,
+    ) -> None:
+        """Show failover, violations and coverage over time; 1: something got worse, 2: too few runs to tell."""
+        from brokerdrill.base.errors import UsageError
+        from brokerdrill.results.regression import exit_status, judged, series_of
+        from brokerdrill.results.table import read
+        from brokerdrill.results.trends import PAGE_FILE, coverage_rows, write_trends
+
+        if not 0 < alpha < 1:
+            raise UsageError(f"--alpha {alpha} is not between 0 and 1")
+        rows = read(runs)
+        from_then = since.replace(tzinfo=datetime.UTC) if since else None
+        found = judged(series_of(rows), alpha, recent, from_then)
+        with Progress(console) as progress:
+            known = applying({str(row["topology"]) for row in rows}, progress)
+        page = write_trends(found, coverage_rows(rows, known), alpha, out or runs / PAGE_FILE)
+        for one in found:
+            said = "; ".join(f"{test.what}: {test.sentence(alpha)}" for test in one.tests)
+            console.print(f"{one.series.name}: {said}", markup=False)
+        console.print(f"page: {page}", markup=False)
+        raise typer.Exit(exit_status(found, alpha))
+
+
+def applying(names: set[str], progress: Progress) -> list[tuple[str, str]]:
+    """Return (drill, topology) of every drill that applies to one of the shipped topologies in `names`; what applies to
+    one that cannot be deployed as it is now stays out, and that is said."""
+    from brokerdrill.inventory.planned import planned
+    from brokerdrill.inventory.topology import find_topology, topologies
+    from brokerdrill.scenario.drill import drills
+
+    here = {}
+    for name in (name for name, _ in topologies() if name in names):
+        try:
+            here[name] = planned(find_topology(name), progress)
+        except BrokerdrillError as error:
+            progress.step(f"what was never drilled on {name} is not known: {error}")
+    return [(drill.name, name) for drill in drills() for name, found in here.items() if not drill.unmet(found)]
+
+
+def run_everything(
+    topology: str, repeat: int | None, seed: int, runs: Path, master: str | None, console: Console
+) -> int:
+    """Run every drill that applies to the deployed topology; return the exit status of what was found."""
+    from brokerdrill.campaigns.everything import everything_plan
+    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.inventory.planned import planned
+    from brokerdrill.inventory.topology import find_topology
+    from brokerdrill.scenario.drill import drills
+
+    found = find_topology(topology)
+    with Progress(console) as progress:
+        instances = planned(found, progress)
+    plan = everything_plan(drills(), found, instances, repeat, seed)
+    return carry_out(plan, Options(runs, master=master), console)
+
+
+def carry_out(plan: Plan, options: Options, console: Console) -> int:
+    """Carry out a plan with its page kept up to date; return the exit status of what was found."""
+    from brokerdrill.campaigns.execute import Ended, execute, plan_folder
+    from brokerdrill.campaigns.pages import write_results
+    from brokerdrill.campaigns.results import outcomes
+
+    folder = plan_folder(plan, options.runs)
+
+    def written(ended: dict[str, Ended]) -> None:
+        write_results(plan, outcomes(plan, ended, options.runs), options.runs, folder)
+
+    ended = execute(plan, options, console, written)
+    found = outcomes(plan, ended, options.runs)
+    words = [one.word for one in found]
+    console.print(", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words)))
+    console.print(f"page: {folder / 'index.html'}", markup=False)
+    return exit_status(found)
+
+
+def exit_status(found: list[Outcome]) -> int:
+    """Return the exit status of a plan: 1 some run is not as expected and its verdict is certain, 3 some cell could not
+    be run, 2 some verdict is unknown that should not be, else 0."""
+    unexpected = [one for one in found if one.result is not None and not one.result.as_expected]
+    if any(one.word in ("kept", "broken") for one in unexpected):
+        return EXIT_BROKEN
+    if any(one.word in ("failed", "refused", "pending") for one in found):
+        return EXIT_INFRASTRUCTURE
+    return EXIT_UNKNOWN if unexpected else EXIT_KEPT

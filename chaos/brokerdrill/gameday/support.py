@@ -1,0 +1,146 @@
+"""The support bundle of a run that did not go as expected: one archive for whoever has to find out why.
+
+It holds the run's journal, events, evidence and verdict, the last operations of its ledger, and of each instance's host
+a thread dump, the unit, its configuration, sockets, disks and memory. Secrets are masked before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import re
+import shlex
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from brokerdrill.base.atomic import replacing
+from brokerdrill.base.errors import BrokerdrillError
+from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.inventory.descriptors import DIRECTORY, Descriptor
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.ledger import contract
+from brokerdrill.products.registry import DESCRIPTORS, managed
+
+BUNDLE = "support.tar.gz"
+# So much of the end of each worker's operations.
+OPS_TAIL = 2 << 20
+MASK = "*****"
+ASK_TIMEOUT_S = 60
+# Words in the names of what must not be shown, in XML, properties, YAML, JSON and shell alike.
+_SECRET = r"[\w.-]*(?:pass|secret|token|credential|private.?key)[\w.-]*"
+_MASKS = (
+    # <password>…</password>, and <property name="…password" value="…"/>
+    (re.compile(rf"(<({_SECRET})(?:\s[^>]*)?>)[^<]*(</\2>)", re.I), rf"\1{MASK}\3"),
+    (re.compile(rf"""((?:name|key|id)=["']{_SECRET}["']\s+value=["'])[^"']*(["'])""", re.I), rf"\1{MASK}\2"),
+    # "password": "…", password: …, password = …, password=…;more, --password …
+    (re.compile(rf"""(["']{_SECRET}["']\s*:\s*)(?:"[^"]*"|'[^']*'|[^\s,}}]+)""", re.I), rf'\1"{MASK}"'),
+    (
+        re.compile(rf"""((?<![\w"'<]){_SECRET}\s*[=:][ \t]*)(?:"[^"\n]*"|'[^'\n]*'|[^\s;,&?"'<>]+)""", re.I),
+        rf"\1{MASK}",
+    ),
+    (re.compile(rf"(--{_SECRET}\s+)[^\s-]\S*", re.I), rf"\1{MASK}"),
+    # Who is who in a URL.
+    (re.compile(r"(\w+://[^/\s:@]+:)[^/\s@]+(@)"), rf"\1{MASK}\2"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S), MASK),
+)
+# What is asked of each host; the folder of an instance's configuration is where its service works, or beside it.
+_ASKED: Mapping[str, str] = {
+    "unit.txt": "systemctl cat {unit}; systemctl status --no-pager {unit}; systemctl show {unit} -p NRestarts,Result",
+    "sockets.txt": "ss -tanp",
+    "system.txt": "uptime; free -m; df -h; systemctl list-timers --no-pager 'brokerdrill-heal-*'",
+    "rules.txt": "nft list ruleset",
+    # A Java program tells what its threads do when it gets SIGQUIT, on its unit's journal; others are left alone.
+    "threads.txt": """pid=$(systemctl show -p MainPID --value {unit})
+java=
+for one in $pid $(pgrep -P "$pid"); do
+  [ "$(cat /proc/$one/comm)" = java ] && java=$one && break
+done
+[ -n "$java" ] || {{ echo 'no Java program runs here'; exit 0; }}
+kill -QUIT "$java"
+n=0
+until journalctl -u {unit} --since=-20s -o cat --no-pager | grep -q 'JNI global ref' || [ $n -ge 50 ]; do
+  n=$((n + 1)); sleep 0.1
+done
+journalctl -u {unit} --since=-20s -o cat --no-pager""",
+    # Not files of users and secrets, whose keys are names of people.
+    "configuration.txt": """home=$(sed -n 's/.*"config_dir": *"\\([^"]*\\)".*/\\1/p' {descriptor} | head -n 1)
+[ -n "$home" ] || home=$(systemctl show -p WorkingDirectory --value {unit} | sed 's/^!//')
+[ -n "$home" ] && [ "$home" != / ] || exit 0
+for file in "$home"/*.xml "$home"/*.conf "$home"/*.config "$home"/*.yml "$home"/*.yaml "$home"/java.options \\
+  "$home"/log4j*.properties; do
+  [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 262144 ] && echo "=== $file" && cat "$file"
+done
+:""",
+}
+
+
+def masked(text: str) -> str:
+    """Return `text` without the values of what its names call a secret."""
+    for pattern, replacement in _MASKS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+async def bundle(topology: Topology, run_dir: Path) -> Path:
+    """Write the support bundle of a run into its directory and return its path.
+
+    A host that does not answer is told of in the bundle. Raises InfrastructureError where the disk does not take it.
+    """
+    asked = await _ask_all(topology)
+    path = run_dir / BUNDLE
+    with replacing(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, content in [*_of_run(run_dir), *asked.items()]:
+            entry = tarfile.TarInfo(f"{run_dir.name}/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def _of_run(run_dir: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of what is taken from the run's directory."""
+    kept = [run_dir / name for name in (contract.RUN_FILE, contract.JOURNAL_FILE, "verdict.json", "summary.md")]
+    kept += sorted((run_dir / contract.EVENTS_DIR).glob("*.jsonl")) + sorted((run_dir / "evidence").glob("*"))
+    for path in kept:
+        if path.is_file():
+            packed = path.suffix == ".gz"
+            content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+            content = masked(content.decode(errors="replace")).encode()
+            yield str(path.relative_to(run_dir)), gzip.compress(content, mtime=0) if packed else content
+    for path in sorted((run_dir / contract.OPS_DIR).glob("*.jsonl")):
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            file.seek(max(0, size - OPS_TAIL))
+            tail = file.read()
+        # The first line of a tail is rarely whole.
+        yield f"ops-tail/{path.name}", tail if size <= OPS_TAIL else tail.partition(b"\n")[2]
+
+
+async def _ask_all(topology: Topology) -> dict[str, bytes]:
+    """Return what the instances' hosts say, by file name."""
+    try:
+        async with connected(topology.hosts) as connections:
+            found = await read_all(connections.values(), DESCRIPTORS)
+            parts = await asyncio.gather(*(_ask(connections[item.host], item) for _, item in managed(found)))
+    except BrokerdrillError as error:
+        return {"hosts/unreachable.txt": f"{error}\n".encode()}
+    return {name: content for part in parts for name, content in part.items()}
+
+
+async def _ask(connection: HostConnection, item: Descriptor) -> dict[str, bytes]:
+    folder = f"hosts/{item.host}/{item.instance}"
+    said = {f"{folder}/descriptor.json": json.dumps(item.model_dump(mode="json"), indent=2)}
+    descriptor = f"{DIRECTORY}/{item.instance}.json"
+    words = {"unit": shlex.quote(item.unit or ""), "descriptor": shlex.quote(descriptor)}
+    for name, script in _ASKED.items():
+        if item.unit is None and "{unit}" in script:
+            continue
+        try:
+            done = await connection.sh(script.format(**words), timeout=ASK_TIMEOUT_S)
+            said[f"{folder}/{name}"] = done.out + done.err
+        except BrokerdrillError as error:
+            said[f"{folder}/{name}"] = f"{error}\n"
+    return {name: masked(text).encode() for name, text in said.items()}

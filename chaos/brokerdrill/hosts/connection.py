@@ -1,0 +1,323 @@
+"""Connections to hosts: one kept-open channel each, commands with their times, clocks, files and forwarded ports.
+
+A host is reached by SSH, or directly where the inventory says `ansible_connection: local`. Everything above this module
+sees the same `HostConnection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import itertools
+import json
+import shlex
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncssh
+
+from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.inventory.topology import Host
+
+CONNECT_TIMEOUT_S = 15
+COPY_TIMEOUT_S = 600
+COPY_CHUNK = 1 << 18
+CLOCK_SAMPLES = 15
+_AGENT_SOURCE = (Path(__file__).parent / "agent.py").read_text()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a script did: exit status, output, and its begin and end in ns on the host's monotonic clock."""
+
+    rc: int
+    out: str
+    err: str
+    t0_ns: int
+    t1_ns: int
+
+
+class Channel(Protocol):
+    """A process with line-wise pipes, wherever it runs."""
+
+    async def write(self, line: str) -> None: ...
+
+    async def lines(self) -> AsyncIterator[str]:
+        yield ""
+
+    async def end_input(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class _SshChannel:
+    def __init__(self, process: asyncssh.SSHClientProcess) -> None:
+        self._process = process
+
+    async def write(self, line: str) -> None:
+        self._process.stdin.write(line + "\n")
+        await self._process.stdin.drain()
+
+    async def lines(self) -> AsyncIterator[str]:
+        # The library hands out a line that outgrows its buffer (2 MiB) in pieces: a long log comes in one line.
+        pieces: list[str] = []
+        async for piece in self._process.stdout:
+            pieces.append(piece)
+            if piece.endswith("\n"):
+                yield "".join(pieces)
+                pieces.clear()
+
+    async def end_input(self) -> None:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            self._process.stdin.write_eof()
+
+    async def close(self) -> None:
+        await self.end_input()
+        self._process.close()
+
+
+class _LocalChannel:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def lines(self) -> AsyncIterator[str]:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            yield line.decode(errors="replace")
+
+    async def end_input(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    async def close(self) -> None:
+        await self.end_input()
+        with contextlib.suppress(ProcessLookupError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._process.wait(), 5)
+
+
+@dataclass
+class HostConnection:
+    """One host, connected: `sh` runs a script there, `clock` relates its monotonic clock to the controller's."""
+
+    host: Host
+    _ssh: asyncssh.SSHClientConnection | None
+    _agent: Channel
+    clock: Clock = field(default_factory=Clock)
+    _ids: Iterable[int] = field(default_factory=itertools.count)
+    _waiting: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
+    _reader: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    async def _read(self) -> None:
+        async for line in self._agent.lines():
+            with contextlib.suppress(ValueError):
+                reply = json.loads(line)
+                waiter = self._waiting.pop(reply["id"], None)
+                if waiter and not waiter.done():
+                    waiter.set_result(reply)
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(InfrastructureError(f"host {self.name} closed the connection"))
+
+    async def _request(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
+        request_id = next(iter(self._ids))
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[request_id] = future
+        try:
+            await self._agent.write(json.dumps({"id": request_id, **message}))
+            return await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            raise InfrastructureError(f"host {self.name} does not answer within {timeout:.0f} s") from None
+        except (OSError, asyncssh.Error) as error:
+            raise InfrastructureError(f"host {self.name} is lost: {error}") from None
+        finally:
+            self._waiting.pop(request_id, None)
+
+    async def sh(self, script: str, *, stdin: str = "", timeout: float = 30, check: bool = False) -> Result:
+        """Run `script` with /bin/sh as root and return its Result.
+
+        Raises InfrastructureError when the host does not answer or, with `check`, when the script fails.
+        """
+        reply = await self._request({"sh": script, "stdin": stdin, "timeout": timeout}, timeout + 10)
+        result = Result(reply["rc"], reply["out"], reply["err"], reply["t0"], reply["t1"])
+        if check and result.rc != 0:
+            what = (result.err or result.out).strip().splitlines()
+            raise InfrastructureError(f"host {self.name}: {what[-1] if what else f'exit status {result.rc}'}")
+        return result
+
+    async def measure_clock(self) -> Clock:
+        """Ask the host's clock CLOCK_SAMPLES times and keep the estimate of the quickest answer."""
+        samples = []
+        for _ in range(CLOCK_SAMPLES):
+            before = now_ns()
+            reply = await self._request({"ping": True}, 10)
+            samples.append(Sample(before, reply["t0"], now_ns()))
+        self.clock = estimate(samples)
+        return self.clock
+
+    async def open(self, command: list[str], *, cwd: str = "/") -> Channel:
+        """Start `command` on the host with its standard input and output piped to the returned Channel."""
+        words = f"cd {shlex.quote(cwd)} && exec {shlex.join(command)}"
+        if self._ssh is None:
+            process = await asyncio.create_subprocess_exec(
+                "/bin/sh",
+                "-c",
+                words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=2**20,
+                start_new_session=True,
+            )
+            return _LocalChannel(process)
+        return _SshChannel(await self._ssh.create_process(_as_root(self.host, words), encoding="utf-8"))
+
+    async def _stream(self, words: str, source: Path | None, sink: Path | None) -> None:
+        """Run `words` as root with its input from `source` and its output to `sink`, byte by byte."""
+        with contextlib.ExitStack() as files:
+            stdin = files.enter_context(source.open("rb")) if source else asyncio.subprocess.DEVNULL
+            stdout = files.enter_context(sink.open("wb")) if sink else asyncio.subprocess.DEVNULL
+            try:
+                if self._ssh is None:
+                    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", words, stdin=stdin, stdout=stdout)
+                    status: int | None = await process.wait()
+                else:
+                    done = await self._ssh.run(
+                        _as_root(self.host, words), stdin=stdin, stdout=stdout, encoding=None, timeout=COPY_TIMEOUT_S
+                    )
+                    status = done.exit_status
+            except (OSError, asyncssh.Error) as error:
+                raise InfrastructureError(f"host {self.name}: copying fails: {error}") from None
+        if status != 0:
+            raise InfrastructureError(f"host {self.name}: copying fails: {words!r} ends with status {status}")
+
+    async def fetch(self, remote: str, local: Path) -> None:
+        """Copy the file `remote` of the host to `local`. Raises InfrastructureError when it cannot."""
+        words = f"exec cat -- {shlex.quote(remote)}"
+        if self._ssh is None:
+            await self._stream(words, None, local)
+            return
+        try:
+            process = await self._ssh.create_process(
+                _as_root(self.host, words), stdin=asyncssh.DEVNULL, stderr=asyncssh.DEVNULL, encoding=None
+            )
+            # Written here: the library ends the whole connection when a disk is full.
+            async with process, asyncio.timeout(COPY_TIMEOUT_S):
+                with _opened(local) as file:
+                    while chunk := await process.stdout.read(COPY_CHUNK):
+                        _write(file, chunk, local)
+                status = (await process.wait()).exit_status
+        except (OSError, asyncssh.Error) as error:
+            why = str(error) or f"not done within {COPY_TIMEOUT_S} s"
+            raise InfrastructureError(f"host {self.name}: copying {remote} fails: {why}") from None
+        if status != 0:
+            raise InfrastructureError(f"host {self.name}: copying {remote} ends with status {status}")
+
+    async def put(self, local: Path, remote: str) -> None:
+        """Copy the local file to `remote` on the host. Raises InfrastructureError when it cannot."""
+        await self._stream(f"exec cat > {shlex.quote(remote)}", local, None)
+
+    async def forward(self, address: str, port: int) -> int:
+        """Return a loopback port of the controller that leads to (`address`, `port`) as the host sees it."""
+        if self._ssh is None:
+            return port
+        listener = await self._ssh.forward_local_port("127.0.0.1", 0, address, port)
+        return listener.get_port()
+
+    async def close(self) -> None:
+        await self._agent.close()
+        if self._reader:
+            self._reader.cancel()
+        if self._ssh is not None:
+            self._ssh.close()
+            with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
+                await asyncio.wait_for(self._ssh.wait_closed(), 3)
+
+
+def _opened(path: Path) -> io.FileIO:
+    try:
+        return path.open("wb", buffering=0)
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write(file: io.FileIO, data: bytes, path: Path) -> None:
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _as_root(host: Host, words: str) -> str:
+    return words if host.user == "root" else f"sudo -n /bin/sh -c {shlex.quote(words)}"
+
+
+async def connect(host: Host) -> HostConnection:
+    """Connect to `host` and start the agent there. Raises InfrastructureError, naming the host, when it cannot."""
+    python = str(host.vars.get("ansible_python_interpreter", "python3"))
+    python = python if python.startswith("/") else "python3"
+    ssh: asyncssh.SSHClientConnection | None = None
+    connection = HostConnection(host, None, _agent=None)  # type: ignore[arg-type]
+    if host.vars.get("ansible_connection") != "local":
+        options: dict[str, Any] = {"client_keys": [host.key_file]} if host.key_file else {}
+        if "StrictHostKeyChecking=no" in str(host.vars.get("ansible_ssh_common_args", "")):
+            options["known_hosts"] = None
+        try:
+            ssh = await asyncio.wait_for(
+                asyncssh.connect(host.address, host.port, username=host.user, keepalive_interval=5, **options),
+                CONNECT_TIMEOUT_S,
+            )
+        except TimeoutError:
+            raise InfrastructureError(
+                f"host {host.name} ({host.address}) does not answer within {CONNECT_TIMEOUT_S} s"
+            ) from None
+        except (OSError, asyncssh.Error) as error:
+            raise InfrastructureError(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
+    connection._ssh = ssh
+    connection._agent = await connection.open([python, "-u", "-c", _AGENT_SOURCE])
+    ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+    connection._waiting[-1] = ready
+    connection._reader = asyncio.create_task(connection._read())
+    try:
+        await asyncio.wait_for(ready, CONNECT_TIMEOUT_S)
+    except TimeoutError:
+        raise InfrastructureError(f"host {host.name}: python3 does not start there") from None
+    except InfrastructureError:
+        if ssh is not None and host.user != "root" and (await ssh.run("sudo -n true")).exit_status != 0:
+            raise InfrastructureError(
+                f"host {host.name}: sudo asks {host.user} for a password; a drill needs root there without one "
+                "(NOPASSWD), for it heals its faults with nobody there to type"
+            ) from None
+        raise
+    await connection.measure_clock()
+    return connection
+
+
+@contextlib.asynccontextmanager
+async def connected(hosts: Iterable[Host]) -> AsyncIterator[dict[str, HostConnection]]:
+    """Connect to all `hosts` at once; yield them by name; close them at the end."""
+    tasks = [asyncio.ensure_future(connect(host)) for host in hosts]
+    try:
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in done:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        yield {task.result().name: task.result() for task in tasks}
+    finally:
+        for task in tasks:
+            task.cancel()
+        open_ones = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
+        await asyncio.gather(*(connection.close() for connection in open_ones), return_exceptions=True)

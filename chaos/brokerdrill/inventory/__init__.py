@@ -1,0 +1,1 @@
+"""What is deployed: topologies, descriptors, targets, playbooks."""

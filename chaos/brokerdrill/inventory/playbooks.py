@@ -1,0 +1,151 @@
+"""`brokerdrill deploy`: ansible-playbook with its progress shown and its first failure told in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from brokerdrill.base import paths
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError, unknown_name
+from brokerdrill.base.progress import Progress
+from brokerdrill.inventory.topology import Topology
+
+PLAYBOOKS = paths.ROOT / "playbooks"
+# A module's result is one line, files and all.
+MAX_LINE = 1 << 22
+_TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
+_FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\].*?(?:FAILED!|UNREACHABLE!)? => (\{.*)$")
+
+
+def playbook_log(topology: Topology, playbook: str) -> Path:
+    """Where the output of the newest run of `playbook` on `topology` is kept."""
+    folder = paths.cache() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{topology.name}-{playbook}.log"
+
+
+def failure(task: str, line: str) -> BrokerdrillError | None:
+    """Return the error that an output line of ansible-playbook amounts to; a refusal of preflight is the user's."""
+    match = _FATAL.match(line)
+    if not match:
+        return None
+    try:
+        message = json.loads(match[2]).get("msg", match[2])
+    except ValueError:
+        message = match[2]
+    sentence = " ".join(str(message).split())[:400]
+    if "preflight" in task.lower():
+        return UsageError(f"preflight refuses {match[1]}: {sentence}")
+    return InfrastructureError(f"{match[1]}: task {task!r} failed: {sentence}")
+
+
+class _Reader:
+    """Follows the output of ansible-playbook: the task it is at, and its first error."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = ""
+        self.error: BrokerdrillError | None = None
+
+    def line(self, line: str) -> None:
+        """Take one line of the output."""
+        if match := _TASK.match(line):
+            self._task = match[1]
+            self._progress.tick(self._task)
+        elif self.error is None:
+            self.error = failure(self._task, line)
+        if line.startswith("[ERROR]") and self.error is None and "preflight" not in self._task.lower():
+            self.error = InfrastructureError(" ".join(line.removeprefix("[ERROR]:").split())[:400])
+
+    def end(self, status: int, log: Path) -> None:
+        """Raise what the exit status and the output amount to; nothing where the playbook succeeded."""
+        if status == 0:
+            return
+        if self.error is None:
+            raise InfrastructureError(f"ansible-playbook ended with status {status}; see {log}")
+        raise type(self.error)(f"{self.error} (all of it: {log})")
+
+
+def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the command line and environment that run playbooks/`playbook`.yml on the topology."""
+    program = shutil.which("ansible-playbook", path=str(Path(sys.executable).parent)) or "ansible-playbook"
+    environment = paths.child_environment() | {
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_CONFIG": str(paths.ROOT / "ansible.cfg"),
+    }
+    environment.pop("ANSIBLE_STDOUT_CALLBACK", None)
+    # The kernel ends the playbook if this process is killed: it must not go on changing hosts beside the next one.
+    setpriv = shutil.which("setpriv")
+    bound = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+    inventories = [word for source in topology.sources for word in ("-i", str(source))]
+    return [*bound, program, *inventories, str(playbook_path(playbook)), *extra], environment
+
+
+def playbook_path(playbook: str) -> Path:
+    """Return the path of playbooks/`playbook`.yml. Raises UsageError, with the nearest name, where there is none."""
+    path = PLAYBOOKS / f"{playbook}.yml"
+    if not path.is_file():
+        raise unknown_name("playbook", playbook, (item.stem for item in PLAYBOOKS.glob("*.yml")))
+    return path
+
+
+def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> None:
+    """Run playbooks/`playbook`.yml on the topology.
+
+    Raises UsageError where preflight refuses it, InfrastructureError where anything else fails; the whole output is in
+    `playbook_log`.
+    """
+    command, environment = _command(topology, playbook, extra)
+    reader = _Reader(progress)
+    log = playbook_log(topology, playbook)
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, cwd=paths.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                file.write(line)
+                reader.line(line)
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    reader.end(status, log)
+
+
+async def operate(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> None:
+    """As `run_playbook`, beside other work; a cancelled call ends the playbook."""
+    command, environment = _command(topology, playbook, extra)
+    reader = _Reader(progress)
+    log = playbook_log(topology, playbook)
+    with log.open("w") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=paths.ROOT,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=MAX_LINE,
+        )
+        try:
+            assert process.stdout is not None
+            async for raw in process.stdout:
+                line = raw.decode(errors="replace")
+                file.write(line)
+                reader.line(line)
+            status = await process.wait()
+        except BaseException:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+            raise
+    reader.end(status, log)

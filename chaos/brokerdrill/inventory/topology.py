@@ -1,0 +1,222 @@
+"""Topologies: Ansible inventories as the rest of the program sees them.
+
+A topology is a folder below `inventories/` (or anywhere) that `ansible-playbook -i` takes as it is. What belongs to the
+bench alone (addresses, memory limits, SSH key, the permission to drill) is a second inventory, `bench/TOPOLOGY.yml`,
+which goes with a topology that is called by its name; a folder is taken as it stands. Hosts, groups and variables are
+read by Ansible's own code, so that both always agree.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import hashlib
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brokerdrill.base import paths
+from brokerdrill.base.errors import UsageError, unknown_name
+
+READ_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host: how SSH reaches it, its groups (all ancestors but `all`, sorted), its inventory variables.
+
+    Variables named ansible_*, bench_*, drill_* and topology_* are templated, the others are as written.
+    """
+
+    name: str
+    address: str
+    port: int
+    user: str
+    key_file: str | None
+    groups: tuple[str, ...]
+    vars: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """An inventory: hosts by name; `vars` are those all hosts share; `bench` is the second inventory, if there is one.
+
+    `sha256` covers every file in `directory`, and the bench's. `drill_allowed` holds only where every host's variable
+    of that name is true.
+    """
+
+    name: str
+    directory: Path
+    hosts: tuple[Host, ...]
+    drill_allowed: bool
+    sha256: str
+    vars: Mapping[str, Any] = field(hash=False)
+    bench: Path | None = None
+
+    @property
+    def word(self) -> str:
+        """What `find_topology` finds it again by: the name of one on its bench, else the directory."""
+        return str(self.directory) if self.bench is None else self.name
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """What `ansible-playbook -i` takes, in this order: a later one's variables go before an earlier one's."""
+        return _sources(self.directory, self.bench)
+
+    def group(self, name: str) -> tuple[Host, ...]:
+        """Return the hosts of group `name` by name; none where there is no such group."""
+        return self.hosts if name == "all" else tuple(host for host in self.hosts if name in host.groups)
+
+    def host(self, name: str) -> Host:
+        """Return the host called `name`. Raises UsageError, with the nearest name, where there is none."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise unknown_name(f"host of {self.name}", name, (host.name for host in self.hosts))
+
+
+def _sources(directory: Path, bench: Path | None) -> tuple[Path, ...]:
+    return (directory,) if bench is None else (directory, bench)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Yield the inventory's files, sorted; hidden ones and Ansible's retry files do not count."""
+    for path in sorted(directory.rglob("*")):
+        parts = path.relative_to(directory).parts
+        if path.is_file() and path.suffix != ".retry" and not any(part.startswith(".") for part in parts):
+            yield path
+
+
+def _bench_files(bench: Path) -> Iterator[Path]:
+    """Yield the bench's own file and the variables of all benches beside it."""
+    yield bench
+    for folder in ("group_vars", "host_vars"):
+        yield from _files(bench.parent / folder)
+
+
+def fingerprint(directory: Path, bench: Path | None = None) -> str:
+    """Return the sha256 (hex) over names and contents of the inventory's files, and the bench's."""
+    named = [(path.relative_to(directory), path) for path in _files(directory)]
+    if bench is not None:
+        named += [(path.relative_to(bench.parent), path) for path in _bench_files(bench)]
+    digest = hashlib.sha256()
+    for name, path in named:
+        content = path.read_bytes()
+        digest.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _host(directory: Path, found: Mapping[str, Any]) -> Host:
+    variables = found["vars"]
+    key_file = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
+    port = str(variables.get("ansible_port") or variables.get("ansible_ssh_port") or 22)
+    if not (port.isdecimal() and 0 < int(port) < 65536):
+        raise UsageError(f"inventory {directory}: host {found['name']} has no valid ansible_port: {port!r}")
+    return Host(
+        name=found["name"],
+        address=str(variables.get("ansible_host") or variables.get("ansible_ssh_host") or found["name"]),
+        port=int(port),
+        user=str(variables.get("ansible_user") or variables.get("ansible_ssh_user") or getpass.getuser()),
+        key_file=str(Path(key_file).expanduser().resolve()) if key_file else None,
+        groups=tuple(found["groups"]),
+        vars=variables,
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def _read(sources: tuple[Path, ...], sha256: str, cache: Path) -> str:
+    """Return what `_read_inventory` prints for `sources`; the other arguments only tell states of them apart."""
+    directory = sources[0]
+    environment = paths.child_environment() | {
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        "ANSIBLE_NOCOLOR": "true",
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("_read_inventory.py")), *map(str, sources)],
+            cwd=paths.ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=READ_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"inventory {directory} cannot be read within {READ_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise UsageError(f"inventory {directory} cannot be read: {said[-1] if said else 'Ansible says nothing'}")
+    return done.stdout
+
+
+def load(directory: Path, bench: Path | None = None) -> Topology:
+    """Return the Topology of an inventory directory, as it stands or on its bench.
+
+    Raises UsageError: Ansible cannot read it, or it has no host.
+    """
+    directory = directory.absolute()
+    if not directory.is_dir():
+        raise UsageError(f"there is no inventory directory {directory}")
+    sha256 = fingerprint(directory, bench)
+    found = json.loads(_read(_sources(directory, bench), sha256, paths.cache()))
+    if "error" in found:
+        raise UsageError(f"inventory {directory} cannot be read: {found['error']}")
+    if not found["hosts"]:
+        raise UsageError(f"inventory {directory} has no hosts")
+    hosts = tuple(_host(directory, host) for host in sorted(found["hosts"], key=lambda host: host["name"]))
+    first, *others = (host.vars for host in hosts)
+    shared = {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
+    allowed = all(host.vars.get("drill_allowed") is True for host in hosts)
+    return Topology(directory.name, directory, hosts, allowed, sha256, shared, bench)
+
+
+def _directories(inventories: Path) -> list[Path]:
+    if not inventories.is_dir():
+        return []
+    return [path for path in sorted(inventories.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+
+
+def find_topology(
+    name_or_dir: str | Path, inventories_dir: Path | None = None, bench_dir: Path | None = None
+) -> Topology:
+    """Return the topology of that name below `inventories_dir` (default: the checkout's), or of that directory.
+
+    One that is called by its name comes with its bench, where `bench_dir` (default: the checkout's) has one.
+
+    Raises UsageError: an unknown name (with the nearest one), no such directory, an inventory Ansible cannot read.
+    """
+    inventories = inventories_dir or paths.INVENTORIES
+    text = str(name_or_dir)
+    known = {path.name: path for path in _directories(inventories)}
+    if text in known:
+        bench = (bench_dir or paths.BENCH) / f"{text}.yml"
+        return load(known[text], bench if bench.is_file() else None)
+    if "/" in text or text in (".", "..") or Path(text).is_dir():
+        return load(Path(text).expanduser())
+    raise unknown_name("topology", text, known)
+
+
+def _description(directory: Path) -> str:
+    """Return the first comment of the inventory's own files as one line, without its marks; empty without one."""
+    for path in _files(directory):
+        if path.parent == directory:
+            lines = iter(path.read_text(encoding="utf-8", errors="replace").splitlines())
+            comment = list(
+                itertools.takewhile(_is_comment, itertools.dropwhile(lambda line: not _is_comment(line), lines))
+            )
+            if comment:
+                return " ".join(line[2:].strip() for line in comment)
+    return ""
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("# ")
+
+
+def topologies(inventories_dir: Path | None = None) -> list[tuple[str, str]]:
+    """Return (name, description) of every topology below `inventories_dir` (default: the checkout's), by name."""
+    return [(path.name, _description(path)) for path in _directories(inventories_dir or paths.INVENTORIES)]

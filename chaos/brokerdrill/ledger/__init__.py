@@ -1,0 +1,1 @@
+"""The evidence of a run: the ledger's contract and those who write, fetch and compact it."""

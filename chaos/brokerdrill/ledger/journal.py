@@ -1,0 +1,66 @@
+"""The run's journal: the intent and the outcome of each fault and heal, on disk before the step is taken.
+
+One JSON object a line. `intent` of a fault carries everything that healing it needs (host, unit of time-to-live, heal
+script), so that `brokerdrill heal` can finish what a killed runner left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from brokerdrill.base.errors import InfrastructureError
+
+JOURNAL = "journal.jsonl"
+
+
+class Journal:
+    """Appends entries to RUN_DIR/journal.jsonl, each flushed to the disk before `write` returns."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / JOURNAL
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def write(self, phase: str, fault_id: str, **fields: Any) -> None:
+        """Append one entry and have it on the disk. Raises InfrastructureError when the disk does not take it.
+
+        `phase` is run, worker (fault_id empty), intent, injected, verified, heal_intent, healed or heal_failed.
+        """
+        try:
+            self._file.write(json.dumps({"phase": phase, "fault_id": fault_id, **fields}, ensure_ascii=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InfrastructureError(f"the journal cannot be written: {error.strerror}: {self.path}") from None
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written was said when it was written
+            self._file.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a journal file; a last line torn by a crash is left out (its effect never began)."""
+    if not path.exists():
+        return []
+    entries = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
+    return entries
+
+
+def unhealed(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the intent entries of those faults that no `healed` entry follows, newest first."""
+    pending: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry["phase"] == "intent":
+            pending[entry["fault_id"]] = entry
+        elif entry["phase"] == "healed":
+            pending.pop(entry["fault_id"], None)
+    return list(reversed(pending.values()))

@@ -1,0 +1,141 @@
+"""Open MQ: roles and counts by Jolokia, exact role times by the lines of its log.
+
+Every broker of a cluster serves, and has a store of its own. In an enhanced cluster one that took over the store of
+another one stays `active` for its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from brokerdrill.inventory.descriptors import Descriptor, Settings, management
+from brokerdrill.inventory.descriptors import Management as ManagementPlace
+from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.health import jolokia
+from brokerdrill.products.health import openmq as health
+from brokerdrill.products.jolokia import JolokiaClient
+
+_COUNTS = ["NumMsgs", "NumMsgsRemote", "NumMsgsPendingAcks", "NumMsgsInDelayDelivery", "NumMsgsIn"]
+# The state of a transaction that waits for its second phase, as the broker's TransactionState names it.
+_PREPARED = "PREPARED"
+
+# The broker's own numbers of its messages (BrokerResources), and systemd's words on the unit, in the same journal.
+_LOG_ROLES = (
+    (re.compile(r"\[B1039\]"), "active"),  # ready
+    (re.compile(r"\[B1060\]"), "starting"),  # loads persistent data
+    (re.compile(r"\[B1047\]|\[B1048\]"), "starting"),  # shuts down
+    (re.compile(r"Main process exited|Deactivated successfully|Failed with result"), "down"),
+)
+
+
+def counts_of(queue: Mapping[str, int]) -> QueueCounts:
+    """Return the counts that a destination's attributes amount to: its own messages and those of other brokers that it
+    holds for its consumers."""
+    return QueueCounts(
+        queue["NumMsgs"] + queue["NumMsgsRemote"],
+        queue["NumMsgsPendingAcks"],
+        queue["NumMsgsInDelayDelivery"],
+        queue["NumMsgsIn"],
+    )
+
+
+class OpenMqManagement(ManagementPlace):
+    """Where a broker is managed, and the name of the service that its JMS clients connect to."""
+
+    service: str
+
+
+class OpenMqSettings(Settings):
+    """What a takeover in an enhanced cluster depends on."""
+
+    heartbeat_ms: int | None = None
+    heartbeat_threshold: int | None = None
+    monitor_ms: int | None = None
+    monitor_threshold: int | None = None
+    restart_delay_s: int | None = None
+
+
+class OpenMqDescriptor(Descriptor):
+    """One broker; `cluster` is the model of its cluster."""
+
+    cluster: str = "none"
+    management: OpenMqManagement | None = None
+    settings: OpenMqSettings = OpenMqSettings()
+
+
+class Jolokia:
+    """The management of one broker."""
+
+    def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
+        self._service = management(descriptor, OpenMqManagement).service
+        self._client = JolokiaClient(descriptor, credentials, ca_pem)
+
+    async def role(self) -> str:
+        """Return the live role; `starting` while the beans are missing."""
+        return health.health_of(await self._client.call(*health.requests(self._service))).state
+
+    async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
+        """Return each queue's counts; one that does not exist is left out."""
+        replies = await self._client.call(
+            *({"type": "read", "mbean": f"{_queue(name)},subtype=Monitor", "attribute": _COUNTS} for name in addresses)
+        )
+        values = {name: jolokia.value(reply) for name, reply in zip(addresses, replies, strict=True)}
+        return {name: counts_of(value) for name, value in values.items() if isinstance(value, dict)}
+
+    async def prepared(self) -> int:
+        """Return how many transactions are prepared."""
+        (reply,) = await self._client.call(
+            {"type": "exec", "mbean": f"{health.BEANS},type=TransactionManager", "operation": "getTransactionInfo()"}
+        )
+        if reply.get("status") != 200:
+            raise ManagementError(f"transactions: {reply.get('error')}")
+        return sum(item["StateLabel"] == _PREPARED for item in reply["value"] or [])
+
+    async def in_transit(self) -> int:
+        """Return 0: what is on its way to another broker is counted where it came from until it is acknowledged."""
+        return 0
+
+    async def purge(self, addresses: Sequence[str]) -> int:
+        """Remove all messages of the queues of `addresses`; return how many the broker knew of."""
+        before = await self.counts(addresses)
+        if not before:
+            return 0
+        replies = await self._client.call(
+            *({"type": "exec", "mbean": f"{_queue(name)},subtype=Config", "operation": "purge()"} for name in before)
+        )
+        failed: list[Any] = [reply.get("error") for reply in replies if reply.get("status") != 200]
+        if failed:
+            raise ManagementError(f"purge: {failed[0]}")
+        return sum(found.messages for found in before.values())
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _queue(name: str) -> str:
+    return f'com.sun.messaging.jms.server:type=Destination,desttype=q,name="{name}"'
+
+
+class OpenMq:
+    """The product, as `products.registry` names it."""
+
+    name = "openmq"
+    client: str | None = "openmq"
+
+    def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
+        return Jolokia(descriptor, credentials, ca_pem)
+
+    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
+        """Role changes: active from the line that says ready."""
+        changes: list[LogRole] = []
+        for t_ns, text in lines:
+            role = next((role for pattern, role in _LOG_ROLES if pattern.search(text)), None)
+            if role and (not changes or changes[-1].role != role):
+                changes.append(LogRole(t_ns, role, text.strip()[:200]))
+        return changes
+
+
+PRODUCT = OpenMq()
+DESCRIPTOR = OpenMqDescriptor

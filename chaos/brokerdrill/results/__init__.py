@@ -1,0 +1,1 @@
+"""What finished runs say: verdicts, the table of results, trends."""

@@ -1,0 +1,255 @@
+"""The load as the runner sees it: worker processes on the load hosts, started, told, counted and ended over pipes.
+
+The workers' code is shipped from this package at every run, so that it is always the runner's own version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
+from brokerdrill.base.errors import InfrastructureError, Unmet
+from brokerdrill.hosts.connection import Channel, HostConnection
+from brokerdrill.inventory.descriptors import LoadDescriptor
+
+_PACKAGE = Path(__file__).parents[1]
+_SHIPPED = (
+    "__init__.py",
+    "base/__init__.py",
+    "base/atomic.py",
+    "base/errors.py",
+    "ledger/__init__.py",
+    "ledger/contract.py",
+    "promises",
+    "workload",
+)
+CODE_DIR = "/run/brokerdrill/code"
+READY_DEADLINE_S = 60
+CLOSE_DEADLINE_S = 15
+_MODULE = "brokerdrill.workload.worker"
+CLOCK_SAMPLES = 15
+
+
+def bundle() -> bytes:
+    """Return a tar archive of what a worker needs of this package; the same bytes for the same code."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in _SHIPPED:
+            for path in sorted([_PACKAGE / name, *(_PACKAGE / name).rglob("*.py")]):
+                if path.suffix == ".py":
+                    info = tarfile.TarInfo(f"brokerdrill/{path.relative_to(_PACKAGE).as_posix()}")
+                    info.size = path.stat().st_size
+                    archive.addfile(info, io.BytesIO(path.read_bytes()))
+    return buffer.getvalue()
+
+
+async def end_orphans(connections: Iterable[HostConnection], inventory: str) -> None:
+    """Kill the workers of that inventory that still run on these hosts, and wait until they are gone.
+
+    Who holds the inventory's lock may: any such worker belongs to a run that has ended. One that lived on would send
+    into the next run. Raises InfrastructureError when one does not go.
+    """
+    # The bracket keeps the pattern from finding the shell that asks for it.
+    pattern = f"[{_MODULE[0]}]{_MODULE[1:]} {inventory}( |$)"
+    script = f"""n=0
+while pids=$(pgrep -f '{pattern}'); do
+  kill -9 $pids 2>/dev/null
+  n=$((n + 1)); [ $n -lt 100 ] || exit 1
+  sleep 0.1
+done"""
+    await asyncio.gather(*(connection.sh(script, check=True) for connection in connections))
+
+
+@dataclass
+class Worker:
+    """One worker process: where it runs, its clock, and the newest status it sent."""
+
+    name: str
+    connection: HostConnection
+    clock_name: str
+    spool: str
+    channel: Channel
+    clock: Clock = field(default_factory=Clock)
+    status: dict[str, Any] = field(default_factory=dict)
+    reached: set[str] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
+    fatal: str | None = None
+    reader: asyncio.Task[None] | None = None
+
+    async def read(self, on_change: Callable[[], None]) -> None:
+        """Take in the worker's messages until it ends; an end without `closed` is fatal."""
+        async for line in self.channel.lines():
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            event = message.get("event")
+            if event == "status":
+                self.status = message
+            elif event == "pong" and (waiter := self.pongs.pop(message["n"], None)):
+                waiter.set_result((message["clock_ns"], now_ns()))
+            elif event == "fatal":
+                self.fatal = str(message.get("error"))
+            elif event:
+                self.reached.add(event)
+            self.changed.set()
+            on_change()
+        if "closed" not in self.reached and not self.fatal:
+            self.fatal = "it ended without a word"
+        self.changed.set()
+        on_change()
+
+    async def tell(self, **command: Any) -> None:
+        try:
+            await self.channel.write(json.dumps(command))
+        except (OSError, EOFError) as error:
+            raise InfrastructureError(f"worker {self.name} is gone: {error}") from None
+
+    async def until(self, event: str, deadline_s: float) -> None:
+        """Wait for the worker's `event`. Raises Unmet when the deadline passes, InfrastructureError when it fails."""
+        end = now_ns() + int(deadline_s * 1e9)
+        while event not in self.reached:
+            if self.fatal:
+                raise InfrastructureError(f"worker {self.name} on {self.connection.name} failed: {self.fatal}")
+            self.changed.clear()
+            try:
+                await asyncio.wait_for(self.changed.wait(), max(0.0, (end - now_ns()) / 1e9))
+            except TimeoutError:
+                raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s") from None
+
+    async def measure_clock(self) -> None:
+        """Relate the worker's clock to the controller's."""
+        samples = []
+        for number in range(CLOCK_SAMPLES):
+            waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+            self.pongs[number] = waiter
+            asked = now_ns()
+            await self.tell(cmd="ping", n=number)
+            try:
+                remote, answered = await asyncio.wait_for(waiter, 10)
+            except TimeoutError:
+                raise InfrastructureError(f"worker {self.name} does not answer") from None
+            samples.append(Sample(asked, remote, answered))
+        self.clock = estimate(samples)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all workers, in messages."""
+
+    sent_ok: int
+    sent_unknown: int
+    sent_fail: int
+    received: int
+    producers_running: int
+
+
+class LoadControl:
+    """All workers of one run."""
+
+    def __init__(self, inventory: str, on_change: Callable[[], None]) -> None:
+        self.workers: list[Worker] = []
+        # Whether the producers were ever told to send, and whether they have not been told to stop since.
+        self.begun = False
+        self.sending = False
+        self._inventory = inventory
+        self._on_change = on_change
+
+    async def start(
+        self,
+        hosts: Sequence[tuple[HostConnection, LoadDescriptor]],
+        configs: Mapping[str, tuple[int, dict[str, Any]]],
+        spool_name: str,
+    ) -> None:
+        """Start a worker for each of `configs` (name → (index of its host, its configuration)); wait until all are
+        ready. Raises Unmet when one is not in time, InfrastructureError when one fails."""
+        code = bundle()
+        folder = f"{CODE_DIR}/{hashlib.sha256(code).hexdigest()[:16]}"
+        with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
+            archive.write(code)
+            archive.flush()
+            await asyncio.gather(*(self._ship(connection, Path(archive.name), folder) for connection, _ in hosts))
+        for name, (index, config) in configs.items():
+            connection, descriptor = hosts[index]
+            spool_dir = f"{descriptor.spool_dir}/{spool_name}"
+            await connection.sh(f"mkdir -p {spool_dir}", check=True)
+            environment = [
+                f"PYTHONPATH={folder}:{descriptor.pythonpath}",
+                f"JAVA_HOME={descriptor.java_home}",
+                "PYTHONDONTWRITEBYTECODE=1",
+            ]
+            command = ["env", *environment, descriptor.python, "-u", "-m", _MODULE, self._inventory]
+            channel = await connection.open(command)
+            worker = Worker(name, connection, config["clock"], f"{spool_dir}/{name}.jsonl", channel)
+            worker.reader = asyncio.create_task(worker.read(self._on_change))
+            self.workers.append(worker)
+            await channel.write(
+                json.dumps({**config, "spool": worker.spool, "jars": descriptor.jars.get(config["client"])})
+            )
+        await self.all_reach("ready", READY_DEADLINE_S)
+        for worker in self.workers:
+            await worker.measure_clock()
+
+    async def _ship(self, connection: HostConnection, archive: Path, folder: str) -> None:
+        if (await connection.sh(f"[ -d {folder} ]")).rc == 0:
+            return
+        await connection.sh(f"mkdir -p {folder}.new", check=True)
+        await connection.put(archive, f"{folder}.tar")
+        await connection.sh(
+            f"tar -xf {folder}.tar -C {folder}.new && rm {folder}.tar && mv -T {folder}.new {folder}", check=True
+        )
+
+    async def begin(self) -> None:
+        """Let the producers send."""
+        self.begun = self.sending = True
+        await self.tell_all(cmd="start")
+
+    async def stop_producers(self) -> None:
+        """Tell the producers to stop; `producers_stopped` says that they have."""
+        self.sending = False
+        await self.tell_all(cmd="stop_producers")
+
+    async def tell_all(self, **command: Any) -> None:
+        await asyncio.gather(*(worker.tell(**command) for worker in self.workers))
+
+    async def all_reach(self, event: str, deadline_s: float) -> None:
+        await asyncio.gather(*(worker.until(event, deadline_s) for worker in self.workers))
+
+    def totals(self) -> Totals:
+        """The newest sums. Raises InfrastructureError as soon as a worker has failed."""
+        for worker in self.workers:
+            if worker.fatal:
+                raise InfrastructureError(f"worker {worker.name} on {worker.connection.name} failed: {worker.fatal}")
+        names = ("sent_ok", "sent_unknown", "sent_fail", "received", "producers_running")
+        return Totals(*(sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names))
+
+    def left_by(self) -> dict[str, int]:
+        """How many messages came that earlier runs had left behind, by the tag of their run."""
+        return dict(sum((Counter(worker.status.get("left_by") or {}) for worker in self.workers), Counter()))
+
+    async def close(self) -> None:
+        """End every worker that still runs: its input ends, it closes its clients and goes; one that stays is killed.
+
+        When this returns none of them can send any more.
+        """
+        await asyncio.gather(*(worker.channel.end_input() for worker in self.workers), return_exceptions=True)
+        readers = [worker.reader for worker in self.workers if worker.reader]
+        if readers:
+            _, late = await asyncio.wait(readers, timeout=CLOSE_DEADLINE_S)
+            if late:
+                hosts = {worker.connection.name: worker.connection for worker in self.workers}
+                await end_orphans(hosts.values(), self._inventory)
+        await asyncio.gather(*(worker.channel.close() for worker in self.workers), return_exceptions=True)
+        for reader in readers:
+            reader.cancel()

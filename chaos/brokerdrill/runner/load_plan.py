@@ -1,0 +1,164 @@
+"""From a scenario's load to the workers' configurations: which worker runs which clients on which addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from brokerdrill.base.errors import InfrastructureError, unknown_name
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.inventory.targets import leads_clients
+from brokerdrill.scenario.model import Load
+from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.header import tag_of
+
+# Of a connection's keys those that a client can choose.
+CHOSEN_KEYS = ("CLIENT_ID", "SNI_HOST")
+# The role that only the drills' account has.
+DRILL_ROLE = "drill"
+
+
+def share(addresses: Sequence[str], index: int, clients: int) -> tuple[str, ...]:
+    """The addresses of client `index` of `clients`: every address has a client, every client an address, evenly."""
+    if clients <= len(addresses):
+        return tuple(addresses[index::clients])
+    return (addresses[index % len(addresses)],)
+
+
+def endpoints(servers: Sequence[Descriptor], protocol: str) -> tuple[Endpoint, ...]:
+    """The listeners of that protocol that clients dial, primaries first, so that clients try them first."""
+    ordered = sorted(servers, key=lambda item: (item.role != "primary", item.instance))
+    return tuple(
+        Endpoint(listener.address, listener.port, item.instance, item.host)
+        for item in ordered
+        for listener in item.listeners
+        if listener.protocol == protocol and listener.clients and listener.router is None
+    )
+
+
+def secure(servers: Sequence[Descriptor], protocol: str) -> bool:
+    """Whether the listeners that clients dial use TLS. Raises InfrastructureError where only some do."""
+    found = {
+        listener.tls
+        for item in servers
+        for listener in item.listeners
+        if listener.protocol == protocol and listener.clients
+    }
+    if len(found) > 1:
+        raise InfrastructureError(f"some listeners of {protocol} use TLS and some do not: clients speak one way to all")
+    return found != {False}
+
+
+@dataclass(frozen=True)
+class Led:
+    """How the clients of a load are led: the routers that they ask, by which key, and the `stores` (instances each)
+    that they get to, which may be the routers' own. `keys` are those of all producers."""
+
+    routers: tuple[Endpoint, ...]
+    key_type: str
+    keys: tuple[str, ...]
+    stores: tuple[tuple[str, ...], ...]
+
+
+def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -> Led | None:
+    """Return how the load's clients are led, None where they dial the brokers themselves.
+
+    Keys are the run's own: a router that remembers would know those of an earlier one. Raises UsageError where no
+    router of `servers` has the listener that `load` names.
+    """
+    if load.through is None:
+        return None
+    listening = {
+        item.instance: (item, listener)
+        for item in sorted(servers, key=lambda item: item.instance)
+        for listener in item.listeners
+        if listener.router and listener.protocol == protocol
+        if listener.name == load.through
+    }
+    if not listening:
+        known = {one.name for item in servers for one in item.listeners if one.router and one.protocol == protocol}
+        raise unknown_name("listener with a connection router", load.through, known)
+    asked = list(listening.values())[: load.routers or None]
+    key_type = asked[0][1].key or ""
+    stores: dict[str, list[str]] = {}
+    only_led_to = [item for item in servers if not leads_clients(item)]
+    for item in only_led_to or servers:
+        if item.store:
+            stores.setdefault(item.store, []).append(item.instance)
+    return Led(
+        tuple(Endpoint(listener.address, listener.port, item.instance, item.host) for item, listener in asked),
+        key_type,
+        # Where the client does not choose it, there is one: its account's, or its host's.
+        tuple(f"{tag_of(run_id)}-{n}" for n in range(load.routing_keys)) if key_type in CHOSEN_KEYS else (DRILL_ROLE,),
+        tuple(tuple(sorted(names)) for _, names in sorted(stores.items())),
+    )
+
+
+def producer(load: Load, number: int, leading: Led | None) -> ClientSpec:
+    """Return producer `number`; those that are led share the keys out among them."""
+    keys = leading.keys if leading else ()
+    own = keys[number :: load.producers] or keys
+    return ClientSpec(f"producer-{number}", share(load.addresses, number, load.producers), keys=own)
+
+
+def consumer(load: Load, number: int, leading: Led | None) -> ClientSpec:
+    """Return consumer `number`; where producers are led, each store has consumers of its own for every address."""
+    if leading is None:
+        return ClientSpec(f"consumer-{number}", share(load.addresses, number, load.consumers))
+    stores = len(leading.stores)
+    own = share(load.addresses, number // stores, -(-(load.consumers - number % stores) // stores))
+    return ClientSpec(f"consumer-{number}", own, instances=leading.stores[number % stores])
+
+
+def worker_configs(
+    *,
+    run_id: str,
+    seed: int,
+    protocol: str,
+    load: Load,
+    servers: Sequence[Descriptor],
+    credentials: Mapping[str, str],
+    hosts: Sequence[Descriptor],
+) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Return worker name → (index of its load host, its configuration without the paths that only its host knows).
+    Raises InfrastructureError where clients would have to speak TLS to some servers only.
+
+    Producers and consumers are dealt out to the workers in turn, workers to the hosts in turn. Raises UsageError where
+    nothing leads clients as the load wants it.
+    """
+    count = min(load.workers, load.producers + load.consumers)
+    leading = led(servers, load, protocol, run_id)
+    producers = [producer(load, number, leading) for number in range(load.producers)]
+    consumers = [consumer(load, number, leading) for number in range(load.consumers)]
+    direct = [item for item in servers if not leading or item.instance in {n for own in leading.stores for n in own}]
+    configs = {}
+    for number in range(count):
+        name = f"worker-{number}"
+        own = tuple(producers[number::count])
+        host = hosts[number % len(hosts)]
+        config = WorkerConfig(
+            run_id=run_id,
+            worker=name,
+            clock=name,
+            client=protocol,
+            endpoints=endpoints(direct, protocol),
+            routers=leading.routers if leading else (),
+            key_type=leading.key_type if leading else "",
+            credentials=Credentials(credentials["username"], credentials["password"]),
+            addresses=tuple(load.addresses),
+            producers=own,
+            consumers=tuple(consumers[number::count]),
+            seed=seed * 1000 + number,
+            tls_ca=host.tls.ca if host.tls and secure(servers, protocol) else None,
+            rate=load.rate * len(own) / load.producers if load.rate and own else None,
+            transaction=load.transaction,
+            payload_bytes=tuple(load.payload_bytes),
+            keys=load.keys,
+            durable=load.durable,
+            duplicate_detection=load.duplicate_detection,
+            resend=load.resend,
+            call_timeout_ms=load.call_timeout_ms,
+        )
+        configs[name] = (number % len(hosts), config.to_json())
+    return configs

@@ -1,0 +1,84 @@
+"""Runs of a scenario, one after another, in the foreground: a signal heals before it ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brokerdrill.base.errors import BrokerdrillError, Unmet
+from brokerdrill.base.progress import Progress
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.runner.request import RunRequest, check_request
+from brokerdrill.runner.run import run
+from brokerdrill.runner.run_dir import has_load, new_run_dir
+from brokerdrill.runner.watches import Watch
+from brokerdrill.scenario.drill import Drill
+
+
+class Interrupted(Unmet):
+    """The user or the system asked for the end; the faults were healed on the way out."""
+
+
+def run_async(work: Coroutine[Any, Any, Any], console: Console) -> Any:
+    """Run `work`; the first SIGINT or SIGTERM cancels it, later ones wait until it has healed and ended."""
+
+    async def main() -> Any:
+        task = asyncio.ensure_future(work)
+        asked: list[str] = []
+
+        def stop(name: str) -> None:
+            if asked:
+                console.print("still healing and draining; please wait")
+                return
+            asked.append(name)
+            console.print(f"{name}: healing every fault, draining, then ending")
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number.name)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not asked:
+                raise
+            raise Interrupted(f"interrupted by {asked[0]}; every fault is healed") from None
+
+    return asyncio.run(main())
+
+
+def record(
+    drill: Drill,
+    topology: Topology,
+    runs: Path,
+    seeds: Sequence[int],
+    console: Console,
+    run_dir: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    watches: tuple[Watch, ...] = (),
+) -> list[Path]:
+    """Run `drill` on `topology` once for each seed; return the run directories, new ones below `runs`. `settings` go
+    to run.json as they are, `changes` are places of the scenario with values, each of `watches` may end a run.
+
+    Raises what ends a run early, with the runs that were recorded until then as its `runs`.
+    """
+    done: list[Path] = []
+    for seed in seeds:
+        target = run_dir or new_run_dir(runs, drill.name, topology.name, seed)
+        request = RunRequest(drill, topology, target, seed, settings or {}, changes or {}, watches)
+        try:
+            check_request(request)
+            with Progress(console) as progress:
+                progress.step(f"{drill.name} on {topology.name}, seed {seed} → {request.run_dir}")
+                done.append(run_async(run(request, progress), console))
+        except BrokerdrillError as error:
+            last = error.runs or ((target,) if isinstance(error, Interrupted) and has_load(target) else ())
+            error.runs = (*done, *last)
+            raise
+    return done

@@ -1,0 +1,1 @@
+"""Scenarios: what to run, break, wait for and promise."""

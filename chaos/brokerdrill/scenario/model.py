@@ -1,0 +1,368 @@
+"""Scenarios: the YAML that says what to run, break, wait for and promise; its JSON Schema is `brokerdrill schema`.
+
+A drill of chaos/scenarios is a scenario with something left open (`drill.py`): a step or a promise may have needs, and
+a bound may follow from a setting. Words are Chaos Toolkit's where it has them: title, description, tags, method,
+action, probe, pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from brokerdrill.base.documents import Strict, as_model, parse_yaml
+from brokerdrill.base.errors import UsageError
+from brokerdrill.faults.registry import FAULTS, fault_type
+from brokerdrill.inventory.playbooks import playbook_path
+from brokerdrill.inventory.targets import is_link, validate_spec
+from brokerdrill.ledger import contract
+from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, promise
+from brokerdrill.promises.definition import BOUND
+from brokerdrill.scenario.facts import check_need
+from brokerdrill.workload.client import CLIENTS, client_type
+
+# What a probe waits for of the instances that a fault hit: a link has none.
+ABOUT_INSTANCES = ("failed_over", "failed_back")
+
+
+def _known_need(value: str) -> str:
+    _usage(lambda: check_need(value))
+    return value
+
+
+Need = Annotated[str, AfterValidator(_known_need)]
+Needs = Annotated[
+    list[Need],
+    Field([], description="what the topology must have, or `not` and what it must not have"),
+]
+
+
+class Pauses(Strict):
+    """Seconds of undisturbed load before and after a step."""
+
+    before: float = Field(0, ge=0)
+    after: float = Field(0, ge=0)
+
+
+class Load(Strict):
+    """Who sends what, and how: all clients together keep `rate` messages a second (open loop), or without it as fast
+    as the replies come (closed loop)."""
+
+    producers: int = Field(4, ge=1, le=1000)
+    consumers: int = Field(4, ge=0, le=1000)
+    workers: int = Field(
+        2, ge=1, le=64, description="worker processes that share the clients, on the load hosts in turn"
+    )
+    addresses: list[str] = Field(min_length=1)
+    rate: float | None = Field(None, gt=0)
+    transaction: int = Field(10, ge=0, description="messages a transaction; 0: none, each send stands alone")
+    payload_bytes: list[int] = Field([256], min_length=1)
+    keys: int = Field(0, ge=0, description="message groups a producer uses in turn; 0: none")
+    durable: bool = True
+    duplicate_detection: bool = True
+    resend: bool = Field(True, description="whether a producer sends what is in doubt again")
+    client: str | None = Field(None, description="the clients' protocol; without it the product's own")
+    call_timeout_ms: int = Field(10_000, ge=100)
+    through: str | None = Field(
+        None,
+        description="a listener of connection routers: producers ask it whom to connect to, anew for each batch, as "
+        "the next of their routing keys; consumers dial the brokers themselves",
+    )
+    routers: int = Field(0, ge=0, description="with `through`: how many of the routers are asked, in turn; 0: all")
+    routing_keys: int = Field(
+        100, ge=1, description="with `through`: how many keys all producers have, where clients choose their key"
+    )
+
+    @field_validator("client")
+    @classmethod
+    def _known_client(cls, value: str | None) -> str | None:
+        if value is not None and value not in CLIENTS:
+            _usage(lambda: client_type(value))
+        return value
+
+
+class _Step(Strict):
+    name: str = Field(min_length=1)
+    pauses: Pauses = Pauses()
+    needs: Needs
+
+
+class Action(_Step):
+    """Inject a fault. Its time-to-live undoes it on the host if nobody else does."""
+
+    type: Literal["action"]
+    fault: str
+    target: str
+    params: dict[str, Any] = Field({})
+    ttl: float = Field(120, gt=0, description="seconds")
+
+    @field_validator("fault")
+    @classmethod
+    def _known_fault(cls, value: str) -> str:
+        return _usage(lambda: fault_type(value).name)
+
+    @field_validator("target")
+    @classmethod
+    def _known_target(cls, value: str) -> str:
+        _usage(lambda: validate_spec(value))
+        return value
+
+    @model_validator(mode="after")
+    def _known_params(self) -> Action:
+        _usage(lambda: fault_type(self.fault).complete(self.params))
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema of an action, with each fault's own parameters."""
+        schema = handler.resolve_ref_schema(handler(core))
+        schema["properties"]["fault"] = {"enum": list(FAULTS)}
+        schema["allOf"] = [
+            {
+                "if": {"properties": {"fault": {"const": name}}},
+                "then": {"properties": {"params": fault.schema()}},
+            }
+            for name, fault in FAULTS.items()
+        ]
+        return schema
+
+
+class Heal(_Step):
+    """Undo the fault that the step `of` injected."""
+
+    type: Literal["heal"]
+    of: str
+
+
+class Probe(_Step):
+    """Wait until a condition holds: a deadline passed makes the run abort."""
+
+    type: Literal["probe"]
+    until: Literal["failed_over", "failed_back", "kept", "syncing", "in_sync", "acknowledged", "unanswered"]
+    of: str | None = Field(None, description="the step whose fault the condition is about")
+    count: int = Field(1, ge=1, description="for acknowledged and unanswered: how many messages")
+    timeout: float = Field(60, gt=0, description="seconds")
+
+    @model_validator(mode="after")
+    def _needs_fault(self) -> Probe:
+        if self.until in ("failed_over", "failed_back", "kept") and not self.of:
+            raise ValueError(f"a probe until {self.until} names in `of` the action it is about")
+        return self
+
+
+class Operation(_Step):
+    """Run a playbook of the collection on the scenario's topology while the load goes on."""
+
+    type: Literal["operation"]
+    playbook: str
+    variables: dict[str, Any] = Field({}, description="extra variables of the playbook")
+    timeout: float = Field(600, gt=0, description="seconds")
+
+    @field_validator("playbook")
+    @classmethod
+    def _known_playbook(cls, value: str) -> str:
+        _usage(lambda: playbook_path(value))
+        return value
+
+
+Step = Annotated[Action | Heal | Probe | Operation, Field(discriminator="type")]
+
+
+class SteadyState(Strict):
+    """What must hold before the method begins: so many messages acknowledged and delivered, all pairs in sync."""
+
+    acknowledged: int = Field(100, ge=1)
+    timeout: float = Field(90, gt=0, description="seconds")
+
+
+class Abort(Strict):
+    """Conditions that end a run early, watched while it lasts."""
+
+    silence: float = Field(90, gt=0, description="seconds without any acknowledged send")
+    duration: float = Field(600, gt=0, description="seconds that load and method may take")
+    drain: float = Field(60, gt=0, description="seconds that the drain may take")
+
+
+class Term(Strict):
+    """`times` a setting that the deployed instances export; `times` is a number or a setting, too."""
+
+    of: str = Field(description="a setting in ms, or a promise of this scenario: its bound")
+    times: float | str = 1
+
+
+class Bound(Term):
+    """A bound in ms that follows from what is deployed: the sum of its own term and those of `plus`."""
+
+    plus: list[float | Term] = Field([], description="further terms; a number is ms")
+
+
+class Promise(Strict):
+    """A promise and the values of its fields, as `promises.catalogue` defines them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    bound: Bound | None = Field(None, description="instead of bound_ms: how it follows from the settings deployed")
+    needs: Needs
+
+    @field_validator("name")
+    @classmethod
+    def _known_name(cls, value: str) -> str:
+        return _usage(lambda: promise(value).name)
+
+    @model_validator(mode="after")
+    def _has_its_fields(self) -> Promise:
+        values = dict(self.spec().values)
+        if self.bound is not None:
+            if BOUND in values:
+                raise ValueError("bound and bound_ms say the same: give one of them")
+            values[BOUND] = 0
+        if problem := promise(self.name).problem(values):
+            raise ValueError(problem)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema of whichever promise it is."""
+        own = handler.resolve_ref_schema(handler(core))["properties"]
+        alone = [name for name, one in PROMISES.items() if not any(field.required for field in one.fields)]
+        found = [one.schema() for one in PROMISES.values()]
+        for schema in found:
+            schema["properties"]["needs"] = own["needs"]
+            if BOUND in schema["required"]:
+                schema["properties"]["bound"] = own["bound"]
+                schema["required"].remove(BOUND)
+                schema["oneOf"] = [{"required": [BOUND]}, {"required": ["bound"]}]
+        return {"description": cls.__doc__, "oneOf": [{"enum": alone}, *found]}
+
+    def spec(self) -> contract.PromiseSpec:
+        """The promise as run.json holds it."""
+        return contract.PromiseSpec(self.name, **(self.model_extra or {}))
+
+
+class Where(Strict):
+    """What else holds for the topologies that have what it needs."""
+
+    needs: Needs
+    note: str = Field("", description="is added to the description")
+    set: dict[str, Any] = Field({}, description="places of the scenario with their values")
+
+
+class Scenario(Strict):
+    """A whole scenario."""
+
+    title: str
+    description: str
+    tags: list[str] = Field([])
+    topology: str | None = Field(None, description="where it is run if the command does not say")
+    needs: Needs
+    extends: str | None = Field(None, description="a drill, or `defaults`, that says whatever this file does not")
+    set: dict[str, Any] = Field({}, description="places of what it extends, with their values")
+    where: list[Where] = Field([])
+    without: list[str] = Field([], description="promises of every drill that this one does not make")
+    load: Load
+    links: list[str] = Field([], description="links to arm before the load: `link load→active`")
+    steady_state: SteadyState = SteadyState()
+    method: list[Step] = Field(min_length=1)
+    abort: Abort = Abort()
+    promises: list[Promise] = Field(min_length=1)
+    expect_violation: list[str] = Field([], description="promises that this configuration must break")
+    investigates: list[str] = Field([], description="promises whose verdict is the question")
+    repeat: int = Field(1, ge=1)
+
+    @field_validator("promises", mode="before")
+    @classmethod
+    def _names_alone(cls, value: Any) -> Any:
+        return (
+            [{"name": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+        )
+
+    @field_validator("links")
+    @classmethod
+    def _are_links(cls, value: list[str]) -> list[str]:
+        for item in value:
+            if not item.startswith("link "):
+                raise ValueError(f"{item!r}: a link is written `link FROM→TO`")
+            _usage(lambda item=item: validate_spec(item))
+        return value
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Scenario:
+        injected: dict[str, str] = {}
+        seen: set[str] = set()
+        for step in self.method:
+            # Steps of one name with needs of their own stand for each other.
+            if step.name in seen and not step.needs:
+                raise ValueError(f"two steps are called {step.name!r}")
+            seen.add(step.name)
+            if isinstance(step, Action):
+                injected[step.name] = step.target
+            elif isinstance(step, (Heal, Probe)) and step.of is not None and step.of not in injected:
+                raise ValueError(f"step {step.name!r}: no action before it is called {step.of!r}")
+            if isinstance(step, Probe) and step.until in ABOUT_INSTANCES and is_link(injected.get(step.of or "", "")):
+                raise ValueError(
+                    f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
+                )
+        names = {promise.name for promise in self.promises}
+        for name in [*self.expect_violation, *self.investigates]:
+            if name not in names | {NO_PHANTOMS}:
+                raise ValueError(f"{name!r} is expected or investigated, but is not among the promises")
+        return self
+
+    def expect(self) -> dict[str, str]:
+        """The map promise → kept, violated or investigated of run.json."""
+        expected = {promise.name: "kept" for promise in self.promises}
+        expected[NO_PHANTOMS] = "kept"
+        expected.update(dict.fromkeys(self.expect_violation, "violated"))
+        expected.update(dict.fromkeys(self.investigates, "investigated"))
+        return expected
+
+
+def _usage(check: Any) -> Any:
+    """Run `check`; turn a UsageError into the ValueError that pydantic reports with the field."""
+    try:
+        return check()
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class LoadedScenario:
+    """A scenario with nothing left open: its drill's name, its text and the text's SHA-256 in hex."""
+
+    name: str
+    text: str
+    sha256: str
+    scenario: Scenario
+
+
+def validated(data: Mapping[str, Any], path: Path, tree: yaml.Node | None) -> Scenario:
+    """Return the model of `data`. Raises UsageError: file, line in its `tree`, field, and what is wrong with it."""
+    return as_model(Scenario, data, path, tree, "the scenario", ("action", "heal", "probe", "operation"))
+
+
+def parse(text: str, path: Path) -> Scenario:
+    """Parse and validate the YAML `text`. Raises UsageError: file, line, field, and what is wrong with it."""
+    data, tree = parse_yaml(text, path, "a scenario")
+    return validated(data, path, tree)
+
+
+def drill_schema(given: Iterable[str]) -> dict[str, Any]:
+    """Return the JSON Schema of a drill's file; fields `given` by the defaults of all drills need not stand in it."""
+    schema = Scenario.model_json_schema()
+    schema["required"] = [name for name in schema["required"] if name not in {*given, "method"}]
+    schema["$defs"]["Load"].pop("required", None)
+    return schema

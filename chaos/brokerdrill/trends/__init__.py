@@ -1,1 +1,0 @@
-"""Across weeks: the table of results, what it says of each scenario, and whether something got worse."""

@@ -1,0 +1,358 @@
+"""AMQP 0-9-1 clients by pika: publisher confirms, consumers with manual acknowledgements and a prefetch.
+
+Facts about RabbitMQ 3.10 that this rests on:
+- Basic.Ack of a publish means that the message is where it is kept: on the disks of a majority for a quorum queue;
+- a message that no queue takes comes back (`mandatory`) before its Ack: it certainly was not sent;
+- Basic.Nack does not prove that nobody gets the message: a queue whose process died may have handed it out before;
+- an acknowledgement has no answer. But a queue hands out no more than the prefetch beyond what it has settled, so that
+  a later delivery of the same consumer proves the acknowledgements that its room came from;
+- a consumer of a queue that is gone is told so by Basic.Cancel, and gets nothing more;
+- there is no failover in the protocol: the client tries the endpoints in turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import pika
+from pika.adapters.select_connection import IOLoop, SelectConnection
+from pika.exceptions import AMQPError
+from pika.spec import Basic, BasicProperties
+
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.workload import header
+from brokerdrill.workload.client import (
+    DONE,
+    FAIL,
+    UNKNOWN,
+    ClientError,
+    Delivery,
+    Message,
+    Outcome,
+    Reconnect,
+)
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+
+CONNECT_S = 5.0
+CLOSE_S = 3.0
+# Short, so that a peer that is gone without a word is noticed.
+HEARTBEAT_S = 4
+PREFETCH = 10
+ONE_WAY = "one-way"
+PERSISTENT, TRANSIENT = 2, 1
+
+
+def place(name: str) -> int:
+    """Return the number that a client's name ends with, 0 without one."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+class Line:
+    """A connection with one channel to one endpoint. Every call raises ClientError when it is no good any more."""
+
+    def __init__(self, config: WorkerConfig, endpoint: Endpoint, name: str) -> None:
+        self.owner = threading.get_ident()
+        self._broken: str | None = None
+        self._closed = False
+        self._opened = False
+        self._channel: Any = None
+        self._loop = IOLoop()
+        self._loop.activate_poller()
+        self._call_s = config.call_timeout_ms / 1000
+        context = ssl.create_default_context(cafile=config.tls_ca) if config.tls_ca else None
+        parameters = pika.ConnectionParameters(
+            host=endpoint.address,
+            port=endpoint.port,
+            credentials=pika.PlainCredentials(config.credentials.username, config.credentials.password),
+            ssl_options=pika.SSLOptions(context, endpoint.address) if context else None,
+            heartbeat=HEARTBEAT_S,
+            connection_attempts=1,
+            socket_timeout=CONNECT_S,
+            stack_timeout=CONNECT_S,
+            client_properties={"connection_name": name},
+        )
+        self._connection = SelectConnection(
+            parameters,
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_lost,
+            on_close_callback=self._on_lost,
+            custom_ioloop=self._loop,
+        )
+        try:
+            self.wait(lambda: self._opened, CONNECT_S, "no connection")
+            self.channel = self._open_channel()
+        except ClientError:
+            self.close()
+            raise
+
+    def _on_open(self, _connection: Any) -> None:
+        self._opened = True
+
+    def _on_lost(self, _connection: Any, reason: BaseException) -> None:
+        self._closed = True
+        self.breaks(f"{type(reason).__name__}: {reason}")
+
+    def breaks(self, why: str) -> None:
+        """The line is no good any more; the first reason counts."""
+        self._broken = self._broken or why
+
+    def _open_channel(self) -> Any:
+        opened: list[Any] = []
+        channel = self._connection.channel(on_open_callback=opened.append)
+        channel.add_on_close_callback(lambda _, reason: self.breaks(f"{type(reason).__name__}: {reason}"))
+        channel.add_on_cancel_callback(lambda _: self.breaks("the broker cancelled the consumer"))
+        self.wait(lambda: bool(opened), self._call_s, "no channel")
+        return channel
+
+    @property
+    def broken(self) -> str | None:
+        """Why the line is no good any more, None while it is."""
+        return self._broken
+
+    def until(self, done: Callable[[], bool], timeout_s: float) -> bool:
+        """Let things happen until `done()` holds, at most `timeout_s`; return whether it holds. Raises ClientError."""
+        end = time.monotonic() + timeout_s
+        while not done():
+            if self._broken:
+                raise ClientError(self._broken)
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            self._turn(left)
+        return True
+
+    def _turn(self, limit_s: float) -> None:
+        """Wait for the next thing to happen, at most `limit_s`."""
+        timer = self._loop.call_later(limit_s, lambda: None)
+        try:
+            self._loop.poll()
+            self._loop.process_timeouts()
+        except (AMQPError, OSError) as error:
+            self.breaks(f"{type(error).__name__}: {error}")
+        finally:
+            self._loop.remove_timeout(timer)
+
+    def wait(self, done: Callable[[], bool], timeout_s: float | None, failure: str) -> None:
+        """As `until`, at most one call's time where `timeout_s` is None; the time being up is a ClientError too."""
+        if not self.until(done, self._call_s if timeout_s is None else timeout_s):
+            raise ClientError(f"{failure} within {self._call_s if timeout_s is None else timeout_s:g} s")
+
+    def called(self, method: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+        """Call a method of the channel and wait for its answer. Raises ClientError."""
+        answers: list[Any] = []
+        self.tell(method, *arguments, callback=answers.append, **more)
+        self.wait(lambda: bool(answers), None, f"no answer to {method.__name__}")
+
+    def tell(self, method: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+        """Call a method of the channel that has no answer. Raises ClientError: nothing was sent."""
+        if self._broken:
+            raise ClientError(self._broken)
+        try:
+            method(*arguments, **more)
+        except AMQPError as error:
+            self.breaks(f"{type(error).__name__}: {error}")
+            raise ClientError(self._broken or "") from None
+
+    def close(self) -> bool:
+        """Close the line; return whether the broker agreed. From another thread a call that hangs is ended by it."""
+        if threading.get_ident() != self.owner:
+            self._loop.add_callback_threadsafe(lambda: self.breaks("closed"))
+            return False
+        agreed = self._opened and not self._broken
+        if agreed:
+            end = time.monotonic() + CLOSE_S
+            try:
+                self._connection.close()
+                while not self._closed and (left := end - time.monotonic()) > 0:
+                    self._turn(left)
+            except AMQPError:
+                agreed = False
+            agreed = agreed and self._closed
+        self._loop.deactivate_poller()
+        self._loop.close()
+        return agreed
+
+
+class Amqp091:
+    """One AMQP 0-9-1 connection. See the client protocol for what each method promises."""
+
+    protocol: ClassVar[str] = "amqp091"
+
+    @classmethod
+    def start_process(cls, config: WorkerConfig) -> None:
+        """Refuse transactions: RabbitMQ's are not atomic, and the ledger has no word for them."""
+        if config.transaction > 0:
+            raise InfrastructureError("clients of amqp091 send without transactions: set load.transaction to 0")
+        logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+    def __init__(self, config: WorkerConfig, name: str) -> None:
+        self._config = config
+        self._name = name
+        self._tag = header.tag_of(config.run_id)
+        # Clients begin with the endpoints in turn, so that all of these are used.
+        first = place(name) % len(config.endpoints)
+        self._endpoints = [*config.endpoints[first:], *config.endpoints[:first]]
+        self._line: Line | None = None
+        self._endpoint: Endpoint | None = None
+        self._opened = 0
+        self._published = 0
+        self._answers: dict[int, bool] = {}
+        self._returned: str | None = None
+        self._deliveries: deque[Delivery] = deque()
+        self._delivered: Counter[str] = Counter()
+
+    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
+        problems = []
+        for endpoint in self._endpoints:
+            try:
+                line = self._line = Line(self._config, endpoint, self._name)
+                self._begin(line, bool(sends_to), receives_from)
+                break
+            except ClientError as error:
+                problems.append(f"{endpoint.instance}: {error}")
+                self.close()
+        else:
+            raise ClientError("; ".join(problems))
+        self._endpoint = endpoint
+        self._opened += 1
+
+    def _begin(self, line: Line, sends: bool, receives_from: Sequence[str]) -> None:
+        self._published = 0
+        self._answers.clear()
+        self._deliveries.clear()
+        self._delivered.clear()
+        if sends:
+            line.channel.add_on_return_callback(self._on_return)
+            answered: list[Any] = []
+            line.tell(line.channel.confirm_delivery, self._on_confirm, callback=answered.append)
+            line.wait(lambda: bool(answered), None, "no answer to confirm_delivery")
+        if receives_from:
+            line.called(line.channel.basic_qos, prefetch_count=PREFETCH)
+        for address in receives_from:
+            line.called(line.channel.basic_consume, address, self._taker(address), consumer_tag=address)
+
+    def _on_confirm(self, frame: Any) -> None:
+        taken = isinstance(frame.method, Basic.Ack)
+        first = 1 if frame.method.multiple else frame.method.delivery_tag
+        for number in range(first, frame.method.delivery_tag + 1):
+            self._answers.setdefault(number, taken)
+
+    def _on_return(self, _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+        self._returned = f"returned: {method.reply_code} {method.reply_text}"
+
+    def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        line = self._line
+        if line is None:
+            return Outcome(FAIL, "not connected", usable=False)
+        properties = BasicProperties(
+            delivery_mode=PERSISTENT if self._config.durable else TRANSIENT,
+            message_id=message.message_id,
+            headers={header.PROPERTY: header.write(self._tag, message, attempt)},
+        )
+        self._returned = None
+        self._answers.clear()
+        try:
+            line.tell(line.channel.basic_publish, "", address, message.payload, properties, mandatory=True)
+        except ClientError as error:
+            return Outcome(FAIL, str(error), usable=False)
+        self._published += 1
+        number = self._published
+        try:
+            line.wait(lambda: number in self._answers, None, "no confirm")
+        except ClientError as error:
+            return Outcome(UNKNOWN, str(error), usable=False)
+        if self._returned:
+            return Outcome(FAIL, self._returned)
+        return DONE if self._answers[number] else Outcome(UNKNOWN, "nack")
+
+    def commit(self, *, resent: bool) -> Outcome:
+        return DONE
+
+    def rollback(self) -> Outcome:
+        return DONE
+
+    def _taker(self, address: str) -> Callable[..., None]:
+        def take(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            self._delivered[address] += 1
+            proves = self._delivered[address] > PREFETCH
+            self._deliveries.append(self._delivery(address, method, properties, body, proves=int(proves)))
+
+        return take
+
+    def _delivery(self, address: str, method: Any, properties: Any, body: bytes, *, proves: int = 0) -> Delivery:
+        text = (properties.headers or {}).get(header.PROPERTY)
+        found = header.delivery(
+            self._tag,
+            address,
+            text,
+            str(properties.message_id or method.delivery_tag),
+            redelivered=bool(method.redelivered),
+            body=body,
+            handle=method.delivery_tag,
+        )
+        return found._replace(proves=proves)
+
+    def receive(self, timeout_s: float) -> Delivery | None:
+        line = self._line
+        if line is None:
+            raise ClientError("the connection is closed")
+        if line.broken:
+            raise ClientError(line.broken)
+        line.until(lambda: bool(self._deliveries), timeout_s)
+        return self._deliveries.popleft() if self._deliveries else None
+
+    def ack(self, delivery: Delivery) -> Outcome:
+        line = self._line
+        try:
+            if line is None:
+                raise ClientError("the connection is closed")
+            line.tell(line.channel.basic_ack, delivery.handle)
+        except ClientError as error:
+            return Outcome(FAIL, str(error), usable=False)
+        return Outcome(UNKNOWN, ONE_WAY)
+
+    def browse(self, address: str) -> Iterable[Delivery]:
+        """Get what is there without an acknowledgement: with the end of the connection all of it is back."""
+        line = self._line
+        if line is None:
+            raise ClientError("the connection is closed")
+        found: list[Delivery] = []
+        answers: list[bool] = []
+
+        def got(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            found.append(self._delivery(address, method, properties, body))
+            answers.append(True)
+
+        line.channel.add_callback(lambda _: answers.append(False), [Basic.GetEmpty], one_shot=False)
+        while True:
+            answers.clear()
+            line.tell(line.channel.basic_get, address, got)
+            line.wait(lambda: bool(answers), None, "no answer to basic_get")
+            if not answers[0]:
+                return found
+
+    def connection_id(self) -> int:
+        return self._opened
+
+    def reconnect(self) -> Reconnect | None:
+        return None
+
+    def served_by(self) -> Endpoint | None:
+        return self._endpoint
+
+    def close(self) -> Outcome:
+        line = self._line
+        if line is None:
+            return DONE
+        why = line.broken
+        agreed = line.close()
+        if threading.get_ident() == line.owner:
+            self._line = None
+        return DONE if agreed else Outcome(UNKNOWN, why or "closed without an answer")

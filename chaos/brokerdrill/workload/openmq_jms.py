@@ -1,0 +1,118 @@
+"""Open MQ clients: the product's own JMS client jars under JPype.
+
+Facts about Open MQ 6.5.1 that this rests on:
+- every broker of a cluster serves: each client's address list begins with another one, so that they are spread evenly;
+- the library's own reconnection waits 3 s before each attempt, whatever imqReconnectInterval says (ConnectionRecover's
+  WAIT_TIME); without it a lost connection ends with an exception at once, and the next `open` walks through the list;
+- a persistent send and a commit wait for the broker, for ever unless imqAckTimeout says how long;
+- a commit that ends with a TransactionRolledBackException was rolled back, by the broker or by the session itself;
+- the address of a service goes there directly; the port mapper is not asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jpype
+
+from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.jms import JmsClient, Operation, host_of, trust_managers
+
+# Of the connection factory, by their own names; WorkerConfig.url_params come after and win.
+PROPERTIES: Mapping[str, str] = {
+    "imqAddressListBehavior": "PRIORITY",
+    "imqAddressListIterations": "1",
+    "imqReconnectEnabled": "false",
+    "imqReconnectInterval": "100",  # ms between two addresses of the list
+    "imqSSLIsHostTrusted": "false",
+    "imqSocketConnectTimeout": "3000",  # ms
+    # A peer that is silent without closing its connection is asked after the first, in s, and given up after the
+    # second, in ms.
+    "imqPingInterval": "5",
+    "imqAbortOnPingAckTimeout": "true",
+    "imqPingAckTimeout": "5000",
+}
+
+# What proves that an operation did not happen, by the exception's class.
+PROOFS = frozenset({"JMSSecurityException", "InvalidDestinationException", "ResourceAllocationException"})
+ROLLED_BACK = "TransactionRolledBackException"
+
+_opened = itertools.count(1)
+
+
+def addresses(config: WorkerConfig, name: str) -> str:
+    """Return the address list of the client `name`: each broker's service of JMS connections, another one first for
+    each client of the worker."""
+    scheme, service = ("mqssl", "ssljms") if config.tls_ca else ("mqtcp", "jms")
+    names = [spec.name for specs in (config.producers, config.consumers) for spec in specs]
+    first = names.index(name) % len(config.endpoints) if name in names else 0
+    ordered = [*config.endpoints[first:], *config.endpoints[:first]]
+    return ",".join(f"{scheme}://{host_of(item.address)}:{item.port}/{service}" for item in ordered)
+
+
+def properties(config: WorkerConfig, name: str) -> dict[str, str]:
+    """Return the properties of the connection factory of the client `name`."""
+    own = {"imqAddressList": addresses(config, name), "imqAckTimeout": str(config.call_timeout_ms)}
+    return {**PROPERTIES, **own, **config.url_params}
+
+
+def outcome_of(kind: str, error: str) -> Outcome:
+    """Return what an exception of class `kind` proves of the operation that ended with it; `error` is the ledger's."""
+    if kind == ROLLED_BACK:
+        return Outcome(FAIL, error)
+    return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
+
+
+class OpenMqJms(JmsClient):
+    """One Open MQ connection and session."""
+
+    protocol: ClassVar[str] = "openmq"
+    jars = ("imq.", "jms.")
+    api = "jakarta.jms"
+
+    @classmethod
+    def _prepare_process(cls, config: WorkerConfig) -> None:
+        """The library takes the process's default TLS context."""
+        if config.tls_ca:
+            kind = jpype.JClass("javax.net.ssl.SSLContext")
+            context = kind.getInstance("TLS")
+            context.init(None, trust_managers(config.tls_ca), None)
+            kind.setDefault(context)
+
+    def __init__(self, config: WorkerConfig, name: str) -> None:
+        super().__init__(config, name)
+        self._number = 0
+        self._broken: str | None = None
+
+    def _factory(self) -> Any:
+        factory = jpype.JClass("com.sun.messaging.ConnectionFactory")()
+        for name, value in properties(self._config, self._name).items():
+            factory.setProperty(name, value)
+        return factory
+
+    def _connected(self, connection: Any) -> None:
+        self._broken = None
+        listener = jpype.JProxy("jakarta.jms.ExceptionListener", dict={"onException": self._on_exception})
+        connection.setExceptionListener(listener)
+
+    def _on_exception(self, error: Any) -> None:
+        """Called by the library, in a thread of its own, when it has lost the connection for good."""
+        self._broken = self._described(error)
+
+    def _opened(self, connection: Any, session: Any) -> None:
+        self._number = next(_opened)
+
+    def _outcome(self, error: Any, operation: Operation) -> Outcome:
+        return outcome_of(str(error.getClass().getSimpleName()), self._described(error))
+
+    def _ended(self) -> str | None:
+        return self._broken
+
+    def connection_id(self) -> int:
+        return self._number
+
+    def served_by(self) -> Endpoint | None:
+        return endpoint_at(str(self._connection.getBrokerAddress()), self._config.endpoints)

@@ -1,0 +1,275 @@
+"""What the role artemis derives from the inventory: a cluster's members, what they offer and what they dial.
+
+Pure functions from plain data. `hostvars` is Ansible's: host to its variables. A host is an inventory name, an instance
+the name of the broker on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.brokerdrill.ha.plugins.filter.artemis import artemis_modern
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial, Listener
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
+
+
+class Member(TypedDict):
+    """A broker as the others of its cluster see it."""
+
+    instance: str
+    pair: str
+    group: str
+    role: str
+    address: str
+    port: int
+    jgroups_port: int
+    store_dir: str
+    journal: str
+    coordination_id: str
+    cluster_user: str
+    cluster_password: str
+    request_backup: bool
+
+
+class Endpoint(TypedDict):
+    """What a connector leads to or an acceptor serves: `address` and `port` (`tcp`), or `server_id` in the same process
+    (`vm`); `parameters` are those of its URI."""
+
+    type: str
+    address: str | None
+    port: int | None
+    server_id: int | None
+    parameters: dict[str, Any]
+
+
+class ScaleDown(TypedDict):
+    """The element scale-down; what is None is left out."""
+
+    enabled: bool
+    group_name: str | None
+    discovery_group: str | None
+    connectors: list[str]
+    commit_interval: int | None
+
+
+def transport(entry: Mapping[str, Any]) -> str:
+    """Return the type of a connector or acceptor of the inventory: `tcp` or `vm`."""
+    return entry.get("type") or "tcp"
+
+
+def _require(entry: Mapping[str, Any], *names: str) -> None:
+    missing = [name for name in names if entry.get(name) is None]
+    if missing:
+        raise AnsibleFilterError(f"{entry['name']}, of type {transport(entry)}, needs {' and '.join(missing)}")
+
+
+def _endpoint(entry: Mapping[str, Any], address: str | None, parameters: Mapping[str, Any]) -> Endpoint:
+    _require(entry, *(["server_id"] if transport(entry) == "vm" else ["port"]))
+    if transport(entry) == "vm":
+        own = dict(entry.get("parameters") or {})
+        return {"type": "vm", "address": None, "port": None, "server_id": int(entry["server_id"]), "parameters": own}
+    return {
+        "type": "tcp",
+        "address": address,
+        "port": int(entry["port"]),
+        "server_id": None,
+        "parameters": {**parameters, **(entry.get("parameters") or {})},
+    }
+
+
+def _cluster_port(acceptors: Sequence[Mapping[str, Any]]) -> int:
+    """Return the port of the first acceptor that has one; 0 where none has, which preflight refuses."""
+    return next((int(item["port"]) for item in acceptors if item.get("port") is not None), 0)
+
+
+def artemis_members(
+    hosts: Sequence[str], hostvars: HostVars, cluster: str, defaults: Mapping[str, Any]
+) -> dict[str, Member]:
+    """Return the brokers of `cluster`, by host in sorted order.
+
+    What a host's inventory does not set is what the role would set there; `defaults` holds the values of acceptors,
+    jgroups_port and journal_file_size that all brokers share.
+    """
+    found: dict[str, Member] = {}
+    for host in sorted(hosts):
+        of = hostvars[host]
+        instance = of.get("artemis_instance", host)
+        pair = of.get("artemis_pair", host)
+        if of.get("artemis_cluster", pair) != cluster:
+            continue
+        found[host] = {
+            "instance": instance,
+            "pair": pair,
+            "group": of.get("artemis_group_name") or pair,
+            "role": artemis_modern(of.get("artemis_ha_role", "primary")),
+            "address": address_of(host, of, "artemis_address"),
+            "port": _cluster_port(of.get("artemis_acceptors", defaults["acceptors"])),
+            "jgroups_port": int(of.get("artemis_jgroups_port", defaults["jgroups_port"])),
+            "store_dir": of.get("artemis_store_dir", f"/var/lib/artemis/{instance}/data"),
+            "journal": str(of.get("artemis_journal_file_size", defaults["journal_file_size"])),
+            "coordination_id": of.get("artemis_coordination_id", pair),
+            "cluster_user": of.get("artemis_cluster_user", "made"),
+            "cluster_password": of.get("artemis_cluster_password", "made"),
+            "request_backup": boolean(of.get("artemis_request_backup", True)),
+        }
+    return found
+
+
+def artemis_connectors(
+    members: Mapping[str, Member], announced: Sequence[str], parameters: Mapping[str, Any], more: Sequence[Any]
+) -> dict[str, Endpoint]:
+    """Return the connectors, by name: one to each of the hosts `announced`, and `more`.
+
+    An entry of `more` has a name and address and port, or type vm and server_id, and perhaps parameters. All that lead
+    to an address have `parameters` in their URI. Raises AnsibleFilterError where an entry lacks what its type needs.
+    """
+    for other in more:
+        _require(other, *([] if transport(other) == "vm" else ["address"]))
+    found = {
+        member["instance"]: _endpoint({"name": host, "port": member["port"]}, member["address"], parameters)
+        for host, member in members.items()
+        if host in announced
+    }
+    return found | {other["name"]: _endpoint(other, other.get("address"), parameters) for other in more}
+
+
+def artemis_acceptors(
+    given: Sequence[Mapping[str, Any]], address: str, parameters: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the acceptors of a broker at `address`, each an Endpoint with its name.
+
+    `given`: {"name", "port", "protocols"}, or {"name", "type": "vm", "server_id"}, and perhaps "router" and
+    "parameters" each. All that have a port have `parameters` in their URI. Raises AnsibleFilterError where an entry
+    lacks what its type needs.
+    """
+    found = []
+    for entry in given:
+        _require(entry, *([] if transport(entry) == "vm" else ["protocols"]))
+        endpoint = _endpoint(entry, address, parameters)
+        if endpoint["type"] == "tcp":
+            endpoint["parameters"]["protocols"] = ",".join(entry["protocols"])
+        if entry.get("router"):
+            endpoint["parameters"]["router"] = entry["router"]
+        found.append({"name": entry["name"], **endpoint})
+    return found
+
+
+def artemis_scale_down(given: Mapping[str, Any], discovery_group: str | None, others: Sequence[str]) -> ScaleDown:
+    """Return the whole scale-down that `given` (enabled, group_name, connectors, discovery_group, commit_interval; what
+    is missing or None is chosen here) asks for.
+
+    Without a choice of its own it goes to `discovery_group`, and where that is None by the connectors `others`.
+    """
+    enabled = given.get("enabled")
+    group = given.get("discovery_group") or (None if given.get("connectors") else discovery_group)
+    return {
+        "enabled": True if enabled is None else enabled,
+        "group_name": given.get("group_name"),
+        "discovery_group": group,
+        "connectors": [] if group else list(given.get("connectors") or others),
+        "commit_interval": given.get("commit_interval"),
+    }
+
+
+def _listener(name: str, address: str, port: int, protocol: str) -> Listener:
+    return {"name": name, "address": address, "port": port, "protocol": protocol, "tls": True}
+
+
+def artemis_listeners(
+    acceptors: Sequence[Mapping[str, Any]], address: str, console_port: int, keys: Mapping[str, str]
+) -> list[Listener]:
+    """Return what a broker with `acceptors` serves at `address`; a listener's protocol is its acceptor's first.
+
+    `keys`: connection router to the type of its key.
+    """
+    found: list[Listener] = []
+    for item in acceptors:
+        if transport(item) == "tcp":
+            protocol = str(item["protocols"][0]).lower()
+            found.append(_listener(item["name"], address, int(item["port"]), protocol))
+            if item.get("router"):
+                found[-1] |= {"router": item["router"], "key": keys.get(item["router"], "")}
+    return [*found, _listener("console", address, int(console_port), "https")]
+
+
+def artemis_moved_listeners(listeners: Sequence[Listener], offset: int) -> list[Listener]:
+    """Return the listeners of a backup in the process of the broker that has `listeners`.
+
+    Its acceptors are `offset` ports higher; the console is the broker's own.
+    """
+    return [item if item["name"] == "console" else {**item, "port": item["port"] + int(offset)} for item in listeners]
+
+
+def artemis_dials(
+    members: Mapping[str, Member], host: str, zookeeper_servers: Sequence[Mapping[str, Any]]
+) -> list[Dial]:
+    """Return what the broker on `host` dials.
+
+    That is every other member (as `primary` or `backup` in its own pair, as `broker` in another) and
+    `zookeeper_servers` ({"host", "address", "port"} each).
+    """
+    pair = members[host]["pair"]
+    brokers: list[Dial] = [
+        {
+            "link": member["role"] if member["pair"] == pair else "broker",
+            "to": member["instance"],
+            "address": member["address"],
+            "port": member["port"],
+        }
+        for other, member in members.items()
+        if other != host
+    ]
+    return brokers + [
+        {"link": "zookeeper", "to": server["host"], "address": server["address"], "port": int(server["port"])}
+        for server in zookeeper_servers
+    ]
+
+
+def artemis_described_addresses(
+    addresses: Sequence[Mapping[str, Any]], settings: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the addresses as a descriptor says them: {"name", "routing", "dead_letter"}.
+
+    The dead-letter address is the address's own `dead_letter`, else the one that `settings` ({"match", "settings"}
+    each) give the match `#`; None for itself and for ExpiryQueue.
+    """
+    catch_all: Mapping[str, Any] = next((item["settings"] for item in settings if item["match"] == "#"), {})
+    found = []
+    for address in addresses:
+        name = address["name"]
+        letter = address.get("dead_letter") or catch_all.get("dead-letter-address")
+        found.append(
+            {
+                "name": name,
+                "routing": address["routing"],
+                "dead_letter": None if name in (letter, "ExpiryQueue") else letter,
+            }
+        )
+    return found
+
+
+def artemis_next_in_ring(members: Mapping[str, Member], instance: str) -> Member:
+    """Return the member after `instance` in the cluster, after the last one the first: the one whose backup it runs."""
+    ring = list(members.values())
+    place = [member["instance"] for member in ring].index(instance)
+    return ring[(place + 1) % len(ring)]
+
+
+class FilterModule:
+    """Names for templates."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "artemis_acceptors": artemis_acceptors,
+            "artemis_connectors": artemis_connectors,
+            "artemis_described_addresses": artemis_described_addresses,
+            "artemis_dials": artemis_dials,
+            "artemis_listeners": artemis_listeners,
+            "artemis_members": artemis_members,
+            "artemis_moved_listeners": artemis_moved_listeners,
+            "artemis_next_in_ring": artemis_next_in_ring,
+            "artemis_scale_down": artemis_scale_down,
+        }

@@ -1,0 +1,95 @@
+"""Filters of the role openmq: what its files and requests hold. Pure functions."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def openmq_value(value: Any) -> str:
+    """Return a value as the broker's properties write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def openmq_password_hash(password: str, user: str) -> str:
+    """Return the hash in the file of users: MD5 of USER:PASSWORD as a signed number in hexadecimal digits."""
+    digest = hashlib.md5(f"{user}:{password}".encode(), usedforsecurity=False).digest()
+    return format(int.from_bytes(digest, "big", signed=True), "x")
+
+
+def openmq_passfile(passwords: Mapping[str, str]) -> str:
+    """Return the pass file before it is encoded: a line NAME=PASSWORD each."""
+    return "".join(f"{name}={value}\n" for name, value in sorted(passwords.items()))
+
+
+def openmq_passfile_decoded(text: str) -> dict[str, str]:
+    """Return the passwords in the encoded pass file `text`; lines of another form are left out.
+
+    A line is NAME{CHECK}=CHECK:PASSWORD, the password in base 64.
+    """
+    found = {}
+    for line in text.splitlines():
+        encoded = re.fullmatch(r"([\w.]+)\{[^}]*\}=[^:]*:([A-Za-z0-9+/=]+)", line.strip())
+        if encoded:
+            found[encoded[1]] = base64.b64decode(encoded[2]).decode(errors="replace")
+    return found
+
+
+def openmq_first_certificate(bundle: str) -> str:
+    """Return the first certificate in the PEM text `bundle`. Raises ValueError where there is none."""
+    found = CERTIFICATE.search(bundle)
+    if found is None:
+        raise ValueError("the bundle holds no certificate")
+    return found[0]
+
+
+def openmq_destinations_to_make(
+    beans: Iterable[str], queues: Sequence[str], topics: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the Jolokia requests that create those destinations which none of `beans` (their MBeans' names) is of."""
+    there = set()
+    for bean in beans:
+        keys = dict(part.split("=", 1) for part in bean.partition(":")[2].split(",") if "=" in part)
+        there.add((keys.get("desttype"), keys.get("name", "").strip('"')))
+    wanted = [*(("q", name) for name in queues), *(("t", name) for name in topics)]
+    return [
+        {
+            "type": "exec",
+            "mbean": "com.sun.messaging.jms.server:type=DestinationManager,subtype=Config",
+            "operation": "create(java.lang.String,java.lang.String)",
+            "arguments": list(one),
+        }
+        for one in wanted
+        if one not in there
+    ]
+
+
+def openmq_drill_access(queues: Sequence[str], user: str, dead_letter: str) -> dict[str, str]:
+    """Return the access rules by which `user`, whom no other rule allows anything, uses `queues` and looks into
+    `dead_letter`. A rule for a destination stands instead of the general one, so administrators are named again."""
+    rules = {}
+    for queue, acts in [*((name, ("produce", "consume", "browse")) for name in queues), (dead_letter, ("browse",))]:
+        for act in acts:
+            rules[f"queue.{queue}.{act}.allow.user"] = user
+            rules[f"queue.{queue}.{act}.allow.group"] = "admin"
+    return rules
+
+
+class FilterModule:
+    """The filters, by the names that the role uses."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "openmq_value": openmq_value,
+            "openmq_password_hash": openmq_password_hash,
+            "openmq_passfile": openmq_passfile,
+            "openmq_passfile_decoded": openmq_passfile_decoded,
+            "openmq_first_certificate": openmq_first_certificate,
+            "openmq_drill_access": openmq_drill_access,
+            "openmq_destinations_to_make": openmq_destinations_to_make,
+        }

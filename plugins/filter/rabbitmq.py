@@ -1,0 +1,201 @@
+"""Filters of the role rabbitmq: pure functions from plain data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
+
+EPMD_PORT = 4369
+SALT_BYTES = 4
+# Where a quorum queue keeps its first copies: more than five cost more than they save.
+MOST_COPIES = 5
+DRILL_VHOST = "/"
+
+
+class Member(TypedDict):
+    """A broker as the others of its cluster see it."""
+
+    instance: str
+    address: str
+    node: str
+    cluster_port: int
+    partition_handling: str
+    net_ticktime_s: int
+
+
+def rabbitmq_members(
+    hosts: Sequence[str], hostvars: HostVars, own: str, defaults: Mapping[str, Any]
+) -> dict[str, Member]:
+    """Return the brokers on `hosts` that are of the cluster of the host `own`, by host in sorted order.
+
+    What a host's inventory does not set is what the role would set there: `defaults` for cluster_port,
+    partition_handling and net_ticktime_s.
+    """
+    found: dict[str, Member] = {}
+    for host in sorted(hosts):
+        of = hostvars[host]
+        if of.get("rabbitmq_cluster") != hostvars[own].get("rabbitmq_cluster"):
+            continue
+        address = address_of(host, of, "rabbitmq_address")
+        found[host] = {
+            "instance": of.get("rabbitmq_instance", host),
+            "address": address,
+            "node": f"rabbit@{address}",
+            "cluster_port": int(of.get("rabbitmq_cluster_port", defaults["cluster_port"])),
+            "partition_handling": of.get("rabbitmq_partition_handling", defaults["partition_handling"]),
+            "net_ticktime_s": int(of.get("rabbitmq_net_ticktime_s", defaults["net_ticktime_s"])),
+        }
+    return found
+
+
+def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
+    """Return what the broker on `host` dials: of every other one its Erlang port mapper and its node."""
+    return [
+        {"link": "cluster", "to": member["instance"], "address": member["address"], "port": port}
+        for other, member in members.items()
+        if other != host
+        for port in (EPMD_PORT, member["cluster_port"])
+    ]
+
+
+def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
+    """Return what forbids this broker, a sentence each.
+
+    `config`: members, as `rabbitmq_members` returns them; queues and vhosts; memory, the high watermark; allow, the
+    names of rules (even_cluster, few_copies) that a drill wants broken.
+    """
+    members: Mapping[str, Member] = config["members"]
+    problems: dict[str, list[str]] = {"even_cluster": [], "few_copies": [], "": []}
+    own = problems[""]
+    for field, name in (
+        ("partition_handling", "rabbitmq_partition_handling"),
+        ("net_ticktime_s", "rabbitmq_net_ticktime_s"),
+    ):
+        values = {member[field]: host for host, member in sorted(members.items(), reverse=True)}  # type: ignore[literal-required]
+        if len(values) > 1:
+            own.append(f"{' and '.join(sorted(values.values()))} are of one cluster and differ in {name}")
+    handling = {member["partition_handling"] for member in members.values()}
+    if "pause_minority" in handling and len(members) > 1 and len(members) % 2 == 0:
+        problems["even_cluster"].append(
+            f"pause_minority with {len(members)} brokers: cut in halves, none is a majority and all of them pause; "
+            "give the cluster an odd number"
+        )
+    quorum = [queue["name"] for queue in config["queues"] if queue.get("type", "quorum") == "quorum"]
+    if quorum and len(members) == 2:
+        problems["few_copies"].append(
+            f"quorum queues ({', '.join(quorum)}) in a cluster of 2 stop when either is gone: give it a third broker"
+        )
+    names: dict[tuple[str, str], int] = {}
+    for queue in config["queues"]:
+        place = (queue.get("vhost", DRILL_VHOST), queue["name"])
+        names[place] = names.get(place, 0) + 1
+        if place[0] not in config["vhosts"]:
+            own.append(f"queue {place[1]} is of vhost {place[0]}, which is none of {', '.join(config['vhosts'])}")
+    own += [f"two queues of vhost {vhost} are called {name}" for (vhost, name), count in names.items() if count > 1]
+    if re.fullmatch(r"[0-9.]+", config["memory"]) and not 0 < float(config["memory"]) < 1:
+        own.append(
+            f"rabbitmq_memory_high_watermark {config['memory']} is no part of the host's memory: give 0.4, or 256MiB"
+        )
+    if unknown := sorted(set(config["allow"]) - set(problems)):
+        own.append(f"rabbitmq_allow: {unknown[0]} is no rule; there are even_cluster, few_copies")
+    return [problem for rule, found in problems.items() if rule not in config["allow"] for problem in found]
+
+
+def rabbitmq_drill_queues(names: Sequence[str], kind: str, dead_letters: str) -> list[dict[str, Any]]:
+    """Return the drills' queues `names`, all of type `kind`, whose dead letters go to the queue `dead_letters`."""
+    return [
+        {"name": name, "type": kind, **({} if name == dead_letters else {"dead_letter": dead_letters})}
+        for name in names
+    ]
+
+
+def rabbitmq_addresses(queues: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the queues as a descriptor names them."""
+    return [
+        {"name": queue["name"], "routing": "anycast"}
+        | ({"dead_letter": queue["dead_letter"]} if queue.get("dead_letter") else {})
+        for queue in queues
+    ]
+
+
+def rabbitmq_declarations(queues: Iterable[Mapping[str, Any]], brokers: int) -> list[dict[str, Any]]:
+    """Return name, vhost and arguments of each queue as it is declared in a cluster of that many brokers.
+
+    A quorum queue has copies on all of them, at most five; leaders and classic queues are spread over the cluster.
+    """
+    found = []
+    for queue in queues:
+        kind = queue.get("type", "quorum")
+        arguments: dict[str, Any] = {"x-queue-type": kind}
+        if kind == "quorum":
+            arguments |= {
+                "x-quorum-initial-group-size": min(brokers, MOST_COPIES),
+                "x-queue-leader-locator": "balanced",
+            }
+        else:
+            arguments["x-queue-master-locator"] = "min-masters"
+        if queue.get("dead_letter"):
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue["dead_letter"]}
+        more = queue.get("arguments", {})
+        found.append(
+            {"name": queue["name"], "vhost": queue.get("vhost", DRILL_VHOST), "arguments": {**arguments, **more}}
+        )
+    return found
+
+
+def rabbitmq_all_of(vhosts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the permissions of who may do everything in each of `vhosts`."""
+    return {vhost: {"configure": ".*", "write": ".*", "read": ".*"} for vhost in vhosts}
+
+
+def rabbitmq_password_hash(password: str, user: str) -> str:
+    """Return what RabbitMQ keeps of a password: a salt and the SHA-256 of salt and password, in base64.
+
+    The salt follows from user and password, so that the same ones always give the same file.
+    """
+    salt = hashlib.sha256(f"{user}\0{password}".encode()).digest()[:SALT_BYTES]
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def rabbitmq_definitions(users: Sequence[Mapping[str, Any]], vhosts: Sequence[str]) -> dict[str, Any]:
+    """Return what the brokers load at their start: vhosts, users (name, password, tags) and their permissions."""
+    return {
+        "vhosts": [{"name": vhost} for vhost in vhosts],
+        "users": [
+            {
+                "name": user["name"],
+                "password_hash": rabbitmq_password_hash(user["password"], user["name"]),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": list(user.get("tags", [])),
+            }
+            for user in users
+        ],
+        "permissions": [
+            {"user": user["name"], "vhost": vhost, **permission}
+            for user in users
+            for vhost, permission in user.get("permissions", {}).items()
+        ],
+    }
+
+
+class FilterModule:
+    """Names for templates."""
+
+    def filters(self) -> dict[str, Any]:
+        return {
+            "rabbitmq_addresses": rabbitmq_addresses,
+            "rabbitmq_all_of": rabbitmq_all_of,
+            "rabbitmq_declarations": rabbitmq_declarations,
+            "rabbitmq_definitions": rabbitmq_definitions,
+            "rabbitmq_dials": rabbitmq_dials,
+            "rabbitmq_drill_queues": rabbitmq_drill_queues,
+            "rabbitmq_members": rabbitmq_members,
+            "rabbitmq_password_hash": rabbitmq_password_hash,
+            "rabbitmq_problems": rabbitmq_problems,
+        }

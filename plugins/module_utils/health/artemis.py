@@ -1,0 +1,58 @@
+"""Apache Artemis: its broker bean, by Jolokia."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import jolokia
+from .answer import Health
+
+
+def requests(broker_name: str) -> list[dict[str, Any]]:
+    """Return the Jolokia requests whose replies tell the role of that broker."""
+    bean = f'org.apache.activemq.artemis:broker="{broker_name}"'
+    return [{"type": "read", "mbean": bean, "attribute": ["Active", "Backup", "ReplicaSync", "HAPolicy"]}]
+
+
+def state_of(active: bool, backup: bool, in_sync: bool, policy: str = "") -> str:
+    """Return the state that a broker's attributes Active, Backup and ReplicaSync amount to.
+
+    A shared store has nothing to synchronise: whoever waits for its lock is ready.
+    """
+    if active:
+        return "active"
+    if backup:
+        return "passive" if in_sync or policy == "shared_store" else "syncing"
+    return "starting"
+
+
+def may_wait_its_turn(descriptor: Mapping[str, Any]) -> bool:
+    """Return whether the instance of that descriptor is one of several backups of a shared store.
+
+    Only one of them announces itself and waits for the store; the others wait for its place, and have no broker bean
+    until they get it.
+    """
+    several = int(descriptor.get("backups") or 0) > 1
+    return several and descriptor.get("ha_policy") == "shared_store" and descriptor.get("role") == "backup"
+
+
+def health_of(replies: list[dict[str, Any]], policy: str = "", may_wait: bool = False) -> Health:
+    """Return the health that the replies to `requests` amount to.
+
+    `policy`: the descriptor's `ha_policy`. `may_wait`: what `may_wait_its_turn` says of the descriptor.
+    """
+    (reply,) = replies
+    found = jolokia.value(reply)
+    if not isinstance(found, dict) and may_wait and reply.get("status") == 404:
+        return Health("passive", False, "waits for the place of the backup that is announced")
+    if not isinstance(found, dict):
+        return Health("starting", False, str(reply.get("error", "no broker bean yet")))
+    state = state_of(found["Active"], found["Backup"], found["ReplicaSync"], policy)
+    return Health(state, bool(found["ReplicaSync"]), str(found["HAPolicy"]))
+
+
+def read(descriptor: dict[str, Any]) -> Health:
+    """Ask a broker. Raises OSError or ValueError without a usable answer."""
+    replies = jolokia.ask(descriptor, requests(descriptor["management"]["broker_name"]))
+    return health_of(replies, descriptor.get("ha_policy", ""), may_wait_its_turn(descriptor))

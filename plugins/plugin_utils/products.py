@@ -1,0 +1,89 @@
+"""The products of the collection: every role with a file meta/product.yml, which says what the role's tasks do not.
+
+`uses`: the products that it depends on, deployed before it. `client`: what load hosts need for its clients. `tool`: it
+serves the drills, which do not break it. docs/adding-a-product.md has all of it. What a product can do is which task
+files its role has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+KEYS = {"uses", "client", "tool"}
+CLIENT_KEYS = {"protocol", "archive", "jars", "version", "include", "directory"}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product: its role's name, what it uses, its clients (None where none connect), its task files, and whether it
+    is a tool of the drills."""
+
+    name: str
+    uses: tuple[str, ...] = ()
+    client: Mapping[str, Any] | None = None
+    tasks: frozenset[str] = field(default_factory=frozenset)
+    tool: bool = False
+
+
+def parse(name: str, content: Any, tasks: Iterable[str]) -> Product:
+    """Return the product that the content of a meta/product.yml describes. Raises ValueError with one sentence."""
+    where = f"roles/{name}/meta/product.yml"
+    content = {} if content is None else content
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} is no mapping")
+    client = content.get("client")
+    if client is not None and not isinstance(client, dict):
+        raise ValueError(f"{where}: client is no mapping")
+    for found, known, place in ((content, KEYS, ""), (client or {}, CLIENT_KEYS, "client.")):
+        if unknown := sorted(set(found) - known):
+            raise ValueError(f"{where}: {place}{unknown[0]} is none of {', '.join(sorted(known))}")
+    if client is not None and "protocol" not in client:
+        raise ValueError(f"{where}: client.protocol is missing")
+    if client is not None and "jars" in client and "version" not in client:
+        raise ValueError(f"{where}: client.version is missing, which client.jars need")
+    return Product(name, tuple(content.get("uses", ())), client, frozenset(tasks), bool(content.get("tool", False)))
+
+
+def in_order(products: Iterable[Product]) -> list[Product]:
+    """Return the products in the order of a deployment: each after what it uses, else by name.
+
+    Raises ValueError where one uses an unknown product, or itself through others.
+    """
+    by_name = {product.name: product for product in products}
+    for product in by_name.values():
+        if unknown := sorted(set(product.uses) - set(by_name)):
+            raise ValueError(f"roles/{product.name}/meta/product.yml: uses {unknown[0]}, which is no product")
+    sorter = TopologicalSorter({name: by_name[name].uses for name in sorted(by_name)})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ValueError(f"products use each other in a circle: {' → '.join(error.args[1])}") from None
+    found = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        found += [by_name[name] for name in ready]
+        sorter.done(*ready)
+    return found
+
+
+def read_all(roles: Path = ROLES) -> list[Product]:
+    """Return the products whose roles are in the folder `roles`, in the order of a deployment.
+
+    Raises ValueError with one sentence where a meta/product.yml is wrong.
+    """
+    found = []
+    for path in sorted(roles.glob("*/meta/product.yml")):
+        role = path.parents[1]
+        try:
+            content = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as error:
+            raise ValueError(f"roles/{role.name}/meta/product.yml is no YAML: {' '.join(str(error).split())}") from None
+        found.append(parse(role.name, content, (task.stem for task in (role / "tasks").glob("*.yml"))))
+    return in_order(found)

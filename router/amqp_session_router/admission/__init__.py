@@ -1,0 +1,1 @@
+"""Who may connect: limits and the authorisation hook."""

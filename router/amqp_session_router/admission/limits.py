@@ -1,0 +1,353 @@
+"""Limits: connection rate, connections, data rate, unauthenticated connections of an address, frame size.
+
+Each limit has a value that refuses or delays and one that only warns; with `alarm_only` every limit only warns. Counts
+survive a reload. Memory is bounded by live connections, not by the names that clients make up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
+from amqp_session_router.config.schema import LimitsPart, VhostLimits
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+_WARN_EVERY = 10.0
+"""Seconds between two warnings of one limit on one vhost or address."""
+_SWEEP_AT = 1024
+"""Vhosts without a connection that are kept before those with nothing to remember are dropped."""
+
+
+class Bucket:
+    """A token bucket that may go into debt: `rate` tokens a second, `burst` at most."""
+
+    __slots__ = ("_at", "_clock", "_level", "burst", "rate")
+
+    def __init__(self, rate: float, burst: float, clock: Clock) -> None:
+        self.rate, self.burst, self._clock = rate, burst, clock
+        self._level, self._at = burst, clock()
+
+    def level(self) -> float:
+        """Return the tokens there are now; negative: the debt."""
+        now = self._clock()
+        self._level = min(self.burst, self._level + (now - self._at) * self.rate)
+        self._at = now
+        return self._level
+
+    def try_take(self, tokens: float) -> bool:
+        """Take `tokens` if there are so many."""
+        if self.level() < tokens:
+            return False
+        self._level -= tokens
+        return True
+
+    def owe(self, tokens: float) -> float:
+        """Take `tokens` whether there are or not; returns the seconds until the debt is paid (0.0: there is none)."""
+        self._level = self.level() - tokens
+        return max(0.0, -self._level / self.rate)
+
+
+@dataclass(slots=True)
+class _Vhost:
+    """What is counted of one vhost; the buckets by the limit's name."""
+
+    connections: int = 0
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+
+
+class VhostLease:
+    """One connection's share of the limits; see `model.Lease`."""
+
+    __slots__ = ("_authenticated", "_limiter", "_released", "_source", "_vhost")
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self._source: tuple[str, str] | None = None
+        """What it is counted as while it is not authenticated: address, and the paused vhost that it waits for."""
+        self._vhost: str | None = None
+        self._authenticated = False
+        self._released = False
+
+    @property
+    def metered(self) -> bool:
+        """Whether the vhost has a data rate, by limit or alarm."""
+        if self._vhost is None:
+            return False
+        limits = self._limiter.of(self._vhost)
+        return limits.data_rate is not None or limits.data_rate_alarm is not None
+
+    def identify(self, source_ip: str) -> Refusal | None:
+        """Count the connection as an unauthenticated one of its client's address; on a Refusal it is not counted."""
+        return self._count_as((source_ip, ""))
+
+    def wait(self, vhost: str) -> Refusal | None:
+        """Count it as one that waits for the paused `vhost`, no longer as one of its address; see `identify`."""
+        return None if self._source is None else self._count_as((self._source[0], vhost))
+
+    def _count_as(self, source: tuple[str, str]) -> Refusal | None:
+        if self._authenticated or self._released or source == self._source:
+            return None
+        refusal = self._limiter.handshake_begins(source)
+        if refusal is None:
+            if self._source is not None:
+                self._limiter.handshake_done(self._source)
+            self._source = source
+        return refusal
+
+    def adopt(self, vhost: str) -> None:
+        """Count an open connection that another process admitted: no limit refuses it."""
+        self._authenticated = True
+        self._vhost = vhost
+        self._limiter.adopted(vhost)
+
+    def open(self, vhost: str, user: str) -> Refusal | None:
+        """Count the connection on `vhost`; on a Refusal it is not counted there."""
+        if self._vhost is not None or self._released:
+            return None
+        refusal = self._limiter.opening(vhost, user)
+        if refusal is None:
+            self._vhost = vhost
+        return refusal
+
+    def authenticated(self) -> None:
+        """No longer an unauthenticated connection of its address."""
+        if not self._authenticated and not self._released:
+            self._authenticated = True
+            if self._source is not None:
+                self._limiter.handshake_done(self._source)
+
+    def take(self, nbytes: int) -> float:
+        """Record `nbytes` from the client; returns the seconds to wait before reading on."""
+        return 0.0 if self._vhost is None else self._limiter.data(self._vhost, nbytes)
+
+    def release(self) -> None:
+        """Give everything back. Idempotent."""
+        if self._released:
+            return
+        self.authenticated()
+        self._released = True
+        self._limiter.left(self._vhost)
+
+
+class Limiter:
+    """The limits of one router; see `model.Limits`."""
+
+    def __init__(self, limits: LimitsPart, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._config = limits
+        self._merged: dict[str, VhostLimits] = {}
+        self._vhosts: dict[str, _Vhost] = {}
+        self._unauthenticated: dict[tuple[str, str], int] = {}
+        self._warned: dict[tuple[str, str], float] = {}
+        self.connections = 0
+        self.refused: dict[str, int] = {}
+        """How often each limit refused or delayed, by its name."""
+        self.alarms: dict[str, int] = {}
+        """How often each limit or alarm was passed without effect, by its name."""
+
+    def apply(self, limits: LimitsPart) -> None:
+        """Go by new limits from here on; what is counted stays."""
+        self._config = limits
+        self._merged.clear()
+
+    def of(self, vhost: str) -> VhostLimits:
+        """Return the limits of `vhost`: its own, and the defaults where it has none."""
+        own = self._config.vhosts.get(vhost)
+        if own is None:
+            return self._config.default
+        merged = self._merged.get(vhost)
+        if merged is None:
+            merged = self._config.default.model_copy(update=own.model_dump(exclude_none=True))
+            self._merged[vhost] = merged
+        return merged
+
+    def count(self, vhost: str) -> int:
+        """Return the connections that are counted on `vhost`."""
+        found = self._vhosts.get(vhost)
+        return 0 if found is None else found.connections
+
+    # --- what leases and the data path call ---
+
+    def accept(self, source_ip: str | None) -> VhostLease | Refusal:
+        """Count a new connection; on a Refusal nothing was counted. None: its client's address is not known yet."""
+        most = self._config.connections
+        if (
+            most is not None
+            and self.connections >= most
+            and self._passed("connections of the router", "", f"all {most} connections are in use")
+        ):
+            return Refusal(CONNECTION_FORCED, f"the router's limit of {most} connections is reached")
+        lease = VhostLease(self)
+        refusal = None if source_ip is None else lease.identify(source_ip)
+        if refusal is not None:
+            return refusal
+        self.connections += 1
+        return lease
+
+    def adopt(self, vhost: str) -> VhostLease:
+        """Count an open connection of `vhost` that another process admitted: no limit refuses it."""
+        self.connections += 1
+        lease = VhostLease(self)
+        lease.adopt(vhost)
+        return lease
+
+    def handshake_begins(self, source: tuple[str, str]) -> Refusal | None:
+        """Count one more unauthenticated connection of (address, paused vhost or ""); on a Refusal it was not."""
+        waiting = self._unauthenticated.get(source, 0)
+        most = self._config.unauthenticated_per_address
+        address = source[0]
+        if (
+            most is not None
+            and waiting >= most
+            and self._passed("unauthenticated_per_address", address, f"{waiting} are not open yet")
+        ):
+            return Refusal(CONNECTION_FORCED, f"{address} has {waiting} connections that are not open yet")
+        self._unauthenticated[source] = waiting + 1
+        return None
+
+    def adopted(self, vhost: str) -> None:
+        """Count one more connection on `vhost`, whatever the limits say."""
+        state = self._vhosts.get(vhost)
+        if state is None:
+            state = self._vhosts[vhost] = _Vhost()
+        state.connections += 1
+
+    def opening(self, vhost: str, user: str) -> Refusal | None:
+        """Count one more connection on `vhost`; on a Refusal it was not counted."""
+        limits = self.of(vhost)
+        state = self._vhosts.get(vhost)
+        if state is None:
+            self._sweep()
+            state = self._vhosts[vhost] = _Vhost()
+        told = f"{state.connections} connections, user {user!r}"
+        if limits.connections_alarm is not None and state.connections >= limits.connections_alarm:
+            self._alarm("connections_alarm", vhost, told)
+        if (
+            limits.connections is not None
+            and state.connections >= limits.connections
+            and self._passed("connections", vhost, told)
+        ):
+            return Refusal(
+                NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached"
+            )
+        alarm = self._bucket(state, "connection_rate_alarm", limits.connection_rate_alarm)
+        if alarm is not None and not alarm.try_take(1):
+            self._alarm("connection_rate_alarm", vhost, told)
+        rate = self._bucket(state, "connection_rate", limits.connection_rate)
+        if rate is not None and not rate.try_take(1) and self._passed("connection_rate", vhost, told):
+            return Refusal(
+                CONNECTION_FORCED,
+                f"access to vhost '{vhost}' refused: more than {rate.rate:g} new connections a second; try again later",
+            )
+        state.connections += 1
+        return None
+
+    def data(self, vhost: str, nbytes: int) -> float:
+        """Record `nbytes` from a client of `vhost`; returns the seconds to wait before reading on."""
+        state = self._vhosts.get(vhost)
+        if state is None:
+            return 0.0
+        limits = self.of(vhost)
+        alarm = self._bucket(state, "data_rate_alarm", limits.data_rate_alarm)
+        if alarm is not None and not alarm.try_take(min(nbytes, alarm.burst)):
+            self._alarm("data_rate_alarm", vhost, f"more than {alarm.rate:g} bytes a second")
+        rate = self._bucket(state, "data_rate", limits.data_rate)
+        if rate is None:
+            return 0.0
+        wait = rate.owe(nbytes)
+        if wait > 0 and self._passed("data_rate", vhost, f"more than {rate.rate:g} bytes a second"):
+            return wait
+        return 0.0
+
+    def handshake_done(self, source: tuple[str, str]) -> None:
+        """One unauthenticated connection less; see `handshake_begins`."""
+        left = self._unauthenticated.get(source, 0) - 1
+        if left > 0:
+            self._unauthenticated[source] = left
+        else:
+            self._unauthenticated.pop(source, None)
+
+    def left(self, vhost: str | None) -> None:
+        """One connection less; on `vhost` too if it was counted there."""
+        self.connections -= 1
+        if vhost is not None and (state := self._vhosts.get(vhost)) is not None:
+            state.connections -= 1
+
+    def largest_frame(self, vhost: str | None) -> int:
+        """Return the most bytes of a client's frame on `vhost` (None: before Open); 0: no limit of ours."""
+        return (self._config.default if vhost is None else self.of(vhost)).frame_max or 0
+
+    # --- inside ---
+
+    def _bucket(self, state: _Vhost, name: str, rate: float | None) -> Bucket | None:
+        if rate is None:
+            state.buckets.pop(name, None)
+            return None
+        found = state.buckets.get(name)
+        if found is None or found.rate != rate:
+            found = state.buckets[name] = Bucket(rate, max(1.0, rate), self._clock)
+        return found
+
+    def _passed(self, limit: str, whose: str, told: str) -> bool:
+        """A limit was passed: warn, count, and return whether it is to have an effect."""
+        if self._config.alarm_only:
+            self._alarm(limit, whose, told)
+            return False
+        self.refused[limit] = self.refused.get(limit, 0) + 1
+        self._warn("limit", limit, whose, told)
+        return True
+
+    def _alarm(self, limit: str, whose: str, told: str) -> None:
+        self.alarms[limit] = self.alarms.get(limit, 0) + 1
+        self._warn("alarm", limit, whose, told)
+
+    def _warn(self, kind: str, limit: str, whose: str, told: str) -> None:
+        now = self._clock()
+        last = self._warned.get((limit, whose))
+        if last is not None and now - last < _WARN_EVERY:
+            return
+        if len(self._warned) >= _SWEEP_AT:
+            self._warned = {key: at for key, at in self._warned.items() if now - at < _WARN_EVERY}
+        self._warned[limit, whose] = now
+        log.warning("%s passed: %s", kind, told, extra={"limit": limit, "of": whose})
+
+    def _sweep(self) -> None:
+        """Drop what says nothing: no connection, and full buckets."""
+        if len(self._vhosts) < _SWEEP_AT:
+            return
+        self._vhosts = {
+            name: state
+            for name, state in self._vhosts.items()
+            if state.connections or any(bucket.level() < bucket.burst for bucket in state.buckets.values())
+        }
+
+
+def describe(limits: Limiter, config: LimitsPart, vhost: str | None) -> list[dict[str, object]]:
+    """Return the limits as rows `of`, `limit`, `value`, `now` for a table; None: the defaults and the router's own."""
+    rows: list[dict[str, object]] = []
+    shown = config.default if vhost is None else limits.of(vhost)
+    for name, value in shown.model_dump(exclude_none=True).items():
+        now = limits.count(vhost) if vhost is not None and name.startswith("connections") else None
+        rows.append({"of": "default" if vhost is None else vhost, "limit": name, "value": value, "now": now})
+    if vhost is None:
+        if config.connections is not None:
+            rows.append(
+                {"of": "router", "limit": "connections", "value": config.connections, "now": limits.connections}
+            )
+        if config.unauthenticated_per_address is not None:
+            rows.append(
+                {
+                    "of": "address",
+                    "limit": "unauthenticated_per_address",
+                    "value": config.unauthenticated_per_address,
+                    "now": None,
+                }
+            )
+        rows.append({"of": "router", "limit": "alarm_only", "value": config.alarm_only, "now": None})
+    return rows

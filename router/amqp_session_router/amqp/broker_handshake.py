@@ -1,0 +1,165 @@
+"""The handshake with a broker as a state machine without I/O: bytes in, bytes to send and facts out.
+
+It replays what the client said, so it can be repeated with the next broker until one says Open-Ok. A RabbitMQ whose
+offer is known is sent everything at once; its answers are still read one by one.
+"""
+
+from __future__ import annotations
+
+from amqp_session_router.amqp import codec, frames
+from amqp_session_router.amqp.frames import ProtocolError
+from amqp_session_router.amqp.negotiation import (
+    HANDSHAKE_FRAME_MAX,
+    AttemptFailed,
+    CloseRelayed,
+    Credentials,
+    LearnedOffers,
+    Offer,
+    OfferChanged,
+    least,
+)
+from amqp_session_router.base.model import Tune
+
+_RABBITMQ = b"\x07productS\x00\x00\x00\x08RabbitMQ"
+"""In the properties of a broker that reads what comes ahead of its own Start and Tune in its order, as was seen."""
+REPLAYABLE = frozenset((320, 541))
+"""Closes of a broker that say something of the broker (it shuts down, its vhost is down), not of the client."""
+_STAGES = {codec.START: "Start", codec.TUNE: "Tune", codec.OPEN_OK: "Open-Ok"}
+
+
+class BrokerHandshake:
+    """The side towards one broker; what `begin` returns is to be sent first.
+
+    `receive` returns True once Open-Ok came; `buffer` then holds what came behind it, and `tune` what was agreed.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        tune: Tune,
+        vhost: str,
+        learned: LearnedOffers,
+        backend: str,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """`tune` is what the client was told, `backend` the name of who is talked to, `properties` are added."""
+        self.credentials = credentials
+        self.tune = self._client_tune = tune
+        self.vhost = vhost
+        self.learned = learned
+        self.backend = backend
+        self.properties = properties or {}
+        self.expected = codec.START
+        self.buffer = bytearray()
+        self.out = bytearray()
+        self.open_ok = b""
+        self._mechanisms: tuple[bytes, ...] = ()
+        self._reads_ahead = False
+        """Does it take what is said ahead?"""
+        self._foreseen: Offer | None = None
+        """What it offered last, once that was answered before it is offered again."""
+
+    def begin(self) -> bytes:
+        """Return what is to be sent at once: all there is to say to a broker whose offer is known, else the header."""
+        known = self.learned.offers.get(self.backend)
+        if known is None or self._mechanism not in known.mechanisms:
+            return codec.PROTOCOL_HEADER
+        self._foreseen = known
+        self.tune = self._agreed(known.tune)
+        return codec.PROTOCOL_HEADER + self._start_ok() + self._tune_ok_and_open()
+
+    def take(self) -> bytes:
+        """Return what is to be sent, once."""
+        out = bytes(self.out)
+        self.out.clear()
+        return out
+
+    def receive(self, data: bytes) -> bool:
+        """Take in bytes of the broker; returns whether Open-Ok came.
+
+        Raises AttemptFailed (OfferChanged: try it once more), or CloseRelayed with a Close for the client.
+        """
+        self.buffer += data
+        try:
+            if self.expected == codec.START and self.buffer[:4] == b"AMQP":
+                raise AttemptFailed("it speaks another version of AMQP")
+            while self.buffer and (frame := frames.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)) is not None:
+                if frame.type == frames.HEARTBEAT:
+                    continue
+                if self._method(frame):
+                    return True
+        except ProtocolError as error:
+            raise AttemptFailed(f"it does not speak AMQP 0-9-1: {error.text}") from None
+        return False
+
+    def _method(self, frame: frames.Frame) -> bool:
+        method = frame.method
+        if method == codec.CLOSE:
+            code, text = codec.read_close(frame.payload)
+            if code in REPLAYABLE:
+                raise AttemptFailed(f"{code} {text}")
+            raise CloseRelayed(code, text)
+        if method == codec.SECURE:
+            # The client had its Tune, its part of the authentication is over.
+            raise CloseRelayed(codec.NOT_IMPLEMENTED, "the broker wants a second round of authentication")
+        if method != self.expected:
+            raise AttemptFailed(f"it sent something else than {_STAGES[self.expected]}")
+        if method == codec.START:
+            self._start(*codec.read_start(frame.payload))
+        elif method == codec.TUNE:
+            self._tune(*codec.read_tune(frame.payload))
+        else:
+            self.open_ok = frames.frame(frame.payload)
+            return True
+        return False
+
+    def _start(self, version: tuple[int, int], properties: bytes, mechanisms: tuple[bytes, ...]) -> None:
+        if version != (0, 9):
+            raise AttemptFailed("it speaks another version of AMQP")
+        if properties != self.learned.server_properties:
+            codec.table(properties)
+            self.learned.server_properties = properties
+        if self._mechanism not in mechanisms:
+            raise AttemptFailed(f"it does not offer the mechanism {self.credentials.mechanism}")
+        self._mechanisms, self._reads_ahead = mechanisms, _RABBITMQ in properties
+        if self._foreseen is None:
+            self.out += self._start_ok()
+        self.expected = codec.TUNE
+
+    def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        foreseen, self.expected = self._foreseen, codec.OPEN_OK
+        if foreseen is not None and (frame_max, channel_max) == (foreseen.tune.frame_max, foreseen.tune.channel_max):
+            return
+        offered = Tune(frame_max, channel_max, heartbeat)
+        if 0 < frame_max < codec.FRAME_MIN:
+            raise AttemptFailed(f"it takes frames of {frame_max} bytes only, less than the least, {codec.FRAME_MIN}")
+        self.learned.seen(self.backend, offered)
+        if self._reads_ahead:
+            self.learned.offers[self.backend] = Offer(self._mechanisms, offered)
+        if foreseen is not None:
+            raise OfferChanged("its limits are others than before")
+        self.tune = self._agreed(offered)
+        self.out += self._tune_ok_and_open()
+
+    @property
+    def _mechanism(self) -> bytes:
+        return self.credentials.mechanism.encode()
+
+    def _agreed(self, offered: Tune) -> Tune:
+        # Few clients come near channel_max, so it may be lowered without telling them; larger frames are split (see
+        # `relay.splitting_flow`); the client's heartbeat wins.
+        mine = self._client_tune
+        return Tune(
+            least(mine.frame_max, offered.frame_max), least(mine.channel_max, offered.channel_max), mine.heartbeat
+        )
+
+    def _start_ok(self) -> bytes:
+        # With this capability a bad password is a Close and not an EOF.
+        mine = self.credentials
+        added = codec.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
+        return codec.start_ok(added, mine.mechanism, mine.response, mine.locale)
+
+    def _tune_ok_and_open(self) -> bytes:
+        agreed = self.tune
+        tune_ok = codec.tune(codec.TUNE_OK, agreed.channel_max, agreed.frame_max, agreed.heartbeat)
+        return tune_ok + codec.open_(self.vhost)

@@ -1,0 +1,157 @@
+"""The handshake with a client as a state machine without I/O: bytes in, bytes to send and facts out.
+
+The router answers before the client's vhost is known: Start with the properties of a broker seen before, Tune with
+limits that the brokers seen before accept.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import lru_cache
+
+from amqp_session_router.amqp import codec, frames
+from amqp_session_router.amqp.frames import ProtocolError
+from amqp_session_router.amqp.negotiation import HANDSHAKE_FRAME_MAX, Credentials, LearnedOffers
+from amqp_session_router.base.model import NOT_ALLOWED, Tune, short_string
+
+
+# The sessions of one application mostly say the same of themselves: few tables are read, all the others remembered.
+@lru_cache(maxsize=64)
+def _facts(properties: bytes) -> tuple[str, bool]:
+    """Return a client's connection_name (cut to 255 bytes) and whether it takes Blocked; raises ProtocolError."""
+    values = codec.table(properties)
+    client_id, capabilities = values.get("connection_name"), values.get("capabilities")
+    return (
+        short_string(client_id) if isinstance(client_id, str) else "",
+        isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True,
+    )
+
+
+class Stage(enum.Enum):
+    """What is read next."""
+
+    HEADER = enum.auto()
+    START_OK = enum.auto()
+    TUNE_OK = enum.auto()
+    OPEN = enum.auto()
+    WAITING = enum.auto()
+    """Open was read. Heartbeats are discarded, the rest stays in the buffer for the broker."""
+
+
+class ClientHandshake:
+    """The side towards a client.
+
+    `receive` takes bytes; afterwards `out` holds what to send (take it with `take`), `stage` says how far it is, and
+    from `Stage.WAITING` on `credentials`, `tune` and `vhost` are set. `gone` is set when the client sent a Close.
+    """
+
+    def __init__(
+        self, learned: LearnedOffers, most: Tune, mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN"), limit: int = 0
+    ) -> None:
+        self.learned = learned
+        self.mechanisms = mechanisms
+        self.offered = learned.offer(most)
+        self.limit = min(limit or HANDSHAKE_FRAME_MAX, HANDSHAKE_FRAME_MAX)
+        self.stage = Stage.HEADER
+        self.buffer = bytearray()
+        self.out = bytearray()
+        self.credentials: Credentials | None = None
+        self.tune = self.offered
+        self.vhost = ""
+        self.gone = False
+
+    def take(self) -> bytes:
+        """Return what is to be sent, once."""
+        out = bytes(self.out)
+        self.out.clear()
+        return out
+
+    def receive(self, data: bytes) -> None:
+        """Take in bytes of the client.
+
+        Raises ProtocolError. With the wrong protocol header `out` holds the answer that the specification demands
+        (4.2.2): the header that would have been right, then the end of the connection.
+        """
+        self.buffer += data
+        if self.stage is Stage.HEADER and not self._header():
+            return
+        while self.stage is not Stage.WAITING:
+            frame = frames.next_frame(self.buffer, self.limit) if self.buffer else None
+            if frame is None:
+                return
+            self._frame(frame)
+            if self.gone:
+                return
+        if self.buffer:
+            self._waiting()
+
+    def _header(self) -> bool:
+        if not codec.PROTOCOL_HEADER.startswith(self.buffer[:8]):
+            self.out += codec.PROTOCOL_HEADER
+            raise ProtocolError(frames.FRAME_ERROR, "the protocol header is not that of AMQP 0-9-1")
+        if len(self.buffer) < 8:
+            return False
+        del self.buffer[:8]
+        self.out += codec.start(self.learned.server_properties, " ".join(self.mechanisms))
+        self.stage = Stage.START_OK
+        return True
+
+    def _frame(self, frame: frames.Frame) -> None:
+        if frame.type == frames.HEARTBEAT:
+            if frame.channel or frame.payload:
+                raise ProtocolError(frames.FRAME_ERROR, "a heartbeat has a channel or a payload")
+            return
+        method = frame.method
+        if method == codec.CLOSE:
+            self.out += codec.CLOSE_OK_FRAME
+            self.gone = True
+        elif self.stage is Stage.START_OK and method == codec.START_OK:
+            self._start_ok(frames.Reader(frame.payload))
+        elif self.stage is Stage.TUNE_OK and method == codec.TUNE_OK:
+            self._tune_ok(*codec.read_tune(frame.payload))
+        elif self.stage is Stage.OPEN and method == codec.OPEN:
+            self.vhost = frames.Reader(frame.payload).short()
+            self.stage = Stage.WAITING
+        else:
+            raise ProtocolError(codec.COMMAND_INVALID, f"not what {self.stage.name} waits for")
+
+    def _start_ok(self, arguments: frames.Reader) -> None:
+        properties = arguments.long()
+        client_id, blocked_capable = _facts(properties)
+        mechanism, response, locale = arguments.short(), arguments.long(), arguments.short()
+        if mechanism not in self.mechanisms:
+            raise ProtocolError(NOT_ALLOWED, f"the mechanism is none of {' '.join(self.mechanisms)}")
+        self.credentials = Credentials(properties, mechanism, response, locale, client_id, blocked_capable)
+        offered = self.offered
+        self.out += codec.tune(codec.TUNE, offered.channel_max, offered.frame_max, offered.heartbeat)
+        self.stage = Stage.TUNE_OK
+
+    def _tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        for name, value, most in (
+            ("channel_max", channel_max, self.offered.channel_max),
+            ("frame_max", frame_max, self.offered.frame_max),
+        ):
+            if most and value > most:
+                raise ProtocolError(NOT_ALLOWED, f"{name} {value} is above the {most} that was offered")
+        if frame_max and frame_max < codec.FRAME_MIN:
+            raise ProtocolError(NOT_ALLOWED, f"frame_max {frame_max} is below the least, {codec.FRAME_MIN}")
+        # A client that says 0 to an offer has not read it; RabbitMQ refuses a 0 where it has a limit.
+        self.tune = Tune(frame_max or self.offered.frame_max, channel_max or self.offered.channel_max, heartbeat)
+        self.stage = Stage.OPEN
+
+    def _waiting(self) -> None:
+        """Discard heartbeats, see a Close; the first frame of anything else waits for the broker, with all behind."""
+        while True:
+            if len(self.buffer) > HANDSHAKE_FRAME_MAX:
+                raise ProtocolError(codec.UNEXPECTED_FRAME, "too much was sent before Open-Ok")
+            if len(self.buffer) < 8 or not (
+                self.buffer[0] == frames.HEARTBEAT or self.buffer[7:11] == codec.CLOSE.to_bytes(4, "big")
+            ):
+                return
+            frame = frames.next_frame(self.buffer, self.limit)
+            if frame is None:
+                return
+            if frame.method == codec.CLOSE:
+                self.out += codec.CLOSE_OK_FRAME
+                self.gone = True
+                return

@@ -1,0 +1,121 @@
+"""What both halves of the handshake share: learned offers, the client's credentials, and the failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from amqp_session_router.amqp import codec
+from amqp_session_router.base.model import End, Tune
+
+HANDSHAKE_FRAME_MAX = 131072
+"""Frames before Tune-Ok may be as long as RabbitMQ takes them."""
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one broker said last, in Start and Tune."""
+
+    mechanisms: tuple[bytes, ...]
+    tune: Tune
+
+
+@dataclass(slots=True)
+class LearnedOffers:
+    """What the brokers behind a router have shown of themselves, for the clients that come next."""
+
+    server_properties: bytes = field(
+        default_factory=lambda: codec.encode_table({"product": "amqp-session-router", "capabilities": CAPABILITIES})
+    )
+    """The inside of the table of the Start that came last."""
+    tunes: dict[str, Tune] = field(default_factory=dict)
+    """The last Tune of each backend, by its name; not of those that refused last."""
+    offers: dict[str, Offer] = field(default_factory=dict)
+    """By the backend's name; not of those that refused last."""
+
+    def seen(self, backend: str, tune: Tune) -> None:
+        """Record a backend's Tune."""
+        self.tunes[backend] = tune
+
+    def forget(self, backend: str) -> None:
+        """Forget a backend that refused: it may have changed."""
+        self.tunes.pop(backend, None)
+        self.offers.pop(backend, None)
+
+    def offer(self, most: Tune) -> Tune:
+        """Return what to offer a client: `most`, or less where *every* backend seen takes less. 0 means no limit.
+
+        So one backend with small limits lowers nobody else's; to that one larger frames are sent in pieces.
+        """
+        tunes = self.tunes.values()
+        return Tune(
+            least(most.frame_max, _greatest(tune.frame_max for tune in tunes)),
+            least(most.channel_max, _greatest(tune.channel_max for tune in tunes)),
+            most.heartbeat,
+        )
+
+
+def _greatest(limits: Iterable[int]) -> int:
+    """Return the greatest of some limits of which 0 is none; 0 if there are no limits."""
+    found = [*limits]
+    return max(found) if found and all(found) else 0
+
+
+def least(one: int, other: int) -> int:
+    """Return the stricter of two limits of which 0 is none."""
+    return min(one, other) if one and other else one or other
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the client sent in Start-Ok and is replayed to the brokers."""
+
+    properties: bytes = field(repr=False)
+    """The inside of the table."""
+    mechanism: str
+    response: bytes = field(repr=False)
+    locale: str
+    client_id: str = ""
+    blocked_capable: bool = False
+
+
+class HandshakeFailed(Exception):
+    """A client's handshake ends here, without Open-Ok: it gets a Close with `code` (0: none)."""
+
+    def __init__(self, how: End, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.how = how
+        self.text = text
+        self.code = code
+
+
+class AttemptFailed(Exception):
+    """A broker does not take the session; another may."""
+
+
+class NoResources(AttemptFailed):
+    """This host has nothing left to connect with (descriptors, ports, memory): that says nothing of any broker."""
+
+
+class OfferChanged(AttemptFailed):
+    """What was said ahead does not fit what the broker offers now, which is known from here on: begin anew."""
+
+
+class CloseRelayed(Exception):
+    """The broker's own Connection.Close, to be given to the client as it is."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text

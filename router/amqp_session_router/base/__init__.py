@@ -1,0 +1,1 @@
+"""Errors, values and interfaces that every layer uses."""

@@ -1,0 +1,1 @@
+"""The configuration file: schema, loader and the settings made from it."""

@@ -1,0 +1,1 @@
+"""The control plane: service, verbs, the control socket and its client."""

@@ -1,0 +1,465 @@
+"""The control plane of one router process: it holds the settings and everything made from them, and swaps it whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from amqp_session_router.admission.authorization import AlwaysAllow, HttpAuthorizer, authorizer_of
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.base.errors import UsageError
+from amqp_session_router.base.model import (
+    CONNECTION_FORCED,
+    Allowed,
+    AuthRequest,
+    Denied,
+    Listener,
+    Phase,
+    Server,
+    Session,
+)
+from amqp_session_router.base.paced import paced
+from amqp_session_router.config import loader
+from amqp_session_router.config.schema import StatsdPart, StatusPart
+from amqp_session_router.config.settings import Problem, Settings, state_file
+from amqp_session_router.control import saved_state
+from amqp_session_router.routing.health import Checker
+from amqp_session_router.routing.routes import Routes
+from amqp_session_router.telemetry import metrics
+from amqp_session_router.telemetry.http_status import Answer, StatusServer, json_answer
+from amqp_session_router.telemetry.log import Log
+
+log = logging.getLogger(__name__)
+
+_LAST_ANSWERS = 60.0
+"""Seconds that an authorisation hook which was replaced may take for the answers under way."""
+
+
+class Service:
+    """Made of a configuration file before the event loop runs, started with the data path's `Server`.
+
+    `routing`, `limits` and the Service itself (as `Authorizer`) are what the data path is given; they stay the same
+    objects over every reload.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        log_to: Log | None = None,
+        inherited: saved_state.Running | None = None,
+        last_good: str | None = None,
+    ) -> None:
+        """Read the file at `path`, and what control had changed: `inherited` from the worker before, else from the
+        state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError."""
+        self.path = path
+        self.on_kept: Callable[[str, saved_state.Running], None] = lambda text, running: None
+        """Called with the file's text and what control changed, whenever either is other than before."""
+        wrong: UsageError | None = None
+        try:
+            self._text = loader.read(path)
+            settings = loader.parse(self._text, str(path))
+        except UsageError as error:
+            if last_good is None:
+                raise
+            wrong = error
+            self._text = last_good
+            settings = loader.parse(last_good, str(path))
+        self._saved = settings.config
+        kept = _kept(settings, self._text, inherited)
+        self._log = log_to or Log()
+        self._own_log = log_to is None
+        self._log.apply(settings.config.log)
+        if wrong is not None:
+            log.error("the configuration stays as it was: %s", wrong)
+        if kept is not None and kept.config is not None:
+            try:
+                settings = loader.from_data(kept.config)
+                self._log.apply(settings.config.log)
+            except UsageError as error:
+                log.error("what control had changed does not fit any more: the file counts: %s", error)
+        self.routing = Routes(settings)
+        for vhost in kept.paused if kept is not None else ():
+            self.routing.pause(vhost)
+        self.limits = Limiter(settings.config.limits)
+        self._authorizer: AlwaysAllow | HttpAuthorizer = authorizer_of(settings.config.authorization)
+        self.checker = Checker(self.routing)
+        self.server: Server | None = None
+        self.leaving = False
+        self._status: StatusServer | None = None
+        self._statsd: list[asyncio.Task[None]] = []
+        self._lock = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self._disk = ThreadPoolExecutor(1, "disk")
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of now."""
+        return self.routing.settings
+
+    @property
+    def status_port(self) -> int:
+        """The port of the HTTP endpoints, 0 without."""
+        return 0 if self._status is None else self._status.port
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether control changed something that the file does not say."""
+        return self.settings.config != self._saved
+
+    @property
+    def running(self) -> saved_state.Running:
+        """What control changed, for the state directory or a process that takes over."""
+        data = loader.to_data(self.settings.config) if self.unsaved else None
+        return saved_state.Running(saved_state.digest(self._text), data, tuple(self.routing.paused))
+
+    @property
+    def gives_credentials(self) -> bool:
+        """Whether there is a hook; see `model.Authorizer`."""
+        return isinstance(self._authorizer, HttpAuthorizer)
+
+    async def authorize(self, request: AuthRequest) -> Allowed | Denied:
+        """Ask the hook of now; see `model.Authorizer`."""
+        return await self._authorizer.authorize(request)
+
+    # --- life ---
+
+    async def start(self, server: Server, go_on: bool = False) -> None:
+        """Start the listeners, endpoints and checks; raises UsageError if an address cannot be had, with everything
+        stopped again. With `go_on` there are sessions to keep: what cannot be had is only logged."""
+        self.server = server
+        if not go_on:
+            await self.checker.first()
+        try:
+            with self._or_go_on(go_on):
+                self._status = await self._status_server(self.settings.config.status)
+            for listener in self.settings.listeners.values():
+                with self._or_go_on(go_on):
+                    await self._listen(listener)
+        except BaseException:
+            await self.stop()
+            raise
+        self._tell_kept()
+        self.checker.apply(self.settings)
+        self._start_statsd(self.settings.config.statsd)
+
+    @contextlib.contextmanager
+    def _or_go_on(self, go_on: bool) -> Iterator[None]:
+        try:
+            yield
+        except UsageError as error:
+            if not go_on:
+                raise
+            log.error("the router goes on without a part of it: %s", error)
+
+    def _tell_kept(self) -> None:
+        try:
+            self.on_kept(self._text, self.running)
+        except OSError as error:
+            log.error("the last good configuration is not kept: %s", error)
+
+    async def retire(self) -> None:
+        """Stop what a successor needs the addresses and files of; handshakes under way go on. Idempotent."""
+        if self.server is not None:
+            for name in [*self.server.listening()]:
+                await self.server.stop(name)
+        for task in self._statsd:
+            task.cancel()
+        if self._status is not None:
+            await self._status.stop()
+            self._status = None
+        self.routing.close()
+
+    async def stop(self) -> None:
+        """Stop what `start` started, but the control socket and the sessions, which are others'."""
+        await self.retire()
+        await self.checker.stop()
+        for task in [*self._background]:
+            task.cancel()
+        await self._authorizer.close()
+        self._disk.shutdown()
+        if self._own_log:
+            self._log.close()
+
+    # --- changes ---
+
+    async def reload(self) -> list[str]:
+        """Go by the file as it is now; returns the places that changed. Raises UsageError with nothing changed."""
+        async with self._lock:
+            text = loader.read(self.path)
+            settings = loader.parse(text, str(self.path))
+            changed = await self._apply(settings)
+            self._text, self._saved = text, settings.config
+            await self._keep()
+            return changed
+
+    async def change(self, edit: Callable[[dict[str, Any]], None]) -> list[str]:
+        """Apply `edit` to a copy of the running configuration's data and go by that; raises UsageError."""
+        async with self._lock:
+            data = copy.deepcopy(loader.to_data(self.settings.config))
+            edit(data)
+            changed = await self._apply(loader.from_data(data))
+            await self._keep()
+            return changed
+
+    async def save(self) -> None:
+        """Write the running configuration to the file, the old one to `FILE.bak`; raises UsageError."""
+        async with self._lock:
+            text = loader.to_yaml(self.settings.config)
+            try:
+                mode = self.path.stat().st_mode & 0o777
+                old = self.path.with_name(self.path.name + ".bak")
+                await self._on_disk(saved_state.write_atomically, old, loader.read(self.path), mode)
+                await self._on_disk(saved_state.write_atomically, self.path, text, mode)
+            except OSError as error:
+                raise UsageError(f"{self.path}: {error.strerror}") from None
+            self._text, self._saved = text, self.settings.config
+            await self._keep()
+
+    async def _apply(self, settings: Settings) -> list[str]:
+        """Swap the settings. All that can fail is done first, and undone if a later part of it fails."""
+        old = self.settings
+        for name in ("state_dir", "control"):
+            if getattr(old.config, name) != getattr(settings.config, name):
+                raise Problem((name,), "it cannot change while the router runs; a planned restart takes it on")
+        authorizer = self._authorizer
+        undo: contextlib.AsyncExitStack
+        async with contextlib.AsyncExitStack() as undo:
+            if settings.config.authorization != old.config.authorization:
+                authorizer = authorizer_of(settings.config.authorization)
+                undo.push_async_callback(authorizer.close)
+            self._log.apply(settings.config.log)
+            undo.callback(self._log.apply, old.config.log)
+            status = self._status
+            if settings.config.status != old.config.status:
+                status = await self._status_server(settings.config.status)
+                if status is not None:
+                    undo.push_async_callback(status.stop)
+            await self._swap_listeners(old.listeners, settings.listeners, undo)
+            undo.pop_all()
+        if self.server is not None:
+            for name in old.listeners.keys() - settings.listeners.keys():
+                if name in self.server.listening():
+                    await self.server.stop(name)
+        if status is not self._status:
+            if self._status is not None:
+                await self._status.stop()
+            self._status = status
+        if authorizer is not self._authorizer:
+            self._retire(self._authorizer)
+            self._authorizer = authorizer
+        self.routing.apply(settings)
+        if self.server is not None:
+            self.server.renew()
+        self.limits.apply(settings.config.limits)
+        for session in self.routing.sessions.values():
+            session.meter()
+        if self.server is not None:
+            self.checker.apply(settings)
+            if settings.config.statsd != old.config.statsd:
+                self._start_statsd(settings.config.statsd)
+        changed = _differences(old.config.model_dump(), settings.config.model_dump())
+        log.info("configuration applied", extra={"changed": changed})
+        return changed
+
+    async def _swap_listeners(
+        self, old: Mapping[str, Listener], new: Mapping[str, Listener], undo: contextlib.AsyncExitStack
+    ) -> None:
+        if self.server is None:
+            return
+        for name, listener in new.items():
+            # A TLS listener is always renewed: its certificate's files may have changed.
+            if old.get(name) == listener and listener.tls is None:
+                continue
+            await self._listen(listener)
+            undo.push_async_callback(self._unlisten, name, old.get(name))
+
+    async def _unlisten(self, name: str, before: Listener | None) -> None:
+        assert self.server is not None
+        if before is None:
+            await self.server.stop(name)
+        else:
+            await self.server.start(before)
+
+    async def _listen(self, listener: Listener) -> None:
+        assert self.server is not None
+        try:
+            await self.server.start(listener)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Problem(
+                ("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}"
+            ) from None
+
+    def _retire(self, authorizer: AlwaysAllow | HttpAuthorizer) -> None:
+        async def later() -> None:
+            try:
+                await asyncio.sleep(_LAST_ANSWERS)
+            finally:
+                await authorizer.close()
+
+        task = asyncio.create_task(later(), name="close the old authorisation hook")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _keep(self) -> None:
+        """Write down what the file does not say. That it cannot be written costs no session and no change."""
+        self._tell_kept()
+        path = state_file(self.settings, saved_state.FILE)
+        if path is None:
+            return
+        try:
+            await self._on_disk(saved_state.save, path, self.running)
+        except OSError as error:
+            log.error("changes are not kept: %s", error)
+
+    async def _on_disk(self, write: Callable[..., None], *arguments: Any) -> None:
+        """Call `write`, which waits for the disk, where no session waits for it; in order, whoever stops waiting."""
+        await asyncio.get_running_loop().run_in_executor(self._disk, write, *arguments)
+
+    # --- vhosts and sessions ---
+
+    def sessions_of(self, vhost: str) -> list[Session]:
+        """Return the live sessions of `vhost`."""
+        return [
+            session
+            for session in self.routing.sessions.values()
+            if session.identity is not None and session.identity.vhost == vhost
+        ]
+
+    async def pause_vhost(self, vhost: str) -> int:
+        """Pause `vhost`: its sessions, and those that come; returns how many there are."""
+        self.routing.pause(vhost)
+        sessions = self.sessions_of(vhost)
+        for session in sessions:
+            session.pause()
+        await self._keep()
+        return len(sessions)
+
+    async def unpause_vhost(self, vhost: str) -> tuple[int, int]:
+        """End the pause. A session that the rules would put elsewhere now is disconnected gracefully, so that its
+        client comes back to the right place, the others go on. Returns (going on, disconnected)."""
+        self.routing.unpause(vhost)
+        going_on = disconnected = 0
+        for session in self.sessions_of(vhost):
+            if session.phase in (Phase.OPEN, Phase.PAUSED) and self.routing.misplaced(session):
+                session.disconnect(CONNECTION_FORCED, f"vhost '{vhost}' has moved to another broker; connect again")
+                disconnected += 1
+            else:
+                session.unpause()
+                going_on += 1
+        await self._keep()
+        return going_on, disconnected
+
+    def exit(self, drain: float) -> None:
+        """Begin to leave: `/ready` says so, then the server takes no more sessions and closes all within `drain`."""
+        self.leaving = True
+        if self.server is not None:
+            self.server.exit(drain)
+
+    # --- seen from outside ---
+
+    async def _status_server(self, part: StatusPart | None) -> StatusServer | None:
+        if part is None:
+            return None
+        server = StatusServer(
+            {
+                "/metrics": self._prometheus,
+                "/metrics.json": self._json,
+                "/health": _healthy,
+                "/ready": self._ready,
+            }
+        )
+        try:
+            await server.start(part.host, part.port)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Problem(("status", "port"), f"cannot listen on {part.host}:{part.port}: {why}") from None
+        return server
+
+    async def _prometheus(self) -> Answer:
+        return 200, metrics.CONTENT_TYPE, await paced(metrics.prometheus(self.routing, self.limits))
+
+    async def _json(self) -> Answer:
+        return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits))
+
+    def why_not_ready(self) -> str | None:
+        """Return why new sessions had better go to another router, None if nothing speaks against this one."""
+        if self.leaving:
+            return "the router is leaving"
+        if self.server is None or not self.server.listening():
+            return "there is no listener"
+        farms = self.settings.farms.values()
+        inactive = [f"farm {farm.name} {why}" for farm in farms if (why := self.routing.why_inactive(farm)) is not None]
+        if farms and len(inactive) == len(farms):
+            return inactive[0]
+        backends = self.settings.backends
+        if not any(self.routing.markers.of(name).healthy for name in backends):
+            return "no backend is ready" if backends else "there is no backend"
+        return None
+
+    async def _ready(self) -> Answer:
+        why_not = self.why_not_ready()
+        return (
+            json_answer(200, {"status": "ready"})
+            if why_not is None
+            else json_answer(503, {"status": "not ready", "reason": why_not})
+        )
+
+    def _start_statsd(self, parts: list[StatsdPart]) -> None:
+        for task in self._statsd:
+            task.cancel()
+        self._statsd = [asyncio.create_task(self._send_statsd(part), name=f"statsd {part.host}") for part in parts]
+
+    async def _send_statsd(self, part: StatsdPart) -> None:
+        statsd = metrics.Statsd(part.prefix)
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                family, kind, _, _, address = (await loop.getaddrinfo(part.host, part.port, type=socket.SOCK_DGRAM))[0]
+                with socket.socket(family, kind) as out:
+                    out.setblocking(False)
+                    for packet in await paced(statsd.packets(self.routing)):
+                        out.sendto(packet, address)
+            except OSError as error:
+                log.warning("statsd packets were not sent: %s", error, extra={"to": f"{part.host}:{part.port}"})
+            await asyncio.sleep(part.period)
+
+
+async def _healthy() -> Answer:
+    return json_answer(200, {"status": "ok"})
+
+
+def _kept(settings: Settings, text: str, inherited: saved_state.Running | None) -> saved_state.Running | None:
+    """Return what control had changed; without a configuration if that was made on another file than `text`."""
+    kept = inherited
+    path = state_file(settings, saved_state.FILE)
+    if path is not None:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"state_dir: cannot make {path.parent}: {error.strerror}") from None
+        kept = kept or saved_state.load(path)
+    if kept is not None and kept.base != saved_state.digest(text):
+        return saved_state.Running(kept.base, None, kept.paused)
+    return kept
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the places at which two configurations differ, two levels deep: `farms.east`, `timeouts.close`."""
+    found = []
+    for name in new:
+        before, after = old[name], new[name]
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += [f"{name}.{key}" for key in {**before, **after} if before.get(key) != after.get(key)]
+        else:
+            found.append(name)
+    return found

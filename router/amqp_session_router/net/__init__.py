@@ -1,0 +1,1 @@
+"""Sockets: transports, dialling, TLS, the PROXY protocol, socket options and deadlines."""

@@ -1,0 +1,212 @@
+"""Connections to backends: name, socket, TLS and PROXY header; every failure is an AttemptFailed with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import itertools
+import os
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from amqp_session_router.amqp.negotiation import AttemptFailed, NoResources
+from amqp_session_router.base.model import Backend, ClientTls, Identity, Timeouts
+from amqp_session_router.net import proxy_protocol
+from amqp_session_router.net.socket_errors import ErrorWatcher
+from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
+from amqp_session_router.net.tls import client_context
+from amqp_session_router.net.transport import SocketTransport, TlsTransport, Transport
+
+_IP_BIND_ADDRESS_NO_PORT = 24
+_NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@lru_cache(maxsize=256)
+def _literal(host: str) -> int | None:
+    try:
+        return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def tls_context(tls: ClientTls) -> ssl.SSLContext:
+    """Return the context for `tls`, kept until `Dialer.forget_tls`."""
+    return client_context(tls)
+
+
+class Connector:
+    """Makes TCP connections to backends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: Callable[[], Timeouts]) -> None:
+        """`timeouts` gives those that hold now: they change with the configuration."""
+        self._loop = loop
+        self._timeouts = timeouts
+        self._lookups: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
+        self._turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        """Per backend: one shared counter could give a backend the same source address every time."""
+
+    async def connect(self, backend: Backend) -> socket.socket:
+        """Return a TCP connection to `backend`; raises AttemptFailed."""
+        timeouts = self._timeouts()
+        deadline = self._loop.time() + timeouts.connect
+        host = backend.address or backend.host
+        family = _literal(host)
+        targets: list[tuple[int, tuple[str, int]]]
+        if family is not None:
+            targets = [(family, (host, backend.port))]
+        else:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    found = await self._resolve(host, backend.port)
+            except TimeoutError:
+                raise _late(timeouts) from None
+            except (OSError, UnicodeError) as error:
+                raise AttemptFailed(f"the name {host} has no address: {getattr(error, 'strerror', error)}") from None
+            targets = [(int(one[0]), one[4]) for one in found]
+        reason = "the name has no address"
+        for number, (family, target) in enumerate(targets):
+            # Each address gets its share of the time that is left: a silent one leaves some to the next.
+            now = self._loop.time()
+            share = now + (deadline - now) / (len(targets) - number)
+            try:
+                return await self._reach(backend, family, target, timeouts, share)
+            except TimeoutError:
+                reason = f"{target[0]} port {target[1]}: {_late(timeouts)}"
+            except OSError as error:
+                if error.errno in _NO_RESOURCES:
+                    raise NoResources(f"this host cannot connect: {os.strerror(error.errno)}") from None
+                reason = f"{target[0]} port {target[1]}: {os.strerror(error.errno) if error.errno else error}"
+        raise AttemptFailed(reason)
+
+    async def _resolve(self, host: str, port: int) -> list[Any]:
+        """Return the addresses of `host`, as getaddrinfo(3) does; raises OSError, UnicodeError.
+
+        Who asks while the same question is under way gets the same answer: few threads ask for all sessions.
+        """
+        place = (host, port)
+        lookup = self._lookups.get(place)
+        if lookup is None:
+            asked = self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            lookup = self._lookups[place] = asyncio.ensure_future(asked)
+            lookup.add_done_callback(lambda answer: self._answered(place, answer))
+        return await asyncio.shield(lookup)
+
+    def _answered(self, place: tuple[str, int], answer: asyncio.Future[list[Any]]) -> None:
+        del self._lookups[place]
+        if not answer.cancelled():
+            # Who asked may be gone.
+            answer.exception()
+
+    async def _reach(
+        self, backend: Backend, family: int, target: tuple[str, int], timeouts: Timeouts, deadline: float
+    ) -> socket.socket:
+        """Return a connection to one address; raises OSError, of which TimeoutError at the deadline."""
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            set_dead_peer_timeout(sock, timeouts.dead_peer)
+            set_congestion_control(sock, backend.congestion_control, target[0])
+            own = [source for source in backend.source_addresses if _literal(source) == family]
+            if own:
+                # The port is chosen at connect() by the four-tuple: bind() alone would reserve it for all destinations.
+                sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+                sock.bind((own[next(self._turns[backend.name]) % len(own)], 0))
+            code = sock.connect_ex(target)
+            if code == errno.EINPROGRESS:
+                # A broker on this host has answered by now.
+                code = sock.connect_ex(target)
+            if code == errno.EALREADY:
+                if not await self._settled(sock, deadline):
+                    raise TimeoutError
+                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _settled(self, sock: socket.socket, deadline: float) -> bool:
+        """Wait until the connection is established or has failed; return False at the deadline."""
+        outcome: asyncio.Future[bool] = self._loop.create_future()
+        timer = self._loop.call_at(deadline, _settle, outcome, False)
+        self._loop.add_writer(sock.fileno(), _settle, outcome, True)
+        try:
+            return await outcome
+        finally:
+            timer.cancel()
+            self._loop.remove_writer(sock.fileno())
+
+
+def _settle(outcome: asyncio.Future[bool], result: bool) -> None:
+    if not outcome.done():
+        outcome.set_result(result)
+
+
+def _late(timeouts: Timeouts) -> AttemptFailed:
+    return AttemptFailed(f"no connection within {timeouts.connect:g} s")
+
+
+class Dialer:
+    """Makes connections to backends that are ready for AMQP."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, error_watcher: ErrorWatcher, timeouts: Callable[[], Timeouts]
+    ) -> None:
+        self._loop = loop
+        self._error_watcher = error_watcher
+        self._timeouts = timeouts
+        self._connector = Connector(loop, timeouts)
+
+    def forget_tls(self) -> None:
+        """Read the files of TLS settings anew for the next connection."""
+        tls_context.cache_clear()
+
+    async def dial(
+        self, backend: Backend, identity: Identity, ends: Callable[[], tuple[tuple[str, int], ...]]
+    ) -> Transport:
+        """Return a connection to `backend` that is ready for the protocol header; raises AttemptFailed.
+
+        `ends` gives the client's address and the one that it connected to, for the PROXY header.
+        """
+        timeouts, begin = self._timeouts(), self._loop.time()
+        sock = await self._connector.connect(backend)
+        transport = SocketTransport(self._loop, sock, self._error_watcher)
+        try:
+            if backend.proxy_protocol is not None:
+                source, destination = ends()
+                transport.send(proxy_protocol.build(backend.proxy_protocol, source, destination, identity.sni_host))
+            if backend.tls is None:
+                return transport
+            async with asyncio.timeout_at(begin + timeouts.connect):
+                return await self._secure(sock, backend, backend.tls)
+        except BaseException as error:
+            if backend.tls is None:
+                transport.abort()
+            else:
+                # asyncio owns the transport and closes it itself.
+                sock.close()
+            if isinstance(error, TimeoutError):
+                raise _late(timeouts) from None
+            raise
+
+    async def _secure(self, sock: socket.socket, backend: Backend, tls: ClientTls) -> TlsTransport:
+        try:
+            _, protocol = await self._loop.create_connection(
+                lambda: TlsTransport(self._loop),
+                sock=sock,
+                ssl=tls_context(tls),
+                server_hostname=tls.server_name or backend.host,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise AttemptFailed(f"its certificate is not accepted: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            raise AttemptFailed(f"TLS failed: {error.reason or error}") from None
+        except OSError as error:
+            raise AttemptFailed(f"TLS failed: {error.strerror or 'the connection ended'}") from None
+        return protocol

@@ -1,0 +1,349 @@
+"""Transports: a plain TCP socket, which can be spliced, or a TLS stream.
+
+Both read only when asked to and report when their send buffer is empty, so that nothing is buffered without bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from amqp_session_router.net.socket_errors import ErrorWatcher
+from amqp_session_router.net.tcp_info import Counts, counts
+
+_CHUNK = 65536
+_LINGER_OFF = struct.pack("ii", 1, 0)
+
+
+class Transport(Protocol):
+    """What sessions use."""
+
+    kernel: socket.socket | None
+    """The socket of a plain connection, None with TLS."""
+    error: OSError | None
+    """The error, once it was read."""
+    on_drained: Callable[[], None] | None
+    """Called when everything sent has been taken by the kernel."""
+
+    @property
+    def full(self) -> bool:
+        """Whether sent bytes wait in the process."""
+
+    def watch(self, got: Callable[[bytes], None]) -> None:
+        """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
+
+    def unwatch(self) -> None:
+        """Stop reading."""
+
+    def relinquish(self) -> None:
+        """Stop reading; the next reader of the connection starts at once."""
+
+    def send(self, data: bytes) -> None:
+        """Send; never blocks or raises: a broken connection is seen when it is read."""
+
+    def finish(self) -> None:
+        """Shut the sending direction; the other stays open where the protocol allows it."""
+
+    def close(self) -> None:
+        """End the connection once what was sent is out. Idempotent."""
+
+    def abort(self) -> None:
+        """Reset the connection. Idempotent."""
+
+
+class SocketTransport:
+    """A bare TCP socket."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, error_watcher: ErrorWatcher, past: bool = False
+    ) -> None:
+        """`past`: another process read or wrote bytes before."""
+        self.kernel: socket.socket | None = sock
+        self.error: OSError | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self._loop = loop
+        self._sock = sock
+        self.fd = sock.fileno()
+        self._failures = error_watcher
+        self._pending = b""
+        self._past = past
+        self._read = self._written = 0
+        self._reader: Callable[[bytes], None] | None = None
+        self._failing = False
+        self._closing = False
+
+    @property
+    def full(self) -> bool:
+        """Whether sent bytes wait in the process."""
+        return bool(self._pending)
+
+    def counts(self) -> Counts:
+        """Return the bytes read and written until a flow took over; raises OSError if unknown."""
+        return counts(self._sock) if self._past else Counts(self._read, self._written)
+
+    def take(self, size: int, flags: int = 0) -> bytes:
+        """Return at most `size` of the next bytes, without waiting; raises OSError."""
+        data = self._sock.recv(size, flags)
+        if not flags & socket.MSG_PEEK:
+            self._read += len(data)
+        return data
+
+    def wait_for_bytes(self, count: int) -> None:
+        """Let the socket count as readable from `count` bytes on, or at its end."""
+        if self.fd >= 0:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    async def readable(self) -> None:
+        """Return when there is something to `take`."""
+        future = self._loop.create_future()
+        self._loop.add_reader(self.fd, _resolve, future)
+        try:
+            await future
+        finally:
+            if self.fd >= 0:
+                self._loop.remove_reader(self.fd)
+
+    def watch(self, got: Callable[[bytes], None]) -> None:
+        """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
+        self._reader = got
+        if self.fd >= 0:
+            self._loop.add_reader(self.fd, self._readable)
+            self._failures.watch(self.fd, self)
+            if self._failing:
+                self._loop.call_soon(self.drain_on_error)
+
+    def _readable(self) -> bool:
+        """Read once; returns whether there may be more."""
+        reader = self._reader
+        if reader is None:
+            # The next reader has not started yet.
+            self._loop.remove_reader(self.fd)
+            return False
+        try:
+            data = self._sock.recv(_CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.error = error
+            data = b""
+        self._read += len(data)
+        if not data:
+            self.unwatch()
+        reader(data)
+        return bool(data)
+
+    def drain_on_error(self) -> None:
+        """The socket has failed, or both its directions have ended: read until that shows."""
+        self._failing = True
+        while self._reader is not None and self._readable():
+            pass
+
+    def unwatch(self) -> None:
+        """Stop reading."""
+        if self._reader is not None:
+            self._reader = None
+            if self.fd >= 0:
+                self._loop.remove_reader(self.fd)
+
+    def relinquish(self) -> None:
+        """Stop reading; the event loop goes on polling, for the next reader starts at once."""
+        self._reader = None
+
+    def send(self, data: bytes) -> None:
+        """Send; never blocks or raises: a broken connection is seen when it is read."""
+        if self._pending:
+            self._pending += data
+            return
+        if self.fd < 0 or not data:
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return
+        self._written += sent
+        if sent < len(data):
+            self._pending = data[sent:]
+            self._loop.add_writer(self.fd, self._writable)
+
+    def _writable(self) -> None:
+        try:
+            sent = self._sock.send(self._pending)
+            self._written += sent
+            self._pending = self._pending[sent:]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._pending = b""
+        if self._pending:
+            return
+        self._loop.remove_writer(self.fd)
+        if self._closing:
+            self.close()
+        elif self.on_drained is not None:
+            self.on_drained()
+
+    def finish(self) -> None:
+        """Shut the sending direction; the other stays open."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """End the connection once what was sent is out. Idempotent."""
+        if self.fd < 0:
+            return
+        self.unwatch()
+        if self._pending:
+            self._closing = True
+            return
+        # libuv aborts the process over a descriptor that is closed while it is watched.
+        self._loop.remove_reader(self.fd)
+        self._failures.forget(self.fd)
+        self.fd = -1
+        self._sock.close()
+
+    def abort(self) -> None:
+        """Reset the connection. Idempotent."""
+        if self.fd >= 0:
+            with contextlib.suppress(OSError):
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
+            if self._pending:
+                self._pending = b""
+                self._loop.remove_writer(self.fd)
+            self.close()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class TlsTransport(asyncio.Protocol):
+    """A TLS stream; make it through asyncio (`connect_accepted_socket`, `create_connection`)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.kernel: socket.socket | None = None
+        self.error: OSError | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._ended = False
+        self._full = False
+        self._reader: Callable[[bytes], None] | None = None
+
+    # asyncio's side
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=16384, low=0)
+
+    def data_received(self, data: bytes) -> None:
+        """Give the bytes on, or keep them until someone reads."""
+        if self._reader is not None:
+            self._reader(data)
+            return
+        self._buffer += data
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; TLS has no half-closed state to keep."""
+        self._end()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._transport = None
+        self._full = False
+        self._end()
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more for now."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """All that was sent is out."""
+        self._full = False
+        if self.on_drained is not None:
+            self.on_drained()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader(b"")
+
+    # the session's side
+    @property
+    def full(self) -> bool:
+        """Whether sent bytes wait in the process."""
+        return self._full
+
+    def tls(self) -> ssl.SSLObject | None:
+        """Return the TLS session."""
+        return None if self._transport is None else self._transport.get_extra_info("ssl_object")
+
+    def own_address(self) -> tuple[str, int]:
+        """Return the address that the peer connected to."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return tuple(name[:2]) if name else ("0.0.0.0", 0)
+
+    def watch(self, got: Callable[[bytes], None]) -> None:
+        """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
+        self._reader = got
+        self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        if self._reader is None:
+            return
+        if self._buffer:
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            self._reader(data)
+        if self._reader is None:
+            return
+        if self._ended:
+            reader, self._reader = self._reader, None
+            reader(b"")
+        elif self._transport is not None:
+            self._transport.resume_reading()
+
+    def unwatch(self) -> None:
+        """Stop reading."""
+        self._reader = None
+        if self._transport is not None and not self._ended:
+            self._transport.pause_reading()
+
+    def relinquish(self) -> None:
+        """Stop reading; the next reader of the connection starts at once."""
+        self._reader = None
+
+    def send(self, data: bytes) -> None:
+        """Send; never blocks, never raises."""
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """Close: TLS has no half-closed state."""
+        self.close()
+
+    def close(self) -> None:
+        """End the connection once what was sent is out. Idempotent."""
+        self._reader = None
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection. Idempotent."""
+        self._reader = None
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,1 @@
+"""Processes: supervisor, worker, and the handover between workers."""

@@ -1,0 +1,191 @@
+"""The process that outlives the router's: it starts it, starts it again when it was killed, and replaces it when asked.
+
+The router's process is made by clone(2) with CLONE_FILES: both share one table of descriptors. However the router
+dies, its sockets and pipes stay open in the supervisor, which never looks at them, and its successor finds them under
+the same numbers (`journal` says which). This costs a session nothing. A planned restart is different: there old and
+new run side by side, each with a table of its own, and pass descriptors on with SCM_RIGHTS (`handover`).
+
+This module imports nothing heavy, so that each router's process reads its own, perhaps newer, code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+from amqp_session_router.process import lifecycle
+from amqp_session_router.process.descriptors import clone_sharing_files, close_all_but, unshare_files
+from amqp_session_router.process.lifecycle import Death, Step
+from amqp_session_router.relay import journal
+
+_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+_SHORT_LIFE, _SHORT_LIVES = 5.0, 5
+"""So many routers in a row that were killed within so many seconds are too many."""
+
+
+class Supervisor:
+    """Runs routers, one after the other."""
+
+    def __init__(self, config: str, drain: float) -> None:
+        self.config = config
+        self.drain = drain
+        self.pid = 0
+        self._journal = -1
+        self._line: socket.socket | None = None
+        """The router's end of the line by which a successor reaches it; None: it runs without our holding its files."""
+        self._reach: socket.socket | None = None
+        """The other end."""
+        self._relieving: tuple[int, socket.socket] | None = None
+        """A predecessor that has given nothing or not all away yet, and the end by which its successor reaches it."""
+        self._started = 0.0
+        self._short = 0
+        self._served = False
+        self._store = -1
+        """The last good configuration."""
+
+    def run(self) -> int:
+        """Supervise until the router ends by itself; returns its exit status."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._journal = journal.create()
+        self._store = os.memfd_create("amqp-session-router-config")
+        self._start(recover=False, predecessor=None)
+        while True:
+            number = signal.sigwait(_SIGNALS)
+            if number == signal.SIGCHLD:
+                status = self._reap()
+                if status is not None:
+                    return status
+            elif number == signal.SIGUSR2:
+                self._replace()
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
+
+    def _own(self) -> set[int]:
+        ends = (self._line, self._reach, None if self._relieving is None else self._relieving[1])
+        return {0, 1, 2, self._journal, self._store} | {end.fileno() for end in ends if end is not None}
+
+    def _start(self, recover: bool, predecessor: socket.socket | None) -> None:
+        self._line, self._reach = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._started = time.monotonic()
+        pid = clone_sharing_files()
+        if pid == 0:
+            self._become_router(recover, predecessor)
+        self.pid = pid
+
+    def _become_router(self, recover: bool, predecessor: socket.socket | None) -> None:
+        status = 70
+        try:
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            from amqp_session_router.process import worker
+
+            assert self._line is not None
+            status = worker.work(
+                self.config, self.drain, self._journal, self._line, self._own(), recover, predecessor, self._store
+            )
+        except BaseException as error:
+            print(f"amqp-session-router: {type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _reap(self) -> int | None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return 70
+            if not pid:
+                return None
+            if self._relieving is not None and pid == self._relieving[0]:
+                # The successor, with whom we share it, closes this line when it has heard the end.
+                self._relieving[1].detach()
+                self._relieving = None
+            elif pid == self.pid:
+                ended = self._ended(status)
+                if ended is not None:
+                    return ended
+
+    def _ended(self, status: int) -> int | None:
+        """The newest worker ended: do what `lifecycle` says. Returns the exit status if that is to leave."""
+        exited = os.waitstatus_to_exitcode(status)
+        progress = journal.progress(self._journal)
+        self._served = self._served or progress != journal.STARTING
+        step = lifecycle.after(
+            Death(
+                progress=progress,
+                status=exited if exited >= 0 else None,
+                predecessor=self._relieving is not None,
+                protected=self._line is not None,
+                served=self._served,
+            )
+        )
+        if step is Step.END:
+            return exited
+        if step is Step.FALL_BACK:
+            assert self._relieving is not None
+            print("amqp-session-router: the restart failed; the old process goes on", file=sys.stderr)
+            self._drop_line()
+            self.pid, self._reach = self._relieving
+            self._relieving = None
+            self._served = True
+            return None
+        self._short = self._short + 1 if time.monotonic() - self._started < _SHORT_LIFE else 0
+        how = f"killed by signal {-exited}" if exited < 0 else f"ended with status {exited}"
+        if self._short >= _SHORT_LIVES:
+            print(f"amqp-session-router: {how}, again and again", file=sys.stderr)
+            return 128 - exited if exited < 0 else exited
+        print(f"amqp-session-router: {how}; starting again", file=sys.stderr)
+        self._drop_line()
+        reach = None if self._relieving is None else self._relieving[1]
+        self._start(recover=step is Step.RECOVER, predecessor=reach if step is Step.RECOVER else None)
+        return None
+
+    def _drop_line(self) -> None:
+        for end in (self._line, self._reach):
+            if end is not None:
+                end.close()
+        self._line = self._reach = None
+
+    def _replace(self) -> None:
+        """Start a successor beside the router; it takes over by itself."""
+        if self._relieving is not None or self._reach is None:
+            print("amqp-session-router: a restart is under way: no other begins", file=sys.stderr)
+            return
+        try:
+            unshare_files()
+        except OSError as error:
+            # A container engine's seccomp profile may forbid unshare(2).
+            why = f"this process may not have its own descriptors: {error.strerror}"
+            print(f"amqp-session-router: no restart: {why}", file=sys.stderr)
+            return
+        reach = self._reach
+        if self._line is not None:
+            self._line.close()
+        os.close(self._journal)
+        self._journal = journal.create()
+        self._reach = self._line = None
+        self._relieving = (self.pid, reach)
+        close_all_but(self._own())
+        self._start(recover=False, predecessor=reach)
+
+
+def main(arguments: list[str]) -> int:
+    """Run with the path of the configuration and the seconds to drain."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A session takes two descriptors, and more while bytes are stuck in pipes.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Nothing that this process was started with may be taken for a session's.
+    close_all_but({0, 1, 2})
+    return Supervisor(arguments[0], float(arguments[1])).run()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,390 @@
+"""One router process: the control relay and the data path together, until it is told to leave."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.base.model import Backend
+from amqp_session_router.config import loader
+from amqp_session_router.control import saved_state
+from amqp_session_router.control.commands import Control, ControlServer
+from amqp_session_router.control.service import Service
+from amqp_session_router.net.tcp_info import counts
+from amqp_session_router.process.config_store import ConfigStore
+from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
+from amqp_session_router.process.service_manager import ServiceManager
+from amqp_session_router.relay.journal import (
+    PROGRESS,
+    SERVING,
+    STARTING,
+    TAKING_OVER,
+    UNKNOWN,
+    Journal,
+    JournaledSession,
+)
+from amqp_session_router.relay.pipes import Pipe, pipe_of
+from amqp_session_router.session.handover import TIMEOUT, receive, send, send_when_possible
+from amqp_session_router.session.listeners import Listeners
+
+log = logging.getLogger(__name__)
+
+
+def add_parser(commands: Any) -> None:
+    """Add `run` to the subparsers of the program's command line; `run` is its function."""
+    parser = commands.add_parser("run", help="run the router", description="Runs the router until it is told to leave.")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration (YAML)")
+    parser.add_argument(
+        "--drain", type=float, default=30.0, metavar="SECONDS", help="time that sessions have to end after SIGTERM"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check the configuration, then become the supervisor, which loads nothing of this."""
+    loader.load(arguments.config)
+    path = str(arguments.config.absolute())
+    words = [sys.executable, "-m", "amqp_session_router.process.supervisor", path, str(arguments.drain)]
+    os.execv(sys.executable, words)
+
+
+def work(
+    path: str,
+    drain: float,
+    journal: int,
+    line: socket.socket,
+    kept: set[int],
+    recover: bool,
+    predecessor: socket.socket | None,
+    store: int,
+) -> int:
+    """Be the router's process; returns the exit status.
+
+    `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
+    With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
+    `store` is the descriptor of the last good configuration.
+    """
+    try:
+        book = Journal(journal)
+        left = [*book.sessions()] if recover else []
+        listeners = book.saved_listeners() if recover else []
+        if recover:
+            ours = {number for one in left for number in (one.client, one.broker)}
+            ours |= {half for one in left for pipe in one.pipes if pipe for half in (pipe & 0xFFFFFFFF, pipe >> 32)}
+            ours |= {number for one in listeners for number in one[3]} | {*book.active_pipe}
+            close_all_but(kept | ours)
+        inherited, last_good = None, None
+        config_store = ConfigStore(store)
+        if recover:
+            last_good, inherited = config_store.load() or (None, None)
+        elif predecessor is not None:
+            inherited = running_of(predecessor)
+        service = Service(Path(path), inherited=inherited, last_good=last_good)
+        service.on_kept = config_store.save
+        process = Process(service, drain, book, line)
+        return uvloop.run(process.serve(left, listeners, predecessor))
+    except RouterError as error:
+        print(f"amqp-session-router: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def running_of(predecessor: socket.socket) -> saved_state.Running:
+    """Ask a predecessor what control changed; raises RouterError if it does not answer in time."""
+    predecessor.settimeout(TIMEOUT)
+    try:
+        send(predecessor, {"ask": "state"})
+        answer = receive(predecessor)
+    except OSError as error:
+        raise RouterError(f"the process to relieve does not answer: {error}") from None
+    if answer is None:
+        raise RouterError("the process to relieve is gone")
+    return saved_state.Running(answer[0]["base"], answer[0]["config"], tuple(answer[0]["paused"]))
+
+
+class Process:
+    """The control plane and the data path of one process."""
+
+    def __init__(self, service: Service, drain: float, journal: Journal, line: socket.socket) -> None:
+        self.service = service
+        self.drain = drain
+        self.journal = journal
+        self.line = line
+        self.relieved = False
+        self.server: Listeners
+        self.control: ControlServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._settled = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._predecessor: socket.socket | None = None
+        self._taken = asyncio.Event()
+
+    async def serve(self, left: list[JournaledSession], listeners: list[Any], predecessor: socket.socket | None) -> int:
+        """Run until SIGTERM, SIGINT, `ctl EXIT` or a successor; SIGHUP reads the configuration anew."""
+        loop, service = asyncio.get_running_loop(), self.service
+        self.server = server = Listeners(
+            loop, service.routing, service.limits, service, service.routing.client_name, self.journal
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.exit, self.drain)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(_reload(service)))
+        try:
+            for name, host, port, numbers in listeners:
+                server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
+            self._recover(left)
+            keeps = bool(left or listeners or predecessor is not None)
+            if predecessor is not None:
+                await self._take_over(predecessor)
+                service.routing.reopen()
+            self.journal.cells[PROGRESS] = SERVING if keeps else STARTING
+            part = service.settings.config.control
+            if part is not None:
+                self.control = ControlServer(Control(service), Path(part.socket))
+                try:
+                    await self.control.start(take_over=keeps)
+                except UsageError as error:
+                    if not keeps:
+                        raise
+                    log.error("the router goes on without a part of it: %s", error)
+            await service.start(server, go_on=keeps)
+            server.drop_inherited()
+            self.journal.cells[PROGRESS] = SERVING
+            self.line.setblocking(False)
+            loop.add_reader(self.line.fileno(), self._asked)
+            # What was made until now lives as long as the process: the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
+            manager = ServiceManager(os.environ)
+            manager.tell("READY=1")
+            self._spawn(manager.live())
+            await server.leaving.wait()
+            if self.relieved:
+                await self._ended.wait()
+            server.close()
+            return HANDED_OVER if self.relieved else 0
+        finally:
+            # After a fault the sessions stay as they are, for the next worker.
+            await service.stop()
+            if not self.relieved and self.control is not None:
+                await self.control.stop()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _backend(self, name: str) -> Backend:
+        """Return the backend of this name; one that the configuration has no more keeps its name and its sessions."""
+        return self.service.settings.backends.get(name) or Backend(name, "")
+
+    # after a kill
+
+    def _staged_bytes(self, one: JournaledSession) -> tuple[bytes, bytes] | None:
+        """Return what `held` does; None, and a word of it, for a session that cannot go on."""
+        try:
+            return staged_bytes(self.journal, one)
+        except OSError as error:
+            log.error("a session is lost", extra={"session": one.facts["id"], "error": error.strerror})
+            return None
+
+    def _recover(self, left: list[JournaledSession]) -> None:
+        for one in left:
+            # It gets a slot of its own again, perhaps this one.
+            self.journal.closed(one.slot)
+        outboxes = [self._staged_bytes(one) for one in left]
+        read, write = self.journal.active_pipe
+        self.journal.clear_active()
+        for one, outbox in zip(left, outboxes, strict=True):
+            if outbox is None:
+                os.close(one.client)
+                os.close(one.broker)
+                continue
+            states: list[dict[str, Any]] = []
+            pipes: list[Pipe | None] = []
+            for index, (rest, lent) in enumerate(zip(one.rest, one.pipes, strict=True)):
+                ends = (lent & 0xFFFFFFFF, lent >> 32) if lent else (read, write) if one.splicing[index] else None
+                pipe = None if ends is None else pipe_of(*ends)
+                unknown = one.splicing[index] or one.staging[index] or rest == UNKNOWN
+                states.append(
+                    {
+                        "rest": None if unknown else rest,
+                        "left": 0 if pipe is None else pipe.filled(),
+                        "outbox": outbox[index].hex(),
+                    }
+                )
+                pipes.append(pipe if states[-1]["left"] else None)
+            facts = one.facts | {
+                "flows": states,
+                "paused": one.paused or one.facts["identity"]["vhost"] in self.service.routing.paused,
+                "blocked_sent": one.blocked_sent,
+            }
+            client, broker = socket.socket(fileno=one.client), socket.socket(fileno=one.broker)
+            self.server.adopt(facts, client, broker, self._backend(one.facts["backend"]), (pipes[0], pipes[1]))
+        if left:
+            log.warning("recovered after a kill", extra={"sessions": len(left)})
+
+    # as a successor
+
+    async def _take_over(self, line: socket.socket) -> None:
+        """Ask for everything; returns when the predecessor keeps nothing that the listeners or endpoints need.
+
+        What came is served at once, while the rest comes.
+        """
+        line.setblocking(False)
+        self._predecessor = line
+        # From here on the supervisor must not go back to the predecessor.
+        self.journal.cells[PROGRESS] = TAKING_OVER
+        self._spawn(self._say(line, {"ask": "go"}))
+        asyncio.get_running_loop().add_reader(line.fileno(), self._heard)
+        # One that goes without reading our last word leaves an error behind, after which the loop tells of nothing.
+        self.server.relay.error_watcher.watch(line.fileno(), self)
+        await self._settled.wait()
+
+    def drain_on_error(self) -> None:
+        """The predecessor is gone: read all that it said before."""
+        while self._heard():
+            pass
+
+    def _heard(self) -> bool:
+        """Take in one packet; sessions that were in their handshake come when that is done. False: there is none."""
+        line = self._predecessor
+        if line is None:
+            return False
+        try:
+            packet = receive(line)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+        if packet is None or packet[0].get("end"):
+            asyncio.get_running_loop().remove_reader(line.fileno())
+            self.server.relay.error_watcher.leave(line.fileno())
+            line.close()
+            self._predecessor = None
+            self._settled.set()
+            return False
+        if packet[0].get("settled"):
+            self._settled.set()
+        else:
+            self._packet(*packet)
+            if "sessions" in packet[0]:
+                self._spawn(self._say(line, {"ask": "more"}))
+        return True
+
+    async def _say(self, line: socket.socket, message: dict[str, Any]) -> None:
+        """Send to the process at the other end, which may be gone and need no answer."""
+        try:
+            await send_when_possible(line, message)
+        except OSError as error:
+            log.info("the other process is not told: %s", error, extra=message)
+
+    def _packet(self, told: dict[str, Any], descriptors: list[int]) -> None:
+        if "listener" in told:
+            name, host, port = told["listener"]
+            self.server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in descriptors])
+        for facts in told.get("sessions", ()):
+            own, descriptors = descriptors[: facts["descriptors"]], descriptors[facts["descriptors"] :]
+            if facts["id"] in self.server.sessions:
+                # Given a second time, after the death of the first successor: the journal knew more of it.
+                for number in own:
+                    os.close(number)
+                continue
+            client, broker, *ends = own
+            pipes: list[Pipe | None] = []
+            for one in facts["flows"]:
+                pipes.append(pipe_of(ends.pop(0), ends.pop(0)) if one["left"] else None)
+            self.server.adopt(
+                facts,
+                socket.socket(fileno=client),
+                socket.socket(fileno=broker),
+                self._backend(facts["backend"]),
+                (pipes[0], pipes[1]),
+            )
+
+    # as a predecessor
+
+    def _asked(self) -> None:
+        try:
+            packet = receive(self.line)
+        except BlockingIOError:
+            return
+        if packet is None:
+            asyncio.get_running_loop().remove_reader(self.line.fileno())
+        elif packet[0]["ask"] == "state":
+            running = self.service.running
+            state = {"base": running.base, "config": running.config, "paused": running.paused}
+            self._spawn(self._say(self.line, state))
+        elif packet[0]["ask"] == "more":
+            self._taken.set()
+        elif not self.relieved:
+            self.relieved = True
+            self._spawn(self._leave())
+        else:
+            # Another successor, after the first one died.
+            self._spawn(self._repeat())
+
+    async def _repeat(self) -> None:
+        try:
+            await self.server.repeat_handover()
+            if self._settled.is_set():
+                await self._give({"settled": True})
+        except OSError as error:
+            log.error("the handover failed: %s", error)
+
+    async def _give(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        await send_when_possible(self.line, message, descriptors)
+
+    async def _taken_over(self) -> None:
+        """Return when the successor has taken the last packet of sessions; raises TimeoutError."""
+        async with asyncio.timeout(TIMEOUT):
+            await self._taken.wait()
+        self._taken.clear()
+
+    async def _leave(self) -> None:
+        """Give everything away, and stop what the successor needs the addresses and files of."""
+        try:
+            given = await self.server.hand_over(self._give, self._taken_over)
+            log.info("handed over", extra={"sessions": given})
+        except OSError as error:
+            log.error("the handover failed: %s", error or "no answer", extra={"sessions": len(self.server.sessions)})
+        await self.service.retire()
+        if self.control is not None:
+            await self.control.stop()
+        self._settled.set()
+        await self._say(self.line, {"settled": True})
+        self.server.close_given_listeners()
+        # Handshakes that are under way end in time by themselves; TLS sessions were told to go.
+        await self.server.leaving.wait()
+        await self._say(self.line, {"end": True})
+        self._ended.set()
+
+
+def staged_bytes(journal: Journal, one: JournaledSession) -> tuple[bytes, bytes]:
+    """Return what a process that died had read and not written, for each direction of a session; raises OSError."""
+    found = [b"", b""]
+    for index, ends in enumerate(((one.client, one.broker), (one.broker, one.client))):
+        # Once a pipe is lent, what did not fit the sink is in it.
+        if one.staging[index] and not one.pipes[index]:
+            with socket.socket(fileno=os.dup(ends[0])) as source, socket.socket(fileno=os.dup(ends[1])) as sink:
+                ahead = counts(source).read - counts(sink).written - one.count_offset[index]
+            found[index] = journal.staged(ahead % (1 << 64))
+    return found[0], found[1]
+
+
+async def _reload(service: Service) -> None:
+    try:
+        await service.reload()
+    except UsageError as error:
+        log.error("the configuration stays as it was: %s", error)

@@ -1,0 +1,1 @@
+"""The data path of open sessions: fast path, splice, blind splice, session journal."""

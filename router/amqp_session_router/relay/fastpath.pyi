@@ -1,0 +1,39 @@
+from collections.abc import Callable
+
+from amqp_session_router.relay.interfaces import BlindMover
+
+LARGE_FRAME: int
+PEEK_LARGE: int
+BUSY_READS: int
+BUSY_BYTES: int
+QUIET_BYTES: int
+MAX_RESYNC_FRAME: int
+
+class StagingBuffer:
+    def __init__(self, staging: memoryview, cells: memoryview) -> None: ...
+
+class FastPath:
+    rest: int
+    part: bytes
+    total: int
+    frame_max: int
+    last_method: int
+    busy_reads: int
+    metered: bool
+    blind: BlindMover | None
+    boundary_waiters: list[Callable[[], bool]]
+    @property
+    def fd_in(self) -> int: ...
+    @property
+    def fd_out(self) -> int: ...
+    @property
+    def cell(self) -> int: ...
+    @property
+    def peek_size(self) -> int: ...
+    def __init__(self, staging: StagingBuffer, fd_in: int, fd_out: int, cell: int, frame_max: int) -> None: ...
+    def readable(self) -> None: ...
+    def scan(self, got: int) -> tuple[int, int, int] | None: ...
+    def set_position(self, got: int, last: int, at: int) -> None: ...
+    def reset_peek(self) -> None: ...
+    def count_busy_read(self) -> None: ...
+    def record_position(self) -> None: ...

@@ -1,0 +1,197 @@
+"""The session journal: what the next worker must know when this one is killed, in memory that outlives it.
+
+The memory is a memfd whose descriptor the supervisor keeps. Flows write three cells (64-bit words) for each direction:
+the bytes left of the current frame, the pipe in use, and by how many bytes the count of bytes read exceeds the count of
+bytes written when nothing is in flight. The fast path stages its bytes in this memory too, so that what was read and
+not yet written is found here; how much that is follows from the kernel's byte counts of both connections.
+File descriptors are numbers in the table that the worker shares with its supervisor. The reader is another child of
+that supervisor, with the same interpreter, so session facts are marshalled.
+"""
+
+from __future__ import annotations
+
+import marshal
+import mmap
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+HEADROOM, READ_SIZE = 8, 16384
+"""Bytes of the staging area: for an incomplete header of the read before, and for one read."""
+_STAGING_AT = 8192
+_HEAD = _STAGING_AT + 20480
+_SLOT = 4096
+_TEXT = 128
+_WORD = 8
+_USED, _ENDS, CELLS, _LENGTH, _PAUSE = 0, 1, 2, 8, 9
+_PAUSED, _BLOCKED_SENT = 1, 2
+ACTIVE_FLOW, ACTIVE_PIPE, NO_CELLS, _LISTENERS, STAGED = 0, 1, 2, 8, 9
+"""Words of the head: the first cell of the flow that is moving bytes (with STAGED_FLAG: in the staging area), the pipe
+that it uses, cells for flows that are not in the journal, length of the listeners' text, bytes staged."""
+PROGRESS = 10
+"""Word of the head: how far the worker is, for its supervisor."""
+STARTING, TAKING_OVER, SERVING = 0, 1, 2
+"""Nothing is its own yet; it is being given sessions; everything is its own."""
+STAGED_FLAG = 1 << 32
+UNKNOWN = (1 << 64) - 1
+"""In a cell: the position in the stream is unknown."""
+WORDS = 11
+_MASK = (1 << 64) - 1
+NAME = "amqp-session-router"
+
+
+def slots_for(descriptors: int) -> int:
+    """Return how many sessions a process with this many descriptors can have."""
+    return max(16, descriptors // 2)
+
+
+def create() -> int:
+    """Return the descriptor of an empty journal for RLIMIT_NOFILE; its pages are allocated on first use."""
+    number = os.memfd_create(NAME)
+    os.ftruncate(number, _HEAD + _SLOT * slots_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    return number
+
+
+def progress(number: int) -> int:
+    """Return how far the worker of the journal with this descriptor is: STARTING, TAKING_OVER or SERVING."""
+    return int.from_bytes(os.pread(number, _WORD, PROGRESS * _WORD), sys.byteorder)
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledSession:
+    """One session of the journal."""
+
+    slot: int
+    facts: dict[str, Any]
+    client: int
+    broker: int
+    rest: tuple[int, int]
+    pipes: tuple[int, int]
+    count_offset: tuple[int, int]
+    splicing: tuple[bool, bool]
+    """Whether the process was moving bytes of this direction through `Journal.active_pipe`."""
+    staging: tuple[bool, bool]
+    """Whether it was moving bytes of this direction through the staging area."""
+    paused: bool = False
+    blocked_sent: bool = False
+
+
+class Journal:
+    """The journal of one process."""
+
+    def __init__(self, number: int) -> None:
+        self._memory = mmap.mmap(number, os.fstat(number).st_size)
+        self.cells = memoryview(self._memory).cast("Q")
+        self.staging = memoryview(self._memory)[_STAGING_AT : _STAGING_AT + HEADROOM + READ_SIZE]
+        self._free = [
+            slot
+            for slot in range((len(self._memory) - _HEAD) // _SLOT - 1, -1, -1)
+            if not self.cells[self._base(slot) + _USED]
+        ]
+
+    @staticmethod
+    def _base(slot: int) -> int:
+        return (_HEAD + slot * _SLOT) // _WORD
+
+    def first_cell(self, slot: int) -> int:
+        """Return the first cell for a session's flows."""
+        return self._base(slot) + CELLS
+
+    def opened(self, facts: dict[str, Any], client: int, broker: int, count_offset: tuple[int, int]) -> int | None:
+        """Enter a session with its descriptors; returns its slot, None if there is none.
+
+        `count_offset`: for each direction bytes read from its source minus bytes written to its sink, with nothing in
+        flight, modulo 2^64.
+        """
+        text = marshal.dumps(facts)
+        if not self._free or len(text) > _SLOT - _TEXT:
+            return None
+        slot = self._free.pop()
+        base = self._base(slot)
+        at = base * _WORD + _TEXT
+        self._memory[at : at + len(text)] = text
+        cells = self.cells
+        cells[base + _ENDS] = client << 32 | broker
+        cells[base + CELLS] = cells[base + CELLS + 1] = cells[base + CELLS + 2] = cells[base + CELLS + 3] = 0
+        cells[base + CELLS + 4], cells[base + CELLS + 5] = count_offset[0] & _MASK, count_offset[1] & _MASK
+        cells[base + _LENGTH] = len(text)
+        cells[base + _PAUSE] = 0
+        cells[base + _USED] = 1
+        return slot
+
+    def paused(self, slot: int, paused: bool, blocked_sent: bool) -> None:
+        """Note whether a session is paused, and whether its client had a Connection.Blocked and no Unblocked since."""
+        self.cells[self._base(slot) + _PAUSE] = paused * _PAUSED | blocked_sent * _BLOCKED_SENT
+
+    def closed(self, slot: int) -> None:
+        """Remove a session, before its descriptors are closed."""
+        self.cells[self._base(slot) + _USED] = 0
+        self._free.append(slot)
+
+    def listeners(self, facts: list[Any]) -> None:
+        """Save the listeners; nothing is saved if they do not fit."""
+        text = marshal.dumps(facts)
+        self.cells[_LISTENERS] = 0
+        if len(text) <= _STAGING_AT - _TEXT:
+            self._memory[_TEXT : _TEXT + len(text)] = text
+            self.cells[_LISTENERS] = len(text)
+
+    # --- read by the next worker ------------------------------------------------------------------------------------
+
+    def saved_listeners(self) -> list[Any]:
+        """Return what `listeners` saved last."""
+        length = self.cells[_LISTENERS]
+        found: list[Any] = marshal.loads(self._memory[_TEXT : _TEXT + length]) if length else []
+        return found
+
+    @property
+    def active_pipe(self) -> tuple[int, int]:
+        """Both ends (read, write) of the pipe that was in use."""
+        return self.cells[ACTIVE_PIPE] & 0xFFFFFFFF, self.cells[ACTIVE_PIPE] >> 32
+
+    def staged(self, count: int) -> bytes:
+        """Return the last `count` bytes that were staged when the process died; raises OSError if there were fewer."""
+        # Killed between the read and the update of the count: nothing of it was written.
+        staged = self.cells[STAGED] or count
+        if count > staged or staged > READ_SIZE:
+            raise OSError(0, f"{count} bytes cannot have been in flight")
+        return bytes(self.staging[HEADROOM + staged - count : HEADROOM + staged])
+
+    def clear_active(self) -> None:
+        """No flow is moving bytes any more: what `sessions`, `active_pipe` and `staged` said has been used."""
+        self.cells[ACTIVE_FLOW] = self.cells[STAGED] = 0
+
+    def sessions(self) -> Iterator[JournaledSession]:
+        """Yield the sessions of the journal."""
+        cells = self.cells
+        staged, active = cells[ACTIVE_FLOW] >= STAGED_FLAG, cells[ACTIVE_FLOW] % STAGED_FLAG
+        for slot in range((len(self._memory) - _HEAD) // _SLOT):
+            base = self._base(slot)
+            if not cells[base + _USED]:
+                continue
+            at = base * _WORD + _TEXT
+            facts = marshal.loads(self._memory[at : at + cells[base + _LENGTH]])
+            first = base + CELLS
+            ends = cells[base + _ENDS]
+            yield JournaledSession(
+                slot,
+                facts,
+                ends >> 32,
+                ends & 0xFFFFFFFF,
+                (cells[first], cells[first + 1]),
+                (cells[first + 2], cells[first + 3]),
+                (cells[first + 4], cells[first + 5]),
+                (not staged and active == first, not staged and active == first + 1),
+                (staged and active == first, staged and active == first + 1),
+                bool(cells[base + _PAUSE] & _PAUSED),
+                bool(cells[base + _PAUSE] & _BLOCKED_SENT),
+            )
+
+    def close(self) -> None:
+        """Unmap the memory; the supervisor still has it."""
+        self.cells.release()
+        self.staging.release()
+        self._memory.close()

@@ -1,0 +1,114 @@
+"""The resynchronisation window: the last bytes of a blind splice, from which the frame boundary is proven.
+
+tee(2) keeps them in a second pipe without a copy; they are read only when the boundary is wanted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from amqp_session_router.amqp import codec
+from amqp_session_router.amqp.boundary import Position, locate, window
+from amqp_session_router.relay.context import MOVE, RelayContext
+from amqp_session_router.relay.pipes import Pipe
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_tee = _libc.tee
+_tee.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
+_tee.restype = ctypes.c_ssize_t
+
+
+class ResyncWindow:
+    """The window of one stream; `size` bytes are usually enough for a proof."""
+
+    __slots__ = ("_channel_max", "_count", "_frame_max", "_kept", "_pipe", "_relay", "_start", "size")
+
+    def __init__(self, relay: RelayContext, frame_max: int, channel_max: int, start: Position | None) -> None:
+        """`start`: the stream's position, from which all later bytes are a proof too; None if unknown.
+
+        Raises OSError if there is no pipe.
+        """
+        self.size = window(frame_max)
+        self._relay = relay
+        self._frame_max = frame_max
+        self._channel_max = channel_max
+        self._start = start
+        self._pipe = relay.pool.acquire()
+        self._count = 0
+        self._kept = b""
+
+    def remember(self, pipe: Pipe, count: int) -> None:
+        """Keep a second reference to the next `count` bytes of the stream, which are in `pipe`."""
+        if self._count + count > self._pipe.size // 2 and self._count:
+            keep = 0 if count >= self.size else min(self._count, self.size - count)
+            self._drop(self._count - keep)
+        copied = _tee(pipe.read, self._pipe.write, count, MOVE)
+        if copied < count:
+            # No free slot: drop the older bytes.
+            self._count += max(copied, 0)
+            self.forget()
+            copied = _tee(pipe.read, self._pipe.write, count, MOVE)
+            if copied < count:
+                self._count = max(copied, 0)
+                self.forget()
+                return
+        self._count += copied
+
+    def forget(self) -> None:
+        """Drop all: bytes pass that are not kept."""
+        self._kept = b""
+        self._start = None
+        self._drop(self._count)
+
+    def _drop(self, count: int) -> None:
+        """Drop the first `count` bytes in the pipe."""
+        if count <= 0:
+            return
+        self._kept = b""
+        self._start = None
+        while count:
+            count -= (gone := os.splice(self._pipe.read, self._relay.dev_null, count, flags=MOVE))
+            self._count -= gone
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough bytes for a proof."""
+        return self._start is not None or self._count + len(self._kept) >= self.size
+
+    def find_boundary(self) -> Position | None:
+        """Return the position behind these bytes, None if they do not prove it."""
+        data = bytearray(self._kept)
+        while self._count:
+            data += (chunk := os.read(self._pipe.read, self._count))
+            self._count -= len(chunk)
+        self._kept = bytes(data[-self.size :])
+        if (start := self._start) is not None:
+            return walk(memoryview(start.part + data), start.rest, len(start.part) + len(data))
+        return locate(self._kept, self._frame_max, self._channel_max)
+
+    def last_method(self) -> int:
+        """Return the method that ends these bytes, which end at a boundary: Close, Close-Ok, else 0."""
+        return next((method for method, ends in _ENDS if ends(self._kept)), 0)
+
+    def close(self) -> None:
+        """Release the pipe."""
+        self._relay.pool.release(self._pipe, not self._count)
+        self._count = 0
+        self._kept = b""
+        self._start = None
+
+
+def walk(view: memoryview, at: int, end: int) -> Position:
+    """Return the position at offset `end`, given that a frame begins at offset `at`."""
+    while at + 7 <= end:
+        at += int.from_bytes(view[at + 3 : at + 7], "big") + 8
+    return Position(at - end) if at >= end else Position(0, bytes(view[at:end]))
+
+
+def _ends_with_close(data: bytes) -> bool:
+    start = data.rfind(b"\x00\x0a\x00\x32")
+    return start >= 7 and start + int.from_bytes(data[start - 4 : start], "big") + 1 == len(data)
+
+
+_ENDS = ((codec.CLOSE, _ends_with_close), (codec.CLOSE_OK, lambda data: data.endswith(codec.CLOSE_OK_FRAME)))

@@ -1,0 +1,448 @@
+"""One direction of an open session between two plain TCP sockets.
+
+Small reads take the fast path (`fastpath`): recv into the staging buffer, scan the frame headers, send. The rest of a
+large frame is spliced (socket → pipe → socket) unread; the header after it is peeked at (MSG_PEEK) before more is
+moved, and so is every header while somebody waits for a frame boundary. A stream of many small frames is spliced
+blindly (`blind_splice`).
+
+Nothing is read before everything read earlier is written or kept in a pipe, and the staging buffer is shared memory
+that outlives the process. So when the process is killed, every byte in flight is in a socket, a pipe or the staging
+buffer, and the cells of the `journal` say to which flow it belongs and where frames begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from amqp_session_router.amqp import codec
+from amqp_session_router.amqp.boundary import Position
+from amqp_session_router.relay.blind_splice import BlindSplice
+from amqp_session_router.relay.context import CHUNK, MOVE, RelayContext
+from amqp_session_router.relay.fastpath import BUSY_BYTES, BUSY_READS, LARGE_FRAME, FastPath
+from amqp_session_router.relay.interfaces import FlowOwner
+from amqp_session_router.relay.journal import ACTIVE_FLOW, ACTIVE_PIPE, HEADROOM, NO_CELLS
+from amqp_session_router.relay.pipes import Pipe
+from amqp_session_router.relay.resync_window import walk
+
+_TURNS = 32
+"""Reads of one flow in one iteration of the event loop once its source has failed."""
+_MASK = (1 << 64) - 1
+
+
+class SpliceFlow(FastPath):
+    """See the module. A `halted` flow does not read; `at_boundary` runs a callback between two frames."""
+
+    __slots__ = (
+        "_dead",
+        "_failing",
+        "_left",
+        "_outbox",
+        "_pipe",
+        "channel_max",
+        "halted",
+        "index",
+        "owner",
+        "reading",
+        "relay",
+        "sink",
+        "source",
+    )
+
+    def __init__(
+        self,
+        owner: FlowOwner,
+        relay: RelayContext,
+        index: int,
+        source: socket.socket,
+        sink: socket.socket,
+        tune: tuple[int, int],
+        cell: int = NO_CELLS,
+    ) -> None:
+        """`index`: 0 from client to broker, 1 back; `tune`: frame_max in bytes and channel_max (0: no limit).
+
+        `cell`: index of the session's first journal cell.
+        """
+        super().__init__(relay.staging, source.fileno(), sink.fileno(), cell + index, tune[0] or 0xFFFFFFFF)
+        self.owner = owner
+        self.index = index
+        self.source = source
+        self.sink = sink
+        self.channel_max = tune[1]
+        self.halted = True
+        self.relay = relay
+        self._pipe: Pipe | None = None
+        self._left = 0
+        self._outbox = b""
+        self.reading = False
+        self._dead = False
+        self._failing = False
+
+    # --- used by the session ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start or resume reading."""
+        self.halted = False
+        if not self._dead:
+            self.relay.error_watcher.watch(self.fd_in, self)
+        self._schedule()
+
+    def halt(self) -> None:
+        """Stop reading, at any position; bytes in flight are still written."""
+        self.halted = True
+        self._schedule()
+
+    def at_boundary(self, run: Callable[[], bool]) -> None:
+        """Call `run` as soon as the sink is between two frames; the flow halts there if it returns True."""
+        self.boundary_waiters.append(run)
+        self._run_boundary_waiters()
+
+    def inject(self, data: bytes) -> None:
+        """Write `data` to the sink behind the bytes in flight. Only between two frames, see `at_boundary`."""
+        self._count_unread(len(data))
+        if self._left or self._outbox:
+            self._outbox += data
+            return
+        try:
+            sent = self.sink.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self.failed(False, error)
+            return
+        if sent < len(data):
+            self._outbox = data[sent:]
+            self.relay.loop.add_writer(self.fd_out, self._writable)
+            self._schedule()
+
+    def _count_unread(self, count: int) -> None:
+        """Record `count` bytes that are written without having been read by this flow."""
+        cells, cell = self.relay.cells, self.cell + 4
+        cells[cell] = (cells[cell] - count) & _MASK
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that were read from the source before `start`."""
+        position = walk(memoryview(data), 0, len(data))
+        self.rest, self.part = position.rest, position.part
+        self.total += len(data)
+        self.inject(data)
+
+    @property
+    def clear(self) -> bool:
+        """Whether everything read has been written."""
+        return not self._left and not self._outbox
+
+    @property
+    def boundary_awaited(self) -> bool:
+        """Whether a callback waits for a frame boundary."""
+        return bool(self.boundary_waiters)
+
+    @property
+    def unproven(self) -> bool:
+        """Whether frames pass unread and nothing has proven yet where they begin."""
+        return self.blind is not None
+
+    def known_boundary(self) -> bool:
+        """Return whether the sink is provably between two frames."""
+        if self.blind is not None:
+            self.blind.resynchronise()
+        return self.blind is None and not self._dead and not self.rest and not self.part and self.clear
+
+    def export_state(self) -> tuple[dict[str, Any], Pipe | None]:
+        """Stop; return the state for another process, and the pipe in use."""
+        if self.blind is not None:
+            self.blind.resynchronise()
+        pipe, self._pipe = self._pipe, None
+        state = {
+            "rest": None if self.blind is not None else self.rest,
+            "part": self.part.hex(),
+            "total": self.total,
+            "last_method": self.last_method,
+            "left": self._left,
+            "outbox": self._outbox.hex(),
+        }
+        self.stop()
+        return state, pipe
+
+    def import_state(self, state: dict[str, Any], pipe: Pipe | None) -> None:
+        """Continue from the `export_state` of another process, and the pipe with `left` bytes."""
+        self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
+        self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
+        self._count_unread(self._left + len(self._outbox))
+        if pipe is not None:
+            self._pipe = pipe
+            self.relay.cells[self.cell + 2] = pipe.ends
+        if self._left or self._outbox:
+            self.relay.loop.add_writer(self.fd_out, self._writable)
+        if state["rest"] is None:
+            self._splice_blindly(None)
+        else:
+            self.rest, self.part = state["rest"], bytes.fromhex(state.get("part", ""))
+            self.record_position()
+
+    def in_flight(self) -> tuple[Pipe | None, int]:
+        """Return the pipe in use and the bytes it holds."""
+        return self._pipe, self._left
+
+    def stop(self) -> None:
+        """Release everything but the sockets. Idempotent."""
+        if self._dead:
+            return
+        self._dead = True
+        self.boundary_waiters.clear()
+        loop = self.relay.loop
+        if self.reading:
+            self._stop_reading()
+            self.reading = False
+        if not self.clear:
+            loop.remove_writer(self.fd_out)
+        if self._pipe is not None:
+            self.relay.pool.release(self._pipe, not self._left)
+            self._pipe = None
+        if self.blind is not None:
+            self.blind.close()
+            self.blind = None
+
+    # --- event loop -------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        wanted = not self.halted and not self._left and not self._outbox and not self._dead
+        if wanted != self.reading:
+            self.reading = wanted
+            if wanted:
+                self._read_on()
+                if self._failing:
+                    self.relay.loop.call_soon(self.drain_on_error)
+            else:
+                self._stop_reading()
+
+    def _read_on(self) -> None:
+        if self.blind is None:
+            self.relay.loop.add_reader(self.fd_in, self.readable)
+        else:
+            self.blind.read_on()
+
+    def _stop_reading(self) -> None:
+        if self.blind is None:
+            self.relay.loop.remove_reader(self.fd_in)
+        else:
+            self.blind.stop_reading()
+
+    def drain_on_error(self) -> None:
+        """The source has failed or is shut in both directions: read until the error or the end is seen."""
+        self._failing = True
+        for _ in range(_TURNS):
+            before = self.total
+            if not self.reading:
+                return  # `_schedule` comes back here
+            self.readable()
+            if self.total == before:
+                return
+        self.relay.loop.call_soon(self.drain_on_error)
+
+    # --- splicing ---------------------------------------------------------------------------------------------------
+
+    def _slow_path(self) -> None:
+        """Everything that the fast path does not handle."""
+        if self.busy_reads >= BUSY_READS:
+            self.busy_reads = 0
+            # Not where it is counted: the pool's last pipe must be empty when the resynchronisation window takes it.
+            # Without a descriptor for another pipe the stream stays on the fast path.
+            with contextlib.suppress(OSError):
+                self._splice_blindly(Position(self.rest, self.part))
+        if self.blind is None:
+            self._splice()
+        else:
+            self.blind.readable()
+
+    def _splice_blindly(self, start: Position | None) -> None:
+        """Start a blind splice. `start`: the source's position, None if unknown. Raises OSError if there is no pipe."""
+        self.blind = BlindSplice(self, start)
+        self.record_position()
+
+    def resynchronised(self, position: Position, method: int) -> None:
+        """The blind splice is over at `position`; `method` is a Close or Close-Ok that ends there, else 0."""
+        self.blind = None
+        if position.boundary:
+            self.last_method = method or self.last_method
+            if self.last_method == codec.CLOSE_OK:
+                self._close_ok_seen()
+        self.reset_peek()
+        self.rest, self.part = position.rest, position.part
+        self.record_position()
+
+    def _splice(self) -> None:
+        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe."""
+        relay = self.relay
+        pipe = relay.pool.free[-1]
+        rest = self.rest
+        relay.cells[ACTIVE_FLOW] = self.cell
+        relay.cells[ACTIVE_PIPE] = pipe.ends
+        try:
+            if rest >= LARGE_FRAME:
+                moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)
+                if not moved:
+                    self.ended()
+                    return
+                self.rest = rest - moved
+                if moved >= BUSY_BYTES:
+                    self.count_busy_read()
+            else:
+                got = self.source.recv_into(relay.read_area, self.peek_size, socket.MSG_PEEK)
+                if not got:
+                    self.ended()
+                    return
+                moved = self._splice_peeked(relay, pipe, got)
+                if not moved:
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.failed(True, error)
+            return
+        self.total += moved
+        if rest or self.rest or self.part:
+            self.record_position()
+        try:
+            sent = os.splice(pipe.read, self.fd_out, moved, flags=MOVE)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self.sink_failed(moved, error)
+            return
+        if sent != moved:
+            self.sink_full(moved - sent)
+        self.moved(moved)
+
+    def _splice_peeked(self, relay: RelayContext, pipe: Pipe, got: int) -> int:
+        """Splice up to the furthest boundary known from the `got` peeked bytes; return the bytes moved."""
+        frames = self.scan(got)
+        if frames is None:
+            return 0
+        begin, last, at = frames
+        end = HEADROOM + got
+        wanted = at - HEADROOM if at >= end else got
+        if self.boundary_waiters and HEADROOM < at < end:
+            # Somebody waits for the boundary: the header behind it stays in the socket.
+            wanted = at - HEADROOM
+        moved = os.splice(self.fd_in, pipe.write, wanted if wanted < CHUNK else CHUNK, flags=MOVE)
+        if moved >= got:
+            self.set_position(got, last, at)
+            self.rest -= moved - got
+        else:
+            # The pipe took fewer bytes than were peeked at (it has few slots), or the scan stopped at a boundary.
+            position = walk(relay.staging_area, begin, HEADROOM + moved)
+            self.rest, self.part = position.rest, position.part
+        return moved
+
+    # --- after a read, here and in `blind_splice` -------------------------------------------------------------------
+
+    def _too_large(self, size: int) -> None:
+        # Its bytes stay unread, and the position is lost: the session ends.
+        self.owner.flow_frame_too_large(self, size + 8)
+
+    def sink_failed(self, left: int, error: OSError) -> None:
+        """The sink failed with `left` bytes in the pool's last pipe."""
+        try:
+            self._pipe = self.relay.pool.acquire()
+        except OSError:
+            left = 0
+        self._left = left
+        self.failed(False, error)
+
+    def _unwritten(self, got: int, error: OSError) -> None:
+        """The sink failed with `got` staged bytes."""
+        self._outbox = bytes(self.relay.read_area[:got])
+        self.failed(False, error)
+
+    def _keep(self, sent: int, got: int) -> None:
+        """The sink is full: move the staged bytes to a pipe, where they outlive the process."""
+        data = self.relay.read_area[sent:got]
+        try:
+            wrote = os.write(self.relay.pool.free[-1].write, data)
+        except OSError as error:
+            self.failed(False, error)
+            return
+        # What does not fit the pipe stays in this process's memory.
+        self._outbox = bytes(data[wrote:])
+        self.sink_full(wrote)
+
+    def sink_full(self, left: int) -> None:
+        """The sink is full: keep the pool's last pipe, with `left` bytes, and read nothing until it is empty."""
+        relay = self.relay
+        try:
+            self._pipe = relay.pool.acquire()
+        except OSError as error:
+            self.failed(False, error)
+            return
+        self._left = left
+        relay.cells[self.cell + 2] = self._pipe.ends
+        relay.loop.add_writer(self.fd_out, self._writable)
+        self._schedule()
+
+    def _writable(self) -> None:
+        try:
+            if self._left:
+                assert self._pipe is not None
+                if self.blind is None:
+                    self._left -= os.splice(self._pipe.read, self.fd_out, self._left, flags=MOVE)
+                else:
+                    self._left = self.blind.flush(self._pipe, self._left)
+                if self._left:
+                    return
+                self.relay.cells[self.cell + 2] = 0
+                self.relay.pool.release(self._pipe)
+                self._pipe = None
+            if self._outbox:
+                self._outbox = self._outbox[self.sink.send(self._outbox) :]
+                if self._outbox:
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.failed(False, error)
+            return
+        self.relay.loop.remove_writer(self.fd_out)
+        self._schedule()
+        self._run_boundary_waiters()
+
+    def moved(self, count: int) -> None:
+        """`count` bytes were read, and written or kept in a pipe."""
+        if self.boundary_waiters:
+            self._run_boundary_waiters()
+        if self.metered:
+            self.owner.flow_moved(self, count)
+
+    def _run_boundary_waiters(self) -> None:
+        """Run the callbacks that wait for a boundary, if this is one."""
+        while self.boundary_waiters and self.known_boundary():
+            if self.boundary_waiters.pop(0)():
+                self.halt()
+
+    def _close_ok_seen(self) -> None:
+        """A Close-Ok was read and is about to be written."""
+        self.relay.loop.call_soon(self.owner.flow_close_ok, self)
+
+    def ended(self) -> None:
+        """End of stream at the source."""
+        self.halt()
+        self.owner.flow_ended(self)
+
+    def failed(self, at_source: bool, error: OSError) -> None:
+        """The source's or the sink's socket failed."""
+        self.halted = True
+        self._schedule()
+        self.relay.loop.remove_writer(self.fd_out)
+        self.owner.flow_failed(self, at_source, error)
+
+
+class WatchedSpliceFlow(SpliceFlow):
+    """Every frame header is read: a limit holds that is stricter than what client and broker agreed to."""
+
+    __slots__ = ()
+
+    def count_busy_read(self) -> None:
+        """Never splice blindly."""

@@ -1,0 +1,1 @@
+"""Live routing state: routes, health checks, stickiness, statistics."""

@@ -1,0 +1,1 @@
+"""Pure decisions: rules, keys, partition policies, backend selectors."""

@@ -1,0 +1,1 @@
+"""Sessions from accept to close, and the listeners that they come from."""

@@ -1,0 +1,130 @@
+"""Backend attempts: the candidates of a session, one after the other, until one says Open-Ok."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from amqp_session_router.amqp import codec
+from amqp_session_router.amqp.broker_handshake import BrokerHandshake
+from amqp_session_router.amqp.negotiation import (
+    AttemptFailed,
+    CloseRelayed,
+    Credentials,
+    HandshakeFailed,
+    NoResources,
+    OfferChanged,
+)
+from amqp_session_router.base.model import CONNECTION_FORCED, Backend, End, Identity, Phase, Reject, Route, Tune
+from amqp_session_router.net.transport import Transport
+from amqp_session_router.session.interfaces import SessionStages
+
+Ends = Callable[[], tuple[tuple[str, int], tuple[str, int]]]
+"""Returns the client's address and the one that it connected to."""
+
+
+async def open_backend(
+    session: SessionStages, identity: Identity, credentials: Credentials, tune: Tune, ends: Ends
+) -> tuple[Transport, BrokerHandshake]:
+    """Return the connection to the broker that opened the session, and its handshake; raises HandshakeFailed."""
+    host = session.host
+    routing = host.routing
+    session.phase = Phase.CONNECTING
+    decision = routing.decide(identity)
+    if isinstance(decision, Reject):
+        raise HandshakeFailed(End.REJECTED, decision.text, decision.code)
+    session.route = Route(decision.target, decision.key, decision.vhost, iter(()))
+    # Shown in the broker's list of connections.
+    properties = {
+        "proxy_client": await host.client_name(session.client),
+        "proxy_host": host.host_name,
+        "proxy_session": session.id,
+    }
+    last = "there is none"
+    for backend in decision.candidates:
+        session.backend = backend
+        vhost = decision.vhost_for(backend)
+        begun = partial(BrokerHandshake, credentials, tune, vhost, host.learned, backend.name, properties)
+        try:
+            try:
+                broker = await _attempt(session, backend, identity, negotiation := begun(), ends)
+            except OfferChanged:
+                broker = await _attempt(session, backend, identity, negotiation := begun(), ends)
+        except NoResources as error:
+            # No other backend could be reached either, and none is to blame.
+            raise HandshakeFailed(End.NO_BACKEND, str(error), CONNECTION_FORCED) from None
+        except AttemptFailed as refused:
+            last = f"{backend.name}: {refused}"
+            # Its offer may have changed: the next session asks it step by step again.
+            host.learned.forget(backend.name)
+            routing.attempted(session, backend, False, str(refused))
+            continue
+        except CloseRelayed as relayed:
+            routing.attempted(session, backend, True, f"{relayed.code} {relayed.text}")
+            raise HandshakeFailed(End.REJECTED, relayed.text, relayed.code) from None
+        routing.attempted(session, backend, True)
+        return broker, negotiation
+    session.backend = None
+    raise HandshakeFailed(
+        End.NO_BACKEND,
+        f"no backend of {decision.target} takes the session, {session.counters.attempts} tried; the last: {last}",
+        CONNECTION_FORCED,
+    )
+
+
+async def _attempt(
+    session: SessionStages, backend: Backend, identity: Identity, negotiation: BrokerHandshake, ends: Ends
+) -> Transport:
+    """Return a connection to `backend` on which `negotiation` reached Open-Ok; raises AttemptFailed or CloseRelayed."""
+    host = session.host
+    broker = await host.dialer.dial(backend, identity, ends)
+    limit = host.routing.timeouts.backend_handshake
+    outcome: asyncio.Future[Exception | None] = host.loop.create_future()
+    deadline = host.deadlines.after(limit, _late, outcome, limit)
+
+    def heard(data: bytes) -> None:
+        try:
+            if not data:
+                raise _lost(broker)
+            if negotiation.receive(data):
+                broker.relinquish()
+                _settle(outcome, None)
+            else:
+                broker.send(negotiation.take())
+        except Exception as error:
+            broker.unwatch()
+            _settle(outcome, error)
+
+    broker.watch(heard)
+    broker.send(negotiation.begin())
+    try:
+        error = await outcome
+        if error is not None:
+            raise error
+    except CloseRelayed:
+        broker.send(codec.CLOSE_OK_FRAME)
+        broker.close()
+        raise
+    except BaseException:
+        broker.abort()
+        raise
+    finally:
+        deadline.cancel()
+    return broker
+
+
+def _lost(broker: Transport) -> AttemptFailed:
+    if broker.error is not None:
+        return AttemptFailed(f"the connection broke: {broker.error.strerror or broker.error}")
+    return AttemptFailed("it ended the connection during the handshake")
+
+
+def _late(outcome: asyncio.Future[Exception | None], limit: float) -> None:
+    _settle(outcome, AttemptFailed(f"no Open-Ok within {limit:g} s"))
+
+
+def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:
+    """Set a result, not an exception: asyncio would log one that is never retrieved."""
+    if not outcome.done():
+        outcome.set_result(error)

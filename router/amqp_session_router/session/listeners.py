@@ -1,0 +1,482 @@
+"""The listeners, and what their sessions share."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import select
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from amqp_session_router.amqp.negotiation import LearnedOffers
+from amqp_session_router.base.model import (
+    CONNECTION_FORCED,
+    Authorizer,
+    Backend,
+    End,
+    Limits,
+    Listener,
+    Phase,
+    Refusal,
+    Routing,
+)
+from amqp_session_router.net.deadlines import Deadlines
+from amqp_session_router.net.dialer import Dialer
+from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
+from amqp_session_router.net.tls import server_context
+from amqp_session_router.net.transport import SocketTransport
+from amqp_session_router.relay.context import RelayContext
+from amqp_session_router.relay.journal import NO_CELLS, Journal
+from amqp_session_router.relay.pipes import Pipe, pipe_of
+from amqp_session_router.relay.splice_flow import SpliceFlow
+from amqp_session_router.session import transfer
+from amqp_session_router.session.handover import Send
+from amqp_session_router.session.interfaces import SessionStages
+from amqp_session_router.session.session import LiveSession
+
+log = logging.getLogger(__name__)
+
+Exported = tuple[LiveSession, dict[str, Any], list[int]]
+"""A session that stands still, its state, and its descriptors."""
+
+_BACKLOG = 4096
+_ACCEPTS = 64
+"""Connections that one turn of the event loop takes in, so that open sessions do not wait for a busy_reads."""
+_NO_DESCRIPTOR_PAUSE = 0.2
+_AT_ONCE = 40
+"""Sessions that stand still together in a planned restart; each has at most six descriptors."""
+
+
+@dataclass(slots=True)
+class _OpenListener:
+    """One listener that is open."""
+
+    settings: Listener
+    sockets: list[socket.socket]
+    context: ssl.SSLContext | None
+    waiting: select.poll = field(init=False)
+    """Says whether more connections wait: accept() in vain costs ten times as much."""
+
+    def __post_init__(self) -> None:
+        self.waiting = select.poll()
+        for sock in self.sockets:
+            self.waiting.register(sock, select.POLLIN)
+
+
+class Listeners:
+    """See `model.Server`. Gives new connections to sessions, and sessions what they need."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        routing: Routing,
+        limits: Limits,
+        authorizer: Authorizer,
+        client_name: Callable[[str], Awaitable[str]] | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.loop = loop
+        self.routing = routing
+        self.limits = limits
+        self.authorizer = authorizer
+        self.learned = LearnedOffers()
+        self.deadlines = Deadlines(loop)
+        self.journal = journal
+        self.relay = RelayContext(loop, journal)
+        self._successor: Send | None = None
+        """Sends to the successor that sessions go to once they are open."""
+        self._taken: Callable[[], Awaitable[None]] | None = None
+        self._giving = asyncio.Lock()
+        self._batch: list[Exported] = []
+        self._unacknowledged: list[Exported] = []
+        self._given_listeners: dict[str, _OpenListener] = {}
+        self._late: set[asyncio.Task[None]] = set()
+        self.dialer = Dialer(loop, self.relay.error_watcher, lambda: self.routing.timeouts)
+        self.host_name = socket.gethostname()
+        self.sessions: dict[str, LiveSession] = {}
+        self.leaving = asyncio.Event()
+        """Set once the last session is gone after `exit`."""
+        self._client_name = client_name
+        self._open: dict[str, _OpenListener] = {}
+        self._inherited: dict[str, tuple[str, int, list[socket.socket]]] = {}
+        self._exiting = False
+        self._resume: asyncio.TimerHandle | None = None
+
+    # --- model.Server -----------------------------------------------------------------------------------------------
+
+    async def start(self, listener: Listener) -> None:
+        """Listen, or apply new settings to the listener of this name; raises OSError if the address is taken."""
+        context = None
+        if listener.tls is not None:
+            context = server_context(listener.tls)
+            context.sni_callback = _remember_name
+        old = self._open.get(listener.name)
+        inherited = self._inherited.pop(listener.name, None)
+        if inherited is not None and old is None:
+            old = _OpenListener(replace(listener, host=inherited[0], port=inherited[1]), inherited[2], None)
+        if old is not None and (old.settings.host, old.settings.port) == (listener.host, listener.port):
+            sockets = old.sockets
+            for sock in sockets:
+                set_congestion_control(sock, listener.congestion_control, listener.host)
+        else:
+            sockets = self._taken_from_another(listener) or self._bind_instead(listener, old)
+            if old is not None:
+                self._shut(old)
+        door = _OpenListener(listener, sockets, context)
+        self._open[listener.name] = door
+        self._read(door)
+        self._note_listeners()
+
+    def _note_listeners(self) -> None:
+        if self.journal is not None:
+            opened = {name: (one.settings.host, one.settings.port, one.sockets) for name, one in self._open.items()}
+            listeners = self._inherited | opened
+            self.journal.listeners(
+                [
+                    [name, host, port, [sock.fileno() for sock in sockets]]
+                    for name, (host, port, sockets) in listeners.items()
+                ]
+            )
+
+    def _taken_from_another(self, listener: Listener) -> list[socket.socket]:
+        """Return copies of the sockets of another listener with this address: a listener may change its name."""
+        address = listener.host, listener.port
+        for name, one in self._open.items():
+            if name != listener.name and (one.settings.host, one.settings.port) == address and listener.port:
+                return [sock.dup() for sock in one.sockets]
+        return []
+
+    def _bind_instead(self, listener: Listener, old: _OpenListener | None) -> list[socket.socket]:
+        """Bind; where the listener's own old address is in the way, give that up first, and take it back on failure."""
+        try:
+            return self._bind(listener)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or old is None or old.settings.port != listener.port:
+                raise
+        self._shut(old)
+        try:
+            return self._bind(listener)
+        except OSError:
+            # For the time of a failed bind() nobody listened there.
+            del self._open[listener.name]
+            again = _OpenListener(old.settings, self._bind(old.settings), old.context)
+            self._open[listener.name] = again
+            self._read(again)
+            raise
+
+    def _bind(self, listener: Listener) -> list[socket.socket]:
+        """Return one listening socket for each address of the listener's host."""
+        found = socket.getaddrinfo(
+            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        sockets: list[socket.socket] = []
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+                sockets.append(sock)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
+                set_dead_peer_timeout(sock, self.routing.timeouts.dead_peer)
+                set_congestion_control(sock, listener.congestion_control, str(address[0]))
+                sock.bind(address)
+                sock.listen(_BACKLOG)
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
+        return sockets
+
+    def _read(self, door: _OpenListener) -> None:
+        for sock in door.sockets:
+            self.loop.add_reader(sock.fileno(), self._accept, sock, door)
+
+    def _shut(self, door: _OpenListener) -> None:
+        for sock in door.sockets:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+        door.sockets = []
+
+    async def stop(self, name: str) -> None:
+        """Listen no more; its sessions stay. Raises KeyError."""
+        self._shut(self._open.pop(name))
+        self._note_listeners()
+
+    def listening(self) -> Mapping[str, Listener]:
+        """Return the listeners by name, with the port that is really bound."""
+        return {
+            name: replace(door.settings, port=door.sockets[0].getsockname()[1]) for name, door in self._open.items()
+        }
+
+    def renew(self) -> None:
+        """Go by new time-outs, and read the files of TLS settings towards backends anew, for the next connections."""
+        self.dialer.forget_tls()
+        for one in self._open.values():
+            for sock in one.sockets:
+                set_dead_peer_timeout(sock, self.routing.timeouts.dead_peer)
+
+    def exit(self, drain: float) -> None:
+        """Begin to leave: no new sessions, Close (320) to all, gone after at most `drain` seconds."""
+        if self._exiting:
+            return
+        self._exiting = True
+        for door in self._open.values():
+            self._shut(door)
+        self._open.clear()
+        for session in [*self.sessions.values()]:
+            session.disconnect(CONNECTION_FORCED, "the router is leaving; connect again")
+        self.loop.call_later(drain, self._cut_all)
+        self._check_left()
+
+    def _cut_all(self) -> None:
+        for session in [*self.sessions.values()]:
+            session.force()
+        self.leaving.set()
+
+    def _check_left(self) -> None:
+        if self._exiting and not self.sessions:
+            self.leaving.set()
+
+    def close(self) -> None:
+        """Shut everything at once."""
+        for door in self._open.values():
+            self._shut(door)
+        self._open.clear()
+        for session in [*self.sessions.values()]:
+            session.force()
+        self.relay.close()
+
+    # --- new connections --------------------------------------------------------------------------------------------
+
+    def _accept(self, listening: socket.socket, door: _OpenListener) -> None:
+        for _ in range(_ACCEPTS):
+            try:
+                sock, peer = listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._no_descriptor(error)
+                return
+            sock.setblocking(False)
+            self._take_in(sock, peer, door)
+            if not door.waiting.poll(0):
+                return
+
+    def _take_in(self, sock: socket.socket, peer: tuple[str, int], door: _OpenListener) -> None:
+        address = peer[0].removeprefix("::ffff:")
+        lease = self.limits.accept(None if door.settings.proxy_protocol else address)
+        if isinstance(lease, Refusal):
+            # No handshake has begun that could carry a Close.
+            sock.close()
+            return
+        transport, client = SocketTransport(self.loop, sock, self.relay.error_watcher), f"{address}:{peer[1]}"
+        session = LiveSession(self, door.settings.name, lease, transport, client)
+        self.sessions[session.id] = session
+        self.routing.registered(session)
+        session.begin(door.settings, (address, peer[1]), door.context)
+
+    def _no_descriptor(self, error: OSError) -> None:
+        """Wait a moment: the connection that could not be taken stays in the queue and would wake us at once."""
+        log.error("cannot accept: %s", error.strerror)
+        if self._resume is not None:
+            return
+        for door in self._open.values():
+            for sock in door.sockets:
+                self.loop.remove_reader(sock.fileno())
+        self._resume = self.loop.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
+
+    def _accept_again(self) -> None:
+        self._resume = None
+        for door in self._open.values():
+            self._read(door)
+
+    # --- what sessions need -----------------------------------------------------------------------------------------
+
+    async def client_name(self, address: str) -> str:
+        """Return what the broker is told of the client at `address` (IP and port)."""
+        if self._client_name is None:
+            return address
+        host, _, port = address.rpartition(":")
+        return f"{await self._client_name(host)}:{port}"
+
+    def cell_of(self, session: LiveSession) -> int:
+        """Enter the session in the journal; return the first of the cells that its flows write to."""
+        journal, client, broker = self.journal, session.client_transport, session.broker_transport
+        if journal is None or not isinstance(client, SocketTransport) or not isinstance(broker, SocketTransport):
+            return NO_CELLS
+        try:
+            from_client, from_broker = client.counts(), broker.counts()
+        except OSError:
+            # A kernel that does not count: nobody could say what was in flight.
+            return NO_CELLS
+        ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
+        session.slot = journal.opened(transfer.facts(session), client.fd, broker.fd, ahead)
+        if session.slot is None:
+            log.warning("a session will not survive a kill of the router: no room", extra={"session": session.id})
+            return NO_CELLS
+        return journal.first_cell(session.slot)
+
+    def paused(self, session: SessionStages, blocked_sent: bool) -> None:
+        """See `interfaces.SessionHost`."""
+        if session.slot is not None and self.journal is not None:
+            self.journal.paused(session.slot, session.phase is Phase.PAUSED, blocked_sent)
+
+    def remove_from_journal(self, session: LiveSession) -> None:
+        """A session's descriptors are about to be closed."""
+        if session.slot is not None and self.journal is not None:
+            self.journal.closed(session.slot)
+            session.slot = None
+
+    def opened(self, session: LiveSession) -> None:
+        """A session's Open-Ok is on its way."""
+        self.routing.opened(session)
+        if self._successor is not None:
+            task = self.loop.create_task(self._hand_over_late(session))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+
+    # --- from one process to the next -------------------------------------------------------------------------------
+
+    def inherit_listener(self, name: str, host: str, port: int, sockets: list[socket.socket]) -> None:
+        """Keep sockets that listen already for the listener of this name and address."""
+        for sock in self._inherited[name][2] if name in self._inherited else ():
+            sock.close()
+        self._inherited[name] = (host, port, sockets)
+        self._note_listeners()
+
+    def drop_inherited(self) -> None:
+        """Close the sockets of listeners that the configuration does not have any more."""
+        for _, _, sockets in self._inherited.values():
+            for sock in sockets:
+                sock.close()
+        self._inherited.clear()
+
+    def adopt(
+        self,
+        facts: dict[str, Any],
+        client: socket.socket,
+        broker: socket.socket,
+        backend: Backend,
+        pipes: tuple[Pipe | None, Pipe | None],
+    ) -> None:
+        """Go on with a session that another process had."""
+        for sock in (client, broker):
+            sock.setblocking(False)
+        lease = self.limits.adopt(facts["identity"]["vhost"])
+        session = transfer.import_session(self, facts, client, broker, backend, lease)
+        self.sessions[session.id] = session
+        self.routing.registered(session)
+        for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):
+            assert isinstance(flow, SpliceFlow)
+            flow.import_state(state, pipe)
+        self.routing.opened(session)
+        session.resume(facts["paused"])
+
+    async def hand_over(self, send: Send, taken: Callable[[], Awaitable[None]]) -> int:
+        """Give listeners and open sessions to the successor by `send`; the rest as they open. Returns how many.
+
+        A few sessions at a time, the next when `taken` returns: the others are served here meanwhile. Raises OSError,
+        with the sessions that were not sent going on here.
+        """
+        self._exiting = True
+        self._successor, self._taken = send, taken
+        self._given_listeners, self._open = self._open, {}
+        for door in self._given_listeners.values():
+            for sock in door.sockets:
+                self.loop.remove_reader(sock.fileno())
+        await self._give_listeners()
+        given = 0
+        for session in [*self.sessions.values()]:
+            if session.phase is Phase.WAITING and session.identity and self.routing.is_paused(session.identity.vhost):
+                # The end of the pause will be said to the successor only.
+                session.disconnect(CONNECTION_FORCED, "the router restarts; connect again")
+            elif session.phase in (Phase.OPEN, Phase.PAUSED) and session.id in self.sessions:
+                self._export(session)
+            if len(self._batch) == _AT_ONCE:
+                given += await self._give()
+        given += await self._give()
+        self._check_left()
+        return given
+
+    async def repeat_handover(self) -> None:
+        """Send again what a successor that is dead by now may have got; raises OSError."""
+        await self._give_listeners()
+        if self._unacknowledged:
+            await self._send_sessions(self._unacknowledged)
+
+    def close_given_listeners(self) -> None:
+        """Close the listeners that the successor has now."""
+        for door in self._given_listeners.values():
+            for sock in door.sockets:
+                sock.close()
+        self._given_listeners.clear()
+
+    async def _give_listeners(self) -> None:
+        assert self._successor is not None
+        for name, door in self._given_listeners.items():
+            message = {"listener": [name, door.settings.host, door.settings.port]}
+            await self._successor(message, [sock.fileno() for sock in door.sockets])
+
+    def _export(self, session: LiveSession) -> None:
+        if session.kernel:
+            self._batch.append((session, *transfer.export_session(session)))
+        else:
+            session.disconnect(CONNECTION_FORCED, "the router restarts; connect again")
+
+    async def _give(self) -> int:
+        """Give what was exported, and close it here once it was taken."""
+        async with self._giving:
+            batch, self._batch = self._batch, []
+            if not batch:
+                return 0
+            try:
+                await self._send_sessions(batch)
+            except OSError:
+                self._successor = None
+                self._take_back(batch)
+                raise
+            self._unacknowledged = batch
+            assert self._taken is not None
+            await self._taken()
+            self._unacknowledged = []
+            for session, _, _ in batch:
+                session.handed_over()
+            return len(batch)
+
+    async def _send_sessions(self, batch: list[Exported]) -> None:
+        assert self._successor is not None
+        facts = [state | {"descriptors": len(numbers)} for _, state, numbers in batch]
+        await self._successor({"sessions": facts}, [number for _, _, numbers in batch for number in numbers])
+
+    def _take_back(self, batch: list[Exported]) -> None:
+        """Go on with sessions that nobody took."""
+        for session, state, numbers in batch:
+            client, broker, *ends = [os.dup(number) for number in numbers]
+            pipes = [pipe_of(ends.pop(0), ends.pop(0)) if one["left"] else None for one in state["flows"]]
+            backend = session.backend
+            assert backend is not None
+            session.handed_over()
+            self.adopt(state, socket.socket(fileno=client), socket.socket(fileno=broker), backend, (pipes[0], pipes[1]))
+
+    async def _hand_over_late(self, session: LiveSession) -> None:
+        if self._successor is not None and session.phase is Phase.OPEN:
+            self._export(session)
+            try:
+                await self._give()
+            except OSError as error:
+                log.error("a session stays with this process: %s", error, extra={"session": session.id})
+
+    def closed(self, session: LiveSession, how: End, text: str) -> None:
+        """A session is over."""
+        self.sessions.pop(session.id, None)
+        self.routing.closed(session, how, text)
+        self._check_left()
+
+
+def _remember_name(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+    tls.asked_for = name or ""  # type: ignore[attr-defined]

@@ -1,0 +1,273 @@
+"""Opening a session: the handshake with the client, its identity and admission, and a broker that says Open-Ok."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from amqp_session_router.amqp import codec, sasl
+from amqp_session_router.amqp.client_handshake import ClientHandshake, Stage
+from amqp_session_router.amqp.frames import ProtocolError
+from amqp_session_router.amqp.negotiation import HandshakeFailed
+from amqp_session_router.base.model import (
+    ACCESS_REFUSED,
+    CONNECTION_FORCED,
+    AuthRequest,
+    Denied,
+    End,
+    Identity,
+    Listener,
+    Phase,
+)
+from amqp_session_router.net.deadlines import Deadline
+from amqp_session_router.net.transport import SocketTransport, TlsTransport
+from amqp_session_router.session.backend_attempts import open_backend
+from amqp_session_router.session.closing import Drain
+from amqp_session_router.session.interfaces import SessionStages
+from amqp_session_router.session.preface import accept_tls, is_trusted, proxy_header
+
+log = logging.getLogger(__name__)
+
+
+class Opening:
+    """The opening of one session. It ends in `LiveSession.opened` or in `LiveSession.finish`."""
+
+    def __init__(
+        self, session: SessionStages, listener: Listener, peer: tuple[str, int], context: ssl.SSLContext | None
+    ) -> None:
+        self._session = session
+        self._host = session.host
+        self._loop = session.host.loop
+        self._listener = listener
+        self._context = context
+        self._peer = peer
+        self._sni = ""
+        self._certificate_name = ""
+        self._handshake: ClientHandshake | None = None
+        self._over = False
+        self._deadline: Deadline | asyncio.TimerHandle | None = None
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        """The running asynchronous part: preface, or identification and backend attempts."""
+
+    def begin(self) -> None:
+        """Start."""
+        self._deadline = self._host.deadlines.after(self._host.routing.timeouts.handshake, self._late)
+        if self._listener.proxy_protocol or self._context is not None:
+            self._task = self._loop.create_task(self._run(self._prelude()))
+        else:
+            self._listen(("PLAIN", "AMQPLAIN"))
+
+    def interrupt(self, how: End, text: str, code: int = 0) -> None:
+        """End the opening; the client gets a Close with `code` (0: none). No effect once it is ending."""
+        if self._over or self._session.closed:
+            return
+        self.cancel()
+        self._over = True
+        session, client, handshake = self._session, self._session.client_transport, self._handshake
+        session.phase = Phase.CLOSING
+        limit = self._host.routing.timeouts.close
+        if handshake is not None:
+            client.send(handshake.take())
+        if handshake is not None and code and handshake.credentials is not None:
+            client.send(codec.close(code, text))
+        elif handshake is not None and not handshake.gone:
+            # Unread bytes would turn close(2) into a reset, and the answer would be lost.
+            client.finish()
+            limit = min(1.0, limit)
+        else:
+            session.finish(how, text)
+            return
+        self._deadline = self._loop.call_later(limit, session.finish, how, text)
+        Drain(client, lambda: session.finish(how, text))
+
+    def _late(self) -> None:
+        waits_for_client = self._session.phase is Phase.HANDSHAKE
+        text = "the handshake took too long" if waits_for_client else "no backend has opened the session in time"
+        self.interrupt(End.HANDSHAKE_TIMEOUT, text, CONNECTION_FORCED)
+
+    def cancel(self) -> None:
+        """Cancel deadline, heartbeats and the running part."""
+        for waiting in (self._deadline, self._heartbeat_timer, self._task):
+            if waiting is not None:
+                waiting.cancel()
+        self._deadline = self._heartbeat_timer = self._task = None
+
+    async def _run(self, part: Coroutine[Any, Any, None]) -> None:
+        """Await `part`; never raises."""
+        try:
+            await part
+        except asyncio.CancelledError:
+            if self._task is not None:
+                self._task = None
+                self._session.finish(End.ROUTER_CLOSED, "the router ends", reset=True)
+        except Exception as error:
+            self._task = None
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, HandshakeFailed):
+            self.interrupt(error.how, error.text, error.code)
+        elif isinstance(error, OSError):
+            how = End.CLIENT_CLOSED if self._handshake is None else End.CLIENT_LOST
+            self._session.finish(how, f"the client's connection broke: {error.strerror or error}")
+        else:
+            log.error("a session failed", exc_info=error, extra={"session": self._session.id})
+            self._session.finish(End.INTERNAL, "a fault of the router", reset=True)
+
+    # --- the client's side ------------------------------------------------------------------------------------------
+
+    async def _prelude(self) -> None:
+        """Read a PROXY header and do the TLS handshake, where the listener has them."""
+        session = self._session
+        mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+        raw = session.client_transport
+        assert isinstance(raw, SocketTransport) and raw.kernel is not None
+        if self._listener.proxy_protocol:
+            if not is_trusted(self._listener.trusted, self._peer[0]):
+                raise HandshakeFailed(End.PROTOCOL_ERROR, "a PROXY header came from an address that is not trusted")
+            header = await proxy_header(raw)
+            self._sni = header.authority
+            if header.source is not None:
+                self._peer = header.source
+                session.client = f"{header.source[0]}:{header.source[1]}"
+            refusal = session.lease.identify(self._peer[0])
+            if refusal is not None:
+                raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
+        if self._context is not None:
+            # From here on uvloop owns the socket, however the TLS handshake ends.
+            session.client_transport = stream = TlsTransport(self._loop)
+            name, self._certificate_name = await accept_tls(self._loop, raw.kernel, stream, self._context)
+            self._sni = name or self._sni
+            if self._certificate_name and self._host.authorizer.gives_credentials:
+                mechanisms = (sasl.EXTERNAL, *mechanisms)
+        self._task = None
+        self._listen(mechanisms)
+
+    def _listen(self, mechanisms: tuple[str, ...]) -> None:
+        """Start the AMQP handshake with the client."""
+        self._handshake = ClientHandshake(
+            self._host.learned, self._host.routing.tune, mechanisms, self._host.limits.largest_frame(None)
+        )
+        self._session.client_transport.watch(self._heard)
+
+    def _heard(self, data: bytes) -> None:
+        """Bytes of the client, empty at its end."""
+        try:
+            self._answer(data)
+        except Exception as error:
+            self._failed(error)
+
+    def _answer(self, data: bytes) -> None:
+        """Feed bytes of the client to its handshake and send the replies; raises HandshakeFailed."""
+        handshake, client = self._handshake, self._session.client_transport
+        assert handshake is not None
+        connecting = self._task is not None
+        if not data:
+            if client.error is not None:
+                raise client.error
+            early = handshake.stage is Stage.HEADER and not handshake.buffer
+            raise HandshakeFailed(
+                End.CLIENT_CLOSED if early else End.CLIENT_LOST,
+                "the client ended its connection" + (" before Open-Ok" if connecting else ""),
+            )
+        try:
+            handshake.receive(data)
+        except ProtocolError as error:
+            raise HandshakeFailed(End.PROTOCOL_ERROR, error.text, error.code) from None
+        client.send(handshake.take())
+        if handshake.gone:
+            raise HandshakeFailed(
+                End.CLIENT_CLOSED, f"the client closed {'before Open-Ok' if connecting else 'during the handshake'}"
+            )
+        if handshake.stage is Stage.WAITING and not connecting:
+            self._schedule_heartbeat()
+            self._task = self._loop.create_task(self._run(self._find_broker(handshake)))
+
+    def _schedule_heartbeat(self) -> None:
+        assert self._handshake is not None
+        heartbeat = self._handshake.tune.heartbeat
+        if heartbeat:
+            self._heartbeat_timer = self._loop.call_later(heartbeat / 2, self._send_heartbeat)
+
+    def _send_heartbeat(self) -> None:
+        client = self._session.client_transport
+        if not client.full:
+            client.send(codec.HEARTBEAT)
+        self._schedule_heartbeat()
+
+    # --- the broker's side ------------------------------------------------------------------------------------------
+
+    async def _find_broker(self, handshake: ClientHandshake) -> None:
+        session = self._session
+        identity = await self._identify(handshake)
+        assert handshake.credentials is not None
+        broker, talk = await open_backend(session, identity, handshake.credentials, handshake.tune, self._ends)
+        self._task = None
+        self.cancel()
+        session.client_transport.relinquish()
+        session.opened(
+            broker,
+            talk.tune,
+            handshake.tune.frame_max,
+            handshake.credentials.blocked_capable,
+            bytes(handshake.buffer),
+            talk.open_ok + bytes(talk.buffer),
+        )
+
+    async def _identify(self, handshake: ClientHandshake) -> Identity:
+        """Identify the client, ask the authorisation hook and the limits, and wait while the vhost is paused."""
+        session = self._session
+        credentials = handshake.credentials
+        assert credentials is not None
+        try:
+            user = sasl.user(credentials.mechanism, credentials.response, self._certificate_name)
+        except ProtocolError as error:
+            raise HandshakeFailed(End.REJECTED, error.text, error.code) from None
+        session.identity = identity = Identity(
+            vhost=handshake.vhost,
+            user=user,
+            client_id=credentials.client_id,
+            source_ip=self._peer[0],
+            sni_host=self._sni,
+            listener=session.listener,
+        )
+        answer = await self._host.authorizer.authorize(
+            AuthRequest(identity, credentials.mechanism, credentials.response, self._certificate_name)
+        )
+        if isinstance(answer, Denied):
+            raise HandshakeFailed(End.REJECTED, answer.text, answer.code)
+        if answer.roles:
+            session.identity = identity = identity._replace(roles=answer.roles)
+        if answer.mechanism is not None:
+            handshake.credentials = replace(credentials, mechanism=answer.mechanism, response=answer.response or b"")
+        if (answer.mechanism or credentials.mechanism).upper() == sasl.EXTERNAL:
+            # To the broker EXTERNAL would say who the router is, not the client.
+            text = "EXTERNAL needs an authorisation hook that gives credentials for the broker"
+            raise HandshakeFailed(End.REJECTED, text, ACCESS_REFUSED)
+        refusal = session.lease.open(identity.vhost, identity.user)
+        if refusal is not None:
+            raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
+        session.phase = Phase.WAITING
+        if self._host.routing.is_paused(identity.vhost) and self._deadline is not None:
+            refusal = session.lease.wait(identity.vhost)
+            if refusal is not None:
+                raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
+            left = self._deadline.when() - self._loop.time()
+            self._deadline.cancel()
+            await self._host.routing.unpaused(identity.vhost)
+            self._deadline = self._loop.call_later(max(0.0, left), self._late)
+        return identity
+
+    def _ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        raw = self._session.client_transport
+        own = ("0.0.0.0", 0)
+        if raw.kernel is not None:
+            own = raw.kernel.getsockname()[:2]
+        elif isinstance(raw, TlsTransport):
+            own = raw.own_address()
+        return self._peer, own

@@ -1,0 +1,79 @@
+"""What may precede AMQP on a client's connection: a PROXY header, a TLS handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from functools import lru_cache
+from typing import cast
+
+from amqp_session_router.amqp.negotiation import HandshakeFailed
+from amqp_session_router.base.model import End
+from amqp_session_router.net import proxy_protocol
+from amqp_session_router.net.transport import SocketTransport, TlsTransport
+
+_PROXY_MAX = 4112 + 107
+
+
+@lru_cache(maxsize=64)
+def _networks(trusted: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(ipaddress.ip_network(network) for network in trusted)
+
+
+def is_trusted(trusted: tuple[str, ...], address: str) -> bool:
+    """Return whether a PROXY header from the IP `address` is believed, by the networks `trusted` (CIDR)."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return any(found in network for network in _networks(trusted))
+
+
+async def proxy_header(transport: SocketTransport) -> proxy_protocol.Header:
+    """Read the PROXY header and not one byte more (TLS may follow). Raises HandshakeFailed."""
+    seen = 0
+    try:
+        while True:
+            # Peeked bytes stay in the receive buffer: wait until there are more of them.
+            transport.wait_for_bytes(seen + 1)
+            await transport.readable()
+            data = transport.take(_PROXY_MAX, socket.MSG_PEEK)
+            if len(data) <= seen:
+                raise HandshakeFailed(End.CLIENT_CLOSED, "the connection ended before the end of its PROXY header")
+            try:
+                found = proxy_protocol.parse(data)
+            except proxy_protocol.ProxyError as error:
+                raise HandshakeFailed(End.PROTOCOL_ERROR, str(error)) from None
+            if found is not None:
+                transport.take(found[1])
+                return found[0]
+            seen = len(data)
+    finally:
+        transport.wait_for_bytes(1)
+
+
+async def accept_tls(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, stream: TlsTransport, context: ssl.SSLContext
+) -> tuple[str, str]:
+    """Have `stream` read and write the TLS of `sock`; return the host name that the client asked for and its own.
+
+    The latter is the common name of its certificate. Both are empty where there is none. Raises HandshakeFailed.
+    """
+    try:
+        # What uvloop returns as the protocol is its own, not the one that was made.
+        await loop.connect_accepted_socket(lambda: stream, sock, ssl=context)
+    except (OSError, ssl.SSLError) as error:
+        raise HandshakeFailed(End.PROTOCOL_ERROR, f"TLS failed: {getattr(error, 'reason', None) or error}") from None
+    tls = stream.tls()
+    return str(getattr(tls, "asked_for", "") or ""), _common_name(tls)
+
+
+def _common_name(tls: ssl.SSLObject | None) -> str:
+    """Return the common name of a verified client certificate, empty without one."""
+    certificate = tls.getpeercert() if tls is not None else None
+    if not certificate:
+        return ""
+    subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
+    return next((value for names in subject for key, value in names if key == "commonName"), "")

@@ -1,0 +1,88 @@
+"""Exports an open session to another worker process, and imports it there."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from amqp_session_router.base.model import Backend, Identity, Lease, Phase, Route, Tune
+from amqp_session_router.net.transport import SocketTransport
+from amqp_session_router.relay.splice_flow import SpliceFlow
+from amqp_session_router.session.pausing import Pause
+from amqp_session_router.session.session import Host, LiveSession
+
+
+def facts(session: LiveSession) -> dict[str, Any]:
+    """Return what is constant once a session is open, as marshallable data."""
+    identity, route, tune = session.identity, session.route, session.tune
+    assert identity is not None and route is not None and session.backend is not None
+    return {
+        "id": session.id,
+        "listener": session.listener,
+        "client": session.client,
+        "started": session.started,
+        "identity": identity._asdict(),
+        "backend": session.backend.name,
+        "route": [route.target, route.key, route.vhost],
+        "tune": [tune.frame_max, tune.channel_max, tune.heartbeat],
+        "blocked_capable": session.blocked_capable,
+        "attempts": session.counters.attempts,
+    }
+
+
+def export_session(session: LiveSession) -> tuple[dict[str, Any], list[int]]:
+    """Stop the session; return its state and its descriptors (client, broker, pipes in use)."""
+    assert session.kernel and session.client_transport.kernel is not None
+    assert session.broker_transport is not None and session.broker_transport.kernel is not None
+    descriptors = [session.client_transport.kernel.fileno(), session.broker_transport.kernel.fileno()]
+    for number in descriptors:
+        session.host.relay.error_watcher.leave(number)
+    states = []
+    for flow in session.flows:
+        assert isinstance(flow, SpliceFlow)
+        state, pipe = flow.export_state()
+        states.append(state)
+        if pipe is not None:
+            descriptors += [pipe.read, pipe.write]
+    more = {
+        "flows": states,
+        "paused": session.phase is Phase.PAUSED,
+        "blocked_sent": session.pausing is not None and session.pausing.blocked_sent,
+        "ended": session.ended,
+    }
+    return facts(session) | more, descriptors
+
+
+def import_session(
+    host: Host,
+    state: dict[str, Any],
+    client: socket.socket,
+    broker: socket.socket,
+    backend: Backend,
+    lease: Lease,
+) -> LiveSession:
+    """Return the session that another process had, with its flows stopped; see `LiveSession.resume`."""
+    session = LiveSession(
+        host,
+        state["listener"],
+        lease,
+        SocketTransport(host.loop, client, host.relay.error_watcher, past=True),
+        state["client"],
+    )
+    session.id = state["id"]
+    session.started = state["started"]
+    identity = state["identity"]
+    session.identity = Identity(**identity | {"roles": tuple(identity["roles"])})
+    target, key, vhost = state["route"]
+    session.route = Route(target, key, vhost, iter(()))
+    session.backend = backend
+    session.tune = Tune(*state["tune"])
+    session.blocked_capable = state["blocked_capable"]
+    session.counters.attempts = state["attempts"]
+    if state.get("blocked_sent"):
+        session.pausing = Pause(session, blocked_sent=True)
+    session.ended = [*state.get("ended", ())]
+    session.broker_transport = SocketTransport(host.loop, broker, host.relay.error_watcher, past=True)
+    session.phase = Phase.OPEN
+    session.make_flows(session.tune.frame_max)
+    return session

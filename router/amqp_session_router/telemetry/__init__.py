@@ -1,0 +1,1 @@
+"""Logs, metrics and the HTTP status endpoints."""

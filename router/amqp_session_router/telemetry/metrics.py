@@ -1,0 +1,294 @@
+"""The counts as JSON, as Prometheus text and as statsd packets. Pure: everything comes in as arguments.
+
+With thousands of vhosts and sessions that takes long: all of it is work in steps (`base.paced`). What is asked for all
+the time keeps nothing but text until it is done, so that the garbage collector finds nothing new to look for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import resource
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.base.paced import Steps, strides
+from amqp_session_router.routing.routes import Routes
+from amqp_session_router.routing.statistics import BUCKETS, DIMENSIONS, Look, Snapshot
+
+PREFIX = "amqp_router"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_STARTED = time.time()
+_APART = tuple(dimension for dimension in DIMENSIONS if dimension != "overall")
+_FIELDS = tuple(field.name for field in dataclasses.fields(Snapshot))
+_COUNTERS = {
+    "accepted": "Connections accepted.",
+    "opened": "Sessions whose Open-Ok reached the client.",
+    "attempts": "Attempts to reach a backend.",
+    "failed_attempts": "Attempts that failed; the session went on to the next backend.",
+    "bytes_from_client": "Bytes read from clients.",
+    "bytes_from_broker": "Bytes read from brokers.",
+    "failures": "Sessions that ended by a failure; a clean close is none.",
+}
+_GAUGES = {
+    "active": "Open sessions, the paused ones too.",
+    "paused": "Paused sessions.",
+    "handshaking": "Connections that are not open yet.",
+}
+
+
+def process() -> dict[str, float]:
+    """Return the process's own: CPU seconds, resident bytes, uptime in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - a pseudo file, read each time
+            resident = int(statm.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        resident = usage.ru_maxrss * 1024
+    return {
+        "cpu_user_seconds": usage.ru_utime,
+        "cpu_system_seconds": usage.ru_stime,
+        "resident_bytes": float(resident),
+        "uptime_seconds": time.time() - _STARTED,
+    }
+
+
+def backends(routes: Routes) -> list[dict[str, Any]]:
+    """Return one row a backend: where it is, what its check and its sessions say."""
+    rows = []
+    for backend in routes.settings.backends.values():
+        mark = routes.markers.of(backend.name)
+        rows.append(
+            {
+                "name": backend.name,
+                "datacenter": backend.datacenter,
+                "host": backend.host,
+                "address": backend.address,
+                "port": backend.port,
+                "tls": backend.tls is not None,
+                "proxy_protocol": backend.proxy_protocol,
+                "weight": backend.weight,
+                "drain": backend.drain,
+                "local": backend.local,
+                "healthy": mark.healthy,
+                "reason": mark.reason,
+                "active": mark.active,
+                "attempts": mark.attempts,
+                "failures": mark.failures,
+            }
+        )
+    return rows
+
+
+def as_data(routes: Routes, limits: Limiter, only: str = "all") -> Steps[dict[str, Any]]:
+    """Return the counts as plain data. `only`: `all`, `overall`, `process`, or `vhost=NAME`, `backend=NAME`,
+    `source=ADDRESS`; a name without counts gives zeroes."""
+    look = yield from routes.statistics.look(routes.sessions)
+    dimension, _, value = only.partition("=")
+    if only == "process":
+        return {"process": process()}
+    if only == "overall":
+        return {"overall": _fields(look.of("overall"))}
+    if dimension != "all":
+        return {dimension: {value: _fields(look.of(dimension, value))}}
+    data: dict[str, Any] = {"process": process(), "overall": _fields(look.of("overall"))}
+    for name in _APART:
+        data[name] = {}
+        for values in strides(look.values(name)):
+            data[name] |= {value: _fields(look.of(name, value)) for value in values}
+            yield
+    return data | _rest(routes, limits)
+
+
+def _rest(routes: Routes, limits: Limiter) -> dict[str, Any]:
+    return {
+        "backends": backends(routes),
+        "paused_vhosts": routes.paused,
+        "limits": {"refused": limits.refused, "alarms": limits.alarms},
+    }
+
+
+def _fields(snapshot: Snapshot) -> dict[str, Any]:
+    return {name: getattr(snapshot, name) for name in _FIELDS}
+
+
+def as_json(routes: Routes, limits: Limiter) -> Steps[bytes]:
+    """Return what `as_data` gives (`all`) as JSON."""
+    look = yield from routes.statistics.look(routes.sessions)
+    first = {"process": process(), "overall": _fields(look.of("overall"))}
+    pieces = [f"{json.dumps(key)}: {json.dumps(part)}" for key, part in first.items()]
+    for name in _APART:
+        inner: list[str] = []
+        for values in strides(look.values(name)):
+            inner += [f"{json.dumps(value)}: {json.dumps(_fields(look.of(name, value)))}" for value in values]
+            yield
+        pieces.append(f"{json.dumps(name)}: {{{', '.join(inner)}}}")
+    pieces += [f"{json.dumps(key)}: {json.dumps(part)}" for key, part in _rest(routes, limits).items()]
+    return f"{{{', '.join(pieces)}}}\n".encode()
+
+
+def prometheus(routes: Routes, limits: Limiter) -> Steps[bytes]:
+    """Return the counts in Prometheus's text format."""
+    look = yield from routes.statistics.look(routes.sessions)
+    page = _Page()
+    yield from _sessions(page, look, "overall")
+    for dimension in ("vhost", "backend"):
+        yield from _sessions(page, look, dimension)
+    _handshakes(page, look.of("overall"))
+    rows = backends(routes)
+    page.family("backend_healthy", "gauge", "1: its last check found it ready.")
+    for row in rows:
+        page.sample("backend_healthy", {"backend": row["name"]}, row["healthy"])
+    page.family("backend_drain", "gauge", "1: it takes no new sessions.")
+    for row in rows:
+        page.sample("backend_drain", {"backend": row["name"]}, row["drain"])
+    page.family("farm_active", "gauge", "1: the farm has its quorum.")
+    for farm in routes.settings.farms.values():
+        page.sample("farm_active", {"farm": farm.name}, routes.why_inactive(farm) is None)
+    page.family("paused_vhosts", "gauge", "Vhosts that are paused.")
+    page.sample("paused_vhosts", {}, len(routes.paused))
+    for name, counts, told in (
+        ("limited_total", limits.refused, "Connections that a limit refused, or reads that it delayed."),
+        ("alarms_total", limits.alarms, "Times that a limit was passed with a warning only."),
+    ):
+        page.family(name, "counter", told)
+        for limit, count in counts.items():
+            page.sample(name, {"limit": limit}, count)
+    own = process()
+    page.prefix = "process"
+    page.family("cpu_seconds_total", "counter", "CPU time of the process.")
+    page.sample("cpu_seconds_total", {}, own["cpu_user_seconds"] + own["cpu_system_seconds"])
+    page.family("resident_memory_bytes", "gauge", "Resident memory.")
+    page.sample("resident_memory_bytes", {}, own["resident_bytes"])
+    page.family("start_time_seconds", "gauge", "Start, in seconds since the epoch.")
+    page.sample("start_time_seconds", {}, _STARTED)
+    return page.text()
+
+
+class _Page:
+    """Lines of Prometheus's text format, 0.0.4; names begin with `prefix`."""
+
+    def __init__(self) -> None:
+        self.prefix = PREFIX
+        self._lines: list[str] = []
+
+    def family(self, name: str, kind: str, told: str) -> None:
+        """Begin the metric `name`, a `counter`, `gauge` or `histogram`."""
+        self._lines += [f"# HELP {self.prefix}_{name} {told}", f"# TYPE {self.prefix}_{name} {kind}"]
+
+    def sample(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        """Add a value of the metric that was begun last."""
+        self._lines.append(self.line(name, labels, value))
+
+    def line(self, name: str, labels: Mapping[str, str], value: float) -> str:
+        """Return a value's line, for `lines`."""
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        return f"{self.prefix}_{name}{'{' + shown + '}' if shown else ''} {float(value)}"
+
+    def lines(self, lines: list[str]) -> None:
+        """Add values of the metric that was begun last."""
+        self._lines += lines
+
+    def text(self) -> bytes:
+        """Return the page."""
+        return ("\n".join(self._lines) + "\n").encode()
+
+
+def _escaped(value: str) -> str:
+    return _label(value).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _handshakes(page: _Page, overall: Snapshot) -> None:
+    page.family("handshake_seconds", "histogram", "From accept() to Open-Ok.")
+    total = 0
+    for bound, count in zip([*map(str, BUCKETS), "+Inf"], overall.handshakes, strict=True):
+        total += count
+        page.sample("handshake_seconds_bucket", {"le": bound}, total)
+    page.sample("handshake_seconds_count", {}, total)
+    page.sample("handshake_seconds_sum", {}, overall.handshake_seconds)
+
+
+def _sessions(page: _Page, look: Look, dimension: str) -> Steps[None]:
+    """Add what is counted of sessions, over all or for each value of a dimension: all metrics in one walk."""
+    apart = dimension != "overall"
+    page.prefix = f"{PREFIX}_{dimension}" if apart else PREFIX
+    metrics = [(name, f"{name}_total", "counter", told) for name, told in _COUNTERS.items()]
+    metrics += [(name, name, "gauge", told) for name, told in _GAUGES.items()]
+    found: dict[str, list[str]] = {name: [] for _, name, _, _ in metrics}
+    ended: list[str] = []
+    for values in strides(look.values(dimension)):
+        for value in values:
+            snapshot = look.of(dimension, value)
+            labels = {dimension: value} if apart else {}
+            for field, name, _, _ in metrics:
+                found[name].append(page.line(name, labels, getattr(snapshot, field)))
+            ended += [page.line("ended_total", labels | {"how": how}, count) for how, count in snapshot.ended.items()]
+        yield
+    for _, name, kind, told in metrics:
+        page.family(name, kind, told)
+        page.lines(found[name])
+    page.family("ended_total", "counter", "Sessions that are over, by how.")
+    page.lines(ended)
+    page.prefix = PREFIX
+
+
+def _label(value: str) -> str:
+    """Return `value` as UTF-8 can hold it: a client's vhost may be any bytes."""
+    return value.encode(errors="backslashreplace").decode()
+
+
+class Statsd:
+    """Turns the totals into statsd lines; remembers the last ones, since a statsd counter takes differences."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._last: dict[str, float] = {}
+
+    def packets(self, routes: Routes, size: int = 1400) -> Steps[list[bytes]]:
+        """Return the counts as packets of at most `size` bytes: counters `|c`, gauges `|g`."""
+        look = yield from routes.statistics.look(routes.sessions)
+        lines: list[str] = []
+        seen: dict[str, float] = {}
+        for dimension in ("overall", "vhost", "backend"):
+            for values in strides(look.values(dimension)):
+                for value in values:
+                    name = dimension if dimension == "overall" else f"{dimension}.{_part(value)}"
+                    self._snapshot(lines, seen, name, look.of(dimension, value))
+                yield
+        lines += [f"{self._prefix}.process.{name}:{value:g}|g" for name, value in process().items()]
+        lines += [
+            f"{self._prefix}.backend.{_part(row['name'])}.healthy:{int(row['healthy'])}|g" for row in backends(routes)
+        ]
+        self._last = seen
+        packets: list[bytes] = []
+        for some in strides(lines):
+            for line in some:
+                raw = line.encode()
+                if packets and len(packets[-1]) + 1 + len(raw) <= size:
+                    packets[-1] += b"\n" + raw
+                else:
+                    packets.append(raw)
+            yield
+        return packets
+
+    def _snapshot(self, lines: list[str], seen: dict[str, float], name: str, snapshot: Snapshot) -> None:
+        for counter in _COUNTERS:
+            self._count(lines, seen, f"{name}.{counter}", getattr(snapshot, counter))
+        for how, count in snapshot.ended.items():
+            self._count(lines, seen, f"{name}.ended.{how}", count)
+        lines += [f"{self._prefix}.{name}.{gauge}:{getattr(snapshot, gauge)}|g" for gauge in _GAUGES]
+
+    def _count(self, lines: list[str], seen: dict[str, float], name: str, value: float) -> None:
+        seen[name] = value
+        before = self._last.get(name, 0)
+        change = value - before if value >= before else value  # the value was dropped and counts anew
+        if change:
+            lines.append(f"{self._prefix}.{name}:{change}|c")
+
+
+def _part(name: str) -> str:
+    """Return `name` as one part of a statsd name: what separates parts or fields becomes `_`."""
+    return "".join(c if c.isalnum() or c in "_-" else "_" for c in name) or "_"

@@ -1,0 +1,102 @@
+"""What is offered to a client before its broker is known, and what becomes of it where the broker takes less."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from router_support import config_of, local_router_of
+from test_boundary import frame
+from test_sessions import Client, FakeBroker
+
+from amqp_session_router.amqp.negotiation import LearnedOffers
+from amqp_session_router.base.model import Tune
+from amqp_session_router.relay.splitting_flow import FrameSplitter, FrameTooLargeError
+
+
+def test_one_backend_lowers_nobody_elses_offer() -> None:
+    learned = LearnedOffers()
+    learned.seen("small", Tune(4096, 10, 60))
+    assert learned.offer(Tune()) == Tune(4096, 10, 60)
+    learned.seen("large", Tune(131072, 2047, 60))
+    assert learned.offer(Tune()) == Tune(131072, 2047, 60)
+    learned.seen("without limits", Tune(0, 0, 60))
+    assert learned.offer(Tune()) == Tune(131072, 2047, 60)
+    for name in ("large", "without limits"):
+        learned.forget(name)
+    assert learned.offer(Tune()) == Tune(4096, 10, 60)
+
+
+def test_a_broker_below_the_least_frame_is_refused_and_not_learned() -> None:
+    mad, good = FakeBroker(), FakeBroker()
+    mad.tune = (2047, 8, 60)
+    config = config_of(mad.port, good.port)
+    config["farms"]["all"]["selector"] = "first"
+    with local_router_of(config) as router:
+        for _ in range(2):
+            client = Client(router.port).opened()
+            assert client.frame_max == 131072
+        assert (
+            "8 bytes only"
+            in router.entries("attempt failed: it takes frames of 8 bytes only, less than the least, 4096")[0][
+                "message"
+            ]
+        )
+
+
+def test_a_broker_with_smaller_frames_gets_bodies_in_pieces() -> None:
+    """The first client is told more than the broker takes: nobody knew."""
+    small = FakeBroker()
+    small.tune = (2047, 4096, 60)
+    with local_router_of(config_of(small.port)) as router:
+        client = Client(router.port).opened()
+        assert client.frame_max == 131072 and small.tune_ok[1] == 4096
+        body = random.Random(1).randbytes(100_000)
+        client.send(frame(3, 1, body))
+        broker = small.opened[-1]
+        got = b""
+        while len(got) < len(body):
+            found = broker.frame()
+            assert found.type == 3 and len(found.payload) + 8 <= 4096
+            got += found.payload
+        assert got == body
+        client.send(frame(2, 1, bytes(5000)))
+        assert client.closed()[0] == 501
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2, 3, 8]), st.integers(0, 300)), max_size=8),
+    st.lists(st.integers(1, 50), min_size=1, max_size=50),
+)
+def test_splitting_keeps_every_payload(parts: list[tuple[int, int]], cuts: list[int]) -> None:
+    sent = [
+        (kind, index, bytes([index] * (size if kind == 3 else size % 42))) for index, (kind, size) in enumerate(parts)
+    ]
+    stream = b"".join(frame(*one) for one in sent)
+    splitter, out, at = FrameSplitter(50, 0), b"", 0
+    for turn in range(len(stream)):
+        out += splitter.split(stream[at : at + cuts[turn % len(cuts)]])
+        at += cuts[turn % len(cuts)]
+    found, at = [], 0
+    while at < len(out):
+        size = int.from_bytes(out[at + 3 : at + 7], "big")
+        assert size + 8 <= 50 and out[at + 7 + size] == 0xCE
+        found.append((out[at], int.from_bytes(out[at + 1 : at + 3], "big"), out[at + 7 : at + 7 + size]))
+        at += size + 8
+    joined: list[tuple[int, int, bytes]] = []
+    for kind, channel, payload in found:
+        if kind == 3 and joined and joined[-1][:2] == (3, channel):
+            joined[-1] = (3, channel, joined[-1][2] + payload)
+        else:
+            joined.append((kind, channel, payload))
+    assert joined == sent
+
+
+def test_what_cannot_be_split_is_too_large() -> None:
+    with pytest.raises(FrameTooLargeError) as error:
+        FrameSplitter(50, 0).split(frame(1, 0, bytes(43)))
+    assert error.value.size == 51
+    with pytest.raises(FrameTooLargeError):
+        FrameSplitter(50, 1000).split(frame(3, 1, bytes(993)))

@@ -1,0 +1,166 @@
+"""The role `gameday` on a real host with systemd: its timer holds a game day, and a killed runner's is reported."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import yaml
+from tests.roles.conftest import BIN
+
+from brokerdrill.base import paths
+from brokerdrill.bench import bench
+from brokerdrill.inventory.topology import Topology, load
+
+pytestmark = [pytest.mark.bench, pytest.mark.long]
+
+SUBNET = "172.30.250"
+HOME = "/opt/project"
+DATA = "/var/lib/brokerdrill-gameday"
+DEADLINE_S = 180
+# Of the environment what a game day needs that holds no drill; the whole would be gigabytes.
+LEFT_OUT = ("pyspark", "ansible_collections", "jpype", "mypy", "duckdb", "molecule", "ansiblelint", "ruff")
+PROGRAM = f"""#!/bin/sh
+PYTHONPATH={HOME}/chaos:{HOME}/site exec python3 -m brokerdrill "$@"
+"""
+# Where the game day asks Ansible what is deployed, it waits until it is killed.
+WAITS = """#!/bin/sh
+exec sleep 600
+"""
+DAY = {"title": "Its own timer", "topologies": [f"{HOME}/here/inventory"], "due_every_h": 1000}
+INVENTORY = {
+    "all": {
+        "vars": {"bench_subnet": f"{SUBNET}.0/24", "bench_memory": "2g", "ansible_user": "root", "drill_allowed": True},
+        "children": {
+            "gameday": {
+                "hosts": {"control": {"ansible_host": f"{SUBNET}.11"}},
+                "vars": {
+                    "gameday_home": HOME,
+                    "gameday_program": f"{HOME}/brokerdrill",
+                    "gameday_environment": {"PATH": f"{HOME}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+                    # Every minute: the first one comes soon.
+                    "gameday_calendar": "*:0/1",
+                    "gameday_random_delay_s": 0,
+                    "gameday_days": [
+                        {"name": "closed", "file": {**DAY, "blackouts": [
+                            {"first": "2000-01-01", "last": "2999-12-31", "why": "always"}]}},
+                        {"name": "open", "calendar": "2100-01-01", "file": DAY},
+                    ],
+                },
+            }
+        },
+    }
+}  # fmt: skip
+
+
+def project() -> bytes:
+    """A tar archive of this checkout, its Python packages, and the command."""
+    buffer = io.BytesIO()
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    tracked = subprocess.run(listed, cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    site = next((paths.ROOT / ".venv" / "lib").glob("python3.*/site-packages"))
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in tracked:
+            if (paths.ROOT / name).exists():
+                archive.add(paths.ROOT / name, name)
+        for path in site.iterdir():
+            if not path.name.startswith(LEFT_OUT):
+                archive.add(path, f"site/{path.name}")
+        for name, text, mode in (
+            ("brokerdrill", PROGRAM, 0o755),
+            ("bin/ansible-playbook", WAITS, 0o755),
+            ("here/inventory/hosts.yml", yaml.safe_dump(INVENTORY), 0o644),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), mode
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
+    folder = tmp_path_factory.mktemp("inventories") / "gameday_selftest"
+    folder.mkdir()
+    (folder / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
+    found = load(folder)
+    bench.down(found)
+    bench.up(found)
+    yield found
+    bench.down(found)
+
+
+def ssh(topology: Topology, script: str, stdin: bytes = b"") -> str:
+    command = [*bench.ssh_command(topology.host("control")), script]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def until(what: Callable[[], bool], failure: Callable[[], str]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not what():
+        assert time.monotonic() < end, failure()
+        time.sleep(0.5)
+
+
+def play(topology: Topology, *more: str) -> subprocess.CompletedProcess[str]:
+    key = bench.ssh_command(topology.host("control"))
+    options = ["--ssh-common-args", " ".join(key[1:-1])]
+    command = [str(BIN / "ansible-playbook"), "-i", str(topology.directory), *options, *more, "playbooks/gameday.yml"]
+    return subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, env=paths.child_environment())
+
+
+def days(topology: Topology, name: str) -> list[dict[str, object]]:
+    text = ssh(topology, f"cat {DATA}/www/{name}/gamedays.json 2>/dev/null || echo []")
+    return list(json.loads(text))
+
+
+def test_a_control_host_without_the_project_is_refused(topology: Topology) -> None:
+    done = play(topology)
+    assert done.returncode != 0
+    assert "set gameday_home to a checkout with `make setup` done, or gameday_repository" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(topology: Topology) -> Topology:
+    ssh(topology, f"mkdir -p {HOME} && tar -xf - -C {HOME}", project())
+    done = play(topology)
+    assert done.returncode == 0, done.stdout
+    return topology
+
+
+def test_a_second_run_changes_nothing(installed: Topology) -> None:
+    done = play(installed)
+    assert "changed=0" in done.stdout, done.stdout
+
+
+def test_the_timer_holds_the_game_day_which_a_blackout_refuses(installed: Topology) -> None:
+    journal = "journalctl --no-pager -u brokerdrill-gameday-closed.service"
+    until(lambda: bool(days(installed, "closed")), lambda: ssh(installed, journal))
+    found = days(installed, "closed")[0]
+    assert (found["state"], found["why"]) == ("refused", "blackout from 2000-01-01 to 2999-12-31: always")
+    ssh(installed, "systemctl stop brokerdrill-gameday-closed.timer")
+    assert "<title>Its own timer" in ssh(installed, f"cat {DATA}/www/closed/index.html")
+
+
+def test_a_game_day_whose_runner_is_killed_is_reported_at_once(installed: Topology) -> None:
+    unit = "brokerdrill-gameday-open.service"
+    ssh(installed, f"systemctl start --no-block {unit}")
+    record = f"cat {DATA}/runs/gamedays/open.jsonl 2>/dev/null || true"
+    journal = f"journalctl --no-pager -u {unit}"
+    until(lambda: '"phase": "begin"' in ssh(installed, record), lambda: ssh(installed, journal))
+    ssh(installed, f"systemctl kill --signal=KILL --kill-whom=main {unit}")
+    until(lambda: bool(days(installed, "open")), lambda: ssh(installed, journal))
+    found = days(installed, "open")
+    assert [(day["state"], day["why"]) for day in found] == [("crashed", "its runner ended without a word")]
+
+
+def test_a_calendar_that_systemd_does_not_understand_is_refused(topology: Topology) -> None:
+    done = play(topology, "--extra-vars", json.dumps({"gameday_calendar": "Mondays"}))
+    assert done.returncode != 0
+    assert "Failed to parse calendar specification 'Mondays'" in done.stdout

@@ -1,0 +1,209 @@
+"""What the role amqp_router renders, held against the router's own reading of it, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.brokerdrill.ha.plugins.filter import amqp_router as filters
+
+from amqp_session_router.config import loader
+from tests.roles.conftest import ROOT, render_all
+from tests.roles.test_plugins import cached
+
+HOSTS = """
+all:
+  children:
+    amqp_router:
+      hosts:
+        router1: {ansible_host: 172.30.60.11, amqp_router_datacenter: west}
+    rabbitmq:
+      hosts:
+        rabbit2: {ansible_host: 172.30.60.22, rabbitmq_cluster: orders, rabbitmq_datacenter: west}
+        rabbit1: {ansible_host: 172.30.60.21, rabbitmq_cluster: orders, rabbitmq_datacenter: west}
+        far1: {ansible_host: 172.30.60.24, rabbitmq_cluster: far, rabbitmq_datacenter: east}
+"""
+VARIABLES = ["__amqp_router_config", "__amqp_router_descriptor"]
+
+
+def rendered(work: Path, **extra: Any) -> dict[str, Any]:
+    inventory = work / "inventory"
+    inventory.mkdir()
+    (inventory / "hosts.yml").write_text(HOSTS)
+    options = {"amqp_router_default_farm": "orders", **extra}
+    files = {"unit": "service.j2"}
+    return render_all(work, "amqp_router", "amqp_router", files, VARIABLES, inventory=inventory, **options)["router1"]
+
+
+def config_of(host: dict[str, Any]) -> dict[str, Any]:
+    found = host["variables"]["__amqp_router_config"]
+    for side in found["tls"].values():
+        # The files are those of a host.
+        side.clear()
+    for listener in found["listeners"].values():
+        listener["tls"] = False
+    for backend in found["backends"].values():
+        backend["tls"] = False
+    return found
+
+
+def test_the_router_takes_what_the_role_writes_and_has_a_farm_for_each_cluster(tmp_path: Path) -> None:
+    host = rendered(tmp_path, amqp_router_rules=[{"vhost": "x", "farm": "far"}])
+    settings = loader.from_data(config_of(host))
+    farms = {name: [member.name for member in farm.members] for name, farm in settings.farms.items()}
+    assert farms == {"far": ["far1"], "orders": ["rabbit1", "rabbit2"]}
+    assert {name: one.datacenter for name, one in settings.backends.items()} == {
+        "rabbit1": "west",
+        "rabbit2": "west",
+        "far1": "east",
+    }
+    assert settings.config.datacenter == "west"
+    assert settings.config.default is not None
+    assert settings.config.default.farm == "orders"
+
+
+def test_tls_is_on_both_sides_unless_told_otherwise(tmp_path: Path) -> None:
+    host = rendered(tmp_path)
+    found = host["variables"]["__amqp_router_config"]
+    assert found["listeners"]["amqp"] == {"host": "172.30.60.11", "port": 5671, "tls": True}
+    assert {(one["port"], one["tls"]) for one in found["backends"].values()} == {(5671, True)}
+    assert found["tls"]["ingress"]["cert_file"].endswith("router1.bundle.pem")
+    assert found["tls"]["egress"] == {"ca_file": "/etc/brokerdrill/tls/ca.pem"}
+    assert host["variables"]["__amqp_router_descriptor"]["features"] == []
+
+
+def test_without_tls_its_sessions_last(tmp_path: Path) -> None:
+    host = rendered(tmp_path, amqp_router_tls=False, rabbitmq_tls=False)
+    found = host["variables"]["__amqp_router_config"]
+    assert found["listeners"]["amqp"] == {"host": "172.30.60.11", "port": 5672, "tls": False}
+    assert {(one["port"], one["tls"]) for one in found["backends"].values()} == {(5672, False)}
+    assert host["variables"]["__amqp_router_descriptor"]["features"] == ["lasting_sessions"]
+
+
+def test_a_broker_that_asks_for_certificates_is_shown_one(tmp_path: Path) -> None:
+    found = rendered(tmp_path, rabbitmq_client_certificates=True)["variables"]["__amqp_router_config"]
+    assert found["tls"]["egress"]["cert_file"].endswith("router1.bundle.pem")
+
+
+def test_the_inventory_adds_to_farms_backends_and_file(tmp_path: Path) -> None:
+    host = rendered(
+        tmp_path,
+        amqp_router_farms={"orders": {"quorum": 2, "fallback": "far"}, "spare": {"members": ["far1"]}},
+        amqp_router_backends={"far1": {"weight": 3}},
+        amqp_router_settings={"timeouts": {"connect": 2}, "status": {"port": 1234}},
+    )
+    settings = loader.from_data(config_of(host))
+    orders = settings.farms["orders"]
+    assert (orders.quorum, orders.fallback) == (2, "far")
+    assert [member.name for member in orders.members] == ["rabbit1", "rabbit2"]
+    assert [member.name for member in settings.farms["spare"].members] == ["far1"]
+    assert settings.backends["far1"].weight == 3
+    assert settings.config.timeouts.connect == 2
+    assert settings.config.status is not None
+    assert (settings.config.status.host, settings.config.status.port) == ("127.0.0.1", 1234)
+
+
+def test_drills_look_from_outside_and_others_on_the_host(tmp_path: Path) -> None:
+    found = rendered(tmp_path, drill_allowed=True)["variables"]["__amqp_router_descriptor"]
+    assert found["management"]["url"] == "http://172.30.60.11:15673"
+    assert {dial["to"]: (dial["address"], dial["port"]) for dial in found["dials"]}["far1"] == ("172.30.60.24", 5671)
+    assert [one["protocol"] for one in found["listeners"]] == ["amqp091", "http"]
+
+
+def test_its_unit_is_one_that_it_tells_when_it_is_ready(tmp_path: Path) -> None:
+    unit = rendered(tmp_path)["files"]["unit"]
+    for line in ("Type=notify", "NotifyAccess=all", "WatchdogSec=30", "KillMode=mixed", "User=amqp-router"):
+        assert f"\n{line}\n" in unit
+    assert "AmbientCapabilities" not in unit
+
+
+def brokers(**of: str) -> dict[str, Any]:
+    return {name: {"cluster": cluster} for name, cluster in of.items()}
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({}, ""),
+        ({"brokers": {}}, "has no broker"),
+        ({"brokers": brokers(a="x", b="y")}, "amqp_router_default_farm is needed: there are the farms x, y"),
+        ({"default_farm": "z"}, "amqp_router_default_farm names the farm z, which is none of x"),
+        ({"rules": [{"vhost": "v", "farm": "z"}]}, "amqp_router_rules names the farm z"),
+        ({"rules": [{"vhost": "v", "reject": "no"}]}, ""),
+        ({"farms": {"x": {"fallback": "z"}}}, "amqp_router_farms: x names the farm z"),
+        ({"farms": {"x": {"members": ["c"]}}}, "has the member c, which is none of a"),
+        ({"backends": {"c": {"weight": 2}}}, "c is no broker of the inventory and so needs its host"),
+        ({"backends": {"c": {"host": "h"}}, "farms": {"x": {"members": ["c"]}}}, ""),
+    ],
+)
+def test_preflight(parts: dict[str, Any], words: str) -> None:
+    given = {"brokers": brokers(a="x"), "backends": {}, "farms": {}, "rules": [], "default_farm": "", **parts}
+    problems = filters.amqp_router_problems(given)
+    assert len(problems) == bool(words)
+    assert words in "".join(problems)
+
+
+def pins(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", path.read_text(), re.MULTILINE))
+
+
+def test_its_packages_have_the_pins_of_the_tests() -> None:
+    lock = ROOT / "roles" / "amqp_router" / "files" / "router-requirements.lock"
+    own = pins(lock)
+    assert own.items() <= pins(ROOT / "requirements.lock").items()
+    needed = re.search(r"dependencies = \[(.*?)\]", (ROOT / "router" / "pyproject.toml").read_text(), re.DOTALL)
+    assert needed
+    assert set(re.findall(r'"([a-z0-9-]+)', needed[1])) <= set(own)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What hosts with the controller's Python get."""
+    source = {
+        "requirements": "",
+        "python_version": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "platforms": [],
+        "project": str(ROOT / "router"),
+        "machine": cached.platform.machine(),
+    }
+    made = tmp_path_factory.mktemp("made")
+    (made / "out").mkdir()
+    cached._build("router.tar", source, made, made / "out")
+    return made / "out"
+
+
+def test_the_package_is_whole_and_runs_by_itself(package: Path, tmp_path: Path) -> None:
+    cached.pack(package, tmp_path / "router.tar")
+    with tarfile.open(tmp_path / "router.tar") as archive:
+        names = archive.getnames()
+    assert sum(name.endswith(".so") for name in names) == 3
+    assert not [name for name in names if "tests" in name.split("/")]
+    code = f"import sys; sys.path.insert(0, {str(package)!r}); from amqp_session_router import cli; print(cli.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; cli.main(['example'])"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(str(package))
+    assert "listeners:" in done.stdout
+
+
+def test_another_python_on_the_host_is_refused_in_words(tmp_path: Path) -> None:
+    source = {"project": str(ROOT / "router"), "python_version": "3.4", "machine": "vax"}
+    with pytest.raises(Exception, match=r"built by the controller's Python, .* but the host has 3\.4 on vax"):
+        cached._build("router.tar", source, tmp_path, tmp_path / "out")
+
+
+def test_only_what_is_built_from_makes_a_new_package(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("1")
+    first = cached.tree_digest(tmp_path)
+    (tmp_path / "src" / "a.so").write_text("built")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("2")
+    assert cached.tree_digest(tmp_path) == first
+    (tmp_path / "src" / "a.py").write_text("2")
+    assert cached.tree_digest(tmp_path) != first

@@ -1,0 +1,121 @@
+"""What the role openmq computes and refuses: each rule by the smallest configuration that breaks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.roles.test_plugins import plugin
+
+openmq = plugin("filter", "openmq")
+preflight = plugin("filter", "openmq_preflight")
+
+
+def member(number: int, **change: Any) -> dict[str, Any]:
+    name = f"h{number}"
+    return {
+        "instance": name,
+        "address": f"192.0.2.{number}",
+        "port": 7676,
+        "cluster_port": 7677,
+        "cluster": "enhanced",
+        "broker_id": name,
+        "master": "h1",
+        **change,
+    }
+
+
+def cluster(model: str, second: dict[str, Any] | None = None, **change: Any) -> dict[str, Any]:
+    members = {"h1": member(1, cluster=model), "h2": member(2, **{"cluster": model, **(second or {})})}
+    heartbeat = {"openmq_heartbeat_interval_s": 1, "openmq_heartbeat_threshold": 3, "openmq_monitor_interval_s": 2}
+    return {
+        "version": "6.5.1",
+        "archive": {"coordinate": "a:b:c:zip", "sha256": "0"},
+        "cluster": model,
+        "members": members,
+        "prefix_length": 24,
+        "heartbeat": heartbeat,
+        "jdbc_url": "jdbc:postgresql://192.0.2.9/broker",
+        "allow": [],
+        **change,
+    }
+
+
+@pytest.mark.parametrize("model", ["none", "conventional_master", "conventional_peers", "enhanced"])
+def test_a_good_cluster_is_not_refused(model: str) -> None:
+    assert preflight.openmq_problems(cluster(model)) == []
+
+
+BROKEN = [
+    (cluster("none", archive=None), "openmq_version 6.5.1 is not known"),
+    (cluster("enhanced", jdbc_url=""), "openmq_cluster enhanced needs a database"),
+    (cluster("conventional_peers", jdbc_url=""), "openmq_cluster conventional_peers needs a database"),
+    (cluster("conventional_master", {"address": "127.0.0.1"}), "refuses loopback addresses"),
+    (cluster("enhanced", {"address": "localhost"}), "refuses loopback addresses"),
+    (cluster("enhanced", {"cluster": "conventional_peers"}), "conventional_peers and enhanced"),
+    (cluster("conventional_master", {"master": "h2"}), "is not the same on all brokers: h1, h2"),
+    (
+        cluster("conventional_master", members={"h2": member(2, cluster="conventional_master")}),
+        "openmq_cluster_master is h1, which is none of the brokers h2",
+    ),
+    (cluster("enhanced", {"broker_id": "h1"}), "h1 and h2 have one openmq_broker_id, h1"),
+    (cluster("enhanced", {"address": "198.51.100.2"}), "different subnets (192.0.2.0/24, 198.51.100.0/24)"),
+    (cluster("enhanced", heartbeat={"openmq_heartbeat_interval_s": 0}), "openmq_heartbeat_interval_s is 0"),
+    (cluster("enhanced", heartbeat={"openmq_monitor_interval_s": 0.5}), "openmq_monitor_interval_s is 0.5"),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), BROKEN, ids=[words for _, words in BROKEN])
+def test_what_the_documents_forbid_is_refused(config: dict[str, Any], words: str) -> None:
+    (problem,) = preflight.openmq_problems(config)
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("rule", "config"),
+    [
+        ("loopback", cluster("conventional_master", {"address": "127.0.0.1"})),
+        ("subnet", cluster("enhanced", {"address": "198.51.100.2"})),
+    ],
+)
+def test_a_drill_may_want_it_broken(rule: str, config: dict[str, Any]) -> None:
+    assert preflight.openmq_problems({**config, "allow": [rule]}) == []
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "expected"),
+    # Both as the broker's own imqusermgr wrote them.
+    [
+        ("guest", "guest", "-2c3c4a34aa2c392f39edd112333c230d"),
+        ("drill", "drillpass", "-509378117da45348d306209a3e02619f"),
+    ],
+)
+def test_the_hash_of_a_password_is_the_products(user: str, password: str, expected: str) -> None:
+    assert openmq.openmq_password_hash(password, user) == expected
+
+
+def test_an_encoded_pass_file_is_read() -> None:
+    # As the product's own imqusermgr encode wrote it.
+    text = (
+        "imq.imqcmd.password{13be1fc74D5101F4}="
+        "-4dcec07bbf5ab978ac188ec38399846ca554768ab291113d462827d25567b092:c2VjcmV0LWFkbWlu\n"
+        "imq.keystore.password{-3dc789394D5101F4}="
+        "5e2c55162ac7b930e8a87af3d38e72a5809afa900a3f7d05fa02bf5fef83f6ee:a2V5cGFzcw==\n"
+    )
+    expected = {"imq.imqcmd.password": "secret-admin", "imq.keystore.password": "keypass"}
+    assert openmq.openmq_passfile_decoded(text) == expected
+    assert openmq.openmq_passfile_decoded(openmq.openmq_passfile(expected)) == {}
+
+
+def test_only_missing_destinations_are_made() -> None:
+    bean = 'com.sun.messaging.jms.server:desttype=q,name="drill.q0",subtype=Config,type=Destination'
+    requests = openmq.openmq_destinations_to_make([bean], ["drill.q0", "drill.q1"], ["drill.q0"])
+    assert [request["arguments"] for request in requests] == [["q", "drill.q1"], ["t", "drill.q0"]]
+
+
+def test_the_first_certificate_of_a_bundle_is_the_hosts() -> None:
+    one, two = (f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----" for body in ("AA", "BB"))
+    assert openmq.openmq_first_certificate(f"key\n{one}\n{two}\n") == one
+    with pytest.raises(ValueError, match="no certificate"):
+        openmq.openmq_first_certificate("key\n")

@@ -1,0 +1,119 @@
+"""docs/adding-a-product.md is true: the toy product touches the page's places alone, and everything finds it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.toy import checkout
+from tests.toy.checkout import ADDED, ENTRIES, ROOT
+
+PAGE = (ROOT / "docs" / "adding-a-product.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkout.make(tmp_path_factory.mktemp("checkout"))
+
+
+def run(toy: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=toy, env=checkout.environment(toy), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_place_is_one_that_the_page_names() -> None:
+    places = re.findall(r"^\| `([^`]+)` \|", PAGE.partition("\n## 1. ")[0], re.MULTILINE)
+    named = [re.sub("PRODUCT|PROTOCOL|TOPOLOGY", "toy", place) for place in places]
+    assert places
+    for name in checkout.added():
+        assert any(name == place or (place.endswith("/") and name.startswith(place)) for place in named), name
+    assert {name for name, _, _ in ENTRIES} <= set(places)
+    used = {*checkout.added(), *(name for name, _, _ in ENTRIES)}
+    for place in named:
+        assert any(name.startswith(place) for name in used), f"the toy has nothing at {place}"
+
+
+def test_the_collection_finds_it(toy: Path) -> None:
+    query = "{{ query('brokerdrill.ha.products') | join(' ') }}"
+    inventory = ["-i", "inventories/toy"]
+    told = run(toy, "ansible", *inventory, "-c", "local", "load1", "-m", "ansible.builtin.debug", "-a", f"msg={query}")
+    assert "toy" in re.findall(r'"msg": "([^"]+)"', told)[0].split()
+    run(toy, "ansible-playbook", *inventory, "playbooks/site.yml", "--syntax-check")
+
+
+def test_the_package_finds_it(toy: Path) -> None:
+    script = """
+import json
+from brokerdrill.inventory.targets import PROTOCOLS
+from brokerdrill.inventory.topology import topologies
+from brokerdrill.products.health import READERS
+from brokerdrill.products.registry import PRODUCTS
+from brokerdrill.workload.client import client_type
+there = ["toy" in names for names in (PROTOCOLS, READERS, dict(topologies()))]
+print(json.dumps([PRODUCTS["toy"].client, client_type("toy").protocol, *there]))
+"""
+    assert json.loads(run(toy, sys.executable, "-c", script)) == ["toy", "toy", True, True, True]
+
+
+def test_the_drills_that_apply_follow_from_its_descriptor(toy: Path) -> None:
+    shown = run(toy, sys.executable, "-m", "brokerdrill", "scenarios", "toy")
+    (line,) = [line for line in shown.splitlines() if line.startswith("kill_toy ")]
+    assert "does not apply" not in line
+    (line,) = [line for line in shown.splitlines() if line.startswith("kill_active ")]
+    assert "does not apply" in line
+
+
+def test_what_it_acknowledged_survives_its_kill(toy: Path, tmp_path: Path) -> None:
+    """The toy itself, on this machine: sent, killed, started again, received."""
+    credentials = tmp_path / "credentials.json"
+    credentials.write_text(json.dumps({"username": "drill", "password": "secret"}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = [sys.executable, str(ADDED / "roles/toy/files/toy.py"), "127.0.0.1", str(port)]
+
+    def start() -> subprocess.Popen[str]:
+        command = [*server, str(tmp_path / "journal"), str(credentials)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout
+        assert process.stdout.readline() == "toy is ready\n"
+        return process
+
+    script = """
+import sys
+from brokerdrill.workload import header
+from brokerdrill.workload.client import Message, client_type
+from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+port, what = int(sys.argv[1]), sys.argv[2]
+ends = (Endpoint("127.0.0.1", port, "t", "t"),)
+config = WorkerConfig("run", "w", "w", "toy", ends, Credentials("d", "secret"), ("q",))
+client = client_type("toy")(config, "c")
+client.open(["q"], ["q"], transacted=False)
+if what == "send":
+    for number in range(3):
+        assert client.send("q", Message(f"m{number}", number, None, b"x", header.sha(b"x")), 0).result == "ok"
+    assert client.send("q", Message("m0", 0, None, b"x", header.sha(b"x")), 1).error == "duplicate"
+    first = client.receive(1)
+    assert client.ack(first).result == "ok" and first.message_id == "m0"
+else:
+    got = [client.receive(1) for _ in range(2)]
+    assert [item.message_id for item in got] == ["m1", "m2"], got
+    assert client.receive(0.1) is None
+client.close()
+"""
+    first = start()
+    run(toy, sys.executable, "-c", script, str(port), "send")
+    first.send_signal(signal.SIGKILL)
+    first.wait(10)
+    second = start()
+    run(toy, sys.executable, "-c", script, str(port), "receive")
+    second.send_signal(signal.SIGKILL)
+    second.wait(10)

@@ -1,0 +1,233 @@
+"""Drills: what one becomes on the instances that are deployed, and why it does not apply to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from brokerdrill.base.errors import UsageError
+from brokerdrill.inventory.descriptors import Descriptor, Settings
+from brokerdrill.inventory.targets import of_store
+from brokerdrill.scenario.drill import check_changes, load_drill, resolve
+from brokerdrill.scenario.facts import facts, settings
+from brokerdrill.scenario.model import Promise, Scenario
+from brokerdrill.scenario.table import applied, markdown
+
+from .descriptors import broker, instance
+
+ZOOKEEPER = [instance("zookeeper", f"zk{number}") for number in (1, 2, 3)]
+DATABASE = [
+    instance(
+        "lease_db", name, features=["database"],
+        settings={"tcp_keepalives_idle_ms": 2000, "tcp_keepalives_interval_ms": 2000, "tcp_keepalives_count": 3},
+    )
+    for name in ("db1", "db2")
+]  # fmt: skip
+
+
+def quorum(session_ms: int = 4000, features: Sequence[str] = ("failback",)) -> list[Descriptor]:
+    values: dict[str, Any] = {
+        "features": ["replicated", "zookeeper_lock", "duplicate_ids", *features],
+        "settings": {"session_ms": session_ms, "allow_failback": True},
+    }
+    return [broker("artemis", "a1", role="primary", **values), broker("artemis", "a2", role="backup", **values),
+            *ZOOKEEPER]  # fmt: skip
+
+
+def classic(*features: str, **values: Any) -> list[Descriptor]:
+    values = {"lease_duration_ms": 3000, "lock_acquire_sleep_interval_ms": 500} | values
+    return [broker("activemq_classic", name, features=features, settings=values) for name in ("c1", "c2")] + DATABASE
+
+
+def voting(features: Sequence[str] = ()) -> list[Descriptor]:
+    values = {"connection_ttl_ms": 4000, "vote_retries": 4, "vote_retry_wait_ms": 1000}
+    return [
+        broker("artemis", f"{store}-{role}", store, role=role, features=["replicated", "vote", *features],
+               settings=values)
+        for store in ("p2", "p1") for role in ("primary", "backup")
+    ]  # fmt: skip
+
+
+def on(name: str, found: Sequence[Descriptor], **changes: Any) -> Scenario:
+    return resolve(load_drill(name), found, "here", {key.replace("__", "."): value for key, value in changes.items()}
+                   ).scenario  # fmt: skip
+
+
+def bounds(scenario: Scenario) -> dict[str, float]:
+    return {spec.name: spec.bound_ms for spec in map(Promise.spec, scenario.promises) if spec.bound_ms is not None}
+
+
+def steps(scenario: Scenario) -> list[str]:
+    return [step.name for step in scenario.method]
+
+
+def test_what_is_deployed_answers_needs() -> None:
+    assert facts(quorum()) == {
+        "artemis", "zookeeper", "standby", "primary", "one_pair", "failback", "replicated", "zookeeper_lock",
+        "duplicate_ids",
+    }  # fmt: skip
+    assert facts(voting()) == {"artemis", "standby", "primary", "several_pairs", "replicated", "vote"}
+    assert facts([broker("artemis", "a"), broker("artemis", "b", "other")]) == {"artemis", "several_pairs"}
+
+
+def test_settings_are_numbers_and_the_largest_counts() -> None:
+    differ = [*quorum(4000)[:1], *quorum(6000)[1:2]]
+    assert settings(differ) == {"session_ms": 6000}
+
+
+@pytest.mark.parametrize("session_ms", [2000, 4000])
+def test_bounds_follow_the_deployed_settings(session_ms: int) -> None:
+    assert bounds(on("kill_active", quorum(session_ms))) == {
+        "failover_within": 2 * session_ms, "failback_within": 45000, "available": 2 * session_ms + 2000
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (voting(), {"failover_within": 10000}),
+        (classic("lease", "database_store"), {"failover_within": 4500, "available": 5500}),
+        (classic("lease", lock_acquire_sleep_interval_ms=1500), {"failover_within": 5500, "available": 6500}),
+        (classic("database_lock", "database_store"), {"failover_within": 1000, "available": 2000}),
+        (classic("file_lock", lock_acquire_sleep_interval_ms=1000), {"failover_within": 3000, "available": 4000}),
+    ],
+)
+def test_each_lock_has_its_bound(found: list[Descriptor], expected: dict[str, float]) -> None:
+    assert bounds(on("kill_active", found)) == expected
+
+
+def test_a_bound_of_a_setting_that_nobody_exports_is_refused() -> None:
+    bare = [item.model_copy(update={"settings": Settings(sesion_ms=1)}) for item in quorum()]
+    with pytest.raises(UsageError, match=r"failover_within: no setting .* 'session_ms'; did you mean 'sesion_ms'"):
+        on("kill_active", bare)
+
+
+def test_steps_and_promises_only_where_their_needs_are_met() -> None:
+    assert steps(on("kill_active", quorum())) == ["kill-active", "failover", "restart", "failback", "in-sync-again"]
+    without = on("kill_active", quorum(features=()))
+    assert steps(without) == ["kill-active", "failover", "restart", "in-sync-again"]
+    assert "failback_within" not in bounds(without)
+    assert (without.load.rate, on("kill_active", classic("lease")).load.rate) == (400, 100)
+
+
+def test_with_several_stores_one_of_them_is_hit() -> None:
+    scenario = on("kill_active", voting(["failback"]))
+    assert scenario.method[0].target == "active of p1"  # type: ignore[union-attr]
+    assert scenario.investigates == ["no_loss", "no_duplicates", "single_active"]
+    assert {promise.name for promise in scenario.promises} >= {"single_active", "failback_within"}
+    assert "ordered" not in {promise.name for promise in scenario.promises}
+    assert of_store("link load→active", "p1") == "link load→active of p1"
+    assert of_store("one of zookeeper", "p1") == "one of zookeeper"
+
+
+def test_an_exception_is_told_beside_the_drill_and_says_why() -> None:
+    kept = on("active_cut_off", classic("lease", "database_store"))
+    split = on("active_cut_off", classic("lease", "file_store"))
+    assert (kept.expect_violation, split.expect_violation) == ([], ["single_active"])
+    assert "into the same files" in split.description and "into the same files" not in kept.description
+    guarded, unguarded = (on("lock_file_deleted", classic("file_lock", *more)) for more in (["lock_checked"], []))
+    assert steps(guarded) == ["delete-lock", "goes-on", "in-sync-again"] and steps(unguarded) == ["delete-lock"]
+    assert unguarded.expect_violation == ["single_active"] and unguarded.method[0].pauses.after == 12
+
+
+def test_a_drill_that_extends_another_says_only_what_differs() -> None:
+    first, second = (on(name, classic("lease")) for name in ("restart_active_first", "restart_passive_first"))
+    assert [step.of for step in first.method if step.type == "heal"] == ["stop-active", "stop-passive"]
+    assert [step.of for step in second.method if step.type == "heal"] == ["stop-passive", "stop-active"]
+    assert first.promises == second.promises and first.title != second.title
+    assert bounds(on("database_stopped_30s", classic("lease"))) == {"available": 60000}
+    assert bounds(on("database_stopped_5s", classic("lease"))) == {"available": 35000}, "it is not changed by the other"
+    undetected = on("lost_reply_undetected", quorum())
+    assert (undetected.load.duplicate_detection, undetected.expect_violation) == (False, ["no_duplicates"])
+    assert undetected.load.transaction == 5
+
+
+def test_why_a_drill_does_not_apply() -> None:
+    with pytest.raises(UsageError, match=r"half_open does not apply to here: it needs database_lock \(a lock in the"):
+        on("half_open", quorum())
+    with pytest.raises(UsageError, match=r"newest_data does not apply .* needs no primary \(a pair with"):
+        on("newest_data", quorum())
+
+
+def test_what_is_run_is_told_whole_and_runs_again(tmp_path: Path) -> None:
+    resolved = resolve(load_drill("kill_active"), quorum(), "artemis_quorum")
+    told = yaml.safe_load(resolved.text)
+    assert told["topology"] == "artemis_quorum" and told["load"]["addresses"]
+    assert not {"needs", "where", "set", "extends", "without"} & set(told) and "needs" not in resolved.text
+    path = tmp_path / "kill_active.yml"
+    path.write_text(resolved.text)
+    assert resolve(load_drill(str(path)), quorum(), "artemis_quorum") == resolved
+
+
+def test_changes_override_all_else() -> None:
+    changes = {
+        "load.rate": 50, "method.kill-active.ttl": 33, "method.0.pauses.before": 1,
+        "promises.failover_within.bound_ms": 9,
+    }  # fmt: skip
+    drill = load_drill("kill_active")
+    check_changes(drill, changes, "test")
+    plain, changed = resolve(drill, quorum(), "here"), resolve(drill, quorum(), "here", changes)
+    step = changed.scenario.method[0]
+    assert changed.scenario.load.rate == 50 and plain.scenario.load.rate == 400
+    assert (step.ttl, step.pauses.before) == (33, 1)  # type: ignore[union-attr]
+    assert bounds(changed.scenario)["failover_within"] == 9
+    assert changed.sha256 != plain.sha256 and changed.name == plain.name
+    assert resolve(drill, quorum(), "here") == plain, "nothing of it stays"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: kill_activ\ntitle: t\ndescription: d\n", "did you mean 'kill_active'"),
+        ("extends: kill_active\ntitle: t\ndescription: d\nset: {method.kil.ttl: 1}\n", "has no element 'kil'"),
+        ("extends: defaults\ntitle: t\ndescription: d\nmethod: []\n", "line 4: method: "),
+        ("extends: defaults\ntitle: t\ndescription: d\nmethod: 1\npromises: 3\nload: 4\n", "line 6: load: "),
+        ("extends: defaults\ntitle: t\ndescription: d\nwhere: 3\n", "where: "),
+        ("extends: kill_active\ntitle: t\ndescription: d\npromises: [{name: [a]}]\n", "line 4: promises.0.name: "),
+        ("extends: PATH\ntitle: t\ndescription: d\n", "extends itself"),
+    ],
+)
+def test_a_broken_drill_is_refused_in_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.yml"
+    path.write_text(text.replace("PATH", str(path)))
+    with pytest.raises(UsageError) as caught:
+        load_drill(str(path))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_file_of_ones_own_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "own.yml"
+    text = (
+        "title: t\ndescription: d\nmethod: [{type: probe, name: p, until: in_sync}]\n"
+        "load: {addresses: [a]}\npromises: [no_loss]\n"
+    )
+    path.write_text(text)
+    alone = resolve(load_drill(str(path)), quorum(), "here").scenario
+    assert (alone.load.rate, [promise.name for promise in alone.promises]) == (None, ["no_loss"])
+    path.write_text(text + "extends: defaults\n")
+    more = resolve(load_drill(str(path)), quorum(), "here").scenario
+    assert more.load.rate == 200 and "ordered" in {promise.name for promise in more.promises}
+
+
+def test_two_promises_that_both_fit_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.yml"
+    path.write_text(
+        "extends: defaults\ntitle: t\ndescription: d\nmethod: [{type: probe, name: p, until: in_sync}]\n"
+        "promises: [{name: available, bound_ms: 1, needs: [artemis]}, {name: available, bound_ms: 2}]\n"
+    )
+    assert bounds(resolve(load_drill(str(path)), classic("lease"), "here").scenario) == {"available": 2}
+    with pytest.raises(UsageError, match="two promises available fit"):
+        resolve(load_drill(str(path)), quorum(), "here")
+
+
+def test_the_table_says_what_is_expected_and_why_not() -> None:
+    drill = load_drill("active_cut_off")
+    assert applied(drill, quorum(), "q").why_not == "needs database (a database that the brokers use)"
+    place = applied(drill, classic("lease", "file_store"), "files")
+    assert place.sign == "✗" and place.expected.startswith("violates single_active; investigates no_loss")
+    page = markdown([drill], {"q": quorum(), "files": classic("lease", "file_store")})
+    assert "| `active_cut_off` |  | ✗ |" in page and "available 30 s" not in page

@@ -1,0 +1,130 @@
+"""What a run that ends early leaves: its ledger is judged, and the exit status says what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brokerdrill.base.errors import InfrastructureError, Unmet
+from brokerdrill.cli import judged as judged_module
+from brokerdrill.cli.judged import judged
+from brokerdrill.results import judging
+from brokerdrill.runner import recording
+from brokerdrill.runner.run import _Run
+from brokerdrill.runner.run_dir import has_load, make_run_dir
+from brokerdrill.scenario.drill import load_drill
+
+CONSOLE = Console(quiet=True)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the analysis is made to find, the first of it; and then which runs it was asked about."""
+    found: list[dict[str, Any]] = []
+
+    def judge(run_dirs: Any, *_: Any, **__: Any) -> tuple[dict[str, Any], list[Path]]:
+        found.append({"asked": list(run_dirs)})
+        return found[0], [Path("report.html")]
+
+    monkeypatch.setattr(judging, "judge", judge)
+    return found
+
+
+def _ends(error: InfrastructureError, *runs: str) -> Any:
+    def record() -> list[Path]:
+        error.runs = tuple(map(Path, runs))
+        raise error
+
+    return record
+
+
+KEPT = {"as_expected": True, "verdict": "pass", "promises": []}
+BROKEN = {"as_expected": False, "verdict": "fail", "promises": [{"verdict": "fail", "as_expected": False}]}
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "status"),
+    [
+        (Unmet("probe back: not failed_back"), KEPT, 2),
+        (Unmet("probe back: not failed_back"), BROKEN, 1),
+        (recording.Interrupted("interrupted by SIGINT"), KEPT, 2),
+        (InfrastructureError("no SSH"), BROKEN, 3),
+    ],
+)
+def test_what_was_recorded_is_judged(
+    told: list[dict[str, Any]], error: InfrastructureError, verdict: dict[str, Any], status: int
+) -> None:
+    told.append(verdict)
+    with pytest.raises(type(error), match=str(error)) as raised:
+        judged(_ends(error, "one", "two"), CONSOLE)
+    assert raised.value.exit_status == status
+    assert told[1]["asked"] == [Path("one"), Path("two")]
+
+
+def test_nothing_recorded_is_nothing_to_judge(told: list[dict[str, Any]]) -> None:
+    with pytest.raises(InfrastructureError, match="no SSH"):
+        judged(_ends(InfrastructureError("no SSH")), CONSOLE)
+    assert told == []
+
+
+def test_a_ledger_that_cannot_be_judged_does_not_hide_why_the_run_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise InfrastructureError("there is no Java")
+
+    monkeypatch.setattr(judging, "judge", fails)
+    with pytest.raises(
+        InfrastructureError, match="probe back; and what was recorded cannot be judged: there is no Java"
+    ):
+        judged_module.judged(_ends(Unmet("probe back"), "one"), CONSOLE)
+
+
+def test_a_run_that_is_over_outlives_the_next_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second of three repeats cannot begin: the first one's ledger is named all the same."""
+    begun = []
+
+    async def run(request: Any, _: Any) -> Path:
+        begun.append(request.run_dir)
+        if len(begun) == 2:
+            raise InfrastructureError("the topology was not in sync within 120 s")
+        return Path(request.run_dir)
+
+    class Topology:
+        name = "t"
+
+    monkeypatch.setattr(recording, "run", run)
+    monkeypatch.setattr(recording, "check_request", lambda request: None)
+    with pytest.raises(InfrastructureError, match="not in sync") as raised:
+        recording.record(load_drill("kill_active"), Topology(), tmp_path, [1, 2, 3], CONSOLE)  # type: ignore[arg-type]
+    assert len(begun) == 2
+    assert raised.value.runs == (begun[0],)
+
+
+def test_a_run_directory_has_a_load_once_clients_wrote(tmp_path: Path) -> None:
+    make_run_dir(tmp_path / "run")
+    assert not has_load(tmp_path / "run")
+    (tmp_path / "run" / "ops" / "load1-w0.jsonl").write_text("{}\n")
+    assert has_load(tmp_path / "run")
+
+
+def test_a_drain_that_breaks_keeps_nothing_from_healing() -> None:
+    """Whatever it is: `_finish` heals once more and fetches the evidence after it."""
+
+    class Executor:
+        async def heal_all(self) -> list[str]:
+            raise OSError("the line is gone")
+
+    said: list[str] = []
+    parts: dict[str, Any] = {field.name: None for field in dataclasses.fields(_Run)}
+    parts |= {
+        "load": SimpleNamespace(sending=True),
+        "executor": Executor(),
+        "progress": SimpleNamespace(step=said.append),
+    }
+    assert asyncio.run(_Run(**parts)._drain_early()) == {}
+    assert said == ["not drained: the line is gone"]

@@ -1,0 +1,89 @@
+"""What a unit's journal tells of ended processes, as systemd writes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from brokerdrill.runner.endings import PROCESS_EXIT, UNIT_OUT_OF_MEMORY, UNIT_SUCCESS, Ending, Entry, endings
+from brokerdrill.runner.logs import parse_journal
+
+KILLED = "Main process exited, code=killed, status=9/KILL"
+EXIT = "Main process exited, code=exited, status=3/NOTIMPLEMENTED"
+# As systemd 252 wrote it when a unit's process was killed, without the fields that are not asked for.
+JOURNAL = [
+    {"__MONOTONIC_TIMESTAMP": "1000000", "MESSAGE": "Server is now active", "_PID": "195"},
+    {
+        "__MONOTONIC_TIMESTAMP": "1900000",
+        "MESSAGE": "artemis.service: Sent signal SIGKILL to main process",
+        "_PID": "1",
+    },
+    {
+        "__MONOTONIC_TIMESTAMP": "2000000",
+        "MESSAGE": f"artemis.service: {KILLED}",
+        "MESSAGE_ID": PROCESS_EXIT,
+        "EXIT_CODE": "killed",
+        "EXIT_STATUS": "9",
+        "_PID": "1",
+    },
+    {
+        "__MONOTONIC_TIMESTAMP": "2000100",
+        "MESSAGE": "artemis.service: Failed with result 'signal'.",
+        "MESSAGE_ID": "d9b373ed55a64feb8242e02dbe79a49c",
+    },
+]
+
+
+def test_the_journal_tells_how_a_process_ended() -> None:
+    (found,) = endings(parse_journal("\n".join(map(json.dumps, JOURNAL)), 0))
+    assert found == Ending(2_000_000_000, "killed", "KILL", ("Server is now active",))
+
+
+@pytest.mark.parametrize(
+    ("entries", "how", "status", "last"),
+    [
+        ([Entry(1, EXIT, PROCESS_EXIT, "exited", "3")], "exited", "3", ()),
+        ([Entry(1, "done"), Entry(2, "Deactivated successfully.", UNIT_SUCCESS)], "exited", "0", ("done",)),
+        (
+            [
+                Entry(1, "java.lang.OutOfMemoryError: Java heap space"),
+                Entry(2, "\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)"),
+                Entry(3, EXIT, PROCESS_EXIT, "exited", "3"),
+            ],
+            "out of memory",
+            "3",
+            ("java.lang.OutOfMemoryError: Java heap space",),
+        ),
+        (
+            [
+                Entry(1, "A process of this unit has been killed by the OOM killer.", UNIT_OUT_OF_MEMORY),
+                Entry(2, KILLED, PROCESS_EXIT, "killed", "9"),
+            ],
+            "killed for memory",
+            "KILL",
+            (),
+        ),
+    ],
+)
+def test_how_it_ended(entries: list[Entry], how: str, status: str, last: tuple[str, ...]) -> None:
+    (found,) = endings(entries)
+    assert (found.how, found.status, found.last) == (how, status, last)
+
+
+def test_other_processes_of_a_unit_are_not_its_main_one() -> None:
+    control = "Control process exited, code=exited, status=1/FAILURE"
+    assert endings([Entry(1, control, PROCESS_EXIT, "exited", "1")]) == []
+
+
+def test_each_end_has_its_own_last_words() -> None:
+    entries = [
+        Entry(1, "OutOfMemoryError"),
+        Entry(2, EXIT, PROCESS_EXIT, "exited", "3"),
+        Entry(3, "starts"),
+        Entry(4, KILLED, PROCESS_EXIT, "killed", "9"),
+    ]
+    assert [(one.how, one.last) for one in endings(entries)] == [
+        ("out of memory", ("OutOfMemoryError",)),
+        ("killed", ("starts",)),
+    ]

@@ -1,0 +1,41 @@
+"""Where the clients of a load connect, and how."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.runner.load_plan import endpoints, secure
+
+
+def server(name: str, *, tls: bool, clients: bool = True) -> Descriptor:
+    listeners = [
+        {
+            "name": "amqp",
+            "address": "a",
+            "port": 5672,
+            "protocol": "amqp091",
+            "tls": tls,
+            "clients": clients,
+        },
+        {"name": "management", "address": "a", "port": 15671, "protocol": "https", "tls": True},
+    ]
+    return Descriptor.model_validate(
+        {"schema": 1, "instance": name, "product": "p", "host": name, "listeners": listeners}
+    )
+
+
+BEHIND = [server(f"rabbit{number}", tls=True, clients=False) for number in (1, 2)]
+
+
+def test_clients_of_brokers_behind_routers_dial_these() -> None:
+    servers = [*BEHIND, server("router2", tls=False), server("router1", tls=False)]
+    assert [end.instance for end in endpoints(servers, "amqp091")] == ["router1", "router2"]
+    assert not secure(servers, "amqp091")
+
+
+def test_clients_speak_tls_where_the_servers_do() -> None:
+    assert secure([*BEHIND, server("router1", tls=True)], "amqp091")
+    with pytest.raises(InfrastructureError, match="some listeners of amqp091 use TLS"):
+        secure([server("router1", tls=True), server("router2", tls=False)], "amqp091")

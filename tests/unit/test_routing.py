@@ -1,0 +1,199 @@
+"""Loads that are led: what the workers are told; whom the routers say is ready; which router is asked for that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokerdrill.base.errors import UsageError
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.ledger.events import FILE, EventWriter
+from brokerdrill.products.artemis import ArtemisDescriptor, onlooker
+from brokerdrill.products.base import ManagementError
+from brokerdrill.runner.load_plan import worker_configs
+from brokerdrill.runner.pools import PoolWatch, View, combined
+from brokerdrill.scenario.facts import facts
+from brokerdrill.scenario.model import Load
+from brokerdrill.workload.config import WorkerConfig, from_json
+from brokerdrill.workload.header import tag_of
+
+from .descriptors import instance
+
+CREDENTIALS = {"username": "drill", "password": "p"}
+
+
+def listener(port: int, name: str = "core", **values: Any) -> dict[str, Any]:
+    return {"name": name, "address": f"192.0.2.{port}", "port": port, "protocol": "core", **values}
+
+
+def router(name: str, port: int, key: str = "SNI_HOST") -> Descriptor:
+    own = [listener(port), listener(port + 1, "led", router="r", key=key)]
+    return instance("artemis", name, store=name, listeners=own, features=["connection_router"])
+
+
+def target(name: str, port: int, store: str) -> Descriptor:
+    return instance("artemis", name, store=store, listeners=[listener(port)])
+
+
+TARGETS = [target("a1", 1, "a1"), target("b1", 2, "b"), target("b2", 3, "b")]
+HOSTS = [instance("load", "load1"), instance("load", "load2")]
+
+
+def planned(servers: Sequence[Descriptor], **load: Any) -> dict[str, WorkerConfig]:
+    values = {"addresses": ["q"], "through": "led", "producers": 2, "consumers": 2, "workers": 2, **load}
+    made = worker_configs(
+        run_id="r", seed=1, protocol="core", load=Load.model_validate(values), servers=servers,
+        credentials=CREDENTIALS, hosts=HOSTS,
+    )  # fmt: skip
+    return {name: from_json(json.dumps(config)) for name, (_, config) in made.items()}
+
+
+def test_producers_ask_routers_and_consumers_dial_stores() -> None:
+    found = planned([router("r2", 20), router("r1", 10), *TARGETS], routing_keys=5, consumers=3)
+    config = found["worker-0"]
+    assert [(item.instance, item.port) for item in config.routers] == [("r1", 11), ("r2", 21)]
+    assert {item.instance for item in config.endpoints} == {"a1", "b1", "b2"}, "nobody dials a router as a broker"
+    assert config.key_type == "SNI_HOST"
+    producers = [spec for one in found.values() for spec in one.producers]
+    assert sorted(key for spec in producers for key in spec.keys) == [f"{tag_of('r')}-{n}" for n in range(5)], (
+        "of this run alone"
+    )
+    consumers = {spec.name: spec for one in found.values() for spec in one.consumers}
+    assert [consumers[f"consumer-{n}"].instances for n in range(3)] == [("a1",), ("b1", "b2"), ("a1",)]
+    assert all(spec.addresses == ("q",) for spec in consumers.values())
+
+
+@pytest.mark.parametrize(("routers", "asked"), [(0, ["r1", "r2"]), (1, ["r1"]), (9, ["r1", "r2"])])
+def test_as_many_routers_are_asked_as_are_wanted(routers: int, asked: list[str]) -> None:
+    config = planned([router("r1", 10), router("r2", 20), *TARGETS], routers=routers)["worker-0"]
+    assert [item.instance for item in config.routers] == asked
+
+
+@pytest.mark.parametrize("key_type", ["USER_NAME", "ROLE_NAME", "SOURCE_IP"])
+def test_a_key_that_is_not_the_clients_to_choose_is_one(key_type: str) -> None:
+    found = planned([router("r1", 10, key_type), *TARGETS], routing_keys=50)
+    assert {spec.keys for one in found.values() for spec in one.producers} == {("drill",)}
+
+
+def test_a_listener_that_leads_nobody_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no listener with a connection router is called 'core'; .*led"):
+        planned([router("r1", 10), *TARGETS], through="core")
+
+
+def test_without_through_nobody_is_led() -> None:
+    config = planned([router("r1", 10), *TARGETS], through=None)["worker-0"]
+    assert config.routers == () and not config.producers[0].keys
+    assert {item.port for item in config.endpoints} == {1, 2, 3, 10}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"producers": [{"name": "p", "keys": ["no space"]}]},
+        {"producers": [{"name": "p", "keys": ["k"]}], "routers": []},
+        {"consumers": [{"name": "c", "keys": ["k"]}]},
+        {"key_type": "NO_SUCH"},
+    ],
+)
+def test_a_worker_refuses_keys_that_nobody_could_use(change: dict[str, Any]) -> None:
+    config = planned([router("r1", 10), *TARGETS])["worker-0"].to_json()
+    with pytest.raises(UsageError):
+        from_json(json.dumps(config | change))
+
+
+def test_where_all_lead_clients_they_are_what_clients_get_to() -> None:
+    found = planned([router("r1", 10), router("r2", 20)])
+    consumers = [spec for one in found.values() for spec in one.consumers]
+    assert sorted(spec.instances for spec in consumers) == [("r1",), ("r2",)]
+    assert [item.port for item in found["worker-0"].endpoints] == [10, 20], "consumers dial past the routers"
+
+
+def test_a_topology_with_routers_has_drills_of_its_own() -> None:
+    assert facts([router("r1", 10), *TARGETS]) == {"artemis", "connection_router"}
+
+
+# --- whom the routers say is ready --------------------------------------------------------------------------------
+
+
+def view(*ready: str) -> View:
+    return View(frozenset(ready))
+
+
+@pytest.mark.parametrize(
+    ("views", "expected"),
+    [
+        ([view("a", "b"), view("a", "b")], {"a": True, "b": True}),
+        ([view("a", "b"), view("a")], {"a": True, "b": False}),
+        ([view("b"), View()], {"a": False, "b": True}),
+        ([View(), View()], {"a": True, "b": False}),
+    ],
+)
+def test_a_target_is_ready_by_all_routers_that_answer(views: list[View], expected: dict[str, bool]) -> None:
+    assert combined(views, ["a", "b"], {"a": True, "b": False}) == expected
+
+
+class Told:
+    """A router whose answers are given, each once: places, or None for silence. After the last one nothing comes."""
+
+    def __init__(self, *answers: list[tuple[str, int]] | None) -> None:
+        self._answers = list(answers)
+        self.done = asyncio.Event()
+
+    def leads(self) -> bool:
+        return True
+
+    async def ready_targets(self) -> list[tuple[str, int]]:
+        if not self._answers:
+            self.done.set()
+            await asyncio.Event().wait()
+        answer = self._answers.pop(0)
+        if answer is None:
+            raise ManagementError("silence")
+        return answer
+
+
+def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brokerdrill.runner.pools.POLL_PERIOD_S", 0.0)
+    a1, b1 = ("192.0.2.1", 1), ("192.0.2.2", 2)
+    told = Told([a1, b1], [b1], None, [a1, b1])
+
+    async def watched() -> None:
+        instances: Mapping[str, Descriptor] = {item.instance: item for item in TARGETS}
+        watch = PoolWatch({"r1": told}, instances, EventWriter(tmp_path, "r", 0))
+        watch.record()
+        watch.start()
+        await asyncio.wait_for(told.done.wait(), 10)
+        await watch.stop()
+
+    asyncio.run(watched())
+    rows = [json.loads(line) for line in (tmp_path / "events" / FILE).read_text().splitlines()]
+    assert [(row["kind"], row["instance"], row["store"], row["value"], row["name"]) for row in rows] == [
+        ("pool", "a1", "a1", "ready", "r1"),
+        ("pool", "b1", "b", "ready", "r1"),
+        ("pool", "a1", "a1", "not_ready", "r1"),
+        ("pool", "a1", "a1", "ready", "r1"),
+    ]
+
+
+def described(**change: Any) -> ArtemisDescriptor:
+    look = {"name": "look", "policy": "ROUND_ROBIN", "cached": False, "targets": 3, **change}
+    return ArtemisDescriptor.model_validate(
+        {
+            "schema": 1, "product": "artemis", "instance": "r1", "host": "r1", "routers": [look],
+            "listeners": [listener(1, "in", router="led", key="SNI_HOST")],
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [({}, True), ({"cached": True}, False), ({"policy": "CONSISTENT_HASH"}, False), ({"targets": None}, False),
+     ({"name": "led"}, False)],
+)  # fmt: skip
+def test_who_looks_on_takes_turns_and_leads_nobody(change: dict[str, Any], asked: bool) -> None:
+    assert (onlooker(described(**change)) is not None) == asked

@@ -1,0 +1,116 @@
+"""What ends a run from outside: it is cancelled, ends by itself, and the reason is told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.base.json_lines import append, entries
+from brokerdrill.base.locks import held, is_held
+from brokerdrill.runner.watches import STOP_FILE, ask_to_abort, asked, refuse_stopped, unless
+
+
+class Work:
+    """Goes on until it is cancelled, and then takes a moment to heal."""
+
+    def __init__(self) -> None:
+        self.healed = False
+
+    async def go_on(self) -> str:
+        try:
+            await asyncio.Future()
+        finally:
+            await asyncio.sleep(0)
+            self.healed = True
+        return "never"
+
+
+async def _says(why: str) -> str:
+    return why
+
+
+async def _fails() -> str:
+    raise ValueError("odd")
+
+
+async def _never() -> str:
+    return await asyncio.Future()
+
+
+@pytest.mark.parametrize(
+    ("watch", "why"), [(lambda: _says("too deep"), "abort: too deep"), (_fails, "ValueError: odd")]
+)
+def test_a_watch_ends_the_work_which_heals_first(watch, why: str) -> None:  # type: ignore[no-untyped-def]
+    work = Work()
+
+    async def main() -> None:
+        await unless(work.go_on(), [_never(), watch()])
+
+    with pytest.raises(InfrastructureError, match=why):
+        asyncio.run(main())
+    assert work.healed
+
+
+def test_work_that_is_done_ends_its_watches() -> None:
+    async def main() -> str:
+        return await unless(_says("done"), [_never()])
+
+    assert asyncio.run(main()) == "done"
+
+
+def test_what_the_work_raises_is_raised() -> None:
+    async def main() -> None:
+        await unless(_fails(), [_never()])
+
+    with pytest.raises(ValueError, match="odd"):
+        asyncio.run(main())
+
+
+def test_a_cancelled_run_heals_before_it_ends() -> None:
+    work = Work()
+
+    async def main() -> None:
+        task = asyncio.ensure_future(unless(work.go_on(), [_never()]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert work.healed
+
+
+def test_a_run_is_asked_to_end_by_its_own_file_or_that_of_all(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert asked(run) is None
+    ask_to_abort(run, "the phone rings")
+    assert asked(run) == "asked to abort: the phone rings"
+    refuse_stopped(tmp_path)
+    (tmp_path / STOP_FILE).touch()
+    assert asked(tmp_path / "other") == "STOP file: STOP"
+    with pytest.raises(UsageError, match="STOP says that nothing runs"):
+        refuse_stopped(tmp_path)
+
+
+def test_a_lock_is_seen_and_names_its_holder(tmp_path: Path) -> None:
+    lock = tmp_path / "folder" / ".lock"
+    assert not is_held(lock)
+    with held(lock, "busy"):
+        assert is_held(lock)
+        with pytest.raises(InfrastructureError, match=r"busy \(process \d+\)"), held(lock, "busy"):
+            pass
+    assert not is_held(lock)
+
+
+def test_a_torn_line_swallows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lines.jsonl"
+    append(path, {"a": 1})
+    with path.open("ab") as file:
+        file.write(b'{"torn": ')
+    append(path, {"b": 2})
+    assert entries(path) == [{"a": 1}, {"b": 2}]
+    assert entries(tmp_path / "none") == []

@@ -1,0 +1,205 @@
+"""AMQP 0-9-1 clients, alone and in worker processes, against a real RabbitMQ of the distribution's package."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.workload import header
+from brokerdrill.workload.amqp091 import PREFETCH, Amqp091, place
+from brokerdrill.workload.client import ClientError, Delivery, Message
+from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from tests.roles.conftest import ROOT
+from tests.workload.conftest import QUEUES, specs
+from tests.workload.worker_process import WorkerProcess, merged, rows_of
+
+sys.path.append(str(ROOT / "router" / "tests"))
+
+from router_support import PASSWORD, USER, Broker
+
+StartWorker = Callable[..., WorkerProcess]
+WAIT_S = 10.0
+
+
+def declare(broker: Broker, *queues: str, make: bool = True) -> None:
+    """Make the queues anew, or only take them away."""
+    place = pika.ConnectionParameters("127.0.0.1", broker.port, "/", pika.PlainCredentials(USER, PASSWORD))
+    connection = pika.BlockingConnection(place)
+    channel = connection.channel()
+    for queue in queues:
+        channel.queue_delete(queue)
+        if make:
+            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    found = Broker(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def rabbit(one: Broker) -> Broker:
+    declare(one, *QUEUES)
+    return one
+
+
+def config_for(broker: Broker, **changes: Any) -> WorkerConfig:
+    values: dict[str, Any] = {
+        "run_id": "test",
+        "worker": "w0",
+        "clock": "w0",
+        "client": "amqp091",
+        "endpoints": (Endpoint("127.0.0.1", broker.port, "r1", "h1"),),
+        "credentials": Credentials(USER, PASSWORD),
+        "addresses": (QUEUES[0],),
+        "transaction": 0,
+    }
+    return WorkerConfig(**{**values, **changes})
+
+
+def message(number: int) -> Message:
+    body = b"body %d" % number
+    return Message(f"m-{number}", number, "k" if number % 2 else None, body, header.sha(body))
+
+
+def taken(client: Amqp091) -> Delivery:
+    found = client.receive(WAIT_S)
+    assert found is not None
+    return found
+
+
+def test_transactions_are_refused() -> None:
+    with pytest.raises(InfrastructureError, match=r"load\.transaction"):
+        Amqp091.start_process(WorkerConfig("r", "w", "w", "amqp091", (), Credentials("", ""), ("q",), transaction=1))
+
+
+def test_what_is_confirmed_comes_as_it_was_sent(rabbit: Broker) -> None:
+    client = Amqp091(config_for(rabbit), "both")
+    client.open(QUEUES[:1], QUEUES[:1], transacted=False)
+    for number in range(3):
+        assert client.send(QUEUES[0], message(number), 0).result == "ok"
+    for number in range(3):
+        found = taken(client)
+        sent = message(number)
+        assert (found.message_id, found.seq, found.key, found.sha) == (sent.message_id, number, sent.key, sent.sha)
+        assert client.ack(found).result == "unknown"
+    assert client.receive(0.1) is None
+    assert client.close().result == "ok"
+    assert client.close().result == "ok"
+
+
+def test_a_message_that_no_queue_takes_certainly_failed(rabbit: Broker) -> None:
+    client = Amqp091(config_for(rabbit), "producer")
+    client.open(["no.such.queue"], (), transacted=False)
+    outcome = client.send("no.such.queue", message(0), 0)
+    assert (outcome.result, outcome.error, outcome.usable) == ("fail", "returned: 312 NO_ROUTE", True)
+    assert client.send(QUEUES[0], message(1), 0).result == "ok"
+    client.close()
+
+
+def test_a_queue_with_a_full_prefetch_proves_nothing_until_it_is_acknowledged(rabbit: Broker) -> None:
+    sender = Amqp091(config_for(rabbit), "producer")
+    sender.open(QUEUES[:1], (), transacted=False)
+    for number in range(2 * PREFETCH):
+        assert sender.send(QUEUES[0], message(number), 0).result == "ok"
+    sender.close()
+    client = Amqp091(config_for(rabbit), "consumer")
+    client.open((), QUEUES[:1], transacted=False)
+    first = [taken(client) for _ in range(PREFETCH)]
+    assert client.receive(1.0) is None
+    assert not any(found.proves for found in first)
+    for found in first:
+        client.ack(found)
+    assert [taken(client).proves for _ in range(PREFETCH)] == [1] * PREFETCH
+    client.close()
+    again = Amqp091(config_for(rabbit), "consumer")
+    again.open((), QUEUES[:1], transacted=False)
+    second = [taken(again) for _ in range(PREFETCH)]
+    assert [found.seq for found in second] == list(range(PREFETCH, 2 * PREFETCH))
+    assert all(found.redelivered for found in second)
+    again.close()
+
+
+def test_a_browser_takes_nothing(rabbit: Broker) -> None:
+    client = Amqp091(config_for(rabbit), "browser")
+    client.open(QUEUES[:1], (), transacted=False)
+    for number in range(3):
+        client.send(QUEUES[0], message(number), 0)
+    assert [found.message_id for found in client.browse(QUEUES[0])] == ["m-0", "m-1", "m-2"]
+    client.close()
+    client.open((), QUEUES[:1], transacted=False)
+    assert taken(client).message_id == "m-0"
+    client.close()
+
+
+def test_a_consumer_of_a_queue_that_goes_is_told(rabbit: Broker) -> None:
+    client = Amqp091(config_for(rabbit), "consumer")
+    client.open((), QUEUES[:1], transacted=False)
+    declare(rabbit, QUEUES[0], make=False)
+    with pytest.raises(ClientError, match="cancelled"):
+        client.receive(WAIT_S)
+    assert client.close().result == "unknown"
+
+
+def test_nobody_there_is_a_client_error(rabbit: Broker) -> None:
+    nowhere = Endpoint("127.0.0.1", 9, "nobody", "h2")
+    client = Amqp091(config_for(rabbit, endpoints=(nowhere,)), "producer")
+    with pytest.raises(ClientError, match="nobody: AMQPConnect"):
+        client.open(QUEUES[:1], (), transacted=False)
+    assert [place(name) for name in ("producer-0", "consumer-3", "worker-0-browser")] == [0, 3, 0]
+    both = config_for(rabbit, endpoints=(nowhere, config_for(rabbit).endpoints[0]))
+    reached = Amqp091(both, "producer")
+    reached.open(QUEUES[:1], (), transacted=False)
+    found = reached.served_by()
+    assert found is not None and found.instance == "r1"
+    reached.close()
+
+
+def settled(worker: WorkerProcess, spool: Path) -> list[dict[str, Any]]:
+    """Stop the producers, wait until all that was confirmed has come, stop; return the merged operations."""
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    worker.until_status(lambda _: not missing(merged(rows_of(spool))))
+    worker.finish(browse=[])
+    return merged(rows_of(spool))
+
+
+def missing(ops: list[dict[str, Any]]) -> set[str]:
+    """Messages that were confirmed and have not come."""
+    come = {op["message_id"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok"}
+    return {op["message_id"] for op in ops if op["op"] == "send" and op["outcome"] == "ok"} - come
+
+
+@pytest.mark.long
+def test_broker_killed_under_load(rabbit: Broker, tmp_path: Path, worker: StartWorker) -> None:
+    spool = tmp_path / "w0.jsonl"
+    load = {"producers": specs("producer", 2), "consumers": specs("consumer", 2), "rate": 100.0}
+    one = worker(config_for(rabbit, spool=str(spool), resend=False, **load))
+    one.begin()
+    one.until_status(lambda status: status["received"] >= 100)
+    assert rabbit.process is not None
+    rabbit.process.send_signal(signal.SIGKILL)
+    rabbit.process.wait(20)
+    rabbit.start()
+    behind = one.status["sent_ok"]
+    one.until_status(lambda status: status["sent_ok"] >= behind + 100)
+    ops = settled(one, spool)
+    assert {op["attempt"] for op in ops if op["op"] == "send" and op["outcome"] != "fail"} >= {0}
+    assert not [op for op in ops if op["op"] == "send" and op["attempt"] > 0 and op["outcome"] == "unknown"]
+    message_of = {op["delivery"]: op["message_id"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok"}
+    proven = [message_of[op["delivery"]] for op in ops if op["op"] == "ack" and op["outcome"] == "ok"]
+    assert len(proven) >= 100
+    assert len(proven) == len(set(proven)), "what is proven to be settled never comes again"
