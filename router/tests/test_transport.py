@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import select
 import socket
 import struct
 import termios
@@ -36,6 +37,25 @@ def reset_with(data: bytes) -> tuple[socket.socket, int]:
     peer.close()
     sock.setblocking(False)
     return sock, len(data)
+
+
+def test_a_failure_that_a_send_saw_is_told_to_the_reader() -> None:
+    async def scene() -> None:
+        relay = RelayContext(asyncio.get_running_loop())
+        sock, _ = reset_with(b"")
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        assert poll.poll(20_000)
+        transport = SocketTransport(relay.loop, sock, relay.error_watcher)
+        transport.send(b"the kernel tells this call of the reset, and only this one")
+        got: list[bytes] = []
+        transport.watch(got.append)
+        await until(lambda: got == [b""])
+        assert isinstance(transport.error, ConnectionResetError)
+        transport.close()
+        relay.close()
+
+    run(scene)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "with pauses"])

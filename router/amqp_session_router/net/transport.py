@@ -26,7 +26,7 @@ class Transport(Protocol):
     kernel: socket.socket | None
     """The socket of a plain connection, None with TLS."""
     error: OSError | None
-    """The error, once it was read."""
+    """The error, once it was seen; `watch` then tells the end."""
     on_drained: Callable[[], None] | None
     """Called when everything sent has been taken by the kernel."""
 
@@ -165,7 +165,8 @@ class SocketTransport:
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:
+        except OSError as error:
+            self._keep(error)
             return
         self._written += sent
         if sent < len(data):
@@ -179,7 +180,8 @@ class SocketTransport:
             self._pending = self._pending[sent:]
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
+            self._keep(error)
             self._pending = b""
         if self._pending:
             return
@@ -188,6 +190,11 @@ class SocketTransport:
             self.close()
         elif self.on_drained is not None:
             self.on_drained()
+
+    def _keep(self, error: OSError) -> None:
+        """The kernel tells a failure once, to whoever asks first: keep it for the reader, who sees an end after that."""
+        if not isinstance(error, BrokenPipeError):
+            self.error = error
 
     def finish(self) -> None:
         """Shut the sending direction; the other stays open."""
