@@ -192,7 +192,7 @@ class SocketTransport:
             self.on_drained()
 
     def _keep(self, error: OSError) -> None:
-        """The kernel tells a failure once, to whoever asks first: keep it for the reader, who sees an end after that."""
+        """The kernel tells a failure once, to whoever asks first; kept for the reader, who sees an end after that."""
         if not isinstance(error, BrokenPipeError):
             self.error = error
 
