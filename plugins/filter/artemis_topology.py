@@ -181,17 +181,17 @@ def _listener(name: str, address: str, port: int, protocol: str) -> Listener:
 def artemis_listeners(
     acceptors: Sequence[Mapping[str, Any]], address: str, console_port: int, keys: Mapping[str, str]
 ) -> list[Listener]:
-    """Return what a broker with `acceptors` serves at `address`; a listener's protocol is its acceptor's first.
+    """Return what a broker with `acceptors` serves at `address`, for each protocol of an acceptor a listener.
 
     `keys`: connection router to the type of its key.
     """
     found: list[Listener] = []
     for item in acceptors:
         if transport(item) == "tcp":
-            protocol = str(item["protocols"][0]).lower()
-            found.append(_listener(item["name"], address, int(item["port"]), protocol))
-            if item.get("router"):
-                found[-1] |= {"router": item["router"], "key": keys.get(item["router"], "")}
+            for protocol in item["protocols"]:
+                found.append(_listener(item["name"], address, int(item["port"]), str(protocol).lower()))
+                if item.get("router"):
+                    found[-1] |= {"router": item["router"], "key": keys.get(item["router"], "")}
     return [*found, _listener("console", address, int(console_port), "https")]
 
 

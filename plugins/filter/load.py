@@ -23,8 +23,8 @@ def load_clients(
 
     `products`: {"name", "client"} as the lookup `products` returns them with details; `overrides`: product to what
     differs from its client's settings, with `url` for an archive on a server of one's own. Each of the result has
-    product, protocol and version, and where the clients need files: name and source (as the role common's `fetch` takes
-    them), directory (where they go), strip, include, and jars (the directory that holds them).
+    product, protocols and version, and where the clients need files: name and source (as the role common's `fetch`
+    takes them), directory (where they go), strip, include, and jars (the directory that holds them).
     """
     found: list[dict[str, Any]] = []
     for product in products:
@@ -33,7 +33,8 @@ def load_clients(
         client = {**product["client"], **overrides.get(product["name"], {})}
         name = str(product["name"]).replace("_", "-")
         archive, jars = client.get("archive"), client.get("jars")
-        entry: dict[str, Any] = {"product": product["name"], "protocol": client["protocol"], "version": ""}
+        entry: dict[str, Any] = {"product": product["name"], "version": ""}
+        entry["protocols"] = [client["protocol"], *client.get("more_protocols", [])]
         if archive:
             file, version = _file_name(archive["coordinate"])
             url = client.get("url")
@@ -78,8 +79,23 @@ def load_problems(
     return problems
 
 
+def load_jars(clients: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return protocol → the directory of its clients' jars, for those of `load_clients` that have any. Where two
+    products have clients of one protocol, those of the product are taken that speaks it first of all."""
+    found: dict[str, str] = {}
+    ranked = [
+        (place, name, item["jars"])
+        for item in clients
+        if "jars" in item
+        for place, name in enumerate(item["protocols"])
+    ]
+    for _, name, jars in sorted(ranked, key=lambda one: one[0] > 0):
+        found.setdefault(name, jars)
+    return found
+
+
 class FilterModule:
     """Names for templates."""
 
     def filters(self) -> dict[str, Any]:
-        return {"load_clients": load_clients, "load_problems": load_problems}
+        return {"load_clients": load_clients, "load_jars": load_jars, "load_problems": load_problems}

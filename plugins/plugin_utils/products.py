@@ -17,7 +17,7 @@ import yaml
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 KEYS = {"uses", "client", "tool"}
-CLIENT_KEYS = {"protocol", "archive", "jars", "version", "include", "directory"}
+CLIENT_KEYS = {"protocol", "more_protocols", "archive", "jars", "version", "include", "directory"}
 
 
 @dataclass(frozen=True)

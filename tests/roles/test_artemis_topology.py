@@ -154,9 +154,10 @@ def test_listeners_are_the_acceptors_and_the_console() -> None:
     found = topology.artemis_listeners(acceptors, "192.0.2.1", "8161", {})
     assert found == [
         {"name": "all", "address": "192.0.2.1", "port": 61617, "protocol": "amqp", "tls": True},
+        {"name": "all", "address": "192.0.2.1", "port": 61617, "protocol": "core", "tls": True},
         {"name": "console", "address": "192.0.2.1", "port": 8161, "protocol": "https", "tls": True},
     ]
-    assert [item["port"] for item in topology.artemis_moved_listeners(found, "10")] == [61627, 8161]
+    assert [item["port"] for item in topology.artemis_moved_listeners(found, "10")] == [61627, 61627, 8161]
 
 
 def test_a_broker_dials_its_cluster_and_zookeeper() -> None:

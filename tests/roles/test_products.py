@@ -72,8 +72,15 @@ def test_a_load_host_gets_what_the_inventorys_products_need() -> None:
     assert (one["name"], one["source"], one["strip"]) == ("apache-x-1.2-bin.tar.gz", {"maven": [ARCHIVE]}, 1)
     assert (one["directory"], one["jars"]) == ("/opt/brokerdrill/one-mq-1.2", "/opt/brokerdrill/one-mq-1.2/lib")
     assert (two["name"], two["strip"], two["jars"]) == ("two-client-3.tar", 0, "/opt/brokerdrill/two-3")
-    assert three == {"product": "three", "protocol": "r", "version": ""}, "no files: nothing to fetch"
+    assert three == {"product": "three", "protocols": ["r"], "version": ""}, "no files: nothing to fetch"
     assert load.load_clients(TOOLS, {"two": [], "database": ["d"]}, {}) == []
+
+
+def test_one_folder_of_jars_may_serve_several_protocols() -> None:
+    more = {**TOOLS[0], "client": {**TOOLS[0]["client"], "more_protocols": ["q", "s"]}}
+    found = load.load_jars(load.load_clients([more, *TOOLS[1:]], GROUPS, {}))
+    lib = "/opt/brokerdrill/one-mq-1.2/lib"
+    assert found == {"p": lib, "s": lib, "q": "/opt/brokerdrill/two-3"}, "whose own protocol it is comes first"
 
 
 def test_an_inventory_may_take_the_same_archive_from_elsewhere() -> None:

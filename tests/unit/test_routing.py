@@ -44,10 +44,10 @@ TARGETS = [target("a1", 1, "a1"), target("b1", 2, "b"), target("b2", 3, "b")]
 HOSTS = [instance("load", "load1"), instance("load", "load2")]
 
 
-def planned(servers: Sequence[Descriptor], **load: Any) -> dict[str, WorkerConfig]:
+def planned(servers: Sequence[Descriptor], protocol: str = "core", **load: Any) -> dict[str, WorkerConfig]:
     values = {"addresses": ["q"], "through": "led", "producers": 2, "consumers": 2, "workers": 2, **load}
     made = worker_configs(
-        run_id="r", seed=1, protocol="core", load=Load.model_validate(values), servers=servers,
+        run_id="r", seed=1, protocol=protocol, load=Load.model_validate(values), servers=servers,
         credentials=CREDENTIALS, hosts=HOSTS,
     )  # fmt: skip
     return {name: from_json(json.dumps(config)) for name, (_, config) in made.items()}
@@ -66,6 +66,24 @@ def test_producers_ask_routers_and_consumers_dial_stores() -> None:
     consumers = {spec.name: spec for one in found.values() for spec in one.consumers}
     assert [consumers[f"consumer-{n}"].instances for n in range(3)] == [("a1",), ("b1", "b2"), ("a1",)]
     assert all(spec.addresses == ("q",) for spec in consumers.values())
+
+
+def test_clients_that_nobody_redirects_ask_the_router_behind_the_listener() -> None:
+    """It need not speak their protocol; what they are led to must."""
+    spoken = [listener(2, "all"), {**listener(2, "all"), "protocol": "stomp"}]
+    asked = ArtemisDescriptor.model_validate(
+        {
+            "schema": 1, "product": "artemis", "instance": "r1", "host": "r1", "store": "r1",
+            "listeners": [listener(10), listener(11, "led", router="r", key="SNI_HOST")],
+            "management": {"type": "jolokia", "url": "https://192.0.2.10:8161/", "broker_name": "one"},
+        }
+    )  # fmt: skip
+    config = planned([asked, instance("artemis", "a1", store="a1", listeners=spoken)], protocol="stomp")["worker-0"]
+    (router,) = config.routers
+    assert (router.instance, router.router, router.broker, router.url) == ("r1", "r", "one", "https://192.0.2.10:8161/")
+    assert [(item.instance, item.port) for item in config.endpoints] == [("a1", 2)]
+    with pytest.raises(UsageError, match="no listener with a connection router"):
+        planned([asked, instance("artemis", "a1", store="a1", listeners=spoken)], protocol="openwire")
 
 
 @pytest.mark.parametrize(("routers", "asked"), [(0, ["r1", "r2"]), (1, ["r1"]), (9, ["r1", "r2"])])

@@ -1,4 +1,4 @@
-"""CORE clients that are led by a connection router: real brokers, one that leads and two that are led to."""
+"""Clients that are redirected by a connection router: real brokers, one that leads and two that are led to."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.workload.client import ClientError
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.client import Aim, ClientError, known_as
+from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.workload.conftest import QUEUES, start_jvm
 from tests.workload.standalone_broker import USER, Broker, free_port
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
 
 PASSWORD = "not-a-default"
-# Not by CLIENT_ID: the library may ask for a session before it has learnt that the broker takes client ids
+# By CLIENT_ID not with CORE: its library may ask for a session before it has learnt that the broker takes client ids
 # (FINDINGS.md), and is then NULL to the router.
-KEYS = ("SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
+KEYS = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
 # By router: its elements besides the pool.
 ROUTERS = {
     **{key: f"<key-type>{key}</key-type><cache/><policy name='ROUND_ROBIN'/>" for key in KEYS},
@@ -55,7 +55,7 @@ class Routed:
 
     def _acceptors(self) -> str:
         return "".join(
-            f'<acceptor name="{name}">tcp://127.0.0.1:{port}?protocols=CORE;router={name};{self.tls}</acceptor>'
+            f'<acceptor name="{name}">tcp://127.0.0.1:{port}?protocols=CORE,AMQP,OPENWIRE;router={name};{self.tls}</acceptor>'
             for name, port in self.ports.items()
         )
 
@@ -83,8 +83,8 @@ class Routed:
         for one in (*self.targets.values(), self.router):
             one.kill()
 
-    def endpoint(self, name: str) -> Endpoint:
-        return Endpoint("127.0.0.1", self.ports[name], "router", "h0")
+    def endpoint(self, name: str) -> Router:
+        return Router("127.0.0.1", self.ports[name], "router", "h0", name)
 
     def config(self, name: str, **changes: Any) -> WorkerConfig:
         values: dict[str, Any] = {
@@ -119,12 +119,14 @@ def visit(routed: Routed, name: str, key: str) -> tuple[str, str]:
     config = routed.config(name)
     start_jvm(config)
     client = CoreJms(config, "test")
-    client.aim(config.routers[0], key)
+    aim = Aim(config.routers[0], key)
+    client.aim(*aim)
     try:
         client.open(["drill.q0"], [], transacted=False)
         reached = client.served_by()
-        assert reached is not None
-        return reached.instance, client.routing_key()
+        known = known_as(config, aim)
+        assert reached is not None and known is not None
+        return reached.instance, known
     finally:
         client.close()
 
@@ -159,12 +161,18 @@ def test_a_key_is_served_where_it_belongs_or_refused(routed: Routed) -> None:
         visit(routed, "nobody", "there")
 
 
-def test_what_a_worker_records(routed: Routed, worker: Callable[..., WorkerProcess], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "key_type"), [("core", "SNI_HOST"), ("openwire", "CLIENT_ID"), ("amqp", "CLIENT_ID")]
+)
+def test_what_a_worker_records(
+    routed: Routed, worker: Callable[..., WorkerProcess], tmp_path: Path, protocol: str, key_type: str
+) -> None:
     """Each connect has its key, whom it asked and whom it reached; consumers dial the targets themselves."""
-    keys = tuple(f"key-{number}" for number in range(6))
+    keys = tuple(f"{protocol}-{number}" for number in range(6))
     spool = tmp_path / "w0.jsonl"
     config = routed.config(
-        "SNI_HOST",
+        key_type,
+        client=protocol,
         producers=(ClientSpec("producer-0", ("drill.q0",), keys=keys),),
         consumers=tuple(ClientSpec(f"consumer-{name}", ("drill.q0",), instances=(name,)) for name in routed.targets),
         spool=str(spool),
@@ -182,6 +190,7 @@ def test_what_a_worker_records(routed: Routed, worker: Callable[..., WorkerProce
     led = [row for row in connects if row["client"] == "producer-0"]
     assert [row["key"] for row in led[:12]] == [*keys, *keys]
     assert {row["via"] for row in led} == {"router"}
+    assert {row["protocol"] for row in connects} == {protocol}
     by_key = {key: {row["instance"] for row in led if row["key"] == key} for key in keys}
     assert all(len(reached) == 1 for reached in by_key.values())
     assert {name for reached in by_key.values() for name in reached} == set(routed.targets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Par
 from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
 from brokerdrill.products.health import artemis as health
 from brokerdrill.products.jolokia import JolokiaClient
+from brokerdrill.workload.asking import place_in, question
 
 # What each code of the broker's log says about its role. From the product's own message bundle
 # (org.apache.activemq.artemis.core.server.ActiveMQServerLogger); seen in failovers and failbacks.
@@ -158,18 +158,13 @@ class Jolokia:
         router = self._onlooker
         if router is None:
             return []
-        ask = {
-            "type": "exec",
-            "mbean": f'{self._broker},component=connection-routers,name="{router.name}"',
-            "operation": "getTargetAsJSON(java.lang.String)",
-            "arguments": ["drill"],
-        }
+        ask = question(self._name, router.name, "drill")
         replies = await self._call(*[ask] * (router.targets or 0))
         failed = [reply.get("error") for reply in replies if reply.get("status") != 200]
         if failed:
             raise ManagementError(f"getTargetAsJSON: {failed[0]}")
-        chosen = [json.loads(reply["value"])["connector"]["params"] for reply in replies if reply["value"]]
-        return sorted({(str(item["host"]), int(item["port"])) for item in chosen})
+        chosen = [place_in(reply["value"]) for reply in replies]
+        return sorted({place for place in chosen if place is not None})
 
     async def close(self) -> None:
         await self._client.close()

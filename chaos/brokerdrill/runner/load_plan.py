@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerdrill.base.errors import InfrastructureError, unknown_name
-from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Listener
 from brokerdrill.inventory.targets import leads_clients
 from brokerdrill.scenario.model import Load
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import REDIRECTED, ClientSpec, Credentials, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.header import tag_of
 
 # Of a connection's keys those that a client can choose.
@@ -55,30 +55,37 @@ class Led:
     """How the clients of a load are led: the routers that they ask, by which key, and the `stores` (instances each)
     that they get to, which may be the routers' own. `keys` are those of all producers."""
 
-    routers: tuple[Endpoint, ...]
+    routers: tuple[Router, ...]
     key_type: str
     keys: tuple[str, ...]
     stores: tuple[tuple[str, ...], ...]
 
 
+def router_at(item: Descriptor, listener: Listener) -> Router:
+    """Return the router behind a listener of `item`, and where it can be asked."""
+    known = item.management if isinstance(item.management, JolokiaManagement) else None
+    broker, url = (known.broker_name, known.url) if known else ("", "")
+    return Router(listener.address, listener.port, item.instance, item.host, listener.router or "", broker, url)
+
+
 def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -> Led | None:
     """Return how the load's clients are led, None where they dial the brokers themselves.
 
-    Keys are the run's own: a router that remembers would know those of an earlier one. Raises UsageError where no
-    router of `servers` has the listener that `load` names.
+    Keys are the run's own: a router that remembers would know those of an earlier one. Clients that no router redirects
+    ask the one behind the listener, which need not speak their protocol. Raises UsageError where no router of `servers`
+    has the listener that `load` names.
     """
     if load.through is None:
         return None
-    listening = {
-        item.instance: (item, listener)
+    leading = [
+        (item, listener)
         for item in sorted(servers, key=lambda item: item.instance)
         for listener in item.listeners
-        if listener.router and listener.protocol == protocol
-        if listener.name == load.through
-    }
+        if listener.router and (listener.protocol == protocol or protocol not in REDIRECTED)
+    ]
+    listening = {item.instance: (item, listener) for item, listener in leading if listener.name == load.through}
     if not listening:
-        known = {one.name for item in servers for one in item.listeners if one.router and one.protocol == protocol}
-        raise unknown_name("listener with a connection router", load.through, known)
+        raise unknown_name("listener with a connection router", load.through, {one.name for _, one in leading})
     asked = list(listening.values())[: load.routers or None]
     key_type = asked[0][1].key or ""
     stores: dict[str, list[str]] = {}
@@ -87,7 +94,7 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
         if item.store:
             stores.setdefault(item.store, []).append(item.instance)
     return Led(
-        tuple(Endpoint(listener.address, listener.port, item.instance, item.host) for item, listener in asked),
+        tuple(router_at(item, listener) for item, listener in asked),
         key_type,
         # Where the client does not choose it, there is one: its account's, or its host's.
         tuple(f"{tag_of(run_id)}-{n}" for n in range(load.routing_keys)) if key_type in CHOSEN_KEYS else (DRILL_ROLE,),

@@ -8,11 +8,12 @@ decide what to do then, and write the ledger.
 from __future__ import annotations
 
 import importlib
+import socket
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from brokerdrill.base.errors import unknown_name
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
 
 OK = "ok"
 FAIL = "fail"
@@ -138,19 +139,39 @@ class Client(Protocol):
 
 @runtime_checkable
 class Routed(Protocol):
-    """What a client can do besides, whose protocol follows a connection router to another broker."""
+    """What a client can do besides, that goes where a connection router leads it."""
 
-    def aim(self, router: Endpoint, key: str) -> None:
+    def aim(self, router: Router, key: str) -> None:
         """Have the next `open` ask `router`, as `key` where the key is the client's to choose."""
         ...
 
-    def routing_key(self) -> str:
-        """Return the key by which the router knows the connection that was opened."""
-        ...
+
+class Aim(NamedTuple):
+    """Which connection router a client asks, and as whom."""
+
+    router: Router
+    key: str
+
+
+def known_as(config: WorkerConfig, aim: Aim) -> str | None:
+    """Return the key by which the router knows a connection of this process, `aim.key` where the client chooses it or
+    its account has it; None where no address of this host leads to the router any more."""
+    if config.key_type == "USER_NAME":
+        return config.credentials.username
+    if config.key_type != "SOURCE_IP":
+        return aim.key
+    try:
+        family = socket.getaddrinfo(aim.router.address, aim.router.port, type=socket.SOCK_DGRAM)[0][0]
+        with socket.socket(family, socket.SOCK_DGRAM) as one:
+            one.connect((aim.router.address, aim.router.port))  # which sends nothing
+            return str(one.getsockname()[0])
+    except OSError:
+        return None
 
 
 # Protocol name → where its class is; a name with a colon is such a place itself.
 CLIENTS: dict[str, str] = {
+    "amqp": "brokerdrill.workload.amqp_jms:AmqpJms",
     "amqp091": "brokerdrill.workload.amqp091:Amqp091",
     "core": "brokerdrill.workload.core_jms:CoreJms",
     "openmq": "brokerdrill.workload.openmq_jms:OpenMqJms",

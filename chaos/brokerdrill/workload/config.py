@@ -12,6 +12,8 @@ from brokerdrill.base.errors import UsageError
 
 # What of a connection can be its routing key; in the last three it is not the client's to choose.
 KEY_TYPES = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
+# Protocols whose clients a connection router redirects when they connect; those of others have to ask it first.
+REDIRECTED = ("amqp", "core", "openwire")
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,16 @@ class Endpoint:
     port: int
     instance: str
     host: str
+
+
+@dataclass(frozen=True)
+class Router(Endpoint):
+    """A listener whose clients are led by the connection router `router`, and where that can be asked: `url` is the
+    Jolokia of its broker, which is called `broker` there."""
+
+    router: str = ""
+    broker: str = ""
+    url: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class WorkerConfig:
     addresses: tuple[str, ...]
     producers: tuple[ClientSpec, ...] = ()
     consumers: tuple[ClientSpec, ...] = ()
-    routers: tuple[Endpoint, ...] = ()
+    routers: tuple[Router, ...] = ()
     key_type: str = ""
     seed: int = 0
     tls_ca: str | None = None
@@ -199,7 +211,7 @@ def from_json(text: str) -> WorkerConfig:
     endpoints = tuple(_object(Endpoint, item, "endpoints") for item in _each(data["endpoints"], "endpoints", dict))
     if not endpoints:
         raise UsageError("worker configuration: endpoints is empty")
-    routers = tuple(_object(Endpoint, item, "routers") for item in _each(data.get("routers", ()), "routers", dict))
+    routers = tuple(_object(Router, item, "routers") for item in _each(data.get("routers", ()), "routers", dict))
     if routers and data.get("key_type") not in KEY_TYPES:
         raise UsageError(f"worker configuration: key_type must be one of {', '.join(KEY_TYPES)}")
     values.update(addresses=addresses, endpoints=endpoints, routers=routers)

@@ -11,12 +11,12 @@ Facts about Artemis 2.56.0 that this rests on, each held by tests/workload:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jpype
 
-from brokerdrill.workload.client import FAIL, OK, REFUSED_AS_DUPLICATE, UNKNOWN, Message, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.client import FAIL, OK, REFUSED_AS_DUPLICATE, UNKNOWN, Aim, Message, Outcome, endpoint_at
+from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
 from brokerdrill.workload.jms import JmsClient, Operation, described, first_line, host_of, query
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
@@ -71,20 +71,13 @@ ROLLED_BACK_ITSELF = frozenset({ROLLED_BACK, "TRANSACTION_OUTCOME_UNKNOWN"})
 USABLE = ROLLED_BACK_ITSELF | {REFUSED, "UNBLOCKED", "ADDRESS_FULL"}
 
 
-class Aim(NamedTuple):
-    """Which connection router a client asks, and as whom."""
-
-    router: Endpoint
-    key: str
-
-
 def url(config: WorkerConfig, routed: Aim | None = None) -> str:
     """Return the connection URL: all endpoints, or the router that is asked, then the parameters."""
     own = {"sslEnabled": "true", "verifyHost": "true", "trustStoreType": "PEMCA", "trustStorePath": config.tls_ca or ""}
     if routed and config.key_type == "SNI_HOST":
         own["sniHost"] = routed.key
     end = "?" + query(own) if config.tls_ca else ""
-    dialled = (routed.router,) if routed else config.endpoints
+    dialled: Sequence[Endpoint] = (routed.router,) if routed else config.endpoints
     places = ",".join(f"tcp://{host_of(item.address)}:{item.port}{end}" for item in dialled)
     # In a transaction the commit proves the acknowledgements; waiting for each as well can hang in a failover.
     each = {"blockOnAcknowledge": "false" if config.transaction else "true"}
@@ -131,16 +124,8 @@ class CoreJms(JmsClient):
         self._aimed: Aim | None = None
         self._made: Any = None
 
-    def aim(self, router: Endpoint, key: str) -> None:
+    def aim(self, router: Router, key: str) -> None:
         self._aimed = Aim(router, key)
-
-    def routing_key(self) -> str:
-        if self._config.key_type == "USER_NAME":
-            return self._config.credentials.username
-        if self._config.key_type == "SOURCE_IP":
-            local = str(self._core.getConnection().getTransportConnection().getLocalAddress())
-            return local.rpartition("/")[2].rpartition(":")[0].strip("[]")
-        return self._aimed.key if self._aimed else ""
 
     def _factory(self) -> Any:
         kind = jpype.JClass("org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory")

@@ -118,6 +118,10 @@ class JmsClient:
         """Make the product's connection factory."""
         raise NotImplementedError
 
+    def _connect(self) -> Any:
+        """Make the connection, closed again where that fails. Raises Java's throwables, and ClientError."""
+        return self._made_by(self._factory())
+
     def _connected(self, connection: Any) -> None:
         """Called with the connection before it has a session: to listen to it, or to start it first."""
 
@@ -190,9 +194,7 @@ class JmsClient:
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         connection = None
         try:
-            credentials = self._config.credentials
-            connection = self._factory().createConnection(credentials.username, credentials.password)
-            self._connected(connection)
+            connection = self._connect()
             constants = jpype.JClass(f"{self.api}.Session")
             mode = constants.SESSION_TRANSACTED if transacted else constants.CLIENT_ACKNOWLEDGE
             session = connection.createSession(transacted, mode)
@@ -212,6 +214,17 @@ class JmsClient:
         self._create = session.createBytesMessage
         self._lost_ns = None
         self._reconnect = None
+
+    def _made_by(self, factory: Any) -> Any:
+        """Return a connection of that factory; raises what `_connect` does."""
+        credentials = self._config.credentials
+        connection = factory.createConnection(credentials.username, credentials.password)
+        try:
+            self._connected(connection)
+        except self._throwable:
+            self._close(connection)
+            raise
+        return connection
 
     def _producer(self, session: Any, address: str) -> Any:
         delivery = jpype.JClass(f"{self.api}.DeliveryMode")

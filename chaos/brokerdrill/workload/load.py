@@ -22,12 +22,14 @@ from brokerdrill.workload.client import (
     FAIL,
     OK,
     UNKNOWN,
+    Aim,
     Client,
     ClientError,
     Delivery,
     Message,
     Outcome,
     Routed,
+    known_as,
 )
 from brokerdrill.workload.config import ClientSpec, Endpoint, WorkerConfig
 from brokerdrill.workload.header import sha
@@ -347,7 +349,7 @@ class Visitor(Producer):
         self._routers = itertools.cycle(config.routers)
         self._keys = itertools.cycle(spec.keys)
         self._key = ""
-        self._router: Endpoint | None = None
+        self._aimed: Aim | None = None
 
     def _deliver(self, address: str, batch: list[Message]) -> None:
         self._key = next(self._keys)
@@ -357,11 +359,12 @@ class Visitor(Producer):
             self._disconnect()
 
     def _aim(self) -> None:
-        self._router = next(self._routers)
-        self._routed.aim(self._router, self._key)
+        self._aimed = Aim(next(self._routers), self._key)
+        self._routed.aim(*self._aimed)
 
     def _led(self) -> Mapping[str, Any]:
-        return {"key": self._routed.routing_key(), "via": self._router.instance if self._router else None}
+        assert self._aimed is not None
+        return {"key": known_as(self._config, self._aimed), "via": self._aimed.router.instance}
 
 
 class Consumer(_Runner):

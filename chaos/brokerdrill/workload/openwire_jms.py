@@ -7,18 +7,23 @@ Facts about ActiveMQ Classic 5.18.3 that this rests on:
 - in a transaction sends do not wait for the broker, the commit does; outside of one, a persistent send waits;
 - acknowledgements are sent without waiting unless `jms.sendAcksAsync` is false;
 - the connection's audit (`jms.checkForDuplicates`) drops what it has delivered before: `duplicate_detection` here.
+
+And about Artemis 2.56.0, whose connection routers lead these clients, too: a router names the target as `tcp://`,
+whatever its connector says, and closes the connection (OpenWireRoutingHandler). A client with TLS that followed by
+itself (`updateURIsSupported`) would speak plainly to the target; so the redirect is read here, and followed by hand.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jpype
 
-from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, ClientError, Outcome, endpoint_at
+from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
 from brokerdrill.workload.jms import JmsClient, Operation, first_line, host_of, query, trust_managers
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
@@ -27,7 +32,6 @@ JARS = (
     "jakarta.jms-api-",
     "hawtbuf-",
     "slf4j-api-",
-    "javax.activation-api-",
 )
 
 # Of the failover transport; WorkerConfig.url_params come after and win.
@@ -61,16 +65,27 @@ PROOFS = frozenset({"JMSSecurityException", "InvalidDestinationException"})
 ROLLED_BACK = "TransactionRolledBackException"
 
 
-def url(config: WorkerConfig) -> str:
-    """Return the connection URL: all endpoints in one failover transport, then its parameters."""
+def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = None) -> str:
+    """Return the connection URL: all that is `dialled` in one failover transport, then its parameters.
+
+    Who is led asks again once its connection is lost.
+    """
     scheme = "ssl" if config.tls_ca else "tcp"
-    places = ",".join(f"{scheme}://{host_of(item.address)}:{item.port}" for item in config.endpoints)
+    places = ",".join(f"{scheme}://{host_of(item.address)}:{item.port}" for item in dialled)
     own = {
         "timeout": str(config.call_timeout_ms),
         "jms.checkForDuplicates": "true" if config.duplicate_detection else "false",
     }
-    params = {**URL_PARAMS, **own, **config.url_params}
+    led = {"maxReconnectAttempts": "0"} if routed else {}
+    named = {"jms.clientID": routed.key} if routed and config.key_type == "CLIENT_ID" else {}
+    params = {**URL_PARAMS, **own, **led, **named, **config.url_params}
     return f"failover:({places})?{query(params)}"
+
+
+def place_of(brokers: str) -> str | None:
+    """Return `ADDRESS:PORT` of the first of a redirect's brokers, None where it names none."""
+    first = brokers.split(",")[0].strip()
+    return first.rpartition("/")[2] or None
 
 
 def outcome_of(kind: str, text: str) -> Outcome:
@@ -91,25 +106,54 @@ class OpenWireJms(JmsClient):
     protocol: ClassVar[str] = "openwire"
     jars = JARS
 
+    @classmethod
+    def _prepare_process(cls, config: WorkerConfig) -> None:
+        if config.routers and config.key_type == "SNI_HOST":
+            raise InfrastructureError("OpenWire's clients cannot choose the server name that they ask for")
+
     def __init__(self, config: WorkerConfig, name: str) -> None:
         super().__init__(config, name)
+        self._aimed: Aim | None = None
+        self._told: str | None = None
         self._transport: Any = None
         self._interruptions = 0
         self._known = 0
         self._up = threading.Event()
 
+    def aim(self, router: Router, key: str) -> None:
+        self._aimed = Aim(router, key)
+
     def _factory(self) -> Any:
-        factory = jpype.JClass("org.apache.activemq.ActiveMQSslConnectionFactory")(url(self._config))
+        return self._dialling(self._config.endpoints)
+
+    def _dialling(self, dialled: Sequence[Endpoint]) -> Any:
+        made = url(self._config, dialled, self._aimed)
+        factory = jpype.JClass("org.apache.activemq.ActiveMQSslConnectionFactory")(made)
         if self._config.tls_ca:
             factory.setKeyAndTrustManagers(None, trust_managers(self._config.tls_ca), None)
         return factory
+
+    def _connect(self) -> Any:
+        """Ask the router, where there is one: either it serves, or it names who does and ends the connection."""
+        if self._aimed is None:
+            return super()._connect()
+        self._told = None
+        try:
+            return self._made_by(self._dialling([self._aimed.router]))
+        except self._throwable as error:
+            if self._told is None:
+                raise ClientError(f"the router names nobody: {self._described(error)}") from None
+        target = endpoint_at(self._told, self._config.endpoints)
+        if target is None:
+            raise ClientError(f"the router names {self._told}, which is none of the brokers")
+        return self._made_by(self._dialling([target]))
 
     def _connected(self, connection: Any) -> None:
         connection.addTransportListener(
             jpype.JProxy(
                 "org.apache.activemq.transport.TransportListener",
                 dict={
-                    "onCommand": lambda _command: None,
+                    "onCommand": self._on_command,
                     "onException": lambda _error: None,
                     "transportInterupted": self._interrupted,
                     "transportResumed": self._resumed,
@@ -119,6 +163,11 @@ class OpenWireJms(JmsClient):
         failover = jpype.JClass("org.apache.activemq.transport.failover.FailoverTransport")
         self._transport = connection.getTransport().narrow(failover.class_)
         connection.start()
+
+    def _on_command(self, command: Any) -> None:
+        """Called by the library, in a thread of its own, with all that the broker sends."""
+        if command.isConnectionControl() and command.getConnectedBrokers():
+            self._told = place_of(str(command.getConnectedBrokers()))
 
     def _opened(self, connection: Any, session: Any) -> None:
         self._up.set()

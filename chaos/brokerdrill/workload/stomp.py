@@ -5,6 +5,9 @@ Facts about ActiveMQ Classic 5.18.3 that this rests on:
 - what was sent in a transaction counts with its COMMIT only, and a connection that ends before that rolls it back;
 - there is no failover in the protocol: the client tries the endpoints in turn, and what has no receipt is unknown;
 - `ack:client-individual` hands out what was not acknowledged again once the connection is gone.
+
+Artemis 2.56.0 redirects no STOMP client: one that is led asks the router's management first, and then connects to whom
+it names. What Artemis does not know of the above is a browser: there it is a subscription that acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +21,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from brokerdrill.workload import header
+from brokerdrill.workload import asking, header
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
     UNKNOWN,
+    Aim,
     ClientError,
     Delivery,
     Message,
     Outcome,
     Reconnect,
+    known_as,
 )
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
 
 CONNECT_S = 3.0
 PREFETCH = 100
@@ -209,6 +214,7 @@ class Stomp:
     def __init__(self, config: WorkerConfig, name: str) -> None:
         self._config = config
         self._tag = header.tag_of(config.run_id)
+        self._aimed: Aim | None = None
         self._line: Line | None = None
         self._endpoint: Endpoint | None = None
         self._opened = 0
@@ -217,9 +223,18 @@ class Stomp:
         self._transaction: str | None = None
         self._subscriptions: dict[str, str] = {}
 
+    def aim(self, router: Router, key: str) -> None:
+        self._aimed = Aim(router, key)
+
+    def _endpoints(self) -> Sequence[Endpoint]:
+        """Whom to dial, in turn. Raises ClientError where a router names nobody."""
+        if self._aimed is None:
+            return self._config.endpoints
+        return [asking.target_of(self._config, self._aimed, known_as(self._config, self._aimed) or self._aimed.key)]
+
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         problems = []
-        for endpoint in self._config.endpoints:
+        for endpoint in self._endpoints():
             try:
                 self._line = Line(self._config, endpoint)
                 break
