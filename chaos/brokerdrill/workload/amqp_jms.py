@@ -126,6 +126,7 @@ class AmqpJms(JmsClient):
         self._broken = None
         listener = jpype.JProxy("javax.jms.ExceptionListener", dict={"onException": self._on_exception})
         connection.setExceptionListener(listener)
+        connection.start()  # which is what connects
 
     def _on_exception(self, error: Any) -> None:
         """Called by the library, in a thread of its own, when it has lost the connection."""
