@@ -262,6 +262,12 @@ def test_a_successor_that_is_killed_costs_nothing(echo: int, moment: str) -> Non
         wait_for("an empty list", lambda: not router.ctl("CONN"))
 
 
+def only_other(router: Router, gone: set[int]) -> list[int]:
+    """Return the one worker there is, if it is none of `gone`."""
+    found = children(router)
+    return found if len(found) == 1 and not gone & {*found} else []
+
+
 def test_a_successor_killed_while_it_takes_is_followed_by_one_that_takes_the_rest(echo: int) -> None:
     with router_of(config_of(echo)) as router:
         socks = [peers.dial(router.port, "echo") for _ in range(200)]
@@ -269,17 +275,36 @@ def test_a_successor_killed_while_it_takes_is_followed_by_one_that_takes_the_res
         for number in range(3):
             restart(router)
             (new,) = wait_for("a successor", lambda old=old: [pid for pid in children(router) if pid != old])  # type: ignore[misc]
-            ready = len(router.entries("ready"))
             # From its own log line on it has begun; killed at whatever place it is then.
             wait_for("the handover", lambda number=number: len(router.entries("handed over")) > number)  # type: ignore[misc]
             os.kill(new, signal.SIGKILL)
-            wait_ready(router, ready + 1)
-            old = children(router)[-1]
-            wait_for("one worker", lambda: len(children(router)) == 1)
+            (old,) = wait_for("a third worker alone", lambda gone={old, new}: only_other(router, gone))  # type: ignore[misc]
             for sock in socks:
                 echoes(sock)
         for sock in socks:
             sock.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_end_that_meets_a_worker_just_made_ends_the_router(echo: int, number: signal.Signals) -> None:
+    with router_of(config_of(echo)) as router:
+        (old,) = children(router)
+        restart(router)
+        wait_for("a successor", lambda: [pid for pid in children(router) if pid != old])
+        assert router.process is not None
+        router.process.send_signal(number)
+        assert router.process.wait(60) == 0
+
+
+def test_a_reload_that_meets_a_worker_just_made_does_not_end_it(echo: int) -> None:
+    with router_of(config_of(echo)) as router:
+        (old,) = children(router)
+        restart(router)
+        (new,) = wait_for("a successor", lambda: [pid for pid in children(router) if pid != old])  # type: ignore[misc]
+        assert router.process is not None
+        router.process.send_signal(signal.SIGHUP)
+        wait_ready(router, 2)
+        wait_for("one worker", lambda: children(router) == [new])
 
 
 def test_a_large_configuration_and_many_sessions_are_handed_over(echo: int) -> None:

@@ -92,6 +92,7 @@ class Service:
         self.checker = Checker(self.routing)
         self.server: Server | None = None
         self.leaving = False
+        self._drain = 0.0
         self._status: StatusServer | None = None
         self._statsd: list[asyncio.Task[None]] = []
         self._lock = asyncio.Lock()
@@ -148,6 +149,8 @@ class Service:
         self._tell_kept()
         self.checker.apply(self.settings)
         self._start_statsd(self.settings.config.statsd)
+        if self.leaving:
+            server.exit(self._drain)
 
     @contextlib.contextmanager
     def _or_go_on(self, go_on: bool) -> Iterator[None]:
@@ -358,8 +361,12 @@ class Service:
         return going_on, disconnected
 
     def exit(self, drain: float) -> None:
-        """Begin to leave: `/ready` says so, then the server takes no more sessions and closes all within `drain`."""
+        """Begin to leave: `/ready` says so, then the server takes no sessions and closes all within `drain` s.
+
+        One that has not started yet leaves once it has, with what it took over by then.
+        """
         self.leaving = True
+        self._drain = drain
         if self.server is not None:
             self.server.exit(drain)
 

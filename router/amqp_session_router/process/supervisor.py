@@ -81,9 +81,10 @@ class Supervisor:
     def _become_router(self, recover: bool, predecessor: socket.socket | None) -> None:
         status = 70
         try:
+            # They stay blocked until the worker can handle them: the default of each would end it, and what an operator
+            # asked for with it would be lost.
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             from amqp_session_router.process import worker
 
             assert self._line is not None

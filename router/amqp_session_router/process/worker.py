@@ -139,6 +139,8 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.exit, self.drain)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(_reload(service)))
+        # The supervisor blocked them: what came until now is handled here.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         try:
             for name, host, port, numbers in listeners:
                 server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
