@@ -66,6 +66,7 @@ def expected(ledger: Ledger) -> dict[str, Any]:
     if all(spec.name != "failover_within" for spec in run.promises):
         facts = oracle.gather(run, ops, events)
         result["failover"] = oracle.failover_within(facts, PromiseSpec("failover_within"))[1]
+        result["rounds"] = oracle.rounds(facts, result["promises"], result["failover"], result["outages"])
     return result
 
 
@@ -82,6 +83,7 @@ def comparable(result: Mapping[str, Any]) -> dict[str, Any]:
         "messages": dict(result["messages"]),
         "promises": sorted(promises, key=lambda p: (p["name"], p["bound"] or 0, str(p["measured"]))),
         "failover": sorted(failover, key=lambda row: (row["t_ns"], row["client"])),
+        "rounds": [dict(row) for row in result["rounds"]],
         "outages": sorted(outages, key=lambda row: (row["start_ns"], row["address"], row["side"])),
     }
 

@@ -478,6 +478,7 @@ class _Maker:
             self.strangers(addresses)
         drain_ended = self.draw_phases()
         self.draw_endings()
+        self.draw_rounds()
         drained = {}
         for address in addresses:
             word = rng.choice((True, True, True, False, None))
@@ -514,6 +515,21 @@ class _Maker:
         if self.chance(0.3):
             self.event("note", self.within(S, self.drain[1]), name="remark", detail={"text": "nothing"})
         return seen[2]
+
+    def draw_rounds(self) -> None:
+        """Write the rounds of some runs: their begins anywhere, and most of their ends."""
+        # Numbers of its own: what else is drawn does not depend on it.
+        rng = random.Random(f"{self.run_id}/rounds")
+        begins = sorted(rng.randrange(0, self.drain[1]) for _ in range(rng.choice((0, 0, 1, 2, 4))))
+        edges = [(begin, number, "begin") for number, begin in enumerate(begins, start=1)]
+        nexts = [*begins, self.drain[1]][1:]
+        for (begin, number, _), until in zip(list(edges), nexts, strict=True):
+            if rng.random() < 0.8:
+                edges.append((rng.randint(begin, until), number, "end"))
+        for at, number, edge in edges:
+            clock = rng.choice(("controller", "load1"))
+            note = {"kind": "note", "t_ns": at, "clock": clock, "uncertainty_ns": None, "name": str(number)}
+            self.events.append({**note, "value": f"round {number} {edge}s", "detail": {"round": edge}})
 
     def draw_endings(self) -> None:
         """Write ends of processes, most of them near a fault, a heal or the edges of a playbook, and what logs were

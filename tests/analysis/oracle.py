@@ -579,6 +579,9 @@ def by_class(facts: Facts, spec: PromiseSpec) -> Row:
     if spec.name == "no_loss" and any(name == "unseen" for _, name in classes):
         verdicts.append("unknown")
     witnesses = [dict(zip(("address", "message_id", "subscription"), unit.key, strict=True)) for unit in bad]
+    for witness, unit in zip(witnesses, bad, strict=True):
+        # "its first attempt or, if that came first, its first delivery"
+        witness["at"] = min((op["start_ns"] for op in [*unit.attempts, *unit.deliveries]), default=None)
     return entry(spec, merge(verdicts), len(bad), witnesses=witnesses)
 
 
@@ -595,10 +598,12 @@ def atomic(facts: Facts, spec: PromiseSpec) -> Row:
     judged, open_ones = 0, 0
     for name in sorted(names):
         seen, proving, missing, waiting = [], [], [], []
+        begins: list[int] = []
         for unit in facts.units:
             effective = [a for a in unit.attempts if a["result"] != "fail"]
             if not any(a.get("txn") == name for a in effective):
                 continue
+            begins += [a["start_ns"] for a in effective]
             if unit.deliveries or unit.dead:
                 seen.append(unit)
                 if all(a.get("txn") == name for a in effective):
@@ -613,7 +618,8 @@ def atomic(facts: Facts, spec: PromiseSpec) -> Row:
             else:
                 waiting.append(unit)
         if proving and missing:
-            witnesses.append({"txn": name, "seen": len(seen), "missing": len(missing)})
+            # "the first attempt of its messages that may have taken effect"
+            witnesses.append({"txn": name, "seen": len(seen), "missing": len(missing), "at": min(begins)})
         if proving and waiting:
             open_ones += 1
         if len(seen) + len(missing) > 1:
@@ -693,7 +699,8 @@ def ordered(facts: Facts, spec: PromiseSpec) -> Row:
             if m1["delivery"].get("redelivered") or any(min(overtaking) < end < m1["at"] for end in others):
                 excused += 1
             else:
-                witnesses.append({"address": address, "message_id": m1["message_id"], "subscription": subscription})
+                late = {"address": address, "message_id": m1["message_id"], "subscription": subscription}
+                witnesses.append({**late, "at": m1["at"]})
     # "no pair to compare"
     verdict = "fail" if witnesses else "pass" if pairs else "unknown"
     return entry(spec, verdict, len(witnesses), excused, witnesses=witnesses)
@@ -749,7 +756,7 @@ def sticky(facts: Facts, spec: PromiseSpec) -> Row:
             if expired or not_ready_between(facts, old_store, ended(old) - period, ended(new) + period):
                 excused += 1
             else:
-                witnesses.append({"key": key, "from": old_store, "to": new_store, "t_ns": ended(new)})
+                witnesses.append({"key": key, "from": old_store, "to": new_store, "at": ended(new)})
     verdict = "fail" if witnesses else "unknown" if blind or not pairs else "pass"
     return entry(spec, verdict, len(witnesses), excused, witnesses=witnesses)
 
@@ -772,7 +779,8 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
             of_x = [x for x in sends if x.get("instance") == epoch.instance and x["served"] == epoch.store]
             of_x = [x for x in of_x if epoch.begin <= x["start_ns"] and ended(x) <= until]
             if any(ended(x) < y["start_ns"] for x in of_x) and any(ended(y) < x["start_ns"] for x in of_x):
-                witnesses.append({"message_id": y.get("message_id"), "address": y.get("address"), "store": epoch.store})
+                intruder = {"message_id": y.get("message_id"), "address": y.get("address"), "store": epoch.store}
+                witnesses.append({**intruder, "at": y["start_ns"]})
                 break
     # "two instances' certain active intervals (epochs shrunk by their uncertainty) on one store overlap"
     certain = []
@@ -784,7 +792,8 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
             if one.store != other.store or one.instance == other.instance:
                 continue
             if begin < end and other_begin < other_end and max(begin, other_begin) < min(end, other_end):
-                witnesses.append({"store": one.store, "instances": sorted({one.instance, other.instance})})
+                both = sorted({one.instance, other.instance})
+                witnesses.append({"store": one.store, "instances": both, "at": max(begin, other_begin)})
     # "a null broker where one is needed"
     blind = not facts.epochs or any(send["served"] is None for send in sends)
     verdict = "fail" if witnesses else "unknown" if blind else "pass"
@@ -869,11 +878,11 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
                         hanging = op.get("end_ns") is None and op["start_ns"] > t
                         lasts.append(facts.end if hanging else ended(op))
                 if before and max(lasts) > t + bound:
-                    witnesses.append({"client": client, "t_ns": t})
+                    witnesses.append({"client": client, "at": t})
                 continue
             took = first["acked_ns"] - t
             if took > bound:
-                witnesses.append({"client": client, "t_ns": t})
+                witnesses.append({"client": client, "at": t})
             deliveries = [
                 ended(d)
                 for received in facts.deliveries.values()
@@ -914,15 +923,12 @@ def detected_at(facts: Facts, t: int, hit: Epoch, successor: Epoch | None) -> in
     return hit.end if hit.end is not None and hit.end <= successor.begin else None
 
 
-def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
-    """ "From the heal of a fault on the original instance to that instance's next epoch" """
-    acked = [send["acked_ns"] for send in acknowledged_sends(facts)]
-    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+def failbacks(facts: Facts) -> list[tuple[int, int | None]]:
+    """Each heal "of a fault on the original instance", and when "that instance's next epoch" began; None: never."""
     originals: dict[str, str] = {}
     for epoch in facts.epochs:
         originals.setdefault(epoch.store, epoch.instance)
-    times: list[float] = []
-    witnesses: list[Row] = []
+    found: list[tuple[int, int | None]] = []
     for heal in facts.events:
         if heal["kind"] != "heal" or heal.get("instance") not in originals.values():
             continue
@@ -938,17 +944,27 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
             continue
         active = any(epoch.covers(heal["t_ns"]) for epoch in own)
         again = [heal["t_ns"]] if active else [epoch.begin for epoch in own if epoch.begin > heal["t_ns"]]
-        if not again:
+        found.append((heal["t_ns"], min(again, default=None)))
+    return found
+
+
+def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "From the heal of a fault on the original instance to that instance's next epoch" """
+    acked = [send["acked_ns"] for send in acknowledged_sends(facts)]
+    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    times: list[float] = []
+    witnesses: list[Row] = []
+    for heal, back in failbacks(facts):
+        if back is None:
             # "Not active again by the end of the run breaks it."
-            witnesses.append({"instance": heal["instance"], "t_ns": heal["t_ns"], "client_gap_ms": None})
+            witnesses.append({"at": heal, "client_gap_ms": None})
             continue
-        took = min(again) - heal["t_ns"]
-        times.append(in_ms(took))
-        if took > bound:
+        times.append(in_ms(back - heal))
+        if back - heal > bound:
             # "the client gap is the longest span in it without an acknowledged send"
-            marks = [heal["t_ns"], *(at for at in acked if heal["t_ns"] < at < min(again)), min(again)]
+            marks = [heal, *(at for at in acked if heal < at < back), back]
             gap = max(later - sooner for sooner, later in pairwise(marks))
-            witnesses.append({"instance": heal["instance"], "t_ns": heal["t_ns"], "client_gap_ms": in_ms(gap)})
+            witnesses.append({"at": heal, "client_gap_ms": in_ms(gap)})
     verdict = "fail" if witnesses else "pass" if times else "unknown"
     return entry(spec, verdict, len(witnesses), measured=max(times, default=None), witnesses=witnesses)
 
@@ -1005,7 +1021,9 @@ def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     seen = any(begin <= at <= end for address in tried for at in successes[address])
     verdict = "fail" if outages else "pass" if seen else "unknown"
     measured = in_ms(max(spans)) if spans else None
-    return entry(spec, verdict, len(outages), measured=measured, witnesses=outages), outages
+    return entry(
+        spec, verdict, len(outages), measured=measured, witnesses=[{**row, "at": row["start_ns"]} for row in outages]
+    ), outages
 
 
 # --- stays_up -------------------------------------------------------------------------------------------------------
@@ -1053,7 +1071,7 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
         if any(covers(begin, end, one) for begin, end in mine):
             excused += 1
         else:
-            broken.append({"instance": one["instance"], "at_ns": one["t_ns"]})
+            broken.append({"instance": one["instance"], "at": one["t_ns"]})
     read = any(note.get("name") == "log read" and note.get("instance") is not None for note in of_kind["note"])
     verdict = "fail" if broken else "pass" if read else "unknown"
     return entry(spec, verdict, len(broken), excused=excused, witnesses=broken)
@@ -1127,7 +1145,47 @@ def judge(
         "promises": entries,
         "failover": failover,
         "outages": outages,
+        "rounds": rounds(facts, entries, failover, outages),
     }
+
+
+def rounds(facts: Facts, entries: Sequence[Row], failover: Sequence[Row], outages: Sequence[Row]) -> list[Row]:
+    """ "What happened from a round's begin to the next one's is of that round" """
+    marks = []
+    for event in facts.events:
+        edge = (event.get("detail") or {}).get("round")
+        if edge is not None:
+            marks.append((event["t_ns"], event.get("name") or "", edge))
+    begins = sorted((at, name) for at, name, edge in marks if edge == "begin")
+    rows = []
+    for place, (begin, name) in enumerate(begins):
+        following = begins[place + 1][0] if place + 1 < len(begins) else NEVER
+        ends = [at for at, of, edge in marks if edge == "end" and of == name and begin <= at <= following]
+
+        def within(at: int | None, begin: int = begin, following: int = following) -> bool:
+            return at is not None and begin <= at < following
+
+        broken: dict[str, int] = defaultdict(int)
+        for one in entries:
+            for witness in one["witnesses"]:
+                if within(witness["at"]):
+                    broken[one["name"]] += 1
+        backs = [in_ms(back - heal) for heal, back in failbacks(facts) if within(heal) and back is not None]
+        rows.append(
+            {
+                "round": name,
+                "start_ns": begin,
+                "end_ns": min([*ends, following, facts.end]),
+                "faults": sum(
+                    e["kind"] == "fault" and e.get("name") != "arm" and within(e["t_ns"]) for e in facts.events
+                ),
+                "failover_ms": max((row["first_send_ms"] for row in failover if within(row["t_ns"])), default=None),
+                "failback_ms": max(backs, default=None),
+                "outages": sum(within(row["start_ns"]) for row in outages),
+                "broken": dict(broken),
+            }
+        )
+    return rows
 
 
 def as_expected(run: RunInfo, entries: Sequence[Row]) -> bool:

@@ -149,6 +149,16 @@ def result(run_id: str = "20251121T100000Z-kill_active-artemis_quorum-4711", **c
     return verdict | changes
 
 
+def rounds() -> list[dict[str, Any]]:
+    """The rounds of a method that was repeated: the second one lost a message, and its broker did not come back."""
+    return [
+        {"round": "1", "start_ns": 5 * S, "end_ns": 40 * S, "faults": 1, "failover_ms": 4127.31, "failback_ms": 6528.0,
+         "outages": 0, "broken": {}},
+        {"round": "2", "start_ns": 40 * S, "end_ns": END, "faults": 2, "failover_ms": 3901.5, "failback_ms": None,
+         "outages": 3, "broken": {"failback_within": 1, "no_loss": 2}},
+    ]  # fmt: skip
+
+
 # --- the report of a verdict that is given as JSON -------------------------------------------------------------------
 
 

@@ -44,6 +44,14 @@ def test_a_kept_run(tmp_path: Path) -> None:
     assert rows(page, 1)[0].startswith("before the fault 14.20 s send 8,211 578 / s 3.80 ms")
 
 
+def test_rounds_are_side_by_side() -> None:
+    table = rows(shown(sample.result(rounds=sample.rounds())), 1)
+    assert table == [
+        "1 – 5.000 s 35.00 s 1 4,127 ms 6,528 ms 0",
+        "2 failback_within 1, no_loss 2 40.000 s 16.00 s 2 3,902 ms – 3",
+    ]
+
+
 def test_a_broken_run_tells_its_witnesses_stories() -> None:
     page = shown(sample.broken())
     assert text_of(page.xpath("//h2")[0]).startswith("❌")
@@ -90,8 +98,8 @@ def test_whatever_a_ledger_says_is_shown_as_text() -> None:
     result["promises"][0] |= {"verdict": "fail", "count": 1}
     page = shown(result)
     assert not page.xpath("//img | //script | //a | //code | //em")
-    # The promises and the phases: no cell ended early, no row was broken in two.
-    assert [len(table.xpath(".//tbody/tr")) for table in page.xpath("//table")] == [8, 4]
+    # The promises, the rounds and the phases: no cell ended early, no row was broken in two.
+    assert [len(table.xpath(".//tbody/tr")) for table in page.xpath("//table")] == [8, 1, 4]
     assert {len(row.xpath("./td")) for row in page.xpath("//table")[0].xpath(".//tbody/tr")} == {6}
     assert "onerror=alert(1)" in text_of(page.xpath("//h2")[0])
     strange = shown({"run_dir": "x", "verdict": "unknown", "as_expected": False, "error": EVIL})

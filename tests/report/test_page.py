@@ -137,6 +137,18 @@ def test_quantiles_by_phase_are_a_table(pages: dict[str, Path]) -> None:
     ]
 
 
+def test_rounds_are_side_by_side(tmp_path: Path) -> None:
+    run = sample.write_run(tmp_path / "run")
+    page = sample.write_report(run, sample.result(rounds=sample.rounds()), sample.series(), tmp_path)
+    table = parsed(page).xpath("//section[@id='rounds']//tbody/tr")
+    assert [words_of(row) for row in table] == [
+        "1 5.000 s 35.00 s 1 4,127 ms 6,528 ms 0 –",
+        "2 40.000 s 16.00 s 2 3,902 ms – 3 failback_within 1, no_loss 2",
+    ]
+    page = sample.write_report(run, sample.result(), sample.series(), tmp_path)
+    assert not parsed(page).xpath("//section[@id='rounds']")
+
+
 def test_who_was_hit_under_which_fault(pages: dict[str, Path]) -> None:
     page = parsed(pages["broken"])
     tables = [[words_of(row) for row in table.xpath(".//tbody/tr")] for table in page.xpath("//table[@class='blame']")]
@@ -213,6 +225,7 @@ def everything_evil() -> tuple[dict[str, Any], dict[str, Any]]:
     result["phases"][0]["phase"] = EVIL
     for row in result["failover"]:
         row["client"] = EVIL
+    result["rounds"] = [{"round": EVIL, "broken": {EVIL: 3}}]
     for outage in result["outages"]:
         outage |= {"fault": EVIL, "address": EVIL}
     series = sample.series()

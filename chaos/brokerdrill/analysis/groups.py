@@ -18,7 +18,7 @@ EMPTY = {
     "first": "run INT, address TEXT, message_id TEXT, sub TEXT, began BIGINT, over BIGINT, producer TEXT, key TEXT, "
     "moment BIGINT, redelivered BOOL, consumer TEXT, session INT",
     "part": "run INT, txn TEXT, client TEXT, message_id TEXT, address TEXT, sub TEXT, seen BOOL, missing BOOL, "
-    "open BOOL, sure BOOL, due BOOL",
+    "open BOOL, sure BOOL, due BOOL, began BIGINT",
 }
 
 
@@ -29,8 +29,10 @@ def by_group(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
         yield from to_driver(base, "finding", ordered.EVIDENCE)
         base.execute(ordered.JUDGED)
         yield from to_driver(base, "finding", ordered.COUNTS)
+        yield from to_driver(base, "broken_in", ordered.BY_ROUND)
         yield from to_driver(base, "witness", ordered.WORST)
     if "atomic" in plan.asked:
         base.execute(atomic.WHOLE)
         yield from to_driver(base, "finding", atomic.COUNTS)
+        yield from to_driver(base, "broken_in", atomic.BY_ROUND)
         yield from to_driver(base, "witness", atomic.WORST)

@@ -50,6 +50,7 @@ _EMPTY = {
     "redeliveries": "run int, flagged boolean, in_doubt boolean, client string, instance string, fault string, "
     "fault_ns long, target string, n long",
     "intruders": "run int, n long",
+    "broken_in": "run int, what string, round int, n long",
     "finding": "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double",
     "slice": "run int, side string, number int, address string, slice long, first long, last long, longest long",
     "route_total": "run int, store string, keys long, connects long, moves long",
@@ -231,19 +232,22 @@ def _verdicts(
             counts[run].append((name, flagged, in_doubt, n))
         witnesses = _witnesses(partials)
         who = _who(partials)
-        return {
-            run: _assemble(
+        told: dict[int, dict[str, Any]] = {}
+        for run, info in ledger.runs.items():
+            findings = found.of(run, counts[run], witnesses[run])
+            outages = found.outages(run, who[run])
+            told[run] = _assemble(
                 info,
                 ledger.promises[run],
-                found.of(run, counts[run], witnesses[run]),
+                findings,
                 counts[run],
                 found.failover(run)[:MOST_ROWS],
-                found.outages(run, who[run])[:MOST_ROWS],
+                outages[:MOST_ROWS],
+                found.rounds(run, findings, outages),
                 doubts.get(run, frozenset()),
                 notes.get(run, ()),
             )
-            for run, info in ledger.runs.items()
-        }
+        return told
 
 
 def _witnesses(partials: Partials) -> dict[int, list[dict[str, Any]]]:
@@ -274,6 +278,7 @@ def _assemble(
     counts: Sequence[tuple[str, bool, bool, int]],
     failover: Sequence[Mapping[str, Any]],
     outages: Sequence[Mapping[str, Any]],
+    rounds: Sequence[Mapping[str, Any]],
     doubts: frozenset[str],
     notes: Sequence[str],
 ) -> dict[str, Any]:
@@ -299,5 +304,12 @@ def _assemble(
         for spec, finding in zip(specs, findings, strict=True)
     ]
     return verdict.run_json(
-        run, told, messages=messages, redelivered=split, failover=failover, outages=outages, notes=notes
+        run,
+        told,
+        messages=messages,
+        redelivered=split,
+        failover=failover,
+        outages=outages,
+        rounds=rounds,
+        notes=notes,
     )

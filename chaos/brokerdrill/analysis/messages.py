@@ -15,6 +15,7 @@ from brokerdrill.analysis import routes
 from brokerdrill.analysis.clients import HISTOGRAM, POSSIBLY, PROCESSED, Plan
 from brokerdrill.analysis.kernel import Parcel, divide, to_driver
 from brokerdrill.analysis.promises import atomic, ordered, sticky
+from brokerdrill.analysis.promises.finding import by_round
 from brokerdrill.analysis.timeline import NEVER
 from brokerdrill.analysis.verdict import WITNESSES
 
@@ -218,6 +219,8 @@ ON b.run = f.run AND b.address = f.address AND b.message_id = f.message_id AND b
 GROUP BY ALL
 """
 
+_BROKEN_IN = by_round("broken", "class", "began")
+
 # Deliveries after a unit's first, each with the last fault in effect from the message's first attempt to it.
 _AGAIN = """
 CREATE TEMP TABLE again AS
@@ -256,6 +259,8 @@ SELECT run, 'single_active' AS rule, -start AS weight, message_id, address, clie
 FROM intruder
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, address, client, op_id) <= {WITNESSES}
 """
+
+_INTRUDERS_IN = by_round("intruder", "'single_active'", "start")
 
 # available: the spans between successive successes of a slice; those longer than a bound, and who was at their ends.
 _SPANS = """
@@ -299,15 +304,18 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     yield from to_driver(base, "histogram", HISTOGRAM.format(source=_WAITS))
     base.execute(_ATTRIBUTION)
     yield from to_driver(base, "attribution", _BROKEN_BY)
+    yield from to_driver(base, "broken_in", _BROKEN_IN)
     base.execute(_AGAIN)
     yield from to_driver(base, "redeliveries", _REDELIVERED)
     if "single_active" in plan.asked:
         base.execute(_INTRUDERS)
         yield from to_driver(base, "intruders", "SELECT run, count(*) AS n FROM intruder GROUP BY run")
+        yield from to_driver(base, "broken_in", _INTRUDERS_IN)
         yield from to_driver(base, "witness", _INTRUDER_WITNESSES)
     if "sticky" in plan.asked:
         base.execute(sticky.MOVES)
         yield from to_driver(base, "finding", sticky.COUNTS)
+        yield from to_driver(base, "broken_in", sticky.BY_ROUND)
         yield from to_driver(base, "witness", sticky.WORST)
         if plan.series:
             base.execute(routes.STAYS)

@@ -121,7 +121,8 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
 
     dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
     number), name, target (the instance or link that it hit), f_at, healed. specs: spec (the promise's place in the
-    run's list), name, bound, scope, side, check_period, cache_timeout. unready: store, n_from, n_to. asked: name.
+    run's list), name, bound, scope, side, check_period, cache_timeout. unready: store, n_from, n_to. rounds: round (its
+    place), r_from, r_to (the end not in it). asked: name.
     segments and widths as in `stage_tables`."""
     return {
         name: pack(made)
@@ -167,6 +168,14 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
             "unready": table(
                 ((run, *span) for run, one in times.items() for span in one.unready),
                 "run int, store string, n_from long, n_to long",
+            ),
+            "rounds": table(
+                (
+                    (run, place, one.start, one.until)
+                    for run, made in times.items()
+                    for place, one in enumerate(made.rounds)
+                ),
+                "run int, round int, r_from long, r_to long",
             ),
         }.items()
     }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from brokerdrill.ledger.contract import LOG_READ, OPERATION
+from brokerdrill.ledger.contract import LOG_READ, OPERATION, ROUND
 
 # Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
 NEVER = 1 << 62
@@ -103,6 +103,16 @@ class Ending(NamedTuple):
     meant: bool
 
 
+class Round(NamedTuple):
+    """A pass through a method that is repeated: its steps took from `start` to `end`, and what happened before
+    `until`, the begin of the next one (NEVER: there is none), is of this one."""
+
+    name: str
+    start: int
+    end: int
+    until: int
+
+
 class Span(NamedTuple):
     """A store and a time, the end not in it."""
 
@@ -133,6 +143,7 @@ class Timeline:
     endings: tuple[Ending, ...] = ()
     # The instances whose logs were read, so that no ending means that there was none.
     logged: frozenset[str] = frozenset()
+    rounds: tuple[Round, ...] = ()
 
 
 def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_end: int | None) -> Timeline:
@@ -165,6 +176,7 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
         endings=endings(events, fault),
         logged=frozenset(e.instance for e in events if (e.kind, e.name) == ("note", LOG_READ) and e.instance),
+        rounds=rounds(events, run_end),
     )
 
 
@@ -174,6 +186,18 @@ def loads(events: Sequence[Event], run_end: int) -> tuple[tuple[int, int], ...]:
     marks = sorted((e.at, e.value != "begin") for e in events if e.kind == "phase" and e.name == "load")
     ends = [at for at, _ in marks[1:]] + [run_end]
     return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
+
+
+def rounds(events: Sequence[Event], run_end: int) -> tuple[Round, ...]:
+    """Return the rounds of the method, by time; one that did not come to its end lasts until the next, or the run's
+    end."""
+    marks = sorted((e.at, e.name or "", dict(e.detail)[ROUND]) for e in events if ROUND in dict(e.detail))
+    begins = [(at, name) for at, name, edge in marks if edge == "begin"]
+    found = []
+    for (at, name), (until, _) in zip(begins, [*begins, (NEVER, "")][1:], strict=True):
+        ends = [end for end, of, edge in marks if edge == "end" and of == name and at <= end <= until]
+        found.append(Round(name, at, min([*ends, until, max(at, run_end)]), until))
+    return tuple(found)
 
 
 def homes(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> dict[str, str | None]:

@@ -90,6 +90,7 @@ def run_json(
     redelivered: Mapping[str, int],
     failover: Sequence[Mapping[str, Any]],
     outages: Sequence[Mapping[str, Any]],
+    rounds: Sequence[Mapping[str, Any]],
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by
@@ -109,6 +110,7 @@ def run_json(
         "promises": told,
         "failover": [dict(row) for row in failover],
         "outages": [dict(row) for row in outages],
+        "rounds": [dict(row) for row in rounds],
         "notes": list(notes),
     }
 

@@ -218,6 +218,12 @@ def run(
         bool, typer.Option("--all", help="Every drill that applies to TOPOLOGY; name no drill.")
     ] = False,
     repeat: Annotated[int | None, typer.Option(min=1, help="How many runs; without it the drill's own.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="How often a run takes the method's steps; without it the drill's own.")
+    ] = None,
+    lasting: Annotated[
+        str | None, typer.Option("--for", help="Repeat the method's steps for so long: 90s, 60m, 2h.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run's random choices; without it a new one.")] = None,
     runs: RunsOption = RUNS,
     run_dir: Annotated[Path | None, typer.Option(help="The run's directory, which must not exist yet.")] = None,
@@ -230,7 +236,9 @@ def run(
     from brokerdrill.results.warm import warm_up
     from brokerdrill.runner.recording import record
     from brokerdrill.scenario.drill import load_drill
+    from brokerdrill.scenario.rounds import changes_of, settings_of
 
+    changes = changes_of(rounds, lasting)
     first = seed if seed is not None else random.SystemRandom().randrange(1_000_000)
     if everything:
         if run_dir or json_file:
@@ -238,6 +246,8 @@ def run(
         named = [word for word in (drill, topology, inventory) if word]
         if len(named) != 1:
             raise UsageError("--all runs every drill that applies: name the topology and nothing else")
+        if changes:
+            raise UsageError("--rounds and --for are of one drill: name it")
         raise typer.Exit(across.run_everything(named[0], repeat, first, runs, master, console))
     if drill is None:
         raise UsageError("name a drill and a topology: brokerdrill run DRILL TOPOLOGY")
@@ -254,7 +264,10 @@ def run(
     warm_up(master)
     seeds = [first + number for number in range(count)]
     status, reports = judged(
-        lambda: record(loaded, found, runs, seeds, console, run_dir), console, json_file=json_file, master=master
+        lambda: record(loaded, found, runs, seeds, console, run_dir, settings_of(changes), changes),
+        console,
+        json_file=json_file,
+        master=master,
     )
     console.print(f"report: {reports[-1]}")
     raise typer.Exit(status)

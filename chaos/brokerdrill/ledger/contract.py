@@ -62,6 +62,8 @@ LOG_READ = "log read"
 LEFT_BEHIND = "left behind"
 # In the details of the notes at the begin and the end of a playbook that a step runs: `begin` or `end`.
 OPERATION = "operation"
+# In the details of the notes at the begin and the end of a round, whose number is their name: `begin` or `end`.
+ROUND = "round"
 PHASES = ("load", "drain")
 PHASE_VALUES = ("begin", "end")
 POOL_VALUES = ("ready", "not_ready")

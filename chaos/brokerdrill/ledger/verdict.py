@@ -126,6 +126,22 @@ class Takeover:
 
 
 @dataclass(frozen=True)
+class Round:
+    """A pass through a method that is repeated: its number, its steps' time (ns of run time), how many faults it
+    injected, the longest wait for a failover and for a failback in ms (None: there was none), how many outages began
+    in it, and how often each promise broke there."""
+
+    round: str = ""
+    start_ns: int = 0
+    end_ns: int = 0
+    faults: int = 0
+    failover_ms: float | None = None
+    failback_ms: float | None = None
+    outages: int = 0
+    broken: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunVerdict:
     """All that the analysis says of a run. A run that could not be read has `error` and `run_dir` alone.
 
@@ -144,6 +160,7 @@ class RunVerdict:
     promises: tuple[PromiseVerdict, ...] = ()
     failover: tuple[Failover, ...] = ()
     outages: tuple[Outage, ...] = ()
+    rounds: tuple[Round, ...] = ()
     notes: tuple[str, ...] = ()
     phases: tuple[PhaseNumbers, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
@@ -243,6 +260,7 @@ def run_verdict(value: Json) -> RunVerdict:
         promises=tuple(_promise(row) for row in _rows(value.get("promises"))),
         failover=tuple(_pick(Failover, row) for row in _rows(value.get("failover"))),
         outages=tuple(_pick(Outage, row) for row in _rows(value.get("outages"))),
+        rounds=tuple(_pick(Round, row, broken=_counts(row.get("broken"))) for row in _rows(value.get("rounds"))),
         notes=(*_texts(value.get("notes")), *_texts(value.get("warnings"))),
         phases=tuple(_phase(row) for row in _rows(value.get("phases"))),
         takeovers=tuple(_pick(Takeover, row) for row in _rows(value.get("takeovers"))),

@@ -223,6 +223,40 @@ def outage_rows(result: RunVerdict, bands: Sequence[Band]) -> list[OutageRow]:
 
 
 @dataclass(frozen=True)
+class RoundRow:
+    """A round of the method as a reader sees it; `kept`: no promise broke there."""
+
+    round: str
+    start: str
+    lasted: str
+    faults: str
+    failover: str
+    failback: str
+    outages: str
+    broken: str
+    kept: bool
+
+
+def round_rows(result: RunVerdict) -> list[RoundRow]:
+    """Return the rounds of a method that was repeated, side by side."""
+    return [
+        RoundRow(
+            round=fmt.clean(row.round),
+            start=fmt.seconds(row.start_ns),
+            lasted=fmt.span(row.end_ns - row.start_ns),
+            faults=fmt.number(row.faults),
+            failover=fmt.milliseconds(row.failover_ms),
+            failback=fmt.milliseconds(row.failback_ms),
+            outages=fmt.number(row.outages),
+            broken=", ".join(f"{fmt.clean(name)} {fmt.number(count)}" for name, count in row.broken.items())
+            or fmt.NOTHING,
+            kept=not row.broken,
+        )
+        for row in result.rounds
+    ]
+
+
+@dataclass(frozen=True)
 class RedeliveryRow:
     """A way in which messages were delivered again."""
 

@@ -71,6 +71,15 @@ def _failovers(result: RunVerdict) -> list[str]:
     return [f"Failovers: {len(found)}, {slowest}. Outages: {len(result.outages)}.", ""]
 
 
+def _rounds(result: RunVerdict) -> list[str]:
+    rows = [
+        [text(row.round), text(row.broken), row.start, row.lasted, row.faults, row.failover, row.failback, row.outages]
+        for row in details.round_rows(result)
+    ]
+    heads = ["round", "broken promises", "from", "lasted", "faults", "failover", "failback", "outages"]
+    return _table(heads, rows, numbers=6)
+
+
 def _phases(result: RunVerdict) -> list[str]:
     rows = [
         [text(row.phase), row.seconds, row.kind, row.count, row.per_s, row.p50, row.p95, row.p99, row.max]
@@ -115,7 +124,7 @@ def _run(result: RunVerdict) -> list[str]:
     if result.error:
         return lines
     lines += [f"> {text(note)}  " for note in result.notes] + ([""] if result.notes else [])
-    lines += _promises(result) + _messages(result) + _failovers(result)
+    lines += _promises(result) + _messages(result) + _failovers(result) + _rounds(result)
     for promise in result.promises:
         if promise.verdict == FAIL:
             lines += _fold(f"Witnesses of {promise.name}, with their stories", _witnesses(promise))

@@ -255,6 +255,7 @@ def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) 
         attribution=details.attribution_rows(result, shown.bands),
         redeliveries=details.redelivery_rows(result, shown.bands),
         outages=details.outage_rows(result, shown.bands),
+        rounds=details.round_rows(result),
         has_time=any(pictures.divs.get(key) for key in ("timeline", "throughput")),
         zooms=_zooms(shown),
         plots={

@@ -33,6 +33,17 @@ def scenario_words(text: str) -> dict[str, str]:
     return {key: str(data[key]).strip() for key in ("title", "description", "topology") if data.get(key)}
 
 
+def repeated(text: str) -> list[str]:
+    """Return the options of the command that repeat the method as often as a scenario's YAML says; none: once."""
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return []
+    if not isinstance(data, dict):
+        return []
+    return [word for name in ("rounds", "for") if data.get(name) for word in (f"--{name}", str(data[name]))]
+
+
 @dataclass(frozen=True)
 class WitnessRow:
     """One witness: its cells, and its story's steps."""
@@ -264,6 +275,7 @@ def run_again(run: contract.RunInfo | None, run_dir: Path) -> list[dict[str, str
         parts = ["brokerdrill", "run", run.scenario.name, *([run.topology] if run.topology else [])]
         if run.seed is not None:
             parts += ["--seed", str(run.seed)]
+        parts += repeated(run.scenario.text)
         commands.append({"what": "Run the same scenario with the same random choices", "command": shlex.join(parts)})
     folder = run_dir.name or str(run_dir)
     commands.append(

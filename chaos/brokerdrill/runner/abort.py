@@ -12,26 +12,26 @@ from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
-from brokerdrill.scenario.model import Abort
 
 GUARD_PERIOD_S = 0.5
 
 
 async def under_load(
     steps: Callable[[], Coroutine[Any, Any, None]],
-    limits: Abort,
+    silence_s: float,
+    longest_s: float,
     load: LoadControl,
     system: System,
     progress: Progress,
 ) -> None:
     """Let the load begin and take `steps` under it.
 
-    Raises Unmet as soon as nothing is acknowledged for too long or load and method took too long, InfrastructureError
-    as soon as a worker fails, and whatever `steps` raise; they have ended then.
+    Raises Unmet as soon as nothing is acknowledged for `silence_s` or load and method took `longest_s`,
+    InfrastructureError as soon as a worker fails, and whatever `steps` raise; they have ended then.
     """
-    deadline = asyncio.get_running_loop().time() + limits.duration
+    deadline = asyncio.get_running_loop().time() + longest_s
     await load.begin()
-    guard = asyncio.create_task(_guard(limits.silence, load, system, progress))
+    guard = asyncio.create_task(_guard(silence_s, load, system, progress))
     try:
         async with asyncio.timeout_at(deadline):
             taken = asyncio.create_task(steps())
@@ -47,7 +47,7 @@ async def under_load(
     except TimeoutError:
         if asyncio.get_running_loop().time() < deadline:
             raise
-        raise Unmet(f"abort: load and method took longer than {limits.duration:.0f} s") from None
+        raise Unmet(f"abort: load and method took longer than {longest_s:.0f} s") from None
     finally:
         guard.cancel()
 

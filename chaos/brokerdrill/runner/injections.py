@@ -29,8 +29,7 @@ class Injected:
 
 def arm_ttl_s(scenario: Scenario) -> float:
     """The time-to-live of an armed link in s: as long as the run may take, and a margin."""
-    abort = scenario.abort
-    return abort.duration + abort.drain + scenario.steady_state.timeout + ARM_TTL_MARGIN_S
+    return scenario.longest_s() + scenario.abort.drain + scenario.steady_state.timeout + ARM_TTL_MARGIN_S
 
 
 class Injections:
@@ -74,6 +73,11 @@ class Injections:
         """Undo the fault of the action `of`. Raises InfrastructureError when it cannot be undone."""
         self._progress.step(f"heal {of}")
         await self._executor.heal(self._injected[of].injection)
+
+    async def heal_left(self) -> None:
+        """Undo what actions injected and nothing has healed yet. Raises InfrastructureError when one cannot be."""
+        for item in self._injected.values():
+            await self._executor.heal(item.injection)
 
     def injected(self, of: str | None) -> Injected | None:
         """What the action `of` injected; None where there is no such action."""

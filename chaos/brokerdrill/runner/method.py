@@ -12,13 +12,14 @@ from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.playbooks import operate
 from brokerdrill.inventory.topology import Topology
-from brokerdrill.ledger.contract import OPERATION
+from brokerdrill.ledger.contract import OPERATION, ROUND
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.runner import probes
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario.model import Action, Heal, Operation, Probe, Step
+from brokerdrill.scenario.model import Action, Heal, Operation, Probe, Scenario, Step
+from brokerdrill.scenario.rounds import another, in_round
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,26 @@ class Method:
     addresses: Sequence[str]
     events: EventWriter
     progress: Progress
+
+    async def take(self, scenario: Scenario) -> None:
+        """Follow the method of `scenario`, as often as it says; each round begins with no fault of the one before in
+        effect. Raises as `follow` does."""
+        if not scenario.repeated:
+            await self.follow(scenario.method)
+            return
+        begun = now_ns()
+        done = 0
+        while another(done, (now_ns() - begun) / 1e9, scenario.rounds, scenario.lasting):
+            await self.injections.heal_left()
+            done += 1
+            self._mark(done, "begin")
+            self.progress.step(f"round {done}{f' of {scenario.rounds}' if scenario.rounds else ''}")
+            await self.follow(in_round(scenario.method, done))
+            self._mark(done, "end")
+
+    def _mark(self, number: int, edge: str) -> None:
+        value = f"round {number} {edge}s"
+        self.events.write("note", at_ns=now_ns(), name=str(number), value=value, detail={ROUND: edge})
 
     async def follow(self, steps: Sequence[Step]) -> None:
         """Take each of `steps`. Raises Unmet for the first that does not come to its end in time, InfrastructureError

@@ -191,7 +191,14 @@ class _Run:
     async def _way(self, instances: Sequence[tuple[Product, Descriptor]], hosts: Sequence[LoadHost]) -> dict[str, bool]:
         """From the first look at the instances to the drain; returns what that left empty."""
         added_before = await self._prepare(instances, hosts)
-        await under_load(lambda: self._drill(added_before), self.scenario.abort, self.load, self.system, self.progress)
+        await under_load(
+            lambda: self._drill(added_before),
+            self.scenario.abort.silence,
+            self.scenario.longest_s(),
+            self.load,
+            self.system,
+            self.progress,
+        )
         await self._heal()
         return await self._drain()
 
@@ -235,7 +242,7 @@ class _Run:
             self.events,
             self.progress,
         )
-        await method.follow(scenario.method)
+        await method.take(scenario)
 
     async def _heal(self) -> None:
         problems = await self.executor.heal_all()

@@ -122,6 +122,10 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return `own` over `base`: mappings part by part, of the promises those that `own` neither makes itself nor is
     `without`, entries of `where` after those of `base`; any other field as a whole."""
     found = {**base, **own}
+    for own_way, other in (("rounds", "for"), ("for", "rounds")):
+        # How often the method is repeated is said in one of two ways, and the nearer word counts.
+        if own_way in own and other not in own:
+            found.pop(other, None)
     for field in ("load", "steady_state", "abort"):
         if isinstance(base.get(field), dict) and isinstance(own.get(field), dict):
             found[field] = {**base[field], **own[field]}
@@ -192,6 +196,7 @@ def resolve(
         field: value for field, value in data.items() if field not in OPEN and field != "topology"
     }
     scenario = _changed(drill, data, changes or {}, where)
+    data = {field: value for field, value in data.items() if value is not None}
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
     return LoadedScenario(drill.name, text, hashlib.sha256(text.encode()).hexdigest(), scenario)
 

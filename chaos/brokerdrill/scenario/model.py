@@ -7,6 +7,7 @@ action, probe, pauses.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -42,6 +44,24 @@ def _known_need(value: str) -> str:
     _usage(lambda: check_need(value))
     return value
 
+
+MOST_ROUNDS = 10_000
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
+_LASTING = re.compile(r"(\d+(?:\.\d+)?) ?([smh]?)")
+
+
+def parse_lasting(value: object) -> float | None:
+    """Return in s what is a number of them, or text like 90s, 60m and 2h; None stays None. Raises ValueError for
+    anything else."""
+    if value is None:
+        return None
+    told = _LASTING.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
+    if told is None or isinstance(value, bool) or float(told[1]) == 0:
+        raise ValueError(f"{value!r} is no time: write 90s, 60m or 2h")
+    return float(told[1]) * _UNITS_S[told[2]]
+
+
+Lasting = Annotated[float | None, BeforeValidator(parse_lasting, json_schema_input_type=float | str | None)]
 
 Need = Annotated[str, AfterValidator(_known_need)]
 Needs = Annotated[
@@ -192,7 +212,9 @@ class Abort(Strict):
     """Conditions that end a run early, watched while it lasts."""
 
     silence: float = Field(90, gt=0, description="seconds without any acknowledged send")
-    duration: float = Field(600, gt=0, description="seconds that load and method may take")
+    duration: float = Field(
+        600, gt=0, description="seconds that load and method may take; where the method is repeated, each round"
+    )
     drain: float = Field(60, gt=0, description="seconds that the drain may take")
 
 
@@ -277,6 +299,12 @@ class Scenario(Strict):
     links: list[str] = Field([], description="links to arm before the load: `link load→active`")
     steady_state: SteadyState = SteadyState()
     method: list[Step] = Field(min_length=1)
+    rounds: int | None = Field(None, ge=1, le=MOST_ROUNDS, description="how often the method's steps are taken")
+    lasting: Lasting = Field(
+        None,
+        alias="for",
+        description="repeat the method's steps: no round begins after so long; seconds, or 90s, 60m, 2h",
+    )
     abort: Abort = Abort()
     promises: list[Promise] = Field(min_length=1)
     expect_violation: list[str] = Field([], description="promises that this configuration must break")
@@ -300,6 +328,12 @@ class Scenario(Strict):
         return value
 
     @model_validator(mode="after")
+    def _one_way_to_repeat(self) -> Scenario:
+        if self.rounds is not None and self.lasting is not None:
+            raise ValueError("rounds and for both say how often the method is repeated: give one of them")
+        return self
+
+    @model_validator(mode="after")
     def _hangs_together(self) -> Scenario:
         injected: dict[str, str] = {}
         seen: set[str] = set()
@@ -321,6 +355,17 @@ class Scenario(Strict):
             if name not in names | {NO_PHANTOMS}:
                 raise ValueError(f"{name!r} is expected or investigated, but is not among the promises")
         return self
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the method's steps may be taken more than once."""
+        return self.lasting is not None or (self.rounds or 1) > 1
+
+    def longest_s(self) -> float:
+        """For how long load and method may last, in s; the last round may begin just before `for` is over."""
+        if self.lasting is not None:
+            return self.lasting + self.abort.duration
+        return (self.rounds or 1) * self.abort.duration
 
     def expect(self) -> dict[str, str]:
         """The map promise → kept, violated or investigated of run.json."""

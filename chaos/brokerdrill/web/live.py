@@ -16,6 +16,7 @@ from brokerdrill.ledger.events import FILE as EVENTS_FILE
 from brokerdrill.runner.live import LIVE_FILE
 from brokerdrill.runner.watches import under_way
 from brokerdrill.scenario.model import Action, Heal, Operation, Scenario, Step, parse
+from brokerdrill.scenario.rounds import in_round
 from brokerdrill.web.tail import Tail
 
 # So much of the throughput is kept, and drawn.
@@ -115,13 +116,19 @@ def taken(step: Step, events: Sequence[Mapping[str, Any]]) -> bool:
     return any(event["kind"] == "probe" and event.get("name") == step.name for event in events)
 
 
+def round_of(events: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of the newest round, from 1; before the first has begun that one's."""
+    begun = [event["name"] for event in events if (event.get("detail") or {}).get(contract.ROUND) == "begin"]
+    return int(begun[-1]) if begun else 1
+
+
 def steps(scenario: Scenario, events: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return the steps with `state` done, now or next; steps are taken in order, so the first that is not done is now,
-    once the load counts."""
+    once the load counts. Of a method that is repeated they are those of the newest round."""
     begun = any(event["kind"] == "phase" and event.get("name") == "load" for event in events)
     rows = []
     before = True
-    for step in scenario.method:
+    for step in in_round(scenario.method, round_of(events)) if scenario.repeated else scenario.method:
         done = before and taken(step, events)
         state = "done" if done else "now" if before and begun else "next"
         before = before and done

@@ -25,6 +25,7 @@ from brokerdrill.analysis.promises import (
     stays_up,
 )
 from brokerdrill.analysis.promises.finding import Finding, worst
+from brokerdrill.analysis.promises.rounds import broken, rounds_json
 from brokerdrill.analysis.tables import Specs, Times, ns
 
 RULES = {rule.name: rule for rule in (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)}
@@ -67,6 +68,12 @@ class Findings:
         ).fetchall():
             self._shown[run, spec, number, address].append((span[0], span[1]))
         self._outages: dict[int, list[tuple[str, available.Outage]]] = defaultdict(list)
+        self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+        of_class = {name: rule.name for rule in RULES.values() for name in rule.breaking}
+        for run, what, number, n in base.execute(
+            "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
+        ).fetchall():
+            self._by_round[run].append((of_class.get(what, what), number, n))
 
     @staticmethod
     def _names(base: duckdb.DuckDBPyConnection) -> dict[int, set[str]]:
@@ -145,6 +152,14 @@ class Findings:
     def failover(self, run: int) -> list[dict[str, Any]]:
         """Return the run's rows of `failover`, by time and client."""
         return failover_within.split(self._failovers.get(run, ()), self._received[run])
+
+    def rounds(
+        self, run: int, findings: Sequence[Finding], outages: Iterable[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the run's rows of `rounds`, from what `of` and `outages` have returned."""
+        times = self._times[run]
+        breaks = broken(times, self._promises[run], findings, self._by_round[run])
+        return rounds_json(times, self._failovers.get(run, ()), outages, breaks)
 
     def outages(self, run: int, who: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the run's rows of `outages` by time; `of` must have been called."""

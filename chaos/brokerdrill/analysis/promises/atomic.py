@@ -5,6 +5,7 @@ SQL over one partition of stage 3, which has whole transactions: the table `part
 
 from __future__ import annotations
 
+from brokerdrill.analysis.promises.finding import by_round
 from brokerdrill.analysis.verdict import WITNESSES
 
 # atomic: the units of each transaction that may have been committed. A message is seen where it was delivered or found
@@ -21,7 +22,7 @@ SELECT u.run, t.txn, t.client, u.message_id, u.address, u.sub,
        u.n > 0 OR u.class = 'dead_lettered' AS seen,
        NOT seen AND (u.class = 'lost' OR (u.class = 'unresolved' AND u.drained AND due)) AS missing,
        NOT seen AND due AND (u.class = 'unseen' OR (u.class = 'unresolved' AND NOT u.drained)) AS open,
-       t.n = 1 AS sure, hash(u.run, t.txn) AS place
+       t.n = 1 AS sure, u.began, hash(u.run, t.txn) AS place
 FROM unit u JOIN counted t ON u.run = t.run AND u.address = t.address AND u.message_id = t.message_id
 WHERE t.txn IS NOT NULL
 """
@@ -31,6 +32,7 @@ WHOLE = """
 CREATE TEMP TABLE whole AS
 SELECT p.run, s.spec, p.txn, min(p.client) AS client, count(*) FILTER (p.seen) AS seen,
        count(*) FILTER (p.missing) AS missing, bool_or(p.seen AND p.sure) AS sure, bool_or(p.open) AS open,
+       min(p.began) AS began,
        min({'message_id': p.message_id, 'address': p.address, 'sub': p.sub}) FILTER (p.missing) AS lacking,
        min({'message_id': p.message_id, 'address': p.address, 'sub': p.sub}) FILTER (p.seen AND p.sure) AS having_seen
 FROM part p JOIN specs s ON p.run = s.run AND s.name = 'atomic' GROUP BY p.run, s.spec, p.txn;
@@ -39,6 +41,7 @@ COUNTS = """
 SELECT run, spec, count(*) FILTER (sure AND missing > 0) AS n, 0 AS excused, bool_or(seen + missing > 1) AS evidence,
        bool_or(sure AND open) AS doubt, NULL::DOUBLE AS measured FROM whole GROUP BY run, spec
 """
+BY_ROUND = by_round("whole WHERE sure AND missing > 0", "'atomic'", "began")
 WORST = f"""
 SELECT run, spec, missing AS weight, txn, client, seen, missing, lacking.message_id AS message_id,
        lacking.address AS address, nullif(lacking.sub, '') AS subscription,

@@ -80,6 +80,7 @@ def find(times: Timeline, addressed: Sequence[Addressed], bound: int, side: str)
         finding.n += len(between) + one.inner
         outages += [Outage(start, until, one.address, None) for start, until in (*between, *one.shown)]
     outages = [one._replace(fault=fault_over(times, one.start, one.end)) for one in outages]
+    finding.moments = [one.start for one in outages]
     finding.witnesses = worst(_witness(one, side) for one in outages)
     return finding, outages
 

@@ -26,6 +26,7 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
             finding.measured = max(finding.measured or 0.0, took / 1e6)
         if back.back_at is None or took > bound:
             finding.n += 1
+            finding.moments.append(back.healed_at)
             longest, _ = spans(acked.get(number, ()), back.healed_at, until, None)
             broken.append(
                 {

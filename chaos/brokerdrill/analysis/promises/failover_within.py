@@ -80,6 +80,7 @@ def find(found: Iterable[Failover], bound: int) -> Finding:
             finding.measured = max(finding.measured or 0.0, one.took / 1e6)
         if gave_up or (one.took is not None and one.took > bound):
             finding.n += 1
+            finding.moments.append(at)
             broken.append(
                 {
                     # Who was never served again is worst of all.

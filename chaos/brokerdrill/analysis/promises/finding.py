@@ -14,7 +14,8 @@ NS_PER_MS = 1e6
 @dataclass
 class Finding:
     """`n` breaks, `excused` ones apart; `evidence` that there was something to check; `doubt`, so that the promise
-    cannot pass; `measured` (ms) and the worst `witnesses`."""
+    cannot pass; `measured` (ms) and the worst `witnesses`. `moments` are when the breaks that the events alone tell
+    happened (run time, ns)."""
 
     n: int = 0
     excused: int = 0
@@ -22,6 +23,7 @@ class Finding:
     doubt: bool = False
     measured: float | None = None
     witnesses: list[dict[str, Any]] = field(default_factory=list)
+    moments: list[int] = field(default_factory=list)
 
 
 def _place(value: object) -> tuple[int, Any]:
@@ -34,6 +36,15 @@ def worst(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     told = [({k: v for k, v in row.items() if k not in ("weight", "rule", "spec")}, row["weight"]) for row in rows]
     told.sort(key=lambda one: (-one[1], [_place(value) for value in one[0].values()]))
     return [{k: v for k, v in fields.items() if v is not None} for fields, _ in told[:WITNESSES]]
+
+
+def by_round(rows: str, what: str, at: str) -> str:
+    """Return SQL for how many of `rows` (a table, perhaps with its WHERE) happened in each round: run, what, round, n;
+    `what` broke and when (`at`) are expressions of columns."""
+    return f"""
+SELECT b.run, b.what, r.round, count(*) AS n FROM (SELECT run, {what} AS what, {at} AS moment FROM {rows}) b
+JOIN rounds r ON b.run = r.run AND b.moment >= r.r_from AND b.moment < r.r_to GROUP BY ALL
+"""
 
 
 def milliseconds(ns: int | None) -> float | None:

@@ -5,6 +5,7 @@ SQL over one partition of stage 3, which has whole groups: the table `first` (`F
 
 from __future__ import annotations
 
+from brokerdrill.analysis.promises.finding import by_round
 from brokerdrill.analysis.timeline import NEVER
 from brokerdrill.analysis.verdict import WITNESSES
 
@@ -68,6 +69,7 @@ SELECT run, spec, count(*) FILTER (NOT excused) AS n, count(*) FILTER (excused) 
 EVIDENCE = f"""
 SELECT run, spec, 0 AS n, 0 AS excused, true AS evidence, false AS doubt, NULL::DOUBLE AS measured FROM ({_PAIRS})
 """
+BY_ROUND = by_round("judged WHERE NOT excused", "'ordered'", "moment")
 WORST = f"""
 SELECT run, spec, newest - over AS weight, message_id, address, nullif(sub, '') AS subscription, producer, key,
        consumer, session, moment AS delivered_ns, newest - over AS behind_ns

@@ -30,5 +30,6 @@ def find(times: Timeline, intruders: int, homeless: bool, witnesses: Iterable[Ma
         n=intruders + len(overlaps),
         evidence=bool(times.epochs),
         doubt=homeless,
+        moments=[start for _, _, start, _ in times.overlaps],
         witnesses=worst([*witnesses, *overlaps]),
     )

@@ -17,6 +17,7 @@ def find(times: Timeline) -> Finding:
         n=len(unplanned),
         excused=len(times.endings) - len(unplanned),
         evidence=bool(times.logged),
+        moments=[one.at for one in unplanned],
         witnesses=worst(
             {
                 "weight": -one.at,

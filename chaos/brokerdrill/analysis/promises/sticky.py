@@ -5,6 +5,7 @@ SQL over one partition of stage 2, which has all connects of a key: the tables `
 
 from __future__ import annotations
 
+from brokerdrill.analysis.promises.finding import by_round
 from brokerdrill.analysis.verdict import WITNESSES
 
 # sticky: "Each ok connect of a key is compared with the key's previous one; both must reach the same store. A move is
@@ -24,6 +25,7 @@ COUNTS = """
 SELECT run, spec, count(*) FILTER (moved AND NOT excused) AS n, count(*) FILTER (moved AND excused) AS excused,
        bool_or(known) AS evidence, bool_or(NOT known) AS doubt, NULL::DOUBLE AS measured FROM move GROUP BY run, spec
 """
+BY_ROUND = by_round("move WHERE moved AND NOT excused", "'sticky'", "moment")
 WORST = f"""
 SELECT run, spec, -moment AS weight, key, client, old AS from_store, store AS to_store, old_at AS previous_ns,
        moment AS connected_ns
