@@ -20,6 +20,11 @@ ARCHIVE = f"apache-artemis-{VERSION}-bin.tar.gz"
 COORDINATE = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
 USER = "drill"
 JAVA_ARGS = "-Xms64m -Xmx256m -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
+# What the broker's own profile would add for its console.
+CONSOLE_ARGS = (
+    "-Dhawtio.realm=activemq -Dhawtio.roles=amq -Djolokia.policyLocation=classpath:jolokia-access.xml "
+    "-Dhawtio.rolePrincipalClasses=org.apache.activemq.artemis.spi.core.security.jaas.RolePrincipal"
+)
 START_DEADLINE_S = 90
 
 
@@ -53,7 +58,8 @@ class Broker:
     """One broker instance in `directory`, made at once, started by `start`.
 
     `acceptor_options` are as in an acceptor's URL. With `anonymous`, clients need no account: for the broker's own
-    tools, which take a password only where every user of the machine can read it.
+    tools, which take a password only where every user of the machine can read it. With `console`, its management
+    answers at `console_url`.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Broker:
         acceptor_options: str = "",
         *,
         anonymous: bool = False,
+        console: bool = False,
         java_args: str = JAVA_ARGS,
     ) -> None:
         self.home = home
@@ -73,7 +80,14 @@ class Broker:
         self.log = directory.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
         self._environment = {**os.environ, "JAVA_HOME": str(java.home()), "JAVA_ARGS": java_args}
-        options = ["--no-autotune", "--nio", "--silent", "--no-web", "--host", "127.0.0.1"]
+        if console:
+            self._environment["JAVA_ARGS"] += f" {CONSOLE_ARGS}"
+        self.name = directory.name
+        self._started = b"AMQ241002" if console else b"AMQ221007"
+        console_port = free_port()
+        self.console_url = f"http://127.0.0.1:{console_port}/console/jolokia/"
+        web = ["--http-host", "127.0.0.1", "--http-port", str(console_port)] if console else ["--no-web"]
+        options = ["--no-autotune", "--nio", "--silent", *web, "--host", "127.0.0.1", "--name", self.name]
         protocols = [f"--no-{name}-acceptor" for name in ("amqp", "hornetq", "mqtt", "stomp")]
         place = ["--default-port", str(self.port), "--queues", ",".join(queues)]
         account = ["--user", USER, "--password", "replaced", "--allow-anonymous" if anonymous else "--require-login"]
@@ -101,7 +115,7 @@ class Broker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start and wait until active (AMQ221007 in its log)."""
+        """Start and wait until active (AMQ221007 in its log), or until its console answers (AMQ241002)."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [self.directory / "bin" / "artemis", "run"],
@@ -111,7 +125,7 @@ class Broker:
                 start_new_session=True,
             )
         end = time.monotonic() + START_DEADLINE_S
-        while b"AMQ221007" not in self.log.read_bytes():
+        while self._started not in self.log.read_bytes():
             assert self._process.poll() is None, self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.05)

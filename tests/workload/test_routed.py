@@ -1,4 +1,4 @@
-"""Clients that are redirected by a connection router: real brokers, one that leads and two that are led to."""
+"""Clients that a connection router leads: real brokers, one that leads and two that are led to."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ class Routed:
         self.tls = f"sslEnabled=true;keyStoreType=PEM;keyStorePath={bundle}"
         self.trusting = f"sslEnabled=true;trustStoreType=PEMCA;trustStorePath={self.certificate}"
         small = "-Xms48m -Xmx96m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1 -Dlog4j2.disableJmx=true"
-        self.targets = {name: Broker(home, work / name, QUEUES, self.tls, java_args=small) for name in ("t1", "t2")}
-        self.router = Broker(home, work / "router", QUEUES, java_args=small)
+        self.targets = {
+            name: Broker(home, work / name, QUEUES, f"{self.tls};anycastPrefix=/queue/", java_args=small)
+            for name in ("t1", "t2")
+        }
+        self.router = Broker(home, work / "router", QUEUES, java_args=small, console=True)
         self.ports = {name: free_port() for name in ROUTERS}
         for one in (*self.targets.values(), self.router):
             (one.directory / "etc" / "artemis-users.properties").write_text(f"{USER} = {PASSWORD}\n")
@@ -84,7 +87,7 @@ class Routed:
             one.kill()
 
     def endpoint(self, name: str) -> Router:
-        return Router("127.0.0.1", self.ports[name], "router", "h0", name)
+        return Router("127.0.0.1", self.ports[name], "router", "h0", name, self.router.name, self.router.console_url)
 
     def config(self, name: str, **changes: Any) -> WorkerConfig:
         values: dict[str, Any] = {
@@ -162,7 +165,8 @@ def test_a_key_is_served_where_it_belongs_or_refused(routed: Routed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "key_type"), [("core", "SNI_HOST"), ("openwire", "CLIENT_ID"), ("amqp", "CLIENT_ID")]
+    ("protocol", "key_type"),
+    [("core", "SNI_HOST"), ("openwire", "CLIENT_ID"), ("amqp", "CLIENT_ID"), ("stomp", "SNI_HOST")],
 )
 def test_what_a_worker_records(
     routed: Routed, worker: Callable[..., WorkerProcess], tmp_path: Path, protocol: str, key_type: str
