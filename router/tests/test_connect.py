@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import socket
 import threading
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,12 @@ from router_support import free_port
 from test_flow import run
 
 from amqp_session_router.amqp.negotiation import AttemptFailed
-from amqp_session_router.base.model import Backend, Timeouts
-from amqp_session_router.net.dialer import Connector
+from amqp_session_router.base.model import Backend, ClientTls, Identity, Timeouts
+from amqp_session_router.net.dialer import Connector, Dialer
 from amqp_session_router.net.reverse_dns import ReverseDns
 from amqp_session_router.net.socket_options import set_congestion_control
+from amqp_session_router.net.transport import Transport
+from amqp_session_router.relay.context import RelayContext
 
 
 def busy() -> tuple[socket.socket, socket.socket]:
@@ -58,6 +62,57 @@ def test_a_connection_that_does_not_come_in_time() -> None:
             await connector(0.2).connect(backend_at(listening.getsockname()[1]))
         first.close()
         listening.close()
+
+    run(scene)
+
+
+async def accepted(listening: socket.socket) -> socket.socket:
+    listening.setblocking(False)
+    peer, _ = await asyncio.get_running_loop().sock_accept(listening)
+    return peer
+
+
+def secure(port: int, limit: float) -> Coroutine[Any, Any, Transport]:
+    relay = RelayContext(asyncio.get_running_loop())
+    dialer = Dialer(relay.loop, relay.error_watcher, lambda: Timeouts(connect=limit))
+    return dialer.dial(replace(backend_at(port), tls=ClientTls(verify=False)), Identity("/"), lambda: ())
+
+
+def test_a_tls_handshake_that_nobody_answers_ends_in_time() -> None:
+    async def scene() -> None:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listening,
+            pytest.raises(AttemptFailed, match=r"no connection within 0\.2 s"),
+        ):
+            await secure(listening.getsockname()[1], 0.2)
+
+    run(scene)
+
+
+def test_a_tls_handshake_given_up_in_the_moment_it_fails_leaves_no_error_behind() -> None:
+    async def scene() -> None:
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(str(context)))
+        before = asyncio.all_tasks()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            for turns in range(40):
+                attempt = loop.create_task(secure(listening.getsockname()[1], 10.0))
+                peer = await accepted(listening)
+                await loop.sock_sendall(peer, b"this is no TLS at all")
+                # The failure is told over several turns of the loop; given up at each of them.
+                for _ in range(turns // 2):
+                    await asyncio.sleep(0)
+                attempt.cancel()
+                with pytest.raises((asyncio.CancelledError, AttemptFailed)):
+                    await attempt
+                peer.close()
+            # Every handshake has ended once its task is gone.
+            while asyncio.all_tasks() - before:
+                await asyncio.sleep(0.01)
+            del attempt
+            gc.collect()
+        assert not told
 
     run(scene)
 

@@ -152,6 +152,12 @@ def _late(timeouts: Timeouts) -> AttemptFailed:
     return AttemptFailed(f"no connection within {timeouts.connect:g} s")
 
 
+def _discard(handshake: asyncio.Task[tuple[asyncio.Transport, TlsTransport]]) -> None:
+    """Nobody waits for its connection any more."""
+    if not handshake.cancelled() and handshake.exception() is None:
+        handshake.result()[0].abort()
+
+
 class Dialer:
     """Makes connections to backends that are ready for AMQP."""
 
@@ -183,26 +189,39 @@ class Dialer:
                 transport.send(proxy_protocol.build(backend.proxy_protocol, source, destination, identity.sni_host))
             if backend.tls is None:
                 return transport
-            async with asyncio.timeout_at(begin + timeouts.connect):
-                return await self._secure(sock, backend, backend.tls)
-        except BaseException as error:
-            if backend.tls is None:
-                transport.abort()
-            else:
-                # asyncio owns the transport and closes it itself.
-                sock.close()
-            if isinstance(error, TimeoutError):
-                raise _late(timeouts) from None
+            context = tls_context(backend.tls)
+            remaining = begin + timeouts.connect - self._loop.time()
+            if remaining <= 0:
+                raise _late(timeouts)
+        except BaseException:
+            transport.abort()
             raise
-
-    async def _secure(self, sock: socket.socket, backend: Backend, tls: ClientTls) -> TlsTransport:
         try:
-            _, protocol = await self._loop.create_connection(
+            return await self._secure(sock, context, backend.tls.server_name or backend.host, remaining)
+        except TimeoutError:
+            raise _late(timeouts) from None
+
+    async def _secure(self, sock: socket.socket, context: ssl.SSLContext, name: str, within: float) -> TlsTransport:
+        """Return a TLS session on `sock`, which is its own from now on; raises TimeoutError after `within` seconds,
+        AttemptFailed."""
+        # A handshake is never cancelled: one that fails in that moment would leave an error that nobody looks at.
+        handshake = self._loop.create_task(
+            self._loop.create_connection(
                 lambda: TlsTransport(self._loop),
                 sock=sock,
-                ssl=tls_context(tls),
-                server_hostname=tls.server_name or backend.host,
+                ssl=context,
+                server_hostname=name,
+                ssl_handshake_timeout=within,
             )
+        )
+        handshake.add_done_callback(lambda done: sock.close() if done.cancelled() or done.exception() else None)
+        try:
+            _, protocol = await asyncio.shield(handshake)
+        except asyncio.CancelledError:
+            handshake.add_done_callback(_discard)
+            raise
+        except ConnectionAbortedError:
+            raise TimeoutError from None
         except ssl.SSLCertVerificationError as error:
             raise AttemptFailed(f"its certificate is not accepted: {error.verify_message}") from None
         except ssl.SSLError as error:
