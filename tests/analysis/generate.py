@@ -479,6 +479,7 @@ class _Maker:
         drain_ended = self.draw_phases()
         self.draw_endings()
         self.draw_rounds()
+        self.draw_alerts()
         drained = {}
         for address in addresses:
             word = rng.choice((True, True, True, False, None))
@@ -566,6 +567,33 @@ class _Maker:
             if self.chance(0.7):
                 self.event("note", self.drain[1] + self.within(MS, S), name="log read", instance=instance)
 
+    def draw_alerts(self) -> None:
+        """Write alerts, most of them soon after a fault and over soon after a heal, and when Prometheus was watched."""
+        faults = [event for event in self.events if event["kind"] in ("fault", "heal")]
+        for _ in range(self.rng.choice((0, 1, 2, 3, 4))):
+            near = self.rng.choice(faults) if faults and self.chance(0.85) else None
+            at = self.within(*self.load) if near is None else max(S, near["t_ns"] + self.within(-100 * MS, S))
+            of: Row = {}
+            if near is not None and self.chance(0.8):
+                of = {name: near.get(name) for name in ("instance", "store") if self.chance(0.8)}
+            elif self.chance(0.5):
+                of = {"store": self.rng.choice(sorted(self.stores))}
+            name = self.rng.choice(("BrokerDown", "BrokerDown", "BrokerDown", "Other"))
+            for value in self.rng.choice(
+                (("firing", "cleared"),) * 4 + (("firing",), ("cleared",), ("firing", "firing"))
+            ):
+                u = self.rng.choice((None, 0, self.within(0, 500 * MS)))
+                self.event("alert", at, u, name=name, value=value, **of)
+                at += self.within(1, 3 * S)
+        begin = self.within(0, self.load[0]) if self.chance(0.8) else self.within(*self.load)
+        for _ in range(self.rng.choice((0, 1, 1, 1, 2))):
+            self.event("note", begin, name="alerts watched", value="begin")
+            if self.chance(0.2):
+                return
+            end = self.drain[1] if self.chance(0.7) else begin + self.within(S, 5 * S)
+            self.event("note", end, name="alerts watched", value="end")
+            begin = end + self.within(1, S)
+
     def promises(
         self, sticky: list[PromiseSpec], run: RunInfo, ops: list[Row], events: list[Row]
     ) -> tuple[PromiseSpec, ...]:
@@ -581,6 +609,7 @@ class _Maker:
         ]
         bounded = [PromiseSpec(name, bound_ms=1e9) for name in ("failover_within", "failback_within", "available")]
         bounded.append(PromiseSpec("available", bound_ms=1e9, side="receive"))
+        bounded.append(PromiseSpec("alerted_within", bound_ms=1e9, alert="BrokerDown"))
         for spec, true in zip(bounded, judge(run, ops, events, bounded)["promises"][1:], strict=True):
             measured = true["measured"] or self.rng.choice((500.0, 3000.0))
             factor = self.rng.choice((0.3, 0.9, 1.1, 2.0))

@@ -1077,6 +1077,87 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
     return entry(spec, verdict, len(broken), excused=excused, witnesses=broken)
 
 
+# --- alerted_within -------------------------------------------------------------------------------------------------
+
+
+def alerted_within(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "from each fault until the alert fires, and from its heal until no such alert does" """
+    bound = 0 if spec.bound_ms is None else spec.bound_ms * MS
+    of_kind: dict[str, list[Row]] = defaultdict(list)
+    for event in sorted(facts.events, key=lambda e: (e["t_ns"], e.get("value") or "")):
+        of_kind[event["kind"]].append(event)
+
+    def same(a: Row, b: Row, names: Sequence[str]) -> bool:
+        return all(a.get(name) == b.get(name) for name in names)
+
+    def firing(alert: Row, at: float) -> bool:
+        """Whether the last that was said of this alert up to `at` is that it fires."""
+        said = [e for e in of_kind["alert"] if same(e, alert, ("name", "instance", "store")) and e["t_ns"] <= at]
+        return bool(said) and said[-1]["value"] == "firing"
+
+    def begins(alert: Row) -> bool:
+        """Whether it did not fire yet just before that was said."""
+        place = of_kind["alert"].index(alert)
+        said = [e for e in of_kind["alert"][:place] if same(e, alert, ("name", "instance", "store"))]
+        return alert["value"] == "firing" and not (said and said[-1]["value"] == "firing")
+
+    def watched(begin: float, end: float) -> bool:
+        marks = [e for e in of_kind["note"] if e.get("name") == "alerts watched"]
+        for place, mark in enumerate(marks):
+            until = marks[place + 1]["t_ns"] if place + 1 < len(marks) else facts.end
+            if mark.get("value") == "begin" and mark["t_ns"] <= begin and end <= until:
+                return True
+        return False
+
+    judged, doubt, times, broken = 0, False, [], []
+    for fault in of_kind["fault"]:
+        if fault.get("name") == "arm":
+            continue
+        at = fault["t_ns"]
+        mine = [
+            alert
+            for alert in of_kind["alert"]
+            if alert.get("name") == spec.alert
+            and all(alert.get(n) is None or fault.get(n) is None or alert[n] == fault[n] for n in ("instance", "store"))
+        ]
+        raised = [alert for alert in mine if begins(alert)]
+
+        def ends(alert: Row, mine: list[Row] = mine) -> float:
+            of_same = [e for e in mine if same(e, alert, ("name", "instance", "store"))]
+            later = of_same[of_same.index(alert) + 1 :]
+            return min((e["t_ns"] for e in later if e["value"] != "firing"), default=NEVER)
+
+        earlier = [a for a in raised if a["t_ns"] + a["uncertainty_ns"] < at - fault["uncertainty_ns"]]
+        if any(ends(alert) >= at for alert in earlier):
+            doubt = True
+            continue
+        fired = min((max(alert["t_ns"] - at, 0) for alert in raised if ends(alert) >= at), default=None)
+        heals = [
+            e["t_ns"] for e in of_kind["heal"] if same(e, fault, ("name", "instance", "target")) and e["t_ns"] > at
+        ]
+        healed = min(heals, default=None)
+        witness = {"fault": fault.get("name"), "instance": fault.get("instance"), "at": at}
+        if fired is None or fired > bound:
+            if (healed is not None and healed < at + bound) or not watched(at, at + bound):
+                doubt = True
+                continue
+            broken.append(witness)
+        elif healed is not None:
+            moments = sorted({healed, *(e["t_ns"] for e in mine if e["t_ns"] > healed)})
+            quiet = [t for t in moments if not any(firing(alert, t) for alert in mine)]
+            took = min(quiet) - healed if quiet else None
+            if took is None or took > bound:
+                if not watched(healed, healed + bound):
+                    doubt = True
+                    continue
+                broken.append(witness)
+            times += [] if took is None else [in_ms(took)]
+        judged += 1
+        times += [] if fired is None else [in_ms(fired)]
+    verdict = "fail" if broken else "pass" if judged and not doubt else "unknown"
+    return entry(spec, verdict, len(broken), measured=max(times, default=None), witnesses=broken)
+
+
 # --- the whole ------------------------------------------------------------------------------------------------------
 
 _BY_EVENTS = (
@@ -1088,6 +1169,7 @@ _BY_EVENTS = (
     "available",
     "no_loss",
     "stays_up",
+    "alerted_within",
 )
 
 
@@ -1130,6 +1212,8 @@ def judge(
             one = failback_within(facts, spec)
         elif spec.name == "stays_up":
             one = stays_up(facts, spec)
+        elif spec.name == "alerted_within":
+            one = alerted_within(facts, spec)
         else:
             one, spans = available(facts, spec)
             outages += spans

@@ -32,6 +32,7 @@ RUN = RunInfo(
         PromiseSpec("failover_within", bound_ms=700),
         PromiseSpec("failback_within", bound_ms=700),
         PromiseSpec("available", bound_ms=700),
+        PromiseSpec("alerted_within", bound_ms=700, alert="BrokerDown"),
     ),
 )
 FAULT, ACTIVE_B, HEAL, ACTIVE_A = 3000, 3400, 5000, 5500
@@ -92,6 +93,11 @@ def kept() -> Ledger:
         event("role", ACTIVE_A, instance="a", store="s", value="active"),
         ended("a", FAULT + 20, "killed", "KILL"),
         *(event("note", 9000, name="log read", instance=who) for who in "ab"),
+        event("note", 0, name="alerts watched", value="begin"),
+        event("alert", FAULT + 300, name="BrokerDown", instance="a", store="s", value="firing"),
+        event("alert", FAULT + 310, name="NoActiveBroker", store="s", value="firing"),
+        event("alert", HEAL + 200, name="BrokerDown", instance="a", store="s", value="cleared"),
+        event("note", 9000, name="alerts watched", value="end"),
     ]
     return RUN, [{"op_id": index, **row} for index, row in enumerate(ops)], events
 
@@ -197,6 +203,18 @@ def a_process_dies_again_after_the_heal(ops: list[Row], events: list[Row]) -> No
     events.append(ended("a", HEAL + 50, "exited", "1"))
 
 
+def the_alert_is_of_another_instance(ops: list[Row], events: list[Row]) -> None:
+    find(events, kind="alert", name="BrokerDown")["instance"] = "b"
+
+
+def the_alert_fires_late(ops: list[Row], events: list[Row]) -> None:
+    find(events, kind="alert", name="BrokerDown")["t_ns"] += 401 * MS
+
+
+def the_alert_does_not_clear(ops: list[Row], events: list[Row]) -> None:
+    events.remove(find(events, kind="alert", name="BrokerDown", value="cleared"))
+
+
 def a_transaction_comes_apart(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="commit", txn="t1000")["outcome"] = "unknown"
     for send in [row for row in ops if row["op"] == "send" and row["txn"] == "t1000"][:2]:
@@ -223,6 +241,9 @@ BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "the failback is late": (the_failback_is_late, {"failback_within": ""}),
     "it never comes back": (it_never_comes_back, {"failback_within": ""}),
     "sends stop": (sends_stop, {"available": ""}),
+    "the alert is of another instance": (the_alert_is_of_another_instance, {"alerted_within": ""}),
+    "the alert fires late": (the_alert_fires_late, {"alerted_within": ""}),
+    "the alert does not clear": (the_alert_does_not_clear, {"alerted_within": ""}),
 }
 # What a change breaks besides: a lost message leaves its transaction incomplete; the same outage is seen from another
 # side; an epoch that began before the fault is not the next one after it.

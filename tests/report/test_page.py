@@ -244,6 +244,7 @@ def everything_evil() -> tuple[dict[str, Any], dict[str, Any]]:
     series["endings"] = [
         {"at_ns": 1, "instance": series["roles"][0]["instance"], "how": EVIL, "status": EVIL, "last": EVIL}
     ]
+    series["alerts"] = [{"name": EVIL, "instance": EVIL, "store": EVIL, "start_ns": 1, "end_ns": 2}]
     return result, series
 
 
@@ -256,6 +257,18 @@ def test_ends_that_no_fault_explains_are_marked(tmp_path: Path, meant: bool) -> 
     page = sample.write_report(run_dir, sample.result(), series, tmp_path / "report.html").read_text(encoding="utf-8")
     assert ("a process ended that no fault had touched" in page) is not meant
     assert ("out of memory, 3" in page) is not meant
+
+
+@pytest.mark.parametrize("fired", [False, True])
+def test_alerts_have_a_lane(tmp_path: Path, fired: bool) -> None:
+    series = sample.series()
+    alert = {"name": "BrokerDown", "instance": "artemis1", "store": "pair", "start_ns": 20_000_000_000}
+    series["alerts"] = [alert | {"end_ns": 34_000_000_000, "cleared": True}] if fired else []
+    run_dir = sample.write_run(tmp_path / "run")
+    page = sample.write_report(run_dir, sample.result(), series, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert ("alert of Prometheus fires" in page) is fired
+    assert ("BrokerDown" in page) is fired
+    assert ("34.000 s" in page) is fired
 
 
 def test_everything_from_files_is_escaped(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.roles.conftest import ROLES, ROOT, load
 
 # A broker's restart moves its role, a ZooKeeper server's costs the ensemble a member: playbooks do these one by one.
 # A router's sessions outlive its own.
-IN_PLACE = ["amqp_router", "toxiproxy"]
+IN_PLACE = ["amqp_router", "prometheus", "toxiproxy"]
 
 
 def notified(tasks: list[dict[str, Any]]) -> set[str]:

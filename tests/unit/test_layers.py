@@ -21,6 +21,7 @@ LAYERS = (
     "hosts",
     "bench",
     "products",
+    "describe",
     "faults",
     "scenario",
     "analysis",

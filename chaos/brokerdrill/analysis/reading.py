@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from brokerdrill.ledger.contract import OP_COLUMNS, PHASE_VALUES, POOL_VALUES, ROLES, Column
+from brokerdrill.ledger.contract import ALERT_VALUES, OP_COLUMNS, PHASE_VALUES, POOL_VALUES, ROLES, Column
 
 ARROW = {
     "string": pa.string(),
@@ -309,7 +309,7 @@ def row_problem(row: Mapping[str, Any], columns: Sequence[Column], run_id: str) 
         if row["end_ns"] is not None and row["start_ns"] is not None and row["end_ns"] < row["start_ns"]:
             return "end_ns is before start_ns"
     else:
-        values = {"role": ROLES, "pool": POOL_VALUES, "phase": PHASE_VALUES}.get(row["kind"])
+        values = {"role": ROLES, "pool": POOL_VALUES, "phase": PHASE_VALUES, "alert": ALERT_VALUES}.get(row["kind"])
         if values is not None and row["value"] not in values:
             told = "null" if row["value"] is None else row["value"]
             return f"value of a {row['kind']} event is '{told}', unknown"

@@ -28,8 +28,9 @@ def series_of(
     empty ones left out; roles: {instance, store, value, start_ns, end_ns, uncertainty_ns}; faults:
     {name, target, instance, store, start_ns, end_ns, uncertainty_ns, healed}; phases: {name, start_ns, end_ns};
     failbacks: {instance, store, fault, start_ns, end_ns}; endings (of processes): {instance, at_ns, how, status, last,
-    meant}; clients (`activity.client_spans`) and client_count, how many the run has; routes (`routes.routes`), null
-    where nobody was led; outages and failover as in the verdict; end_ns.
+    meant}; alerts (while they fired): {name, instance, store, start_ns, end_ns, uncertainty_ns, cleared}; clients
+    (`activity.client_spans`) and client_count, how many the run has; routes (`routes.routes`), null where nobody was
+    led; outages and failover as in the verdict; end_ns.
     """
     width = {run: bucket_ns(one.run_end) for run, one in times.items()}
     buckets = _buckets(base)
@@ -128,5 +129,17 @@ def _spans(times: Timeline) -> dict[str, list[dict[str, Any]]]:
                 "meant": one.meant,
             }
             for one in times.endings
+        ],
+        "alerts": [
+            {
+                "name": one.name,
+                "instance": one.instance,
+                "store": one.store,
+                "start_ns": one.at,
+                "end_ns": times.run_end if one.cleared_at is None else one.cleared_at,
+                "uncertainty_ns": one.at_u,
+                "cleared": one.cleared_at is not None,
+            }
+            for one in times.alerts
         ],
     }

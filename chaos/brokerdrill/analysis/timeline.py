@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from brokerdrill.ledger.contract import LOG_READ, OPERATION, ROUND
+from brokerdrill.ledger.contract import ALERTS_WATCHED, LOG_READ, OPERATION, ROUND
 
 # Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
 NEVER = 1 << 62
@@ -113,6 +113,23 @@ class Round(NamedTuple):
     until: int
 
 
+class Alert(NamedTuple):
+    """A time in which the alert `name` fired, of an instance or a store (None: of no certain one); `at_u` is the
+    uncertainty of its begin. `cleared_at` None: to the end of the run."""
+
+    name: str
+    instance: str | None
+    store: str | None
+    at: int
+    at_u: int
+    cleared_at: int | None
+
+    def concerns(self, fault: Fault) -> bool:
+        """Whether it may be about `fault`: what both say of instance and store is the same."""
+        pairs = ((self.instance, fault.instance), (self.store, fault.store))
+        return all(mine == its or mine is None or its is None for mine, its in pairs)
+
+
 class Span(NamedTuple):
     """A store and a time, the end not in it."""
 
@@ -144,6 +161,9 @@ class Timeline:
     # The instances whose logs were read, so that no ending means that there was none.
     logged: frozenset[str] = frozenset()
     rounds: tuple[Round, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+    # The times (begin, end) for which it is known which alerts fired.
+    alerts_watched: tuple[tuple[int, int], ...] = ()
 
 
 def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_end: int | None) -> Timeline:
@@ -177,6 +197,8 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         endings=endings(events, fault),
         logged=frozenset(e.instance for e in events if (e.kind, e.name) == ("note", LOG_READ) and e.instance),
         rounds=rounds(events, run_end),
+        alerts=alerts(events),
+        alerts_watched=alerts_watched(events, run_end),
     )
 
 
@@ -410,6 +432,29 @@ def endings(events: Sequence[Event], fault: Sequence[Fault]) -> tuple[Ending, ..
         told = dict(event.detail)
         found.append(Ending(event.instance, event.at, event.value, told.get("status"), told.get("last"), meant))
     return tuple(found)
+
+
+def alerts(events: Sequence[Event]) -> tuple[Alert, ...]:
+    """Return the times in which alerts fired, by begin. An alert that fires already is not raised anew."""
+    found = []
+    firing: dict[tuple[str, str | None, str | None], Event] = {}
+    for event in sorted((e for e in events if e.kind == "alert" and e.name), key=_order):
+        assert event.name is not None
+        key = (event.name, event.instance, event.store)
+        if event.value == "firing":
+            firing.setdefault(key, event)
+        elif begun := firing.pop(key, None):
+            found.append(Alert(*key, begun.at, begun.u, event.at))
+    found += [Alert(*key, begun.at, begun.u, None) for key, begun in firing.items()]
+    return tuple(sorted(found, key=lambda a: (a.at, a.name, a.instance or "", a.store or "")))
+
+
+def alerts_watched(events: Sequence[Event], run_end: int) -> tuple[tuple[int, int], ...]:
+    """Return (begin, end) of each time for which it is known which alerts fired; one without an end lasts to the run's
+    end."""
+    marks = sorted((e.at, e.value != "begin") for e in events if (e.kind, e.name) == ("note", ALERTS_WATCHED))
+    ends = [at for at, _ in marks[1:]] + [run_end]
+    return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
 
 
 def _at_level(steps: Sequence[tuple[int, int]], level: int) -> list[tuple[int, int]]:

@@ -66,8 +66,8 @@ def promise_json(
     measured: float | None = None,
     witnesses: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return a promise's object of the verdict's JSON; its fields that are a choice (scope, side) are there, too,
-    `expected` and `as_expected` say what the scenario asks for."""
+    """Return a promise's object of the verdict's JSON; its fields that are a choice or a name (scope, side, alert) are
+    there, too, `expected` and `as_expected` say what the scenario asks for."""
     verdict = promise_verdict(count, evidence, doubt)
     result: dict[str, Any] = {
         "name": spec.name,
@@ -79,7 +79,7 @@ def promise_json(
         "witnesses": [dict(witness) for witness in witnesses],
         "expected": expectation,
     }
-    return result | {field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.choices}
+    return result | {field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.told}
 
 
 def run_json(

@@ -27,7 +27,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _field(field: Field) -> str:
-    values = f": `{'` or `'.join(field.choices)}`" if field.choices else f" ({field.unit})"
+    kind = "a name" if field.text else field.unit
+    values = f": `{'` or `'.join(field.choices)}`" if field.choices else f" ({kind})"
     default = "" if field.default is None else f", by default `{field.default}`"
     return f"`{field.name}`{values}{default}"
 

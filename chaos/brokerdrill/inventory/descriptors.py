@@ -145,6 +145,18 @@ class ToxiproxyDescriptor(Descriptor):
     api: Endpoint
 
 
+class PrometheusDescriptor(Descriptor):
+    """A Prometheus that watches the brokers."""
+
+    @property
+    def api(self) -> Endpoint:
+        """Where its host reaches its API. Raises InfrastructureError where its descriptor does not say it."""
+        for item in self.listeners:
+            if item.name == "http":
+                return Endpoint(address=item.address, port=item.port)
+        raise InfrastructureError(f"instance {self.instance}: its descriptor names no listener http")
+
+
 M = TypeVar("M", bound=Management)
 
 
@@ -156,7 +168,11 @@ def management(descriptor: Descriptor, kind: type[M]) -> M:
 
 
 # The models of those systems that no product's module describes.
-TOOLS: Mapping[str, type[Descriptor]] = {"load": LoadDescriptor, "toxiproxy": ToxiproxyDescriptor}
+TOOLS: Mapping[str, type[Descriptor]] = {
+    "load": LoadDescriptor,
+    "prometheus": PrometheusDescriptor,
+    "toxiproxy": ToxiproxyDescriptor,
+}
 
 
 def parse(host: str, files: Mapping[str, str], models: Mapping[str, type[Descriptor]]) -> list[Descriptor]:

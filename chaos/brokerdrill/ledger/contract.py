@@ -52,12 +52,15 @@ OPS = (
 OUTCOMES = ("ok", "fail", "unknown")
 PROTOCOLS = ("core", "openwire", "amqp", "amqp091", "stomp", "mqtt", "openmq")
 
-EVENT_KINDS = ("fault", "heal", "role", "health", "pool", "probe", "phase", "abort", "note", "ended")
+EVENT_KINDS = ("fault", "heal", "role", "health", "pool", "probe", "phase", "abort", "note", "ended", "alert")
 ROLES = ("active", "passive", "syncing", "starting", "failed", "down")
 # Steps of a scenario that are recorded as faults but disturb nothing while they are in effect, only when they end.
 PREPARATIONS = ("arm",)
 # The note of an instance whose log was read to its end: what the log does not tell did not happen.
 LOG_READ = "log read"
+# The notes at the begin and the end of a time in which Prometheus said what alerts fire: what it did not say did not
+# happen. Its value is one of PHASE_VALUES.
+ALERTS_WATCHED = "alerts watched"
 # The note that says, as its value, which earlier run's messages came.
 LEFT_BEHIND = "left behind"
 # In the details of the notes at the begin and the end of a playbook that a step runs: `begin` or `end`.
@@ -67,6 +70,7 @@ ROUND = "round"
 PHASES = ("load", "drain")
 PHASE_VALUES = ("begin", "end")
 POOL_VALUES = ("ready", "not_ready")
+ALERT_VALUES = ("firing", "cleared")
 
 RUN_OUTCOMES = ("running", "completed", "aborted", "crashed")
 EXPECTATIONS = ("kept", "violated", "investigated")

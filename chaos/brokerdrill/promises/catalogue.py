@@ -194,6 +194,28 @@ _ALL = (
         ),
         doubts=_EVENTS | _CLOCKS,
     ),
+    Promise(
+        "alerted_within",
+        Words(
+            promise="Who watches the brokers is told of each fault in time, and in time that it is over.",
+            breaks="an alert that does not fire within the bound of the fault, or does not clear within the bound of "
+            "its heal",
+            kept="The alert fired after each fault, and cleared after its heal, in time: {measured} at worst.",
+            broken="{times} the alert did not fire or did not clear in time: {measured} at worst.",
+            unknown="No fault lasted long enough to be judged, the alert fired before it, or Prometheus was not "
+            "watched for long enough.",
+        ),
+        fields=(
+            Field("alert", "the name of the alert that has to fire", text=True, required=True),
+            Field(
+                BOUND,
+                "the time from the fault until the alert fires, and from the heal until it no longer does",
+                unit="ms",
+                required=True,
+            ),
+        ),
+        doubts=_EVENTS | _CLOCKS,
+    ),
 )
 # By name, in the order in which they are listed everywhere.
 PROMISES: dict[str, Promise] = {promise.name: promise for promise in _ALL}

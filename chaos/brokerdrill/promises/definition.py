@@ -27,8 +27,8 @@ class Doubt(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """A value that a promise takes: a number that is not negative, of `unit`, or one of `choices` (value → its words in
-    a report).
+    """A value that a promise takes: a number that is not negative, of `unit`, one of `choices` (value → its words in a
+    report), or, where it is a `text`, any name.
 
     `default` stands where it is not given; a `required` field has none. `meaning` completes "its FIELD is …".
     """
@@ -39,18 +39,27 @@ class Field:
     choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default: Value | None = None
     required: bool = False
+    text: bool = False
+
+    @property
+    def told(self) -> bool:
+        """Whether a verdict and a report say its value beside the promise's name."""
+        return self.text or bool(self.choices)
 
     def problem(self, value: object) -> str | None:
         """Return what is wrong with `value`, as the end of a sentence that begins with the field; None: nothing."""
         if self.choices:
             return None if value in self.choices else f"is {value!r}, none of {', '.join(self.choices)}"
+        if self.text:
+            return None if isinstance(value, str) and value.strip() else f"must be a name, not {value!r}"
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"must be a number of {UNITS[self.unit or 'ms']}, not {value!r}"
         return "is negative" if value < 0 else None
 
     def schema(self) -> dict[str, Any]:
         """Return the field's JSON Schema."""
-        kind = {"enum": list(self.choices)} if self.choices else {"type": "number", "minimum": 0}
+        kind: dict[str, Any] = {"enum": list(self.choices)} if self.choices else {"type": "number", "minimum": 0}
+        kind = {"type": "string", "minLength": 1} if self.text else kind
         default = {} if self.default is None else {"default": self.default}
         return {"description": f"{self.meaning}{f', in {UNITS[self.unit]}' if self.unit else ''}", **kind, **default}
 

@@ -266,6 +266,7 @@ def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) 
         marks=_marks(shown),
         timeline_words=f"Roles of {len({role.instance for role in shown.roles})} brokers and "
         f"{len({band.mark for band in shown.bands})} faults over {fmt.span(shown.end_ns)}",
+        alert_lanes=bool(shown.alerts),
         unplanned_ends=any(not one.meant for one in shown.endings),
         client_lanes=len(client_names(shown)),
         clients_left_out=fmt.number(left_out)

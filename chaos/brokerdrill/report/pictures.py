@@ -341,6 +341,32 @@ def _ending_marks(plot: Any, series: Series, lanes: Mapping[str, float]) -> None
     plot.add_tools(HoverTool(renderers=[cross], tooltips=tip(rows)))
 
 
+def alert_names(series: Series) -> list[str]:
+    """Return the names of the alerts that have a lane, by name."""
+    return sorted({alert.name for alert in series.alerts})
+
+
+def _alert_lanes(plot: Any, series: Series, lanes: Mapping[str, float]) -> None:
+    """Draw when each alert fired in the lane of its name, of which `lanes` gives the middle; of whom stands in it."""
+    alerts = series.alerts
+    whom = [plain(one.instance or one.store, NAME_LIMIT) for one in alerts]
+    columns = _spans([one.start_ns for one in alerts], [one.end_ns for one in alerts], whom, series.end_ns)
+    columns |= {
+        "y": [lanes[one.name] for one in alerts],
+        "top": [lanes[one.name] + 0.3 for one in alerts],
+        "bottom": [lanes[one.name] - 0.3 for one in alerts],
+        "alert": [plain(one.name) for one in alerts],
+        "since": [f"{_s(one.start_ns):,.3f} s" for one in alerts],
+        "cleared": [f"{_s(one.end_ns):,.3f} s" if one.cleared else "not during the run" for one in alerts],
+    }
+    source = ColumnDataSource(columns, tags=["fit"])
+    bars = plot.quad("left", "right", "top", "bottom", source=source, fill_alpha=0.3, line_width=1.5)
+    themed(bars.glyph, fill_color="outage", line_color="outage")
+    _write_in(plot, source, "ink", x="middle", y="y", text="label", text_align="center")
+    rows = [("alert", "@alert"), ("of", "@name"), ("fired", "@since"), ("cleared", "@cleared"), ("for", "@length")]
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=tip(rows)))
+
+
 def client_names(series: Series) -> list[str]:
     """Return the clients that have a lane, by name and number: `consumer-2` before `consumer-10`."""
 
@@ -387,8 +413,8 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
     fault_rows = mark_rows([_s(band.start_ns) for band in bands], _s(series.end_ns))
     faults_high = max(fault_rows, default=-1) + 1
     above = faults_high + bool(series.phases)
-    clients = client_names(series)
-    total = above + len(instances) + CLIENT_LANE * len(clients) + (0.2 if clients else 0)
+    clients, alerts = client_names(series), alert_names(series)
+    total = above + len(instances) + len(alerts) + CLIENT_LANE * len(clients) + (0.2 if clients else 0)
     plot = _time_figure(round(LANE_PX * total), x_range, left_px, y_range=Range1d(-(total - 0.5), 0.5))
     _hide(plot.ygrid, "grid_line_color")
     _hide(plot.yaxis, "major_tick_line_color", "axis_line_color")
@@ -405,9 +431,13 @@ def _timeline(series: Series, x_range: Range1d, left_px: int) -> Any:
         names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
         _role_lanes(plot, series, lanes)
         _ending_marks(plot, series, lanes)
+    if alerts:
+        lanes = {name: -float(above + len(instances) + index) for index, name in enumerate(alerts)}
+        names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
+        _alert_lanes(plot, series, lanes)
     if clients:
-        # The first lies under the last broker's lane, whose middle is half a lane above its end.
-        top = above + len(instances) - 0.5 + 0.2
+        # The first lies under the last lane above, whose middle is half a lane above its end.
+        top = above + len(instances) + len(alerts) - 0.5 + 0.2
         lanes = {name: -(top + CLIENT_LANE * (index + 0.5)) for index, name in enumerate(clients)}
         names |= {y: plain(name, NAME_LIMIT) for name, y in lanes.items()}
         _client_lanes(plot, series, lanes)
@@ -745,7 +775,7 @@ def _classes(messages: Mapping[str, int]) -> Any | None:
 
 
 def _left_px(series: Series) -> int:
-    names = [*lane_names(series.roles), *client_names(series)]
+    names = [*lane_names(series.roles), *alert_names(series), *client_names(series)]
     longest = max((len(plain(name, NAME_LIMIT)) for name in names), default=0)
     return max(MIN_LEFT_PX, 18 + round(7.2 * longest))
 

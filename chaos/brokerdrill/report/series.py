@@ -8,6 +8,7 @@
      "phases": [{"name", "start_ns", "end_ns"}],
      "failbacks": [{"instance", "store", "fault", "start_ns", "end_ns" (null: not active again)}],
      "endings": [{"instance", "at_ns", "how", "status", "last", "meant"}],
+     "alerts": [{"name", "instance", "store", "start_ns", "end_ns", "cleared"}],
      "clients": [{"client", "value" (served, failed), "start_ns", "end_ns", "failures"}], "client_count": of the run,
      "routes": {"keys", "connects", "moves", "stores": [{"store", "keys", "connects", "moves"}],
                 "spread": {"chi_square", "p"}, "spans": [{"key", "store", "start_ns", "end_ns", "connects"}]}}
@@ -98,6 +99,18 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class AlertSpan:
+    """A time in which an alert fired, of an instance or a store ("": of no certain one); `cleared` within the run."""
+
+    name: str
+    instance: str
+    store: str
+    start_ns: int
+    end_ns: int
+    cleared: bool = True
+
+
+@dataclass(frozen=True)
 class ClientSpan:
     """A time in which one client was `served`, or in which operations of it `failed` or were in doubt."""
 
@@ -160,6 +173,7 @@ class Series:
     failover: tuple[Failover, ...] = ()
     failbacks: tuple[Mapping[str, Any], ...] = ()
     endings: tuple[Ending, ...] = ()
+    alerts: tuple[AlertSpan, ...] = ()
     end_ns: int = 0
 
 
@@ -304,6 +318,17 @@ def from_json(series: Mapping[str, Any], result: RunVerdict) -> Series:
                 bool(row.get("meant")),
             )
             for row in series.get("endings") or ()
+        ),
+        alerts=tuple(
+            AlertSpan(
+                str(row.get("name") or "alert"),
+                str(row.get("instance") or ""),
+                str(row.get("store") or ""),
+                _int(row.get("start_ns")),
+                _int(row.get("end_ns"), end_ns),
+                bool(row.get("cleared")),
+            )
+            for row in series.get("alerts") or ()
         ),
         end_ns=end_ns,
     )

@@ -214,6 +214,7 @@ class _Run:
         await refuse_without(commands(scenario), [*self.connections.values()])
         await self.system.open(instances, self.connections)
         self.system.watch(self.events, scenario.load.routers)
+        self.system.watch_alerts(self.descriptors, self.connections, self.events)
         await end_orphans([connection for connection, _ in hosts], self.request.topology.name)
         added_before = await settle(self.system, scenario.load.addresses, self.progress)
         self.system.record()

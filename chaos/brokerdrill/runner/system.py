@@ -13,6 +13,7 @@ from brokerdrill.hosts.descriptors import read_credentials
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import Management, Product, Routing
+from brokerdrill.runner.alerts import AlertWatch, alert_watches
 from brokerdrill.runner.changes import POLL_S, Changes
 from brokerdrill.runner.pools import PoolWatch
 from brokerdrill.runner.roles import RoleWatch
@@ -51,6 +52,7 @@ class System:
         self._progress = progress
         self._watch: RoleWatch | None = None
         self._pools: PoolWatch | None = None
+        self._alerts: list[AlertWatch] = []
         self._acted_ns = 0
 
     async def open(
@@ -84,15 +86,26 @@ class System:
         self._pools = PoolWatch(routers_asked, {name: told for name, (told, _) in watched.items()}, events)
         self._pools.start()
 
+    def watch_alerts(
+        self, descriptors: Sequence[Descriptor], connections: Mapping[str, HostConnection], events: EventWriter
+    ) -> None:
+        """Ask, from here on, the Prometheus that `descriptors` name which alerts fire; none: nothing is asked."""
+        stores = {name: item.descriptor.store for name, item in self.instances.items() if item.product.client}
+        self._alerts = alert_watches(descriptors, connections, stores, events, self._progress)
+        for watch in self._alerts:
+            watch.start()
+
     def record(self) -> None:
-        """Write down the roles as they are now, and from here on every change."""
+        """Write down the roles and alerts as they are now, and from here on every change."""
         assert self._watch is not None and self._pools is not None
         self._pools.record()
+        for alerts in self._alerts:
+            alerts.record()
         self.recorded_since_ns = self._watch.record()
 
     async def stop_watching(self) -> None:
         """Stop asking. Raises what ended a watch before its time."""
-        for watch in (self._watch, self._pools):
+        for watch in (self._watch, self._pools, *self._alerts):
             if watch:
                 await watch.stop()
 

@@ -7,7 +7,7 @@ chaos/brokerdrill/products/health. Standard library only, Python 3.9 or newer.
 
 from __future__ import annotations
 
-from . import activemq_classic, amqp_router, artemis, lease_db, load, openmq, rabbitmq, toxiproxy, zookeeper
+from . import activemq_classic, amqp_router, artemis, lease_db, load, openmq, prometheus, rabbitmq, toxiproxy, zookeeper
 
 READERS = {
     "activemq_classic": activemq_classic.read,
@@ -16,6 +16,7 @@ READERS = {
     "lease_db": lease_db.read,
     "load": load.read,
     "openmq": openmq.read,
+    "prometheus": prometheus.read,
     "rabbitmq": rabbitmq.read,
     "toxiproxy": toxiproxy.read,
     "zookeeper": zookeeper.read,

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from brokerdrill.analysis.promises import (
+    alerted_within,
     available,
     by_class,
     failback_within,
@@ -126,6 +127,8 @@ class Findings:
                 finding = failback_within.find(times, acked, bound)
             elif spec.name == stays_up.NAME:
                 finding = stays_up.find(times)
+            elif spec.name == alerted_within.NAME:
+                finding = alerted_within.find(times, spec.alert, bound)
             elif spec.name == available.NAME:
                 finding = self._available(run, place, spec.side or "send", bound)
             else:

@@ -1,0 +1,92 @@
+"""alerted_within: an alert fires within the bound of each fault, and clears within the bound of its heal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.timeline import NEVER, Alert, Fault, Timeline
+from brokerdrill.ledger.contract import PREPARATIONS
+
+NAME = "alerted_within"
+
+
+def find(times: Timeline, alert: str, bound: int) -> Finding:
+    """Return what a run's alerts of the name `alert` say of the promise, `bound` in ns.
+
+    A fault is not judged that the alert had fired before, or that was healed before the bound was over without the
+    alert; nor is what would have come while nobody asked for alerts. Such a one forbids that the promise passes.
+    """
+    finding = Finding()
+    broken: list[dict[str, Any]] = []
+    for fault in times.faults:
+        if fault.name in PREPARATIONS:
+            continue
+        about = [one for one in times.alerts if one.name == alert and one.concerns(fault)]
+        if any(_was_firing(one, fault) for one in about):
+            finding.doubt = True
+            continue
+        raised = min((one.at for one in about if not _is_over(one, fault)), default=None)
+        took = None if raised is None else max(0, raised - fault.at)
+        late = took is None or took > bound
+        cleared: int | None = None
+        if late:
+            lasted = fault.healed_at is None or fault.healed_at >= fault.at + bound
+            if not lasted or not _watched(times, fault.at, bound):
+                finding.doubt = True
+                continue
+        elif fault.healed_at is not None:
+            until = _quiet_from(about, fault.healed_at)
+            cleared = None if until is None else until - fault.healed_at
+            late = cleared is None or cleared > bound
+            if late and not _watched(times, fault.healed_at, bound):
+                finding.doubt = True
+                continue
+        finding.evidence = True
+        known = [one for one in (took, cleared) if one is not None]
+        if known:
+            finding.measured = max(finding.measured or 0.0, max(known) / 1e6)
+        if late:
+            finding.n += 1
+            finding.moments.append(fault.at)
+            broken.append(
+                {
+                    # What never came is worst of all.
+                    "weight": NEVER if cleared is None and (took is None or took <= bound) else max(known),
+                    "alert": alert,
+                    "fault": fault.name,
+                    "instance": fault.instance,
+                    "store": fault.store,
+                    "t_ns": fault.at,
+                    "fired_ms": milliseconds(took),
+                    "cleared_ms": milliseconds(cleared),
+                }
+            )
+    finding.witnesses = worst(broken)
+    return finding
+
+
+def _was_firing(one: Alert, fault: Fault) -> bool:
+    """Whether the alert fired before the fault and still did when it came: for certain."""
+    return one.at + one.at_u < fault.at - fault.u and not _is_over(one, fault)
+
+
+def _is_over(one: Alert, fault: Fault) -> bool:
+    return one.cleared_at is not None and one.cleared_at < fault.at
+
+
+def _quiet_from(alerts: Sequence[Alert], begin: int) -> int | None:
+    """Return the first time from `begin` on at which none of `alerts` (by begin) fires; None: one fires to the end."""
+    at = begin
+    for one in alerts:
+        if one.at <= at and (one.cleared_at is None or one.cleared_at > at):
+            if one.cleared_at is None:
+                return None
+            at = one.cleared_at
+    return at
+
+
+def _watched(times: Timeline, begin: int, length: int) -> bool:
+    """Whether it is known of all the time from `begin`, `length` ns long, which alerts fired."""
+    return any(since <= begin and begin + length <= until for since, until in times.alerts_watched)

@@ -1,0 +1,154 @@
+"""Metrics as an option of the roles, and the Prometheus that reads them: targets, rules, dashboards."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.roles.conftest import ROOT, Render, load, playbook
+from tests.roles.test_plugins import plugin
+
+FILES = ROOT / "roles" / "prometheus" / "files"
+filters = plugin("filter", "prometheus")
+PORTS = load(ROOT / "roles" / "common" / "defaults" / "main.yml")["common_metrics_ports"]
+# Metrics of Prometheus itself, and of the JMX exporter.
+ALWAYS = {"up", "jmx_scrape_error", "ALERTS"}
+WORDS = {"by", "on", "unless", "or", "and", "count", "sum", "max", "rate", "max_over_time", "m", "d"}
+
+
+def test_metrics_are_off_by_default(render: Render) -> None:
+    names = {"management.xml": "management.xml.j2", "java.options": "java.options.j2"}
+    files = render("artemis", "artemis1", names)["files"]
+    assert "<connector" not in files["management.xml"]
+    assert "rmi" not in files["java.options"]
+
+
+def test_artemis_serves_them_beside_its_guard(render: Render) -> None:
+    """The exporter logs in on loopback; no agent is in the broker's process, where it would be refused or, first
+    there, leave the beans without their guard."""
+    names = {name: f"{name}.j2" for name in ("management.xml", "java.options", "metrics.yml")}
+    found = render("artemis", "artemis1", names, ["__artemis_metrics_unit"], common_metrics=True)
+    files = found["files"]
+    assert '<connector connector-host="127.0.0.1" connector-port="1099"/>' in files["management.xml"]
+    assert "-Djava.rmi.server.hostname=127.0.0.1" in files["java.options"]
+    assert "-javaagent" not in files["java.options"]
+    metrics = yaml.safe_load(files["metrics.yml"])
+    assert metrics["jmxUrl"].endswith("//127.0.0.1:1099/jmxrmi")
+    assert metrics["username"] == "monitor"
+    assert len(metrics["password"]) == 40
+    assert "172.30.16.21:9404" in found["variables"]["__artemis_metrics_unit"]["command"]
+
+
+def test_classic_loads_an_agent(render: Render) -> None:
+    inventory = ROOT / "inventories" / "classic_shared_file"
+    host = next(iter(load(ROOT / "bench" / "classic_shared_file.yml")["all"]["hosts"]))
+    name = {"java.options": "java.options.j2"}
+    off = render("activemq_classic", host, name, inventory=inventory)["files"]["java.options"]
+    on = render("activemq_classic", host, name, inventory=inventory, common_metrics=True)["files"]["java.options"]
+    assert "-javaagent" not in off
+    (line,) = [line for line in on.splitlines() if line.startswith("-javaagent:")]
+    assert re.fullmatch(
+        r"-javaagent:/opt/jmx-exporter/\S+\.jar=[0-9.]+:9405:/etc/activemq-classic/\S+/metrics\.yml", line
+    )
+
+
+def hostvars(**more: Any) -> dict[str, dict[str, Any]]:
+    one = {"ansible_host": "10.0.0.1", "artemis_pair": "p", "common_metrics": True, **more}
+    return {"a1": one, "a2": {**one, "ansible_host": "fd00::2", "artemis_instance": "second"}, "r1": {}}
+
+
+def test_targets_follow_from_the_inventory() -> None:
+    groups = {"artemis": ["a2", "a1"], "rabbitmq": ["r1"], "load": ["l1"]}
+    first, second = filters.prometheus_targets(groups, hostvars(), PORTS)
+    assert first == {
+        "product": "artemis",
+        "host": "a1",
+        "instance": "a1",
+        "store": "p",
+        "address": f"10.0.0.1:{PORTS['artemis']}",
+    }
+    assert (second["instance"], second["address"]) == ("second", f"[fd00::2]:{PORTS['artemis']}")
+    (job,) = filters.prometheus_scrape_configs([first, second])
+    assert job["job_name"] == "artemis"
+    assert job["static_configs"][0] == {
+        "targets": [first["address"]],
+        "labels": {"host": "a1", "instance": "a1", "store": "p"},
+    }
+
+
+def test_an_inventory_that_says_otherwise_is_heeded() -> None:
+    other = hostvars(common_metrics_address="192.0.2.7", common_metrics_ports={"artemis": 1234})
+    first, _ = filters.prometheus_targets({"artemis": ["a1", "a2"]}, other, PORTS)
+    assert first["address"] == "192.0.2.7:1234"
+
+
+def test_nothing_to_scrape_is_refused(tmp_path: Path) -> None:
+    assert filters.prometheus_targets({"artemis": ["a1"]}, hostvars(common_metrics=False), PORTS) == []
+    (sentence,) = filters.prometheus_problems([], "p1")
+    assert "set common_metrics to true" in sentence
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"all": {"children": {"prometheus": {"hosts": {"p1": None}}}}}))
+    tasks = [{"ansible.builtin.include_role": {"name": "brokerdrill.ha.prometheus", "tasks_from": "preflight"}}]
+    book = tmp_path / "play.yml"
+    book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "connection": "local", "tasks": tasks}]))
+    done = playbook(["-i", str(inventory), str(book)], tmp_path / "cache")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "p1 is in the group prometheus, but no host of" in done.stdout
+
+
+def test_the_configuration_has_what_the_inventory_has(tmp_path: Path, render: Render) -> None:
+    inventory = tmp_path / "inventory"
+    inventory.mkdir()
+    brokers = {"a1": {"artemis_ha_role": "primary"}, "a2": {"artemis_ha_role": "backup"}}
+    groups = {"artemis": {"hosts": brokers}, "prometheus": {"hosts": {"p1": None}}}
+    variables = {"common_metrics": True, "artemis_pair": "p", "artemis_ha_policy": "shared_store"}
+    (inventory / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": groups, "vars": variables}}))
+    names = ["__prometheus_config", "__prometheus_descriptor", "__prometheus_files"]
+    found = render("prometheus", "p1", {"default": "default.j2"}, names, inventory=inventory)
+    (job,) = found["variables"]["__prometheus_config"]["scrape_configs"]
+    assert [entry["targets"] for entry in job["static_configs"]] == [["a1:9404"], ["a2:9404"]]
+    assert "--web.listen-address=127.0.0.1:9090 " in found["files"]["default"]
+    dests = [entry["dest"] for entry in found["variables"]["__prometheus_files"]]
+    assert [dest for dest in dests if "/rules/" in dest] == ["/etc/prometheus/rules/artemis.yml"]
+    from brokerdrill.inventory import descriptors
+    from brokerdrill.products import registry
+
+    descriptor = found["variables"]["__prometheus_descriptor"]
+    (parsed,) = descriptors.parse("p1", {"x.json": json.dumps(descriptor)}, registry.DESCRIPTORS)
+    assert isinstance(parsed, descriptors.PrometheusDescriptor)
+    assert (str(parsed.api), parsed.settings.items()[0]) == ("127.0.0.1:9090", ("scrape_interval_ms", 5000))
+
+
+@pytest.mark.parametrize("product", filters.PRODUCTS)
+def test_rules_and_dashboard_ask_for_what_is_exported(product: str) -> None:
+    rules = load(FILES / "rules" / f"{product}.yml")["groups"][0]["rules"]
+    assert {"BrokerDown", "NoActiveBroker"} <= {rule["alert"] for rule in rules}
+    assert all({"alert", "expr", "for", "labels", "annotations"} == set(rule) for rule in rules)
+    panels = json.loads((FILES / "dashboards" / f"{product}.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules] + [target["expr"] for panel in panels for target in panel["targets"]]
+    for expression in asked:
+        bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\([a-z, ]*\)", " ", expression)
+        names = set(re.findall(r"[a-zA-Z_][a-zA-Z_]*", bare)) - WORDS
+        assert names, expression
+        assert names <= exported(product), expression
+
+
+def exported(product: str) -> set[str]:
+    """The names that the exporter's rules of the product make, by its attributes."""
+    if product == "rabbitmq":
+        text = (FILES / "dashboards" / "rabbitmq.json").read_text()
+        return ALWAYS | set(re.findall(r"rabbitmq_[a-z_]+", text))
+    role = ROOT / "roles" / product
+    path = role / "files" / "metrics.yml" if product == "activemq_classic" else role / "templates" / "metrics.yml.j2"
+    found = set(ALWAYS)
+    for rule in yaml.safe_load(path.read_text().replace("{{", "'{{").replace("}}", "}}'"))["rules"]:
+        # The exporter holds its patterns against names in snake case, which end before a colon.
+        attributes = re.findall(r"\(([a-z_|]+)\):$", rule["pattern"])[0]
+        prefix = rule["name"].rpartition("$")[0]
+        found |= {prefix + name for name in attributes.split("|")}
+    return found

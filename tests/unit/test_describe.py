@@ -1,0 +1,221 @@
+"""Descriptors of brokers that this project did not deploy, from files as the products' own tools write them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from brokerdrill.base.errors import UsageError
+from brokerdrill.describe import artemis
+from brokerdrill.describe.found import Found, Options
+from brokerdrill.describe.look import chosen, describer, seconds
+from brokerdrill.inventory.descriptors import parse
+from brokerdrill.products.artemis import ArtemisDescriptor
+from brokerdrill.products.registry import DESCRIPTORS
+
+# What `artemis create --replicated --clustered` of 2.56.0 writes, with a manager, addresses and a place of its own.
+BROKER = """<?xml version='1.0'?>
+<configuration xmlns="urn:activemq" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+               xmlns:xi="http://www.w3.org/2001/XInclude"
+               xsi:schemaLocation="urn:activemq /schema/artemis-configuration.xsd">
+   <core xmlns="urn:activemq:core" xsi:schemaLocation="urn:activemq:core ">
+      <name>NAME</name>
+      <persistence-enabled>true</persistence-enabled>
+      <journal-type>NIO</journal-type>
+      <journal-directory>data/journal</journal-directory>
+      <connectors>
+         <connector name="mine">tcp://ADDRESS:61616</connector>
+         <connector name="other">tcp://OTHER:61616?sslEnabled=true</connector>
+      </connectors>
+      <acceptors>
+         <acceptor name="artemis">tcp://0.0.0.0:61616?tcpSendBufferSize=1048576;protocols=AMQP,CORE,STOMP;useEpoll=true</acceptor>
+         <acceptor name="amqp">tcp://0.0.0.0:5672?protocols=AMQP;sslEnabled=true;amqpCredits=1000</acceptor>
+         <acceptor name="inside">vm://0</acceptor>
+      </acceptors>
+      <cluster-connections>
+         <cluster-connection name="my-cluster">
+            <connector-ref>mine</connector-ref>
+            <connection-ttl>${ttl:5000}</connection-ttl>
+            <message-load-balancing>ON_DEMAND</message-load-balancing>
+            <max-hops>0</max-hops>
+            <static-connectors><connector-ref>other</connector-ref></static-connectors>
+         </cluster-connection>
+      </cluster-connections>
+      <ha-policy>
+         <replication>
+            <ROLE>
+               <manager>
+                  <class-name>org.apache.activemq.artemis.lockmanager.zookeeper.CuratorDistributedLockManager</class-name>
+                  <properties>
+                     <property key="connect-string" value="10.0.0.1:2181,zk2:2182/artemis"/>
+                     <property key="session-ms" value="6000"/>
+                  </properties>
+               </manager>
+               <group-name>orders</group-name>
+            </ROLE>
+         </replication>
+      </ha-policy>
+      <address-settings>
+         <address-setting match="#"><dead-letter-address>DLQ</dead-letter-address></address-setting>
+         <address-setting match="orders.*"><dead-letter-address>orders.DLQ</dead-letter-address></address-setting>
+      </address-settings>
+      <addresses>
+         <address name="DLQ"><anycast><queue name="DLQ" /></anycast></address>
+         <address name="orders.new"><anycast><queue name="orders.new" /></anycast></address>
+         <address name="prices"><multicast/></address>
+      </addresses>
+   </core>
+</configuration>
+"""
+BOOTSTRAP = """<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
+<broker xmlns="http://activemq.apache.org/schema">
+   <jaas-security domain="activemq"/>
+   <server configuration="file:/srv/mq/etc//broker.xml"/>
+   <web path="web" rootRedirectLocation="console">
+       <binding name="artemis" uri="http://0.0.0.0:8161"><app name="console" url="console" war="console.war"/></binding>
+   </web>
+</broker>
+"""
+COMMAND = ("java", "-Xmx2G", "-Dartemis.home=/opt/artemis", "-Dartemis.instance=/srv/mq", artemis.MARKER, "run")
+NONE = Options()
+
+
+def found(host: str = "mq1", other: str = "mq2", role: str = "primary", **changes: str) -> Found:
+    """What a host tells; `changes` are texts to replace, by what they replace."""
+    text = BROKER.replace("NAME", host).replace("ADDRESS", f"{host}.example").replace("OTHER", f"{other}.example")
+    bootstrap = BOOTSTRAP
+    for old, new in {"ROLE": role, **changes}.items():
+        text, bootstrap = text.replace(old, new), bootstrap.replace(old, new)
+    files = {"/srv/mq/etc/broker.xml": text, "/srv/mq/etc/bootstrap.xml": bootstrap}
+    return Found(host, f"{host}.example", "mq.service", 2.0, COMMAND, files)
+
+
+def test_a_broker_of_a_pair() -> None:
+    told = artemis.describe(found(), NONE)
+    (parsed,) = parse("mq1", {"mq1.json": json.dumps(told)}, DESCRIPTORS)
+    assert isinstance(parsed, ArtemisDescriptor)
+    assert (parsed.instance, parsed.unit, parsed.role, parsed.store) == ("mq1", "mq.service", "primary", "orders")
+    assert (parsed.ha_policy, parsed.data_dir) == ("replication_quorum", "/srv/mq/data")
+    assert [(one.name, str(one), one.protocol, one.tls) for one in parsed.listeners] == [
+        ("artemis", "mq1.example:61616", "core", False),
+        ("amqp", "mq1.example:5672", "amqp", True),
+    ]
+    assert parsed.management
+    assert parsed.management.url == "http://mq1.example:8161/console/jolokia/"
+    assert [(one.link, one.to, one.port) for one in parsed.dials] == [
+        ("broker", "other", 61616),
+        ("zookeeper", "10.0.0.1", 2181),
+        ("zookeeper", "zk2", 2182),
+    ]
+    assert {one.name: (one.routing, one.dead_letter) for one in parsed.addresses} == {
+        "DLQ": ("anycast", "DLQ"),
+        "orders.new": ("anycast", "orders.DLQ"),
+        "prices": ("multicast", "DLQ"),
+    }
+    settings = parsed.settings
+    assert (settings.session_ms, settings.connection_ttl_ms, settings.check_period_ms) == (6000, 5000, 30000)
+    assert settings.restart_delay_s == 2
+    assert set(parsed.features) == {"replicated", "zookeeper_lock", "duplicate_ids"}
+
+
+def test_a_pair_knows_its_members_by_name() -> None:
+    one, two = artemis.joined([artemis.describe(found(), NONE), artemis.describe(found("mq2", "mq1", "slave"), NONE)])
+    assert next((item["link"], item["to"]) for item in one["dials"]) == ("backup", "mq2")
+    assert next((item["link"], item["to"]) for item in two["dials"]) == ("primary", "mq1")
+    assert "failback" in one["features"], "the backup says it, and it holds for both"
+    stays = {"<group-name>": "<allow-failback>false</allow-failback><group-name>"}
+    (alone,) = artemis.joined([artemis.describe(found("mq2", "mq1", "backup", **stays), NONE)])
+    assert "failback" not in alone["features"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "word", "role", "features"),
+    [
+        ("<shared-store><backup/></shared-store>", "shared_store", "backup", {"shared_store", "failback"}),
+        ("<shared-store><master/></shared-store>", "shared_store", "primary", {"shared_store"}),
+        ("<replication><primary/></replication>", "replication", "primary", {"replicated", "vote"}),
+        ("<primary-only/>", "primary_only", "primary", set()),
+        ("", "primary_only", "primary", set()),
+    ],
+)
+def test_each_policy_has_its_word(policy: str, word: str, role: str, features: set[str]) -> None:
+    text = BROKER[BROKER.index("<ha-policy>") : BROKER.index("</ha-policy>") + len("</ha-policy>")]
+    changed = found(**{text.replace("ROLE", "primary"): f"<ha-policy>{policy}</ha-policy>" if policy else ""})
+    told = artemis.describe(changed, Options(store="pair"))
+    assert (told["ha_policy"], told["role"], told["store"]) == (word, role, "pair")
+    assert set(told["features"]) == features | {"duplicate_ids"}
+    if word == "primary_only":
+        assert artemis.describe(changed, NONE)["store"] == "mq1", "it is alone"
+    else:
+        with pytest.raises(UsageError, match="does not say with whom mq1 serves a store: name it by --store"):
+            artemis.describe(changed, NONE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({"<name>mq1</name>": ""}, NONE, "names no broker"),
+        ({"${ttl:5000}": "${ttl}"}, NONE, r"says \$\{ttl\}, which nothing sets"),
+        ({"${ttl:5000}": "5s"}, NONE, "connection-ttl is '5s', no number"),
+        ({"<connector-ref>other": "<connector-ref>third"}, NONE, "names the connector 'third', which is not there"),
+        ({"replication>": "colocation>"}, NONE, "has the HA policy colocation/primary: write its descriptor by hand"),
+        ({"<addresses>": '<addresses><xi:include href="x"/>'}, NONE, "includes other files"),
+        ({"</core>": ""}, NONE, "is no XML"),
+        ({"0.0.0.0:8161": "localhost:8161"}, NONE, "the console listens on localhost alone"),
+        ({"http://0.0.0.0:8161": "https://0.0.0.0:8161"}, NONE, "is TLS: say by --ca which file"),
+        ({"binding": "nothing"}, NONE, "has no web binding: say the URL"),
+    ],
+)
+def test_what_cannot_be_known_ends_with_one_sentence(changes: dict[str, str], options: Options, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        artemis.describe(found(**changes), options)
+    assert str(caught.value).startswith("host mq1: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_options_answer_it() -> None:
+    told = artemis.describe(
+        found(**{"http://0.0.0.0:8161": "https://localhost:8161"}),
+        Options(store="mine", ca="/etc/ssl/mq.pem", management_url="https://mq1.example/jolokia/"),
+    )
+    assert (told["store"], told["tls"]) == ("mine", {"ca": "/etc/ssl/mq.pem"})
+    assert told["management"]["url"] == "https://mq1.example/jolokia/"
+
+
+def test_two_brokers_of_one_name_are_refused() -> None:
+    same = [
+        artemis.describe(found(**{"<name>mq1": "<name>x"}), NONE),
+        artemis.describe(found("mq2", **{"<name>mq2": "<name>x"}), NONE),
+    ]
+    with pytest.raises(UsageError, match="brokers on mq1, mq2 are all called x"):
+        artemis.joined(same)
+
+
+@pytest.mark.parametrize(
+    ("match", "name", "covers"),
+    [("#", "a.b", True), ("a.#", "a", True), ("a.*", "a.b", True), ("a.*", "a.b.c", False), ("a.b", "a.c", False)],
+)
+def test_the_brokers_wildcards(match: str, name: str, covers: bool) -> None:
+    assert artemis.matched(match, name) is covers
+
+
+def test_the_unit_is_the_only_one_or_the_one_that_is_said() -> None:
+    one: dict[str, Any] = {"unit": "mq.service"}
+    two: dict[str, Any] = {"unit": "mq2.service"}
+    assert chosen([one], "h", None) is one
+    assert chosen([one, two], "h", "mq2") is two
+    with pytest.raises(UsageError, match=r"host h: mq.service, mq2.service are brokers: say by --unit which is meant"):
+        chosen([one, two], "h", None)
+    with pytest.raises(UsageError, match="host h: no broker runs as a service"):
+        chosen([], "h", None)
+    with pytest.raises(UsageError, match=r"no broker runs as x.service there \(there runs mq.service\)"):
+        chosen([one], "h", "x")
+    with pytest.raises(UsageError, match="artemis"):
+        describer("artemi")
+
+
+@pytest.mark.parametrize(("span", "found"), [("100ms", 0.1), ("2s", 2), ("1min 30s", 90), ("infinity", 0), ("", 0)])
+def test_spans_as_systemd_shows_them(span: str, found: float) -> None:
+    assert seconds(span) == pytest.approx(found)
