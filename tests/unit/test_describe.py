@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brokerdrill.base.errors import UsageError
-from brokerdrill.describe import artemis
+from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.describe import artemis, look
 from brokerdrill.describe.found import Found, Options
 from brokerdrill.describe.look import chosen, describer, seconds
+from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.descriptors import parse
+from brokerdrill.inventory.topology import Host
 from brokerdrill.products.artemis import ArtemisDescriptor
 from brokerdrill.products.registry import DESCRIPTORS
 
@@ -219,3 +226,61 @@ def test_the_unit_is_the_only_one_or_the_one_that_is_said() -> None:
 @pytest.mark.parametrize(("span", "found"), [("100ms", 0.1), ("2s", 2), ("1min 30s", 90), ("infinity", 0), ("", 0)])
 def test_spans_as_systemd_shows_them(span: str, found: float) -> None:
     assert seconds(span) == pytest.approx(found)
+
+
+SYSTEMCTL = """#!/bin/sh
+case "$1" in
+  list-units) echo "ssh.service loaded active running OpenBSD Secure Shell server"
+              echo "mq.service loaded active running The order broker" ;;
+  show) case "$2" in mq.service) echo MainPID=PID ;; *) echo MainPID=1 ;; esac; echo RestartUSec=1min 500ms ;;
+esac
+"""
+
+
+def test_a_host_is_looked_at_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts that run on a host, on this one: only its systemd is made up, and where descriptors lie."""
+    etc = tmp_path / "mq" / "etc"
+    etc.mkdir(parents=True)
+    told = found()
+    for path, text in told.files.items():
+        (etc / Path(path).name).write_text(text)
+    # A broker's command line, some of it in a file as Java reads it, on a process that does nothing.
+    options = tmp_path / "java.options"
+    options.write_text(f"-Xmx1g\n-Dartemis.instance={tmp_path / 'mq'}\n")
+    idle = subprocess.Popen(
+        [sys.executable, "-c", "input()", f"@{options}", artemis.MARKER, "run"], stdin=subprocess.PIPE, text=True
+    )
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "systemctl").write_text(SYSTEMCTL.replace("PID\n", f"{idle.pid}\n").replace("=PID ", f"={idle.pid} "))
+    (programs / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(look, "DIRECTORY", str(tmp_path / "left"))
+    monkeypatch.setattr(look, "CREDENTIALS", str(tmp_path / "left" / "{instance}.credentials.json"))
+    host = Host("mq1", "192.0.2.1", 22, "root", None, (), {"ansible_connection": "local"})
+
+    async def main() -> tuple[dict[str, Any], list[str], str]:
+        async with connected([host]) as connections:
+            (one,) = await look.describe(connections, "artemis", None, NONE)
+            account = {"username": "drill", "password": "secret"}
+            written = await look.leave(connections, [one], account)
+            assert await look.leave(connections, [one], account) == written, "its own is replaced"
+            (tmp_path / "left" / "mq1.json").write_text("{}")
+            with pytest.raises(InfrastructureError) as caught:
+                await look.leave(connections, [one], account)
+            return one, written, str(caught.value)
+
+    try:
+        one, written, refused = asyncio.run(main())
+    finally:
+        idle.communicate("\n", timeout=30)
+    assert (one["unit"], one["settings"]["restart_delay_s"]) == ("mq.service", 60)
+    assert (one["listeners"][0]["address"], one["data_dir"]) == ("192.0.2.1", f"{tmp_path / 'mq'}/data")
+    assert [path.partition(":")[2] for path in written] == [
+        str(tmp_path / "left" / "mq1.json"),
+        str(tmp_path / "left" / "mq1.credentials.json"),
+    ]
+    secret = tmp_path / "left" / "mq1.credentials.json"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert json.loads(secret.read_text()) == {"username": "drill", "password": "secret"}
+    assert refused.endswith("mq1.json: a role has left one there")
