@@ -122,6 +122,36 @@ def test_a_torn_last_line_is_the_only_one(start: Start, tmp_path: Path) -> None:
         assert said.processed <= said.attempted and not said.phantoms
 
 
+def test_a_divided_ledger_is_readable_wherever_sigkill_hits(start: Start, tmp_path: Path) -> None:
+    """Pieces are whole; the file that was written to last may end anywhere."""
+    worker = start(rate=None, piece_bytes=20_000)
+    worker.begin()
+    worker.until_status(lambda status: status["sent_ok"] >= 500)
+    worker.kill()
+    spool = tmp_path / "w0.jsonl"
+    pieces = sorted(tmp_path.glob("w0-*.jsonl"))
+    assert len(pieces) > 3
+    assert all(piece.read_bytes().endswith(b"\n") and piece.stat().st_size >= 20_000 for piece in pieces)
+    data = spool.read_bytes()
+    for cut in {len(data), max(0, len(data) - 7), len(data) // 2, 0}:
+        spool.write_bytes(data[:cut])
+        said = judge(rows_of(*pieces, spool))
+        assert said.processed <= said.attempted and not said.phantoms
+
+
+def test_a_divided_ledger_is_whole(start: Start, tmp_path: Path) -> None:
+    worker = start(piece_bytes=50_000)
+    worker.begin()
+    worker.until_status(lambda status: status["sent_ok"] >= 1000)
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    sent = worker.status["sent_ok"]
+    worker.until_status(lambda status: status["received"] == sent)
+    worker.finish()
+    said = judge(rows_of(*sorted(tmp_path.glob("w0-*.jsonl")), tmp_path / "w0.jsonl"))
+    assert len(said.processed) == len(said.acknowledged) == sent
+
+
 @pytest.mark.parametrize("how", ["end of input", "SIGTERM"])
 @pytest.mark.parametrize("hanging", [False, True])
 def test_without_its_runner_it_ends_quickly(start: Start, tmp_path: Path, how: str, hanging: bool) -> None:

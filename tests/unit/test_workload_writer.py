@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from brokerdrill.ledger import contract
 from brokerdrill.workload.client import DONE, Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint
-from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
+from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool, piece_path
 
 HERE = Endpoint("10.0.0.1", 1, "a1", "h1")
 COLUMNS = {column.name: column for column in contract.OP_COLUMNS}
@@ -163,6 +166,69 @@ def test_a_full_disk_cuts_the_file_to_whole_lines(tmp_path: Path, monkeypatch: p
     with pytest.raises(LedgerError):
         spool.write(b"four\n")
     assert path.read_bytes() == b"one\n" and len(calls) == 2
+
+
+def test_a_spool_is_divided_into_pieces_of_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    spool = Spool(str(path), piece_bytes=8)
+    for data in (b"one\n", b"two\n", b"three\nfour\nfive\n", b"six\n"):
+        spool.write(data)
+    spool.close()
+    found = {item.name: item.read_bytes() for item in sorted(tmp_path.iterdir())}
+    assert found == {
+        "w-000001.jsonl": b"one\ntwo\n",
+        "w-000002.jsonl": b"three\nfour\nfive\n",
+        "w.jsonl": b"six\n",
+    }
+
+
+def test_a_finished_piece_may_be_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    spool = Spool(str(path), piece_bytes=4)
+    for number in range(3):
+        spool.write(b"one\n")
+        piece_path(str(path), number + 1).unlink()
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_disk_that_takes_no_new_file_ends_the_spool(tmp_path: Path) -> None:
+    """What was written is there, and nothing more is."""
+    path = tmp_path / "w.jsonl"
+    spool = Spool(str(path), piece_bytes=8)
+    piece_path(str(path), 1).write_bytes(b"another's")
+    spool.write(b"one\n")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"w.jsonl cannot be divided: File exists"):
+            spool.write(b"two\n")
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from brokerdrill.workload.ledger_writer import Spool
+
+def dies(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+spool = Spool(sys.argv[1], piece_bytes=8)
+spool.write(b"one\\n")
+spool.write(b"two\\n")
+spool.write(b"three\\n")
+setattr({"os": os, "Path": Path, "Spool": Spool}[sys.argv[2]], sys.argv[3], dies)
+spool.write(b"four\\n")
+"""
+
+
+@pytest.mark.parametrize("step", ["Spool _make", "Path hardlink_to", "Path rename", "os close"])
+def test_killed_while_it_divides_a_spool_keeps_every_line(tmp_path: Path, step: str) -> None:
+    path = tmp_path / "w.jsonl"
+    done = subprocess.run([sys.executable, "-c", _KILLED, path, *step.split()], check=False)
+    assert done.returncode == -signal.SIGKILL
+    pieces = [*tmp_path.glob("w-*.jsonl"), path]
+    lines = [line for item in pieces for line in item.read_bytes().splitlines(keepends=True)]
+    # A piece that has its name already may still have the spool's, too.
+    assert set(lines) == {b"one\n", b"two\n", b"three\n", b"four\n"} and len(lines) in (4, 6)
 
 
 def test_spool_takes_lines_from_many_threads(tmp_path: Path) -> None:

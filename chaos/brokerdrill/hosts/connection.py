@@ -184,10 +184,10 @@ class HostConnection:
         return _SshChannel(await self._ssh.create_process(_as_root(self.host, words), encoding="utf-8"))
 
     async def _stream(self, words: str, source: Path | None, sink: Path | None) -> None:
-        """Run `words` as root with its input from `source` and its output to `sink`, byte by byte."""
+        """Run `words` as root with its input from `source` and its output added to `sink`, byte by byte."""
         with contextlib.ExitStack() as files:
             stdin = files.enter_context(source.open("rb")) if source else asyncio.subprocess.DEVNULL
-            stdout = files.enter_context(sink.open("wb")) if sink else asyncio.subprocess.DEVNULL
+            stdout = files.enter_context(sink.open("ab")) if sink else asyncio.subprocess.DEVNULL
             try:
                 if self._ssh is None:
                     process = await asyncio.create_subprocess_exec("/bin/sh", "-c", words, stdin=stdin, stdout=stdout)
@@ -202,9 +202,12 @@ class HostConnection:
         if status != 0:
             raise InfrastructureError(f"host {self.name}: copying fails: {words!r} ends with status {status}")
 
-    async def fetch(self, remote: str, local: Path) -> None:
-        """Copy the file `remote` of the host to `local`. Raises InfrastructureError when it cannot."""
-        words = f"exec cat -- {shlex.quote(remote)}"
+    async def fetch(self, remote: str, local: Path, *, offset: int = 0) -> None:
+        """Copy the file `remote` of the host to `local`; from its byte `offset` on to the end of what is in `local`.
+        Raises InfrastructureError when it cannot; what came by then is in `local`."""
+        words = f"exec tail -c +{offset + 1} -- {shlex.quote(remote)}"
+        if not offset:
+            local.unlink(missing_ok=True)
         if self._ssh is None:
             await self._stream(words, None, local)
             return
@@ -247,7 +250,7 @@ class HostConnection:
 
 def _opened(path: Path) -> io.FileIO:
     try:
-        return path.open("wb", buffering=0)
+        return path.open("ab", buffering=0)
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -30,6 +30,7 @@ from brokerdrill.products.registry import DESCRIPTORS, managed
 from brokerdrill.runner import live
 from brokerdrill.runner.abort import under_load
 from brokerdrill.runner.commands import commands, refuse_without
+from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence
 from brokerdrill.runner.injections import Injections, arm_ttl_s
@@ -39,7 +40,7 @@ from brokerdrill.runner.method import Method
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run_dir import make_run_dir
 from brokerdrill.runner.run_info import clocks, first_info
-from brokerdrill.runner.spools import fetch_spool
+from brokerdrill.runner.spools import fetch_finished, fetch_spool
 from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
@@ -142,7 +143,8 @@ class _Run:
         reason = ""
         drained: dict[str, bool] = {}
         watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor)
-        watches = [watch(watched) for watch in (until_asked, live.write_samples, *self.request.watches)]
+        always = (until_asked, until_full, fetch_finished, live.write_samples)
+        watches = [watch(watched) for watch in (*always, *self.request.watches)]
         try:
             drained = await unless(self._way(instances, hosts), watches)
             outcome = "completed"

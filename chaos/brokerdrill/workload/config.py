@@ -15,6 +15,9 @@ KEY_TYPES = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
 # Protocols whose clients a connection router redirects when they connect; those of others have to ask it first.
 REDIRECTED = ("amqp", "core", "openwire")
 
+# A spool is divided into finished pieces of about this size: some seconds of a busy worker's, to be fetched meanwhile.
+PIECE_BYTES = 64 << 20
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -67,8 +70,9 @@ class WorkerConfig:
     `payload_bytes` are the sizes to draw from, evenly. `keys` is how many message groups each producer uses in turn, 0:
     none. `resend`: whether a batch whose outcome is unknown is sent again. `jars` is the directory of the broker's
     client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
-    (one of KEY_TYPES). `spool` is the ledger file to create; None: no ledger (for benchmarks). `url_params` and
-    `jvm_options` go to clients that have them, after their own defaults.
+    (one of KEY_TYPES). `spool` is the ledger file to create; None: no ledger (for benchmarks); as soon as it has
+    `piece_bytes` it is put aside under a name of its own. `url_params` and `jvm_options` go to clients that have them,
+    after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how
     long closing may take.
     """
@@ -96,6 +100,7 @@ class WorkerConfig:
     call_timeout_ms: int = 10_000
     jars: str | None = None
     spool: str | None = None
+    piece_bytes: int = PIECE_BYTES
     url_params: Mapping[str, str] = field(default_factory=dict)
     jvm_options: tuple[str, ...] = ()
     retry_after_stop_s: float = 20.0
@@ -170,11 +175,19 @@ _PLAIN: dict[str, type] = {
     "call_timeout_ms": int,
     "jars": str,
     "spool": str,
+    "piece_bytes": int,
     "retry_after_stop_s": float,
     "close_s": float,
 }
 _NULLABLE = ("tls_ca", "rate", "jars", "spool")
-_LEAST: dict[str, float] = {"transaction": 0, "keys": 0, "call_timeout_ms": 1, "retry_after_stop_s": 0, "close_s": 0}
+_LEAST: dict[str, float] = {
+    "transaction": 0,
+    "keys": 0,
+    "piece_bytes": 1,
+    "call_timeout_ms": 1,
+    "retry_after_stop_s": 0,
+    "close_s": 0,
+}
 
 
 def from_json(text: str) -> WorkerConfig:

@@ -1,4 +1,4 @@
-"""Writes a worker's part of the ledger: one JSON Lines file, appended to as the rules for writers say.
+"""Writes a worker's part of the ledger: JSON Lines, appended to as the rules for writers say.
 
 Two layers: a `Spool` hands bytes to the kernel and lets nothing be written after the first failure; a `ClientLedger`
 formats one client's rows. Rows are formatted by hand: a message costs microseconds. What a client has learned (rows
@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from brokerdrill.workload.client import Delivery, Message, Outcome
@@ -24,18 +25,32 @@ class LedgerError(Exception):
     """The ledger cannot be written: its text is one sentence. Clients must stop at once."""
 
 
-class Spool:
-    """An append-only file of whole lines. Raises LedgerError when it cannot be made (it must not exist yet)."""
+def piece_path(path: str, number: int) -> Path:
+    """Return where the finished piece `number` (from 1) of the spool `path` is: `w.jsonl` has w-000001.jsonl."""
+    spool = Path(path)
+    return spool.with_name(f"{spool.stem}-{number:06d}{spool.suffix}")
 
-    def __init__(self, path: str) -> None:
+
+class Spool:
+    """Append-only files of whole lines: `path`, and the finished pieces that it was divided into, one as soon as it has
+    `piece_bytes` (None: never); no piece is written to again. Raises LedgerError when `path` cannot be made (it must
+    not exist yet)."""
+
+    def __init__(self, path: str, piece_bytes: int | None = None) -> None:
         self._path = path
+        self._piece_bytes = piece_bytes
+        self._pieces = 0
         self._lock = threading.Lock()
         self._error: str | None = None
         self._size = 0
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+            self._fd = self._make(path)
         except OSError as error:
             raise LedgerError(f"the ledger {path} cannot be made: {error.strerror}") from None
+
+    @staticmethod
+    def _make(path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
 
     def write(self, data: bytes) -> None:
         """Hand `data` (whole lines) to the kernel. Raises LedgerError, now and ever after, when that fails; the file
@@ -58,6 +73,23 @@ class Spool:
                     self._error += " (its last line is torn)"
                 raise LedgerError(self._error) from None
             self._size += len(data)
+            if self._piece_bytes is not None and self._size >= self._piece_bytes:
+                self._divide()
+
+    def _divide(self) -> None:
+        """Make what is written a finished piece, and go on in a new file. Killed anywhere in between it leaves `path`
+        as it was, perhaps under the piece's name too: rows that are there twice count once."""
+        fresh = f"{self._path}.new"
+        try:
+            fd = self._make(fresh)
+            piece_path(self._path, self._pieces + 1).hardlink_to(self._path)
+            Path(fresh).rename(self._path)
+        except OSError as error:
+            self._error = f"the ledger {self._path} cannot be divided: {error.strerror}"
+            raise LedgerError(self._error) from None
+        os.close(self._fd)
+        self._fd, self._size = fd, 0
+        self._pieces += 1
 
     def close(self) -> None:
         """Close the file; a write after that is an error."""

@@ -261,7 +261,7 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
     Raises BrokerdrillError, LedgerError.
     """
     kind = client_type(config.client)
-    spool = Spool(config.spool) if config.spool else None
+    spool = Spool(config.spool, config.piece_bytes) if config.spool else None
     kind.start_process(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: lines.end())

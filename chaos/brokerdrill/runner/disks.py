@@ -1,0 +1,60 @@
+"""A guard on the disks that a run fills: it ends the drill before one is full, so that what it recorded is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from brokerdrill.base.errors import BrokerdrillError
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.runner.watches import Watched
+
+MIB = 1 << 20
+LOOK_PERIOD_S = 2.0
+# What the drain, the logs and the verdict of a run that ends still write.
+RESERVE_BYTES = 256 * MIB
+
+
+class Space(NamedTuple):
+    """What a load host has free for spools, and how much of them waits there, in bytes."""
+
+    free: int
+    waiting: int
+
+
+def too_full(run_dir: Path, free: int, hosts: Mapping[str, Space]) -> str | None:
+    """Return in a sentence which disk will not do; None: all do. The controller's `free` bytes have to take what waits
+    on the load `hosts` too."""
+    for name, space in sorted(hosts.items()):
+        if space.free < RESERVE_BYTES:
+            return f"load host {name} has {space.free // MIB} MiB left for spools, less than {RESERVE_BYTES // MIB} MiB"
+    needed = RESERVE_BYTES + sum(space.waiting for space in hosts.values())
+    if free < needed:
+        return f"the disk of {run_dir} has {free // MIB} MiB left, less than the {needed // MIB} MiB that the run needs"
+    return None
+
+
+async def space(connection: HostConnection, folder: str) -> Space:
+    """Return what the host has free for `folder`, and what is in it. Raises InfrastructureError."""
+    where = shlex.quote(folder)
+    told = await connection.sh(f"df -Pk {where} | awk 'NR == 2 {{print $4}}'; du -sk {where}", check=True)
+    free, waiting, *_ = told.out.split()
+    return Space(int(free) * 1024, int(waiting) * 1024)
+
+
+async def until_full(watched: Watched) -> str:
+    """Wait until a disk that the run fills will not do, and say which. A host that does not answer is asked again."""
+    while True:
+        hosts: dict[str, Space] = {}
+        for worker in list(watched.load.workers):
+            if worker.connection.name not in hosts:
+                with contextlib.suppress(BrokerdrillError, ValueError):
+                    hosts[worker.connection.name] = await space(worker.connection, str(Path(worker.spool).parent))
+        if said := too_full(watched.run_dir, shutil.disk_usage(watched.run_dir).free, hosts):
+            return said
+        await asyncio.sleep(LOOK_PERIOD_S)
