@@ -48,6 +48,13 @@ def a_send_fails_first(ops: list[dict[str, Any]], events: list[dict[str, Any]]) 
     first["attempt"] = 1
 
 
+def a_batch_begins_late(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    """That of t0, by 3 s."""
+    for row in ops:
+        if row["op"] in ("send", "commit") and row.get("txn") == "t0":
+            row["late_ns"] = 3000 * MS
+
+
 @pytest.fixture(scope="module")
 def explained(spark: SparkSession) -> tuple[Results, Results]:
     changes = {
@@ -57,6 +64,7 @@ def explained(spark: SparkSession) -> tuple[Results, Results]:
         "moved": ledgers.a_key_moves,
         "late": ledgers.the_failover_is_late,
         "stopped": ledgers.sends_stop,
+        "held up": a_batch_begins_late,
     }
     given = {name: ledgers.changed(change) for name, change in changes.items()}
     given["kept"] = ledgers.kept()
@@ -169,6 +177,15 @@ def test_quantiles_by_phase(results: Results) -> None:
     assert phases["during_fault"]["send"]["count"] == 4 * len([at for at in down if at < HEAL])
     everything = sum(row["send"]["count"] for row in phases.values() if "send" in row)
     assert everything == results["kept"]["messages"]["ok"]
+
+
+def test_latencies_count_from_when_a_send_was_due(results: Results) -> None:
+    """Its commit took 2 ms, and its first message was delivered after 10.5 ms."""
+    phases = {row["phase"]: row for row in results["held up"]["phases"]}
+    before = phases["before_fault"]
+    assert (before["commit"]["p50_ms"], before["commit"]["max_ms"]) == (2.0, 3002.0)
+    assert (before["receive"]["p50_ms"], before["receive"]["max_ms"]) == (10.5, 3010.5)
+    assert results["held up"]["verdict"] == results["kept"]["verdict"]
 
 
 def test_buckets_and_phases_count_the_same(explained: tuple[Results, Results]) -> None:

@@ -23,7 +23,7 @@ MOST_CLIENTS = 16
 # What an operation that has several rows keeps of its other columns: of what is not null the smallest.
 _KEPT = (
     "address", "subscription", "message_id", "attempt", "key", "txn", "delivery", "redelivered", "durable",
-    "payload_sha", "broker", "instance",
+    "payload_sha", "broker", "instance", "late_ns",
 )  # fmt: skip
 _MINIMA = ", ".join(f'min("{name}") AS "{name}"' for name in _KEPT)
 _NAMES = ", ".join(f'"{name}"' for name in _KEPT)
@@ -98,7 +98,7 @@ FROM txns;
 
 CREATE TEMP TABLE sends AS
 SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.message_id, o.key, o.txn, o.durable,
-       o.expires, o.payload_sha AS sha, coalesce(o.instance, o.broker) AS server,
+       o.expires, coalesce(o.late_ns, 0) AS late, o.payload_sha AS sha, coalesce(o.instance, o.broker) AS server,
        CASE WHEN o.txn IS NULL THEN o.outcome
             WHEN o.outcome = 'fail' OR coalesce(t.attempt, 'fail') = 'fail' THEN 'fail'
             WHEN o.outcome = 'ok' AND t.attempt = 'ok' THEN 'ok' ELSE 'unknown' END AS state,
@@ -132,7 +132,7 @@ ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
 WHERE o.op = 'receive' AND o.outcome = 'ok';
 
 CREATE TEMP TABLE acked AS
-SELECT run, client, server, store, address, acked_at AS moment, start, "end", txn FROM sends WHERE state = 'ok';
+SELECT run, client, server, store, address, acked_at AS moment, start, "end", late, txn FROM sends WHERE state = 'ok';
 """
 
 # Ends of transactions and acknowledgements of which another client did the work, and transactions whose end this client
@@ -247,9 +247,10 @@ FROM ({source}) x JOIN widths w ON x.run = w.run
 JOIN segments g ON x.run = g.run AND x.moment >= g.seg_from AND x.moment < g.seg_to
 WHERE x.moment >= 0 GROUP BY ALL
 """
+# Where a load keeps a rate a call counts from when its batch was due: who waits behind one that hangs waits, too.
 _MEASURED = """
-SELECT run, 'send' AS kind, moment, CASE WHEN txn IS NULL THEN "end" - start END AS took, 1 AS counted FROM acked
-UNION ALL SELECT run, 'commit', "end", "end" - start, 0 FROM ops
+SELECT run, 'send' AS kind, moment, CASE WHEN txn IS NULL THEN "end" - start + late END AS took, 1 AS counted FROM acked
+UNION ALL SELECT run, 'commit', "end", "end" - start + coalesce(late_ns, 0), 0 FROM ops
 WHERE op = 'commit' AND outcome = 'ok' AND "end" IS NOT NULL
 UNION ALL SELECT run, 'receive', moment, NULL, 1 FROM deliveries
 """

@@ -27,7 +27,8 @@ MOST_ROWS = 1000
 # The columns of what stage 1 sends, for a partition that gets none.
 EMPTY = {
     "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, address TEXT, "
-    "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, sha TEXT, server TEXT, state TEXT, store TEXT",
+    "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha TEXT, server TEXT, "
+    "state TEXT, store TEXT",
     "delivery": "run INT, client TEXT, op_id BIGINT, session INT, start BIGINT, moment BIGINT, address TEXT, "
     "message_id TEXT, sub TEXT, redelivered BOOL, sha TEXT, server TEXT, state INT",
     "dead": "run INT, dead_letter TEXT, message_id TEXT, sub TEXT",
@@ -46,7 +47,8 @@ SELECT run, address, message_id,
        bool_or(coalesce(durable, true)) AS durable, max(coalesce(expires, {NEVER})) AS expires, min(sha) AS sha_lo,
        max(sha) AS sha_hi, min(start) FILTER (state <> 'fail') AS began,
        max(coalesce("end", {NEVER})) FILTER (state <> 'fail') AS over,
-       min(client) FILTER (state <> 'fail') AS producer, min(key) FILTER (state <> 'fail') AS key
+       min(client) FILTER (state <> 'fail') AS producer, min(key) FILTER (state <> 'fail') AS key,
+       arg_min(late, start) FILTER (state <> 'fail') AS late
 FROM send GROUP BY run, address, message_id;
 
 CREATE TEMP TABLE got AS
@@ -180,9 +182,10 @@ SELECT m.run, true AS tried, bool_or(m.state <> 'failed') AS live,
 FROM message m LEFT JOIN dead_letters d ON m.run = d.run AND m.address = d.address GROUP BY m.run
 """
 
-# From the start of the send to the message's first delivery; before the send began, as clocks disagree, is no time.
+# From when the send was due (where no rate is kept: from its start) to the message's first delivery; before the send
+# began, as clocks disagree, is no time.
 _WAITS = """
-SELECT d.run, 'receive' AS kind, d.moment, greatest(d.moment - m.began, 0) AS took, 0 AS counted
+SELECT d.run, 'receive' AS kind, d.moment, greatest(d.moment - m.began, 0) + m.late AS took, 0 AS counted
 FROM got d JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
 WHERE m.began IS NOT NULL
 """

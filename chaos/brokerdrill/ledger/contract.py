@@ -137,6 +137,7 @@ OP_COLUMNS = (
     Column("protocol", "string", values=PROTOCOLS),
     Column("error", "string"),
     Column("via", "string", optional=True),
+    Column("late_ns", "long", optional=True),
 )
 
 EVENT_COLUMNS = (

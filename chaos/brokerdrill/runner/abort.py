@@ -14,6 +14,8 @@ from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
 GUARD_PERIOD_S = 0.5
+# A transaction that takes its time puts nobody behind.
+BEHIND_SHOWN_S = 0.5
 
 
 async def under_load(
@@ -62,10 +64,13 @@ async def _guard(silence_s: float, load: LoadControl, system: System, progress: 
         silent = (now_ns() - since) / 1e9
         if silent > silence_s:
             raise Unmet(f"abort: no send was acknowledged for {silent:.0f} s")
-        progress.tick(_status_line(load.totals(), system.roles))
+        progress.tick(status_line(load.totals(), system.roles))
         await system.changes.wait(GUARD_PERIOD_S)
 
 
-def _status_line(totals: Totals, roles: Mapping[str, str]) -> str:
+def status_line(totals: Totals, roles: Mapping[str, str]) -> str:
+    """Return what the console says while the load goes on; how far that is behind its rate where it cannot keep it."""
     told = "  ".join(f"{name} {role}" for name, role in sorted(roles.items()))
-    return f"{totals.sent_ok} acknowledged  {totals.received} received  {totals.sent_unknown} unknown   {told}"
+    behind = f"{totals.behind_s:.1f} s behind its rate  " if totals.behind_s >= BEHIND_SHOWN_S else ""
+    counts = f"{totals.sent_ok} acknowledged  {totals.received} received  {totals.sent_unknown} unknown"
+    return f"{counts}  {behind} {told}"

@@ -146,13 +146,14 @@ class Worker:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all workers, in messages."""
+    """Sums over all workers, in messages; `behind_s`: how far the worst producer is behind the rate that it keeps."""
 
     sent_ok: int
     sent_unknown: int
     sent_fail: int
     received: int
     producers_running: int
+    behind_s: float = 0.0
 
 
 class LoadControl:
@@ -232,7 +233,9 @@ class LoadControl:
             if worker.fatal:
                 raise InfrastructureError(f"worker {worker.name} on {worker.connection.name} failed: {worker.fatal}")
         names = ("sent_ok", "sent_unknown", "sent_fail", "received", "producers_running")
-        return Totals(*(sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names))
+        behind_s = max((float(worker.status.get("behind_s", 0.0)) for worker in self.workers), default=0.0)
+        counts = {name: sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names}
+        return Totals(**counts, behind_s=behind_s)
 
     def left_by(self) -> dict[str, int]:
         """How many messages came that earlier runs had left behind, by the tag of their run."""

@@ -214,6 +214,7 @@ class LiveRun:
             "received": newest.get("received", 0),
             "unknown": newest.get("sent_unknown", 0),
             "gap_s": round(self._flow.gap, 2),
+            "behind_s": round(float(newest.get("behind_s", 0.0)), 2),
             "points": list(self._flow.points),
             "faults": self._faults.rows(now),
             "steps": steps(self._scenario, self._seen),

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from brokerdrill.workload.client import Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint
 
+LATE_NS = 1_000_000
+
 
 class LedgerError(Exception):
     """The ledger cannot be written: its text is one sentence. Clients must stop at once."""
@@ -132,6 +134,11 @@ def _columns(values: dict[str, Any]) -> str:
     return text
 
 
+def _late(late_ns: int) -> str:
+    """The column of a batch that began after it was due; a wait as short as a thread's waking up is none."""
+    return f',"late_ns":{late_ns}' if late_ns >= LATE_NS else ""
+
+
 def _error(outcome: Outcome) -> str:
     return "" if outcome.error is None else f',"error":{_quoted(outcome.error)}'
 
@@ -222,9 +229,17 @@ class ClientLedger:
     # --- sends, formatted at speed ------------------------------------------------------------------------------
 
     def begin_sends(
-        self, session: int, address: str, batch: Sequence[Message], attempt: int, txn: str | None, durable: bool
+        self,
+        session: int,
+        address: str,
+        batch: Sequence[Message],
+        attempt: int,
+        txn: str | None,
+        durable: bool,
+        late_ns: int = 0,
     ) -> int:
-        """Hand over the intents of a batch in one write; return the first op_id, the others follow it."""
+        """Hand over the intents of a batch, which begins `late_ns` after it was due, in one write; return the first
+        op_id, the others follow it."""
         first = self._next
         self._next += len(batch)
         if not self._write:
@@ -234,8 +249,8 @@ class ClientLedger:
         group = "" if txn is None else f',"txn":"{txn}"'
         middle = (
             f',"session":{session},"op":"send","outcome":"unknown","start_ns":{self.clock.now()},"address":'
-            f'{_quoted(address)}{group},"durable":{"true" if durable else "false"}{self._protocol},"attempt":{attempt}'
-            ',"message_id":"'
+            f'{_quoted(address)}{group},"durable":{"true" if durable else "false"}{self._protocol}'
+            f'{_late(late_ns)},"attempt":{attempt},"message_id":"'
         )
         for op_id, (message_id, seq, key, _, sha) in enumerate(batch, first):
             grouped = "" if key is None else f',"key":"{key}"'
@@ -266,14 +281,14 @@ class ClientLedger:
 
     # --- the end of a transaction, formatted at speed -----------------------------------------------------------
 
-    def begin_commit(self, session: int, txn: str) -> Op:
-        """Hand over the intent of a commit, as `begin` does."""
+    def begin_commit(self, session: int, txn: str, late_ns: int = 0) -> Op:
+        """Hand over the intent of a commit, as `begin` does, of a batch that began `late_ns` after it was due."""
         begun = Op(self._next, session, "commit", self.clock.now())
         self._next += 1
         if self._write:
             self._held.append(
                 f'{self._head}{begun.op_id},"session":{session},"op":"commit","outcome":"unknown",'
-                f'"start_ns":{begun.start_ns},"txn":"{txn}"{self._protocol}}}\n'
+                f'"start_ns":{begun.start_ns},"txn":"{txn}"{self._protocol}{_late(late_ns)}}}\n'
             )
             self.flush()
         return begun

@@ -188,7 +188,8 @@ class _Runner:
 class Producer(_Runner):
     """Sends batches to its addresses in turn until told to stop, then proves the last one within a bound.
 
-    Where the load does not resend, a batch in doubt stays so, and the next one follows.
+    Where the load does not resend, a batch in doubt stays so, and the next one follows. Where it keeps a rate, batches
+    that one held up follow at once, and the ledger says how late each began.
     """
 
     def __init__(
@@ -208,6 +209,18 @@ class Producer(_Runner):
         self._seqs = dict.fromkeys(spec.addresses, 0)
         self._in_doubt = False
         self._give_up_s: float | None = None
+        # Where a rate is kept, on the monotonic clock: when the batch under way was due, and the next one is.
+        self._due_s: float | None = None
+        self._next_due_s: float | None = None
+
+    def behind_s(self) -> float:
+        """For how long a batch is due that has not begun, in s; from any thread."""
+        due = self._next_due_s
+        return 0.0 if due is None else max(0.0, time.monotonic() - due)
+
+    def _late_ns(self) -> int:
+        """How long ago the batch under way was due."""
+        return 0 if self._due_s is None else max(0, int((time.monotonic() - self._due_s) * 1e9))
 
     def run(self) -> None:
         """Send until stopped, then close. Raises LedgerError."""
@@ -221,15 +234,18 @@ class Producer(_Runner):
         except Stopped:
             pass
         finally:
+            self._next_due_s = None
             self._disconnect()
 
     def _wait_due(self, start_s: float, number: int) -> bool:
         """Wait until batch `number` is due, at once when it is late; False when told to stop."""
         if self._schedule:
-            wait_s = start_s + self._schedule.due_s(number) - time.monotonic()
+            due_s = self._due_s = self._next_due_s = start_s + self._schedule.due_s(number)
+            wait_s = due_s - time.monotonic()
             if wait_s > 0:
                 self._ledger.flush()
-                return not self._stop.wait(wait_s)
+                self._stop.wait(wait_s)
+            self._next_due_s = start_s + self._schedule.due_s(number + 1)
         return not self._stop.is_set()
 
     def _batch(self, address: str) -> list[Message]:
@@ -287,7 +303,8 @@ class Producer(_Runner):
         session = self._session
         transacted = self._config.transaction > 0
         txn = ledger.name("t") if transacted else None
-        first = ledger.begin_sends(session, address, batch, attempt, txn, self._config.durable)
+        late_ns = self._late_ns()
+        first = ledger.begin_sends(session, address, batch, attempt, txn, self._config.durable, late_ns)
         now = ledger.clock.now
         send = self._client.send
         times = [now()]
@@ -304,7 +321,7 @@ class Producer(_Runner):
             self._moved()
             ledger.end_sends(session, first, times, outcome, self._endpoint)
             return outcome
-        begun = ledger.begin_commit(session, txn)
+        begun = ledger.begin_commit(session, txn, late_ns)
         outcome = self._client.commit(resent=attempt > 0)
         # A success across a failover was the new instance's: the library rolls back whatever the old one had begun.
         moved = self._client.connection_id() != self._connection

@@ -244,6 +244,10 @@ class Load:
             "received": sum(item.received for item in counts),
             "left_by": dict(sum((Counter(item.left_by) for item in counts), Counter())),
             "last_ack_ns": max(acks, default=None),
+            # While they are told to stop they catch up with nothing.
+            "behind_s": 0.0
+            if self._stop_producers.is_set()
+            else max((client.behind_s() for client in self._producers), default=0.0),
             "producers_running": self._left if self._started else 0,
             "clock_ns": self._clock.now(),
         }

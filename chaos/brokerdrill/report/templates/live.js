@@ -50,6 +50,7 @@
     set("time", seconds(state.t_s));
     set("acknowledged", number.format(state.acknowledged)); set("received", number.format(state.received));
     set("unknown", number.format(state.unknown)); set("gap", seconds(state.gap_s));
+    set("behind", seconds(state.behind_s));
     fill("roles", state.roles.map(function (one) { return item(one.name, "", one.role, tones[one.role]); }), "not known yet");
     fill("faults", state.faults.map(function (one) {
       var left = one.left_s === null ? "being injected" : "for " + seconds(one.for_s) + ", its host heals it in " + seconds(one.left_s);
