@@ -178,7 +178,7 @@ def watched(run_dir: Path, host: Breaking, spool: Path) -> Watched:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
