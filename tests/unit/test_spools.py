@@ -37,6 +37,10 @@ class Breaking:
         self.broken = self.changed = 0
         self.copied: list[tuple[str, int]] = []
 
+    def waiting(self) -> list[asyncio.Future[Any]]:
+        """The answers that are asked for and have not come."""
+        return list(self._host._waiting.values())
+
     async def sh(self, script: str, **values: Any) -> Any:
         return await self._host.sh(script, **values)
 
@@ -208,6 +212,21 @@ def test_pieces_come_while_a_worker_writes(tmp_path: Path, run_dir: Path, monkey
 
     asyncio.run(main())
     assert sum(content(run_dir).values()) == 24
+
+
+def test_an_end_that_comes_with_a_hosts_answer_is_one(tmp_path: Path, run_dir: Path) -> None:
+    """Else the run would wait for ever for the fetching to end."""
+
+    async def main() -> None:
+        async with here() as host:
+            task = asyncio.ensure_future(fetch_finished(watched(run_dir, host, tmp_path / "worker-1.jsonl")))
+            await until(lambda: bool(host.waiting()))
+            (answer,) = host.waiting()
+            answer.add_done_callback(lambda _: task.cancel())
+            await asyncio.wait([task], timeout=20)
+            assert task.cancelled()
+
+    asyncio.run(main())
 
 
 def test_an_end_in_the_middle_of_a_publication_waits_for_it(

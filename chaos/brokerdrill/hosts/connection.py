@@ -137,7 +137,9 @@ class HostConnection:
         self._waiting[request_id] = future
         try:
             await self._agent.write(json.dumps({"id": request_id, **message}))
-            return await asyncio.wait_for(future, timeout)
+            # `wait_for` would take an answer that comes with a cancellation for the end of it, and go on.
+            async with asyncio.timeout(timeout):
+                return await future
         except TimeoutError:
             raise InfrastructureError(f"host {self.name} does not answer within {timeout:.0f} s") from None
         except (OSError, asyncssh.Error) as error:

@@ -21,5 +21,7 @@ class Changes:
     async def wait(self, at_most_s: float) -> None:
         """Wait for the next change, `at_most_s` seconds."""
         self._changed.clear()
+        # Not `wait_for`: a cancellation that comes with the change would be lost.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), at_most_s)
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()

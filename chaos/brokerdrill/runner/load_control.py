@@ -124,7 +124,8 @@ class Worker:
                 raise InfrastructureError(f"worker {self.name} on {self.connection.name} failed: {self.fatal}")
             self.changed.clear()
             try:
-                await asyncio.wait_for(self.changed.wait(), max(0.0, (end - now_ns()) / 1e9))
+                async with asyncio.timeout(max(0.0, (end - now_ns()) / 1e9)):
+                    await self.changed.wait()
             except TimeoutError:
                 raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s") from None
 
