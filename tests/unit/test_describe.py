@@ -191,6 +191,11 @@ def test_options_answer_it() -> None:
     assert told["management"]["url"] == "https://mq1.example/jolokia/"
 
 
+def test_a_broker_that_nobody_gave_a_name_has_its_hosts() -> None:
+    told = artemis.describe(found(**{"<name>mq1": "<name>0.0.0.0"}), NONE)
+    assert (told["instance"], told["management"]["broker_name"]) == ("mq1", "0.0.0.0")
+
+
 def test_two_brokers_of_one_name_are_refused() -> None:
     same = [
         artemis.describe(found(**{"<name>mq1": "<name>x"}), NONE),

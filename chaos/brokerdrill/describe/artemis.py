@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from xml.etree.ElementTree import Element
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.describe.found import LOOPBACK, Found, Options, common, secured, tree
+from brokerdrill.describe.found import EVERYWHERE, LOOPBACK, Found, Options, common, secured, tree
 
 PRODUCT = "artemis"
 # In the command line of a broker.
@@ -54,12 +54,14 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     name = _text(found, core, "name")
     if not name:
         raise UsageError(f"host {found.host}: {broker} names no broker")
+    # `artemis create` calls a broker by the address that it was given, by default that of every interface.
+    instance = found.host if name in (*EVERYWHERE, *LOOPBACK) else name
     policy, role, own = _policy(found, core, broker)
     manager = {
         item.get("key"): found.filled(item.get("value") or "") for item in own.iterfind("manager/properties/property")
     }
     group = _text(found, own, "coordination-id") or _text(found, own, "group-name")
-    store = options.store or group or (name if policy == "primary_only" else None)
+    store = options.store or group or (instance if policy == "primary_only" else None)
     if not store:
         raise UsageError(
             f"host {found.host}: {broker} does not say with whom {name} serves a store: name it by --store"
@@ -72,7 +74,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     journal = _text(found, core, "journal-directory") or "data/journal"
     folder = found.property("artemis.instance") or ""
     return {
-        **common(found, PRODUCT, name),
+        **common(found, PRODUCT, instance),
         "role": role,
         "store": store,
         "ha_policy": policy,
