@@ -117,7 +117,7 @@ def test_a_broker_of_a_pair() -> None:
         ("zookeeper", "zk2", 2182),
     ]
     assert {one.name: (one.routing, one.dead_letter) for one in parsed.addresses} == {
-        "DLQ": ("anycast", "DLQ"),
+        "DLQ": ("anycast", None),
         "orders.new": ("anycast", "orders.DLQ"),
         "prices": ("multicast", "DLQ"),
     }

@@ -202,7 +202,8 @@ def _addresses(found: Found, core: Element) -> Iterator[dict[str, Any]]:
             "multicast" if address.find("multicast") is not None and address.find("anycast") is None else "anycast"
         )
         matches = sorted((match for match in letters if matched(match, name) and letters[match]), key=_certain)
-        yield {"name": name, "routing": routing, "dead_letter": letters[matches[-1]] if matches else None}
+        letter = letters[matches[-1]] if matches else None
+        yield {"name": name, "routing": routing, "dead_letter": letter if letter != name else None}
 
 
 def _certain(match: str) -> tuple[int, int]:
