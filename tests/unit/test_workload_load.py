@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -290,6 +291,43 @@ def test_who_waits_behind_a_call_that_hangs_waits_too() -> None:
     assert late[-1] < late[3], "those that follow make up for it"
     sends = {op["txn"]: op.get("late_ns") for op in ops if op["op"] == "send"}
     assert sends == {op["txn"]: op.get("late_ns") for op in ops if op["op"] == "commit"}
+
+
+class Slow(FakeClient):
+    """A client that opens its connection only when it is let."""
+
+    def __init__(self, settings: WorkerConfig, name: str) -> None:
+        super().__init__(settings, name)
+        self.let = threading.Event()
+
+    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
+        assert self.let.wait(30)
+        super().open(sends_to, receives_from, transacted=transacted)
+
+
+def test_a_client_that_takes_its_time_to_connect_makes_no_message_late() -> None:
+    settings = config(rate=200.0)
+    stop, data = threading.Event(), list[bytes]()
+    ledger = ClientLedger(data.append, Clock(), run_id="r", clock_name="w0", client="producer-0", protocol="core")
+    client = Slow(settings, "producer-0")
+    schedule = Schedule(rate=200.0, share=1, batch=2, phase=0.0)
+    producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
+    thread = threading.Thread(target=producer.run, daemon=True)
+    thread.start()
+    # Long beside what a thread's start may take on a busy machine.
+    assert not stop.wait(3)
+    assert producer.behind_s() == 0
+    client.let.set()
+    end = time.monotonic() + 30
+    while producer.counts.sent_ok < 2:
+        assert time.monotonic() < end and thread.is_alive()
+        stop.wait(0.002)
+    stop.set()
+    thread.join(10)
+    ops = merged(json.loads(line) for lines in data for line in lines.splitlines())
+    connected = next(op for op in ops if op["op"] == "connect")
+    first = next(op for op in ops if op["op"] == "send")
+    assert first.get("late_ns", 0) < connected["end_ns"] - connected["start_ns"]
 
 
 def test_a_resend_is_as_late_as_its_message() -> None:

@@ -224,9 +224,11 @@ class Producer(_Runner):
 
     def run(self) -> None:
         """Send until stopped, then close. Raises LedgerError."""
-        start_s = time.monotonic()
         number = 0
         try:
+            # Nothing is due before the client is there: its start is not a message's wait.
+            self._connect(self._addresses, ())
+            start_s = time.monotonic()
             while self._wait_due(start_s, number):
                 address = self._addresses[number % len(self._addresses)]
                 self._deliver(address, self._batch(address))
