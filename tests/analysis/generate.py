@@ -521,7 +521,7 @@ class _Maker:
         """Write the rounds of some runs: their begins anywhere, and most of their ends."""
         # Numbers of its own: what else is drawn does not depend on it.
         rng = random.Random(f"{self.run_id}/rounds")
-        begins = sorted(rng.randrange(0, self.drain[1]) for _ in range(rng.choice((0, 0, 1, 2, 4))))
+        begins = sorted(rng.randrange(S, self.drain[1]) for _ in range(rng.choice((0, 0, 1, 2, 4))))
         edges = [(begin, number, "begin") for number, begin in enumerate(begins, start=1)]
         nexts = [*begins, self.drain[1]][1:]
         for (begin, number, _), until in zip(list(edges), nexts, strict=True):
@@ -585,7 +585,8 @@ class _Maker:
                 u = self.rng.choice((None, 0, self.within(0, 500 * MS)))
                 self.event("alert", at, u, name=name, value=value, **of)
                 at += self.within(1, 3 * S)
-        begin = self.within(0, self.load[0]) if self.chance(0.8) else self.within(*self.load)
+        # A second at least, so that no clock that is behind makes it negative.
+        begin = max(S, self.within(0, self.load[0]) if self.chance(0.8) else self.within(*self.load))
         for _ in range(self.rng.choice((0, 1, 1, 1, 2))):
             self.event("note", begin, name="alerts watched", value="begin")
             if self.chance(0.2):
