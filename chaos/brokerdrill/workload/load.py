@@ -226,8 +226,7 @@ class Producer(_Runner):
         """Send until stopped, then close. Raises LedgerError."""
         number = 0
         try:
-            # Nothing is due before the client is there: its start is not a message's wait.
-            self._connect(self._addresses, ())
+            self._arrive()
             start_s = time.monotonic()
             while self._wait_due(start_s, number):
                 address = self._addresses[number % len(self._addresses)]
@@ -238,6 +237,10 @@ class Producer(_Runner):
         finally:
             self._next_due_s = None
             self._disconnect()
+
+    def _arrive(self) -> None:
+        """Connect before anything is due: a client's start is not a message's wait. Raises Stopped."""
+        self._connect(self._addresses, ())
 
     def _wait_due(self, start_s: float, number: int) -> bool:
         """Wait until batch `number` is due, at once when it is late; False when told to stop."""
@@ -369,6 +372,9 @@ class Visitor(Producer):
         self._keys = itertools.cycle(spec.keys)
         self._key = ""
         self._aimed: Aim | None = None
+
+    def _arrive(self) -> None:
+        """Each batch has a connection of its own, for which it waits."""
 
     def _deliver(self, address: str, batch: list[Message]) -> None:
         self._key = next(self._keys)
