@@ -25,8 +25,8 @@ config = WorkerConfig("run", "worker", "worker", client, ends, Credentials("", "
 kind = client_type(client)
 kind.start_process(config)
 one = kind(config, "test")
-# A client that dials its endpoints by itself has a factory for each.
-print((one._dialling(ends[0]) if hasattr(one, "_dialling") else one._factory()) is not None)
+# AMQP's client dials its endpoints by itself, with a factory for each.
+print((one._dialling(ends[0]) if client == "amqp" else one._factory()) is not None)
 """
 
 
