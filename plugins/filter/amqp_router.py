@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -129,6 +130,34 @@ def amqp_router_problems(parts: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+def amqp_router_drift(hosts: Sequence[str], hostvars: HostVars) -> list[str]:
+    """Return where the routers on `hosts` run by something other than their files or each other, a sentence each.
+
+    `__amqp_router_drift` of a host is the result of its router's DRIFT as JSON; without one the router did not answer.
+    """
+    problems = []
+    # Section to digest to the routers that have it.
+    held: dict[str, dict[str, list[str]]] = {}
+    for host in sorted(hosts):
+        of = hostvars[host]
+        name = str(of.get("amqp_router_instance", host))
+        result = of.get("__amqp_router_drift", {})
+        if result.get("rc") != 0:
+            problems.append(f"{name} does not answer")
+            continue
+        rows = json.loads(result["stdout"])
+        changed = [row["section"] for row in rows if row["differs"]]
+        if changed:
+            problems.append(f"{name} runs by something other than its file: {', '.join(changed)}")
+        for row in rows:
+            if not row["own"]:
+                held.setdefault(row["section"], {}).setdefault(row["running"], []).append(name)
+    for section, groups in held.items():
+        if len(groups) > 1:
+            problems.append(f"{section} is not the same: {' / '.join(', '.join(group) for group in groups.values())}")
+    return problems
+
+
 class FilterModule:
     """Names for templates."""
 
@@ -137,5 +166,6 @@ class FilterModule:
             "amqp_router_brokers": amqp_router_brokers,
             "amqp_router_config": amqp_router_config,
             "amqp_router_dials": amqp_router_dials,
+            "amqp_router_drift": amqp_router_drift,
             "amqp_router_problems": amqp_router_problems,
         }

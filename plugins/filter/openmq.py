@@ -40,6 +40,26 @@ def openmq_passfile_decoded(text: str) -> dict[str, str]:
     return found
 
 
+def openmq_said(text: str, *warnings: str) -> str:
+    """Return the last error in `text`, a broker's log or a tool's output, in one line; "" where there is none.
+
+    Numbers of errors begin with 3 or 4, after B (the broker's), C (the client library's) or A (the tools'). `warnings`:
+    numbers that are errors here as well.
+    """
+    number = re.compile(rf"\[(?:[ABC][34]\d{{3}}{''.join(f'|{one}' for one in warnings)})\].*|^ERROR .*")
+    found = [match[0] for match in map(number.search, text.splitlines()) if match]
+    return re.sub(r"\s+", " ", found[-1]).strip()[:300] if found else ""
+
+
+def openmq_has_tables(look: Mapping[str, Any]) -> bool:
+    """Return whether the tables are there by the result of the tool's command that looks for them.
+
+    `imqdbmgr dump sharecc_tbl` tells in its log alone that there are none, and ends with status 0 (6.5.1).
+    """
+    said = f"{look.get('stdout', '')}{look.get('stderr', '')}"
+    return look.get("rc") == 0 and "|SEVERE|" not in said
+
+
 def openmq_first_certificate(bundle: str) -> str:
     """Return the first certificate in the PEM text `bundle`. Raises ValueError where there is none."""
     found = CERTIFICATE.search(bundle)
@@ -85,10 +105,12 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "openmq_has_tables": openmq_has_tables,
             "openmq_value": openmq_value,
             "openmq_password_hash": openmq_password_hash,
             "openmq_passfile": openmq_passfile,
             "openmq_passfile_decoded": openmq_passfile_decoded,
+            "openmq_said": openmq_said,
             "openmq_first_certificate": openmq_first_certificate,
             "openmq_drill_access": openmq_drill_access,
             "openmq_destinations_to_make": openmq_destinations_to_make,

@@ -9,7 +9,7 @@ from typing import Any
 
 def _cluster(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     members = config["members"]
-    problems = []
+    problems = _leaving(config)
     models = sorted({str(member["cluster"]) for member in members.values()})
     if len(models) > 1:
         names = ", ".join(sorted(members))
@@ -31,10 +31,26 @@ def _cluster(config: Mapping[str, Any]) -> list[tuple[str, str]]:
         if len(masters) > 1:
             problems.append(("master", f"openmq_cluster_master is not the same on all brokers: {', '.join(masters)}"))
         problems += [
-            ("master", f"openmq_cluster_master is {name}, which is none of the brokers {', '.join(members)}")
+            (
+                "master",
+                f"openmq_cluster_master is {name}, which leaves: make another broker the master first"
+                if name in config["leaving"]
+                else f"openmq_cluster_master is {name}, which is none of the brokers {', '.join(members)}",
+            )
             for name in masters
-            if name not in members
+            if name not in members and members
         ]
+    return problems
+
+
+def _leaving(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    strange = sorted(set(config["leaving"]) - set(config["hosts"]))
+    problems = [
+        ("leaving", f"openmq_leaving names {name}, which is none of the hosts {', '.join(sorted(config['hosts']))}")
+        for name in strange
+    ]
+    if not config["members"]:
+        problems.append(("leaving", "openmq_leaving names all brokers of the cluster: one at least has to stay"))
     return problems
 
 
@@ -84,7 +100,8 @@ def openmq_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with a broker's configuration, a sentence each, without the rules that `allow` names.
 
     `config`: version, archive (None: unknown), cluster, members (host to instance, address, port, cluster, broker_id,
-    master), prefix_length (bits), heartbeat (variable to value), jdbc_url, allow.
+    master), hosts (of all clusters), leaving (hosts that leave theirs), prefix_length (bits), heartbeat (variable to
+    value), jdbc_url, allow.
     """
     problems = []
     if not config["archive"]:

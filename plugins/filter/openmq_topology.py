@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -50,6 +51,63 @@ def openmq_members(
 def openmq_url(member: Mapping[str, Any]) -> str:
     """Return the address of a cluster's member ({"address", "port"}) as the broker list writes it; "" for none."""
     return f"mq://{member['address']}:{member['port']}" if member else ""
+
+
+def openmq_host_port(member: Mapping[str, Any]) -> str:
+    """Return the address of a cluster's member ({"address", "port"}) as the broker's management writes it."""
+    return f"{member['address']}:{member['port']}"
+
+
+class View(TypedDict):
+    """What a broker says of its cluster and of its messages: the master's address ("" for none), the addresses of all
+    brokers that it knows with their states, and how many messages it holds, dead ones aside (None: not known)."""
+
+    master: str
+    members: dict[str, str]
+    messages: int | None
+
+
+def openmq_cluster_view(answer: str) -> View:
+    """Return what the `answer` of Jolokia to the role's `__openmq_cluster_questions` says; nothing where it is none."""
+    try:
+        replies = json.loads(answer)
+    except ValueError:
+        replies = None
+    if not isinstance(replies, list) or len(replies) != 3:
+        return {"master": "", "members": {}, "messages": None}
+    master, brokers, held = (reply.get("value") if reply.get("status") == 200 else None for reply in replies)
+    return {
+        "master": (master or {}).get("Address") or "",
+        "members": {broker["Address"]: broker["StateLabel"] for broker in brokers or []},
+        "messages": held["NumMsgs"] - held["NumMsgsInDMQ"] if held else None,
+    }
+
+
+def openmq_member_problems(view: View, instance: str, members: Mapping[str, Member]) -> list[str]:
+    """Return where the broker `instance` does not see just the brokers `members` (by host) at work, a sentence each."""
+    if not view["members"]:
+        return [f"{instance} does not say whom it sees of its cluster"]
+    wanted = {openmq_host_port(member): member["instance"] for member in members.values()}
+    problems = [
+        f"{instance} sees {name} ({address}) as {view['members'].get(address, 'no broker of its cluster')}"
+        for address, name in wanted.items()
+        if view["members"].get(address) != "OPERATING"
+    ]
+    strange = [address for address, state in view["members"].items() if address not in wanted and state == "OPERATING"]
+    return problems + [
+        f"{instance} sees a broker at {address}, which is none of the inventory's: give this cluster an "
+        "openmq_cluster_id of its own, or the inventory that broker"
+        for address in strange
+    ]
+
+
+def openmq_master_problems(view: View, instance: str, members: Mapping[str, Member], master: str) -> list[str]:
+    """Return, in a sentence, that the broker `instance` has another master than that of the host `master`."""
+    names = {openmq_host_port(member): host for host, member in members.items()}
+    found = names.get(view["master"], view["master"] or "none")
+    if found == master:
+        return []
+    return [f"{instance} has {found} for its master, and openmq_cluster_master is {master}: change either"]
 
 
 def openmq_jdbc_url(databases: Sequence[Mapping[str, Any]], name: str) -> str:
@@ -119,6 +177,10 @@ class FilterModule:
         return {
             "openmq_members": openmq_members,
             "openmq_url": openmq_url,
+            "openmq_host_port": openmq_host_port,
+            "openmq_cluster_view": openmq_cluster_view,
+            "openmq_member_problems": openmq_member_problems,
+            "openmq_master_problems": openmq_master_problems,
             "openmq_jdbc_url": openmq_jdbc_url,
             "openmq_listeners": openmq_listeners,
             "openmq_dials": openmq_dials,

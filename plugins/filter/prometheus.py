@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
-PRODUCTS = ("activemq_classic", "artemis", "rabbitmq")
+PRODUCTS = ("activemq_classic", "amqp_router", "artemis", "rabbitmq")
 """The products whose roles serve metrics where common_metrics is true."""
 STORES = {"activemq_classic": "activemq_classic_pair", "artemis": "artemis_pair"}
 """Product to the variable that says which store a host serves; without it, and in others, each host has its own."""
@@ -38,7 +38,7 @@ def prometheus_targets(
             if not _true(of.get("common_metrics", False)):
                 continue
             address = address_of(host, of, "common_metrics_address")
-            port = of.get("common_metrics_ports", ports)[product]
+            port = {**ports, **of.get("common_metrics_ports", {})}[product]
             found.append(
                 {
                     "product": product,

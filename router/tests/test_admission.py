@@ -41,6 +41,23 @@ def proxied(port: int, **limits: Any) -> dict[str, Any]:
     return config
 
 
+def test_who_connects_too_often_is_turned_away_and_others_are_not() -> None:
+    broker = FakeBroker()
+    # So slow that the machine cannot be slower.
+    with local_router_of(proxied(broker.port, connection_rate_per_address=0.01)) as router:
+        first = behind(router.port, "192.0.2.1")
+        first.sendall(codec.PROTOCOL_HEADER)
+        assert Peer(first).expect(codec.START)
+        again, other = behind(router.port, "192.0.2.1"), behind(router.port, "192.0.2.2")
+        again.settimeout(20)
+        assert again.recv(1) == b""
+        other.sendall(codec.PROTOCOL_HEADER)
+        assert Peer(other).expect(codec.START)
+        assert router.ctl("STAT", "PRINT", "all")["limits"]["refused"] == {"connection_rate_per_address": 1}
+        for sock in (first, again, other):
+            sock.close()
+
+
 def test_the_address_of_a_limit_is_the_clients_not_the_balancers() -> None:
     broker = FakeBroker()
     with local_router_of(proxied(broker.port, unauthenticated_per_address=2)) as router:

@@ -8,13 +8,16 @@ import json
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from router_fakes import FakeServer, FakeSession, open_session
+from router_support import wait_for
 
 from amqp_session_router import cli
 from amqp_session_router.base.errors import RouterError, UsageError
@@ -252,6 +255,62 @@ def test_session_verbs(router: Router) -> None:
     assert "vhost=" in router.refused("CONN vhst=a")
 
 
+def test_backend_disconnect_verbs(router: Router) -> None:
+    router.done("MAP BACKEND orders r1")
+    router.done("MAP BACKEND stock r2")
+    one, two, other = router.session("orders"), router.session("orders"), router.session("stock")
+    assert router.done("BACKEND BACKEND_DISCONNECT r1") == "2 sessions"
+    assert router.done("BACKEND FORCE_DISCONNECT r1") == "2 sessions"
+    assert router.done("BACKEND DISCONNECT_GRACEFUL r1") == "2 sessions, 100 a second"
+    wait_for("both disconnected", lambda: len(one.told) == len(two.told) == 3, 10)
+    assert [call[0] for call in one.told] == ["disconnect_backend", "force", "disconnect"]
+    assert one.told[2][1:] == (320, "the router's operator empties this broker; connect again")
+    assert other.told == []
+    assert "no backend is called 'r7'" in router.refused("BACKEND DISCONNECT_GRACEFUL r7")
+    assert "a rate is a number, not 'fast'" in router.refused("BACKEND DISCONNECT_GRACEFUL r1 fast")
+    for rate in ("0", "-1", "nan", "inf"):
+        assert "a rate is above 0" in router.refused(f"BACKEND DISCONNECT_GRACEFUL r1 {rate}")
+    # A backend that is deleted keeps its sessions, and they can be taken from it.
+    router.done("MAP UNMAP stock")
+    router.done("FARM LEAVE east r2")
+    router.done("BACKEND DELETE r2")
+    assert router.done("BACKEND FORCE_DISCONNECT r2") == "1 sessions"
+
+
+def test_a_backend_is_emptied_no_faster_than_told(router: Router) -> None:
+    router.done("MAP BACKEND orders r1")
+    sessions = [router.session("orders") for _ in range(6)]
+    begun = time.monotonic()
+    router.done("BACKEND DISCONNECT_GRACEFUL r1 10")
+    wait_for("all disconnected", lambda: all(one.told for one in sessions), 20)
+    # The first goes at once, each other a tenth of a second after the one before.
+    assert time.monotonic() - begun >= 0.5
+    assert all(len(one.told) == 1 for one in sessions)
+
+
+def test_a_draining_backend_is_emptied_of_those_that_open_late_until_it_drains_no_more(router: Router) -> None:
+    router.done("MAP BACKEND orders r1")
+    late, kept = router.session("orders"), router.session("orders")
+    late.phase = kept.phase = Phase.CONNECTING
+    router.done("BACKEND DRAIN r1")
+    assert router.done("BACKEND DISCONNECT_GRACEFUL r1") == "0 sessions, 100 a second"
+    late.phase = Phase.OPEN
+    wait_for("the late one disconnected", lambda: late.told, 10)
+    router.done("BACKEND UNDRAIN r1")
+    wait_for("the end", lambda: not [t for t in asyncio.all_tasks(router.loop) if t.get_name() == "empty r1"], 10)
+    kept.phase = Phase.OPEN
+    assert kept.told == []
+
+
+def test_what_is_begun_anew_for_a_backend_replaces_what_was(router: Router) -> None:
+    router.done("MAP BACKEND orders r1")
+    sessions = [router.session("orders") for _ in range(3)]
+    router.done("BACKEND DISCONNECT_GRACEFUL r1 0.001")
+    router.done("BACKEND DISCONNECT_GRACEFUL r1 1000")
+    wait_for("all disconnected", lambda: all(one.told for one in sessions), 10)
+    assert sum(len(one.told) for one in sessions) == 3
+
+
 def test_vhost_verbs(router: Router) -> None:
     one, other = router.session("orders"), router.session("other")
     assert router.done("VHOST PAUSE orders") == "paused, with 1 sessions"
@@ -363,11 +422,96 @@ def test_config_verbs(router: Router) -> None:
     assert router.refused("CONFIG RELOAD") == f"{router.file}:1: farm: no such key; did you mean 'farms'?"
 
 
+def differing(rows: list[dict[str, Any]]) -> dict[str, str]:
+    return {row["section"]: row["differs"] for row in rows if row["differs"]}
+
+
+def test_a_drift_from_the_file_names_the_sections(router: Router) -> None:
+    assert differing(router.rows("DRIFT")) == {}
+    router.done("LIMIT CONN_RATE DEFAULT 5")
+    router.done("BACKEND WEIGHT r1 2")
+    # By what it says, not by how: a default that is written and the order of keys are no drift.
+    text = yaml.safe_load(router.file.read_text())
+    text = dict(reversed([*text.items()])) | {"timeouts": {"connect": 5}}
+    router.file.write_text("# another text\n" + yaml.safe_dump(text, sort_keys=False))
+    assert differing(router.rows("DRIFT")) == {"backends": "file", "limits": "file"}
+    router.done("CONFIG SAVE")
+    assert differing(router.rows("DRIFT")) == {}
+    router.file.write_text("farm: {}")
+    rows = router.rows("DRIFT")
+    assert {row["file"] for row in rows} == {"unreadable", ""}
+    assert len(differing(rows)) == len(rows) - 1
+
+
+def test_a_drift_between_routers_names_the_sections_and_the_routers(tmp_path: Path) -> None:
+    routers = []
+    for name, parts in (("one", {"datacenter": "west"}), ("two", {"datacenter": "east"})):
+        (tmp_path / name).mkdir()
+        routers.append(Router(tmp_path / name, {**PARTS, "status": {"port": 0}, **parts}))
+    one, two = routers
+    try:
+        peer = f"127.0.0.1:{two.service.status_port}"
+        # What each has of its own is shown and is no drift.
+        rows = by(one.rows(f"DRIFT {peer}"), "section")
+        assert rows["datacenter"]["running"] != rows["datacenter"][peer]
+        assert rows["farms"]["running"] == rows["farms"][peer] == rows["farms"]["file"]
+        assert differing([*rows.values()]) == {}
+        two.done("MAP BACKEND orders r2")
+        two.done("VHOST PAUSE orders")
+        assert differing(one.rows(f"DRIFT {peer}")) == {"rules": peer, "paused_vhosts": peer}
+        one.done("MAP BACKEND orders r2")
+        one.done("VHOST PAUSE orders")
+        assert differing(one.rows(f"DRIFT {peer}")) == {"rules": "file"}
+    finally:
+        two.stop()
+        gone = by(one.rows(f"DRIFT {peer} [::1]:1"), "section")
+        one.stop()
+    assert gone["farms"]["differs"] == f"{peer}, [::1]:1"
+    assert gone["farms"][peer] == "no answer"
+
+
+def test_a_peer_is_a_host_and_a_port(router: Router) -> None:
+    for wrong in ("http://h:1", "h:port", "h:99999", "user@h:1", "h/x", ":1"):
+        assert "is no HOST or HOST:PORT" in router.refused(f"DRIFT {wrong}"), wrong
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"{", b"x" * 100_000, b'{"farms": 1}'])
+def test_a_peer_that_is_no_router_differs_in_all(router: Router, answer: bytes) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        peer = f"127.0.0.1:{server.server_port}"
+        assert by(router.rows(f"DRIFT {peer}"), "section")["farms"]["differs"] == peer
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_exit(router: Router) -> None:
     router.session("orders")
     assert "seconds" in router.refused("EXIT now")
-    assert router.done("EXIT 5") == "leaving, with 1 sessions"
+    assert "grace is 0 to 3600 seconds" in router.refused("EXIT 5 4000")
+    assert router.service.why_not_ready() is None
+    assert router.done("EXIT 5 0.3") == "leaving in 0.3 s, with 1 sessions"
+    # Who asks /ready knows it while new sessions are still taken.
+    assert router.service.why_not_ready() == "the router is leaving"
+    assert router.server.left == []
+    wait_for("the end of the grace", lambda: router.server.left, 10)
     assert router.server.left == [5.0]
+
+
+def test_an_exit_without_a_grace_ends_the_grace_of_the_one_before(router: Router) -> None:
+    router.done("EXIT 5 3600")
+    assert router.done("EXIT 7") == "leaving, with 0 sessions"
+    assert router.server.left == [7.0]
 
 
 def test_every_verb_of_the_reference_is_there() -> None:

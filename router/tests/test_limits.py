@@ -52,6 +52,42 @@ def test_unauthenticated_connections_of_one_address() -> None:
     assert limits.connections == 1
 
 
+def test_new_connections_of_one_address_a_second() -> None:
+    limits, clock = limiter(connection_rate_per_address=2, unauthenticated_per_address=None)
+    told = "192.0.2.1 opens more than 2 connections a second; try again later"
+    first, _ = lease(limits), lease(limits)
+    assert limits.accept("192.0.2.1") == Refusal(CONNECTION_FORCED, told)
+    lease(limits, "192.0.2.2")
+    # One that goes gives nothing back: what counts is how often they come.
+    first.release()
+    assert limits.accept("192.0.2.1") == Refusal(CONNECTION_FORCED, told)
+    assert limits.connections == 2
+    clock.now += 0.5
+    lease(limits)
+    assert isinstance(limits.accept("192.0.2.1"), Refusal)
+    assert limits.refused == {"connection_rate_per_address": 3}
+    # Behind a balancer the address comes with the PROXY header.
+    proxied = limits.accept(None)
+    assert isinstance(proxied, VhostLease)
+    assert proxied.identify("192.0.2.1") == Refusal(CONNECTION_FORCED, told)
+    # Connections that a restart hands on are none of the new ones.
+    limits.adopt("v")
+    limits.apply(LimitsPart())
+    lease(limits)
+
+
+def test_addresses_that_come_once_do_not_fill_the_memory() -> None:
+    limits, clock = limiter(connection_rate_per_address=1, unauthenticated_per_address=None)
+    most = 0
+    for number in range(10 * _SWEEP_AT):
+        lease(limits, f"address-{number}").release()
+        clock.now += 0.01
+        most = max(most, len(limits._addresses))
+    # Each is full again after a second, that is after a hundred others.
+    assert most <= _SWEEP_AT
+    assert limits.refused == {}
+
+
 def test_connections_of_the_router() -> None:
     limits, _ = limiter(connections=1)
     one = lease(limits)
@@ -110,6 +146,48 @@ def test_data_rate_delays_and_is_shared_by_the_vhost() -> None:
     assert one.take(1) == pytest.approx(0.001)
 
 
+def test_a_connections_data_rate_delays_it_alone() -> None:
+    limits, clock = limiter(default={"connection_data_rate": 1000})
+    one, two = lease(limits), lease(limits)
+    one.open("v", "u")
+    two.open("v", "u")
+    assert one.metered
+    assert one.take(1000) == two.take(1000) == 0.0
+    assert one.take(500) == pytest.approx(0.5)
+    clock.now += 0.25
+    # Half of what the first owes is paid by now; the other pays for its own alone.
+    assert one.take(0) == pytest.approx(0.25)
+    assert two.take(250) == 0.0
+    assert limits.refused == {"connection_data_rate": 2}
+
+
+def test_of_two_data_rates_the_longer_wait_counts() -> None:
+    limits, clock = limiter(default={"data_rate": 3000, "connection_data_rate": 1000})
+    one, two = lease(limits), lease(limits)
+    one.open("v", "u")
+    two.open("v", "u")
+    assert one.take(2000) == pytest.approx(1.0)
+    assert two.take(1000) == 0.0
+    # All have used up what the vhost has, this one not its own.
+    clock.now += 0.5
+    assert two.take(2000) == pytest.approx(1.5)
+    assert one.take(600) == pytest.approx(1.1)
+
+
+def test_a_connections_data_rate_may_be_one_of_its_vhost_and_only_warn(caplog: pytest.LogCaptureFixture) -> None:
+    limits, _ = limiter(default={"connection_data_rate": 10}, vhosts={"big": {"connection_data_rate": 10_000}, "v": {}})
+    one, two = lease(limits), lease(limits)
+    one.open("big", "u")
+    two.open("v", "u")
+    assert one.take(10_000) == 0.0
+    assert two.take(20) == pytest.approx(1.0)
+    limits.apply(LimitsPart.model_validate({"default": {"connection_data_rate_alarm": 10}}))
+    assert one.metered
+    assert one.take(10) == one.take(10) == 0.0
+    assert limits.alarms == {"connection_data_rate_alarm": 1}
+    assert caplog.records[-1].__dict__["limit"] == "connection_data_rate_alarm"
+
+
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 10**7)), max_size=50))
 def test_a_reader_that_waits_as_told_never_exceeds_rate_and_burst(steps: list[tuple[float, int]]) -> None:
     clock = Clock()
@@ -138,6 +216,7 @@ def test_alarm_only_mode_lets_every_limit_only_warn(caplog: pytest.LogCaptureFix
         alarm_only=True,
         connections=1,
         unauthenticated_per_address=1,
+        connection_rate_per_address=1,
         default={"connections": 0, "connection_rate": 1, "data_rate": 1},
     )
     for _ in range(3):
@@ -148,12 +227,13 @@ def test_alarm_only_mode_lets_every_limit_only_warn(caplog: pytest.LogCaptureFix
     assert set(limits.alarms) == {
         "connections of the router",
         "unauthenticated_per_address",
+        "connection_rate_per_address",
         "connections",
         "connection_rate",
         "data_rate",
     }
     # One warning of each in ten seconds, however often it is passed.
-    assert len(caplog.records) == 5
+    assert len(caplog.records) == 6
 
 
 def test_a_reload_keeps_counts_and_takes_new_limits_on() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
+import multiprocessing
+import resource
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
+import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 from router_fakes import FakeSession, members, open_session, settings
 
@@ -20,8 +25,10 @@ from amqp_session_router.config.schema import LimitsPart
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.routing.statistics import _MOST
 from amqp_session_router.telemetry import metrics
+from amqp_session_router.telemetry.loop_lag import LAGS, LoopLag
 
 LIMITS = Limiter(LimitsPart())
+LAG = LoopLag()
 A = Identity(vhost="a", user="alice", source_ip="192.0.2.1")
 
 
@@ -29,12 +36,12 @@ def router() -> Routes:
     return Routes(settings(backends=members("b1"), farms={"f": {"members": ["b1"]}}, default={"farm": "f"}))
 
 
-def as_data(*given: Any) -> dict[str, Any]:
-    return now(metrics.as_data(*given))
+def as_data(routes: Routes, limits: Limiter, *only: str) -> dict[str, Any]:
+    return now(metrics.as_data(routes, limits, LAG, *only))
 
 
-def samples(routes: Routes) -> dict[tuple[str, str], float]:
-    text = now(metrics.prometheus(routes, LIMITS)).decode()
+def samples(routes: Routes, unsaved: bool = False) -> dict[tuple[str, str], float]:
+    text = now(metrics.prometheus(routes, LIMITS, LAG, unsaved)).decode()
     return {
         (sample.name, ",".join(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -90,7 +97,7 @@ def test_filters() -> None:
     assert as_data(routes, LIMITS, "vhost=a")["vhost"]["a"]["opened"] == 1
     assert as_data(routes, LIMITS, "vhost=no")["vhost"]["no"]["opened"] == 0
     assert as_data(routes, LIMITS, "process")["process"]["resident_bytes"] > 1e6
-    data, told = as_data(routes, LIMITS), json.loads(now(metrics.as_json(routes, LIMITS)))
+    data, told = as_data(routes, LIMITS), json.loads(now(metrics.as_json(routes, LIMITS, LAG)))
     for one in (data, told):
         del one["process"]
     assert told == json.loads(json.dumps(data))
@@ -107,7 +114,7 @@ def test_names_that_clients_make_up_are_not_counted_apart_and_cannot_forge_a_lin
     assert ("amqp_router_vhost_active", "made up") not in found
     assert found["amqp_router_vhost_active", hostile] == 1
     assert found["amqp_router_active", ""] == 1
-    lines = b"\n".join(now(metrics.Statsd("p").packets(routes))).split(b"\n")
+    lines = b"\n".join(now(metrics.Statsd("p").packets(routes, LAG))).split(b"\n")
     assert all(line.count(b":") == 1 and line.count(b"|") == 1 for line in lines)
 
 
@@ -129,7 +136,7 @@ def test_statsd_counters_are_differences_and_packets_fit_a_datagram() -> None:
     sessions = [open_session(routes, A) for _ in range(3)]
 
     def lines() -> list[str]:
-        packets = now(statsd.packets(routes))
+        packets = now(statsd.packets(routes, LAG))
         assert all(len(packet) <= 1400 for packet in packets)
         return b"\n".join(packets).decode().split("\n")
 
@@ -149,7 +156,7 @@ def test_a_vhost_that_is_no_utf_8_breaks_no_page() -> None:
     routes = router()
     open_session(routes, Identity(vhost=b"a\xff".decode(errors="surrogateescape")))
     assert samples(routes)["amqp_router_vhost_active", "a\\udcff"] == 1
-    assert now(metrics.Statsd("p").packets(routes))
+    assert now(metrics.Statsd("p").packets(routes, LAG))
 
 
 def test_a_live_sessions_bytes_are_counted_once_whoever_looks_and_when() -> None:
@@ -171,6 +178,67 @@ def test_a_live_sessions_bytes_are_counted_once_whoever_looks_and_when() -> None
     assert as_data(routes, LIMITS)["backend"]["b1"]["bytes_from_client"] == 1125
 
 
+def _descriptors() -> list[float]:
+    """Return how many descriptors are told and walked before, while 300 more are open, and after, and the limit."""
+    told = []
+    for more in (0, 300, 0):
+        with contextlib.ExitStack() as stack:
+            for _ in range(more):
+                stack.enter_context(open("/dev/null"))  # noqa: PTH123
+            # Before Linux 6.2 each is looked at.
+            told += [samples(router())["process_open_fds", ""], now(metrics._walked())]
+    return [*told, samples(router())["process_max_fds", ""]]
+
+
+def test_open_descriptors_are_those_of_the_process() -> None:
+    # In a process of its own: what other tests have left open may be closed at any moment.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        *told, most = pool.submit(_descriptors).result(60)
+    before = told[0]
+    assert told == [before, before, before + 300, before + 300, before, before]
+    assert most == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def test_a_stuck_event_loop_is_seen() -> None:
+    lag = LoopLag()
+
+    async def story() -> None:
+        lag.start()
+        await asyncio.sleep(0.25)
+        time.sleep(0.4)
+        deadline = time.monotonic() + 20
+        while lag.greatest < 0.2 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        lag.stop()
+
+    uvloop.run(story())
+    assert lag.greatest >= 0.2
+    assert sum(lag.counts) >= 2
+    assert sum(count for bound, count in zip(LAGS, lag.counts, strict=False) if bound > 0.2) >= 1
+    assert lag.seconds >= 0.2
+
+
+def test_the_greatest_lag_is_one_of_late() -> None:
+    lag = LoopLag()
+    for at, seconds in ((0.0, 3.0), (9.9, 0.0), (10.0, 0.001), (19.9, 0.002)):
+        lag.add(seconds, at)
+        assert lag.greatest == 3.0
+    lag.add(0.0, 20.0)
+    assert lag.greatest == 0.002
+    assert lag.counts == [4, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
+
+
+def test_the_page_tells_by_which_configuration_the_router_goes() -> None:
+    routes = router()
+    before = samples(routes)
+    assert before["amqp_router_config_unsaved", ""] == 0
+    sections = {labels.split(",")[0]: labels.split(",")[1] for name, labels in before if name.endswith("config_info")}
+    assert sections["farms"] == routes.settings.digests["farms"]
+    # What instances have of their own would never be alike.
+    assert not sections.keys() & {"listeners", "datacenter", "status"}
+    assert samples(routes, unsaved=True)["amqp_router_config_unsaved", ""] == 1
+
+
 def large() -> Routes:
     """What a router with 10 000 sessions of 4 096 vhosts and as many addresses has counted."""
     routes = router()
@@ -186,9 +254,9 @@ def large() -> Routes:
 @pytest.mark.parametrize(
     "look",
     [
-        pytest.param(lambda routes: metrics.prometheus(routes, LIMITS), id="prometheus"),
-        pytest.param(lambda routes: metrics.as_json(routes, LIMITS), id="json"),
-        pytest.param(lambda routes: metrics.Statsd("p").packets(routes), id="statsd"),
+        pytest.param(lambda routes: metrics.prometheus(routes, LIMITS, LAG, False), id="prometheus"),
+        pytest.param(lambda routes: metrics.as_json(routes, LIMITS, LAG), id="json"),
+        pytest.param(lambda routes: metrics.Statsd("p").packets(routes, LAG), id="statsd"),
     ],
 )
 def test_who_looks_at_a_large_router_holds_up_no_session(look: Callable[[Routes], Any]) -> None:

@@ -164,6 +164,30 @@ def test_ends_by_control(router: Router, verb: str, expected: type[Exception], h
         assert ended[0]["how"] == how
 
 
+def test_a_broker_is_emptied_and_taken_back(broker: Broker) -> None:
+    config = config_of(broker.port, broker.port)
+    config["farms"]["all"]["selector"] = "first"
+    with router_of(config) as router, contextlib.ExitStack() as stack:
+        before = [stack.enter_context(client(router)) for _ in range(5)]
+        assert {row["backend"] for row in sessions(router)} == {"b0"}
+        ctl(router, "BACKEND", "DRAIN", "b0")
+        begun = time.monotonic()
+        assert ctl(router, "BACKEND", "DISCONNECT_GRACEFUL", "b0", "10")["sessions"] == 5
+        for one in before:
+            with pytest.raises(ConnectionClosedByBroker) as caught:
+                one.process_data_events(20)
+            assert caught.value.reply_code == 320
+            assert "empties this broker" in caught.value.reply_text
+            echo(stack.enter_context(client(router)).channel(), "at the other broker")
+        assert time.monotonic() - begun >= 0.4
+        wait_for("word of it", lambda: router.entries("emptied"))
+        assert {row["backend"] for row in sessions(router)} == {"b1"}
+        ctl(router, "BACKEND", "UNDRAIN", "b0")
+        echo(stack.enter_context(client(router)).channel(), "at the first again")
+        assert {row["backend"] for row in sessions(router)} == {"b0", "b1"}
+        assert ctl(router, "STAT", "PRINT")["overall"]["failures"] == 0
+
+
 def test_one_session_can_be_paused(router: Router) -> None:
     with client(router, name="paused") as one, client(router) as elsewhere:
         channel = one.channel()
@@ -286,6 +310,39 @@ def test_the_data_rate_holds_without_breaking_a_session(broker: Broker) -> None:
         assert limited > 0.9, (free, limited)
         ctl(router, "LIMIT", "DISABLE", "DATA_RATE", "VHOST", "other")
         assert seconds(20, 20_000) < limited
+
+
+def test_a_connections_data_rate_leaves_the_others_of_its_vhost_alone(broker: Broker) -> None:
+    limits = {"vhosts": {"other": {"connection_data_rate": 100_000}}}
+    with (
+        router_of(config_of(broker.port, limits=limits)) as router,
+        client(router, "other", heartbeat=2) as one,
+        client(router, "other") as two,
+    ):
+        # A second's worth may come at once; the rest takes four seconds, two heartbeats.
+        queue = one.channel().queue_declare("", exclusive=True).method.queue
+        busy = one.channel()
+        busy.confirm_delivery()
+        begun, took = time.monotonic(), []
+
+        def publish() -> None:
+            for _ in range(10):
+                busy.basic_publish("", queue, b"x" * 50_000)
+            took.append(time.monotonic() - begun)
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        try:
+            wait_for("delay", lambda: ctl(router, "STAT", "PRINT", "all")["limits"]["refused"])
+            channel = two.channel()
+            for _ in range(20):
+                echo(channel, "not delayed")
+            assert not took
+        finally:
+            publisher.join(60)
+        assert took[0] > 3.5
+        assert ctl(router, "STAT", "PRINT", "all")["limits"]["refused"].keys() == {"connection_data_rate"}
+        assert len(sessions(router)) == 2
 
 
 class Hook:

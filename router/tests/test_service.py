@@ -18,7 +18,7 @@ import httpx
 import pytest
 import uvloop
 import yaml
-from router_fakes import FakeServer, open_session
+from router_fakes import FakeServer, members, open_session, settings
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.base.errors import UsageError
@@ -281,6 +281,7 @@ def test_endpoints(tmp_path: Path) -> None:
                     assert (await client.get(f"{base}/ready")).json() == {"status": "ready"}
                     assert "amqp_router_active 1.0" in (await client.get(f"{base}/metrics?x=y")).text
                     assert (await client.get(f"{base}/metrics.json")).json()["overall"]["active"] == 1
+                    assert (await client.get(f"{base}/digests")).json() == service.digests()
                     assert (await client.get(f"{base}/")).status_code == 404
                     assert (await client.post(f"{base}/health")).status_code == 405
                     head = await client.head(f"{base}/health")
@@ -386,6 +387,32 @@ def test_who_accepts_and_failed_has_to_greet(tmp_path: Path, says: bytes | None,
                 await until(lambda: markers.of("b0").healthy)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(("check", "healthy"), [("connect", True), ("greeting", False)])
+def test_a_farm_may_have_its_members_greet_at_each_check(tmp_path: Path, check: str, healthy: bool) -> None:
+    async def story() -> None:
+        async with broker(says=GREETING) as good, broker(says=None) as bad:
+            more = {"check_period": 0.5, "check": check, "policies": ["health"], "selector": "first"}
+            path = write(tmp_path / "c.yaml", **farm(bad, good, **more), timeouts={"backend_handshake": 0.2})
+            async with running(path) as (service, _):
+                # By the first check, before any session.
+                assert service.routing.markers.of("b0").healthy is healthy
+                assert service.routing.markers.of("b1").healthy
+                first = open_session(service.routing, A).backend
+                assert first is not None and first.name == ("b0" if healthy else "b1")
+
+    asyncio.run(story())
+
+
+def test_a_backend_greets_if_one_of_its_farms_asks_for_it() -> None:
+    farms = {
+        "asks": {"members": ["b1", "b2"], "check": "greeting"},
+        "asks not": {"members": ["b2", "b3"]},
+        "looks not": {"members": ["b4"], "check": "greeting", "check_period": 0},
+    }
+    parts = {name.replace(" ", "-"): part for name, part in farms.items()}
+    assert health.greeting(settings(backends=members("b1", "b2", "b3", "b4"), farms=parts)) == {"b1", "b2"}
 
 
 def test_what_is_checked_no_more_counts_as_ready(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.gameday.model import Choice, Radius
 from brokerdrill.gameday.plan import Place, last_held, load_hosts, planned
 from brokerdrill.gameday.radius import possible, reached, too_far
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.scenario.drill import load_drill, resolve
 
 from .pair import PAIR, topology
@@ -37,6 +38,22 @@ def test_how_far_a_drill_reaches() -> None:
     # Two faults on one link, bent where the load dials.
     reply = reached(resolve(REPLY, PLACE.descriptors, "pair").scenario, PLACE.descriptors)
     assert (reply.hosts, reply.at_once) == ({"load1"}, 1)
+
+
+def test_what_is_hit_again_counts_once() -> None:
+    features = ["cluster", "quorum_queues"]
+    brokers = [Descriptor(schema=1, product="rabbitmq", instance=name, host=name, features=features) for name in "abc"]
+    dials = [{"link": "backend", "to": name, "address": name, "port": 5672} for name in "abc"]
+    routers = [
+        Descriptor(schema=1, product="amqp_router", instance=name, host=name, dials=dials, control="ctl")
+        for name in ("r1", "r2")
+    ]
+    descriptors = [*brokers, *routers]
+    found = reached(resolve(load_drill("broker_drained"), descriptors, "routers").scenario, descriptors)
+    # Any broker of the cluster is stopped, and none but the one that is drained.
+    assert (found.hosts, found.at_once) == ({"a", "b", "c", "r1", "r2"}, 1)
+    stop = next(step for step in found.steps if step.step == "stop")
+    assert set(stop.targets) == {"a", "b", "c"}
 
 
 def test_what_is_too_far() -> None:

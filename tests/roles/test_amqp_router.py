@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.brokerdrill.ha.plugins.filter import amqp_router as filters
+from ansible_collections.brokerdrill.ha.plugins.filter import prometheus
 
 from amqp_session_router.config import loader
+from amqp_session_router.control import drift
 from tests.roles.conftest import ROOT, render_all
 from tests.roles.test_plugins import cached
 
@@ -115,6 +118,19 @@ def test_drills_look_from_outside_and_others_on_the_host(tmp_path: Path) -> None
     assert [one["protocol"] for one in found["listeners"]] == ["amqp091", "http"]
 
 
+def test_prometheus_reads_a_router_where_its_status_page_is(tmp_path: Path) -> None:
+    more = {"common_metrics": True, "common_metrics_address": "192.0.2.5", "common_metrics_ports": {"amqp_router": 999}}
+    status = config_of(rendered(tmp_path, drill_allowed=True, **more))["status"]
+    assert status == {"host": "192.0.2.5", "port": 999}
+    (target,) = prometheus.prometheus_targets({"amqp_router": ["router1"]}, {"router1": more}, {})
+    assert (target["product"], target["address"]) == ("amqp_router", "192.0.2.5:999")
+
+
+def test_an_inventory_that_names_the_metrics_ports_of_other_products_leaves_the_routers(tmp_path: Path) -> None:
+    found = config_of(rendered(tmp_path, common_metrics_ports={"artemis": 9404}))
+    assert found["status"] == {"host": "127.0.0.1", "port": 15673}
+
+
 def test_its_unit_is_one_that_it_tells_when_it_is_ready(tmp_path: Path) -> None:
     unit = rendered(tmp_path)["files"]["unit"]
     for line in ("Type=notify", "NotifyAccess=all", "WatchdogSec=30", "KillMode=mixed", "User=amqp-router"):
@@ -207,3 +223,33 @@ def test_only_what_is_built_from_makes_a_new_package(tmp_path: Path) -> None:
     assert cached.tree_digest(tmp_path) == first
     (tmp_path / "src" / "a.py").write_text("2")
     assert cached.tree_digest(tmp_path) != first
+
+
+def drift_of(running: dict[str, str], file: dict[str, str]) -> dict[str, Any]:
+    """What Ansible registers of a router's DRIFT."""
+    return {"rc": 0, "stdout": json.dumps(drift.table(running, file, {}))}
+
+
+def test_routers_that_run_by_their_files_and_alike_have_not_drifted() -> None:
+    same = {"farms": "aa", "rules": "bb", "paused_vhosts": "cc"}
+    answers = {name: drift_of(same | {"listeners": name}, same | {"listeners": name}) for name in ("r1", "r2")}
+    hostvars = {name: {"__amqp_router_drift": answer} for name, answer in answers.items()}
+    assert filters.amqp_router_drift(["r1", "r2"], hostvars) == []
+
+
+def test_a_drift_is_told_by_section_and_router() -> None:
+    file = {"farms": "aa", "rules": "bb", "paused_vhosts": "cc"}
+    hostvars = {
+        "h1": {"__amqp_router_drift": drift_of(file, file), "amqp_router_instance": "r1"},
+        "h2": {"__amqp_router_drift": drift_of(file | {"rules": "other"}, file)},
+        "h3": {"__amqp_router_drift": drift_of(file | {"paused_vhosts": "other"}, file)},
+        "h4": {"__amqp_router_drift": {"rc": 3, "stdout": ""}},
+        "h5": {},
+    }
+    assert filters.amqp_router_drift([*hostvars], hostvars) == [
+        "h2 runs by something other than its file: rules",
+        "h4 does not answer",
+        "h5 does not answer",
+        "rules is not the same: r1, h3 / h2",
+        "paused_vhosts is not the same: r1, h2 / h3",
+    ]

@@ -46,6 +46,7 @@ def properties(text: str) -> dict[str, str]:
 MASTER = {
     "imq.cluster.brokerlist": "mq://172.30.50.21:7676,mq://172.30.50.22:7676,mq://172.30.50.23:7676",
     "imq.cluster.masterbroker": "mq://172.30.50.21:7676",
+    "imq.cluster.dynamicChangeMasterBrokerEnabled": "true",
     "imq.cluster.transport": "ssl",
 }
 
@@ -125,3 +126,22 @@ def test_no_password_is_where_all_can_read_it(tmp_path: Path) -> None:
 def test_a_wrong_cluster_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="openmq_cluster_master is strange, which is none of the brokers"):
         rendered(tmp_path, "conventional_master", openmq_cluster_master="strange")
+
+
+def test_who_leaves_is_not_in_the_list_of_brokers_any_more(tmp_path: Path) -> None:
+    found = rendered(tmp_path, "conventional_master", openmq_leaving=["openmq3"])["openmq1"]
+    assert properties(found["files"]["cluster"])["imq.cluster.brokerlist"] == (
+        "mq://172.30.50.21:7676,mq://172.30.50.22:7676"
+    )
+
+
+def test_the_master_cannot_leave(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="openmq_cluster_master is openmq1, which leaves: make another broker"):
+        rendered(tmp_path, "conventional_master", openmq_leaving=["openmq1"])
+
+
+def test_another_master_is_in_the_file_of_all(tmp_path: Path) -> None:
+    hosts = rendered(tmp_path, "conventional_master", openmq_cluster_master="openmq2")
+    assert {properties(host["files"]["cluster"])["imq.cluster.masterbroker"] for host in hosts.values()} == {
+        "mq://172.30.50.22:7676"
+    }

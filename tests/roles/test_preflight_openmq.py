@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.roles.test_plugins import plugin
 
 openmq = plugin("filter", "openmq")
 preflight = plugin("filter", "openmq_preflight")
+topology = plugin("filter", "openmq_topology")
 
 
 def member(number: int, **change: Any) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def cluster(model: str, second: dict[str, Any] | None = None, **change: Any) -> 
         "archive": {"coordinate": "a:b:c:zip", "sha256": "0"},
         "cluster": model,
         "members": members,
+        "hosts": ["h1", "h2"],
+        "leaving": [],
         "prefix_length": 24,
         "heartbeat": heartbeat,
         "jdbc_url": "jdbc:postgresql://192.0.2.9/broker",
@@ -59,6 +63,12 @@ BROKEN = [
         cluster("conventional_master", members={"h2": member(2, cluster="conventional_master")}),
         "openmq_cluster_master is h1, which is none of the brokers h2",
     ),
+    (
+        cluster("conventional_master", members={"h2": member(2, cluster="conventional_master")}, leaving=["h1"]),
+        "openmq_cluster_master is h1, which leaves: make another broker the master first",
+    ),
+    (cluster("enhanced", leaving=["h3"]), "openmq_leaving names h3, which is none of the hosts h1, h2"),
+    (cluster("enhanced", members={}, leaving=["h1", "h2"]), "openmq_leaving names all brokers of the cluster"),
     (cluster("enhanced", {"broker_id": "h1"}), "h1 and h2 have one openmq_broker_id, h1"),
     (cluster("enhanced", {"address": "198.51.100.2"}), "different subnets (192.0.2.0/24, 198.51.100.0/24)"),
     (cluster("enhanced", heartbeat={"openmq_heartbeat_interval_s": 0}), "openmq_heartbeat_interval_s is 0"),
@@ -119,3 +129,66 @@ def test_the_first_certificate_of_a_bundle_is_the_hosts() -> None:
     assert openmq.openmq_first_certificate(f"key\n{one}\n{two}\n") == one
     with pytest.raises(ValueError, match="no certificate"):
         openmq.openmq_first_certificate("key\n")
+
+
+def answer(states: dict[str, str], master: str | None = "192.0.2.1:7676", held: int = 5) -> str:
+    """Return what Jolokia answers to the role's questions."""
+    brokers = [{"Address": address, "StateLabel": state} for address, state in states.items()]
+    values = [{"Address": master} if master else None, brokers, {"NumMsgs": held, "NumMsgsInDMQ": 2}]
+    return json.dumps([{"status": 200, "value": value} for value in values])
+
+
+def test_what_a_broker_says_of_its_cluster() -> None:
+    view = topology.openmq_cluster_view(answer({"192.0.2.1:7676": "OPERATING"}))
+    expected = {"master": "192.0.2.1:7676", "members": {"192.0.2.1:7676": "OPERATING"}, "messages": 3}
+    assert view == expected
+    nothing = {"master": "", "members": {}, "messages": None}
+    for text in ("", "no JSON", "{}", json.dumps([{"status": 404}] * 3)):
+        assert topology.openmq_cluster_view(text) == nothing
+
+
+BOTH = {"192.0.2.1:7676": "OPERATING", "192.0.2.2:7676": "OPERATING"}
+
+
+@pytest.mark.parametrize(
+    ("states", "master", "words"),
+    [
+        (BOTH, "192.0.2.1:7676", []),
+        ({**BOTH, "192.0.2.9:7676": "BROKER_DOWN"}, "192.0.2.1:7676", []),
+        ({}, None, ["h1 does not say whom it sees"]),
+        ({**BOTH, "192.0.2.2:7676": "BROKER_DOWN"}, "192.0.2.1:7676", ["h1 sees h2 (192.0.2.2:7676) as BROKER_DOWN"]),
+        ({"192.0.2.1:7676": "OPERATING"}, "192.0.2.1:7676", ["h2 (192.0.2.2:7676) as no broker of its cluster"]),
+        ({**BOTH, "192.0.2.9:7676": "OPERATING"}, "192.0.2.1:7676", ["a broker at 192.0.2.9:7676, which is none"]),
+        (BOTH, "192.0.2.2:7676", ["h1 has h2 for its master, and openmq_cluster_master is h1"]),
+        (BOTH, None, ["h1 has none for its master"]),
+    ],
+)
+def test_a_cluster_that_is_not_what_the_inventory_says(
+    states: dict[str, str], master: str | None, words: list[str]
+) -> None:
+    members = cluster("conventional_master")["members"]
+    view = topology.openmq_cluster_view(answer(states, master))
+    problems = topology.openmq_member_problems(view, "h1", members)
+    if not problems:
+        problems = topology.openmq_master_problems(view, "h1", members, "h1")
+    assert len(problems) == len(words)
+    assert all(said in problem for said, problem in zip(words, problems, strict=True))
+
+
+def test_the_last_error_is_told_in_one_line() -> None:
+    log = (
+        "[12/Nov/2026:10:00:00 UTC] [B1060]: Loading persistent data...\n"
+        "[12/Nov/2026:10:00:01 UTC] ERROR [B3015]: first\n"
+        "[12/Nov/2026:10:00:02 UTC] ERROR [B3016]:   the   last\n\tat a.b.C(D.java:1)\n"
+    )
+    assert openmq.openmq_said(log) == "[B3016]: the last"
+    assert openmq.openmq_said("WARNING [B2057]: no file", "B2057") == "[B2057]: no file"
+    assert openmq.openmq_said("[B1039]: Broker ready") == ""
+
+
+def test_the_tools_status_alone_does_not_say_that_there_are_tables() -> None:
+    """What `imqdbmgr dump sharecc_tbl` of 6.5.1 wrote without tables, with status 0."""
+    said = "[#|2026-11-23T23:52:35.974+0000|SEVERE|6.5.1|main;|ERROR Can't find key B4331[MQ]\n|#]"
+    assert not openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": said})
+    assert not openmq.openmq_has_tables({"rc": 1, "stdout": "", "stderr": ""})
+    assert openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": "[#|...|FORCE|6.5.1|[B1351]: Using shared"})

@@ -112,6 +112,11 @@ def test_a_load_host_that_cannot_work_is_refused(groups: dict[str, Any], overrid
             "no product of this inventory has the operation failback; these have: artemis",
         ),
         ("newest_data", "classic_shared_file", "no product of this inventory has the operation newest_data"),
+        (
+            "drift",
+            "classic_shared_file",
+            "no product of this inventory has the operation drift; these have: amqp_router",
+        ),
     ],
 )
 def test_an_operation_that_no_product_here_has_is_refused(tmp_path: Path, book: str, topology: str, said: str) -> None:

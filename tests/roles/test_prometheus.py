@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.base.paced import now
+from amqp_session_router.config.loader import from_data
+from amqp_session_router.config.schema import LimitsPart
+from amqp_session_router.routing.routes import Routes
+from amqp_session_router.telemetry import metrics
+from amqp_session_router.telemetry.loop_lag import LoopLag
 from tests.roles.conftest import ROOT, Render, load, playbook
 from tests.roles.test_plugins import plugin
 
@@ -18,7 +25,9 @@ filters = plugin("filter", "prometheus")
 PORTS = load(ROOT / "roles" / "common" / "defaults" / "main.yml")["common_metrics_ports"]
 # Metrics of Prometheus itself, and of the JMX exporter.
 ALWAYS = {"up", "jmx_scrape_error", "ALERTS"}
-WORDS = {"by", "on", "unless", "or", "and", "count", "sum", "max", "rate", "max_over_time", "m", "d"}
+WORDS = {"by", "on", "unless", "or", "and", "count", "sum", "min", "max", "rate", "max_over_time", "m", "d"} | {
+    "histogram_quantile"
+}
 
 
 def test_metrics_are_off_by_default(render: Render) -> None:
@@ -85,6 +94,10 @@ def test_an_inventory_that_says_otherwise_is_heeded() -> None:
     other = hostvars(common_metrics_address="192.0.2.7", common_metrics_ports={"artemis": 1234})
     first, _ = filters.prometheus_targets({"artemis": ["a1", "a2"]}, other, PORTS)
     assert first["address"] == "192.0.2.7:1234"
+    # It names the ports of some products only.
+    other["a1"]["common_metrics_ports"] = {"rabbitmq": 1}
+    (target,) = filters.prometheus_targets({"artemis": ["a1"]}, other, PORTS)
+    assert target["address"] == f"192.0.2.7:{PORTS['artemis']}"
 
 
 def test_nothing_to_scrape_is_refused(tmp_path: Path) -> None:
@@ -127,7 +140,8 @@ def test_the_configuration_has_what_the_inventory_has(tmp_path: Path, render: Re
 @pytest.mark.parametrize("product", filters.PRODUCTS)
 def test_rules_and_dashboard_ask_for_what_is_exported(product: str) -> None:
     rules = load(FILES / "rules" / f"{product}.yml")["groups"][0]["rules"]
-    assert {"BrokerDown", "NoActiveBroker"} <= {rule["alert"] for rule in rules}
+    what = "Router" if product == "amqp_router" else "Broker"
+    assert {f"{what}Down", f"NoActive{what}"} <= {rule["alert"] for rule in rules}
     assert all({"alert", "expr", "for", "labels", "annotations"} == set(rule) for rule in rules)
     panels = json.loads((FILES / "dashboards" / f"{product}.json").read_text())["panels"]
     asked = [rule["expr"] for rule in rules] + [target["expr"] for panel in panels for target in panel["targets"]]
@@ -139,7 +153,11 @@ def test_rules_and_dashboard_ask_for_what_is_exported(product: str) -> None:
 
 
 def exported(product: str) -> set[str]:
-    """The names that the exporter's rules of the product make, by its attributes."""
+    """The names that the exporter's rules of the product make, by its attributes; the router's own are on its page."""
+    if product == "amqp_router":
+        text = now(metrics.prometheus(Routes(from_data({})), Limiter(LimitsPart()), LoopLag(), False)).decode()
+        names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+        return ALWAYS | names | {f"{name}_bucket" for name in names}
     if product == "rabbitmq":
         text = (FILES / "dashboards" / "rabbitmq.json").read_text()
         return ALWAYS | set(re.findall(r"rabbitmq_[a-z_]+", text))

@@ -7,6 +7,7 @@ import pytest
 from brokerdrill.products.activemq_classic import ActiveMQClassic, ActiveMQClassicDescriptor, Jolokia, counts_of
 from brokerdrill.products.base import ManagementError
 from brokerdrill.products.health.activemq_classic import health_of, state_of
+from brokerdrill.products.logs import role_changes
 from brokerdrill.workload.openwire_jms import outcome_of
 
 
@@ -55,7 +56,7 @@ LOG = [
 
 
 def test_the_log_of_a_takeover_and_of_giving_up_gives_its_roles_in_order() -> None:
-    changes = [(change.t_ns, change.role) for change in ActiveMQClassic().log_roles(LOG)]
+    changes = [(change.t_ns, change.role) for change in role_changes(LOG, ActiveMQClassic().log_reader)]
     assert changes == [(1, "starting"), (2, "passive"), (3, "active"), (6, "starting"), (7, "down")]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from brokerdrill.products.amqp_router import AmqpRouter
 from brokerdrill.products.health.amqp_router import state_of
+from brokerdrill.products.logs import role_changes
 
 
 @pytest.mark.parametrize(("status", "role"), [(200, "active"), (503, "starting")])
@@ -25,5 +26,5 @@ LOG = [
 
 
 def test_the_log_of_a_kill_of_either_process_gives_its_roles_in_order() -> None:
-    changes = [(change.t_ns, change.role) for change in AmqpRouter().log_roles(LOG)]
+    changes = [(change.t_ns, change.role) for change in role_changes(LOG, AmqpRouter().log_reader)]
     assert changes == [(1, "active"), (3, "starting"), (5, "active"), (6, "down")]

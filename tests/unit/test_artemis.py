@@ -7,6 +7,7 @@ import pytest
 from brokerdrill.products.artemis import Artemis, ArtemisDescriptor, Jolokia
 from brokerdrill.products.base import ManagementError
 from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, state_of
+from brokerdrill.products.logs import role_changes
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
         (7, "artemis.service: Main process exited, code=killed, status=9/KILL"),
         (8, "artemis.service: Failed with result 'signal'."),
     ]
-    changes = [(change.t_ns, change.role) for change in Artemis().log_roles(lines)]
+    changes = [(change.t_ns, change.role) for change in role_changes(lines, Artemis().log_reader)]
     assert changes == [(1, "starting"), (2, "syncing"), (3, "passive"), (5, "active"), (7, "down")]
 
 

@@ -17,7 +17,7 @@ from brokerdrill.faults.registry import FAULTS
 from brokerdrill.inventory.targets import Link, Scene, Target, resolve
 from brokerdrill.scenario.model import Action, Scenario, parse
 
-from .test_targets import ALL
+from .test_targets import ALL, descriptor
 
 SCENE = Scene(ALL, {"artemis1": "active", "artemis2": "passive"}, random.Random(1))
 
@@ -70,6 +70,45 @@ def test_a_kill_of_children_leaves_who_starts_them_again() -> None:
     (change,) = planned("kill", children=True)
     assert change.effect.startswith("kill -KILL $(cat /run/brokerdrill/")
     assert "Restart=no" not in change.prepare
+
+
+def drained(**params: Any) -> list[HostChange]:
+    dials = [{"link": "backend", "to": f"rabbit{n}", "address": f"10.0.0.{n}", "port": 5672} for n in (1, 2)]
+    control = "/opt/router ctl --socket /run/router/control.sock"
+    diallers = [descriptor(f"router{n}", "amqp_router", control=control, dials=dials) for n in (1, 2)]
+    brokers = [descriptor(f"rabbit{n}", "rabbitmq", features=["cluster"]) for n in (1, 2)]
+    target = resolve(Scene([*diallers, *brokers], {}, random.Random(1)), "link amqp_router→rabbit1")
+    return FAULTS["drain"].plan(target, FAULTS["drain"].complete(params), "t1-1")
+
+
+def test_a_broker_is_drained_at_every_router_that_dials_it() -> None:
+    first, second = drained(rate=5)
+    assert (first.host, second.host) == ("router1", "router2")
+    assert first.effect == (
+        "/opt/router ctl --socket /run/router/control.sock BACKEND DRAIN rabbit1 && "
+        "/opt/router ctl --socket /run/router/control.sock BACKEND DISCONNECT_GRACEFUL rabbit1 5"
+    )
+    assert first.heal.endswith("BACKEND UNDRAIN rabbit1")
+    assert "DISCONNECT" not in drained(rate=0)[0].effect
+
+
+@pytest.mark.parametrize(
+    ("rate", "drain", "active", "verified", "healed"),
+    [(5, True, 0, True, False), (5, True, 2, False, False), (0, True, 2, True, False), (5, False, 0, False, True)],
+)
+def test_a_broker_is_drained_once_the_router_says_so(
+    rate: float, drain: bool, active: int, verified: bool, healed: bool, tmp_path: Path
+) -> None:
+    rows = [{"name": "rabbit1", "drain": drain, "active": active}, {"name": "rabbit2", "drain": not drain, "active": 9}]
+    (tmp_path / "says").write_text(json.dumps(rows))
+    change = drained(rate=rate)[0]
+    router = "/opt/router ctl --socket /run/router/control.sock --json BACKEND PRINT"
+    asked = {name: getattr(change, name).replace(router, f"cat {tmp_path}/says") for name in ("verify", "verify_heal")}
+    assert (run(asked["verify"]) == 0, run(asked["verify_heal"]) == 0) == (verified, healed)
+    # A router that does not know the broker, or does not answer, has neither drained it nor taken it back.
+    for says in ("[]", ""):
+        (tmp_path / "says").write_text(says)
+        assert run(asked["verify"]) and run(asked["verify_heal"])
 
 
 def test_a_pause_may_end_with_a_start() -> None:
@@ -146,6 +185,12 @@ def test_an_instance_whose_descriptor_lacks_what_the_fault_needs_is_named(fault:
     target = Target("artemis1", instances=(item.model_copy(update={field: None}),))
     with pytest.raises(InfrastructureError, match=f"instance artemis1: its descriptor says no `{field}`"):
         FAULTS[fault].plan(target, FAULTS[fault].complete({}), "t1-1")
+
+
+def test_who_dials_and_takes_no_commands_is_named() -> None:
+    link = Link("load1→rabbit1", "load1", "10.0.0.1", 5672, "rabbit1")
+    with pytest.raises(InfrastructureError, match=r"load1→rabbit1: .* says no `control`"):
+        FAULTS["drain"].plan(Target("link load→rabbit1", links=(link,)), FAULTS["drain"].complete({}), "t1-1")
 
 
 class OddParameters(Parameters):

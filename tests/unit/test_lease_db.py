@@ -4,6 +4,7 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.products.health.lease_db import health_of
 from brokerdrill.products.lease_db import LeaseDb
+from brokerdrill.products.logs import role_changes
 from brokerdrill.products.registry import managed
 
 
@@ -31,7 +32,7 @@ def test_the_log_of_a_switchover_gives_its_roles_in_order() -> None:
         (4, "2026-11-21 21:07:36,322 INFO: no action. I am (db1), a secondary, and following a leader (db2)"),
         (5, "lease-db.service: Main process exited, code=killed, status=9/KILL"),
     ]
-    changes = [(change.t_ns, change.role) for change in LeaseDb().log_roles(lines)]
+    changes = [(change.t_ns, change.role) for change in role_changes(lines, LeaseDb().log_reader)]
     assert changes == [(1, "active"), (3, "starting"), (4, "passive"), (5, "down")]
 
 

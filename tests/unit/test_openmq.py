@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerdrill.products.health.openmq import state_of
+from brokerdrill.products.logs import role_changes
 from brokerdrill.products.openmq import OpenMq, counts_of
 
 
@@ -39,5 +40,5 @@ LOG = [
 
 
 def test_the_log_of_a_start_and_a_kill_gives_its_roles_in_order() -> None:
-    changes = [(change.t_ns, change.role) for change in OpenMq().log_roles(LOG)]
+    changes = [(change.t_ns, change.role) for change in role_changes(LOG, OpenMq().log_reader)]
     assert changes == [(1, "starting"), (3, "active"), (5, "down")]

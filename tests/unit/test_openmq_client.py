@@ -23,26 +23,28 @@ def test_an_exception_proves_no_more_than_it_says(kind: str, result: str, usable
     assert (found.result, found.usable) == (result, usable)
 
 
+ENDPOINTS = (Endpoint("192.0.2.1", 7678, "b1", "h1"), Endpoint("2001:db8::2", 7678, "b2", "h2"))
+
+
 def config(**change: object) -> WorkerConfig:
-    ends = (Endpoint("192.0.2.1", 7678, "b1", "h1"), Endpoint("2001:db8::2", 7678, "b2", "h2"))
     values = {"run_id": "r", "worker": "w", "clock": "w", "client": "openmq", "addresses": ("q",)}
-    return WorkerConfig(**{**values, "endpoints": ends, "credentials": Credentials("u", "p"), **change})  # type: ignore[arg-type]
+    return WorkerConfig(**{**values, "endpoints": ENDPOINTS, "credentials": Credentials("u", "p"), **change})  # type: ignore[arg-type]
 
 
 def test_the_address_list_goes_to_the_services_themselves() -> None:
-    plain, tls = (properties(config(tls_ca=ca), "p-0")["imqAddressList"] for ca in (None, "/ca.pem"))
+    plain, tls = (properties(config(tls_ca=ca), "p-0", ENDPOINTS)["imqAddressList"] for ca in (None, "/ca.pem"))
     assert plain == "mqtcp://192.0.2.1:7678/jms,mqtcp://[2001:db8::2]:7678/jms"
     assert tls == "mqssl://192.0.2.1:7678/ssljms,mqssl://[2001:db8::2]:7678/ssljms"
 
 
 def test_a_scenarios_own_properties_win() -> None:
-    own = properties(config(call_timeout_ms=700, url_params={"imqAddressListBehavior": "RANDOM"}), "p-0")
+    own = properties(config(call_timeout_ms=700, url_params={"imqAddressListBehavior": "RANDOM"}), "p-0", ENDPOINTS)
     assert (own["imqAddressListBehavior"], own["imqAckTimeout"]) == ("RANDOM", "700")
 
 
 def test_clients_begin_with_different_brokers() -> None:
     specs = tuple(ClientSpec(f"p-{number}", ("q",)) for number in range(3))
-    lists = [properties(config(producers=specs), spec.name)["imqAddressList"] for spec in specs]
+    lists = [properties(config(producers=specs), spec.name, ENDPOINTS)["imqAddressList"] for spec in specs]
     assert [each.split(",")[0] for each in lists] == [
         "mqtcp://192.0.2.1:7678/jms",
         "mqtcp://[2001:db8::2]:7678/jms",

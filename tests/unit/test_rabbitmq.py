@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.products.health.rabbitmq import state_of, whole
+from brokerdrill.products.logs import role_changes
 from brokerdrill.products.rabbitmq import RabbitMq, counts_of, led_by
 
 NODES = [{"name": f"rabbit@10.0.0.{number}", "running": True, "partitions": []} for number in (1, 2, 3)]
@@ -64,5 +65,5 @@ LOG = [
 
 
 def test_the_log_of_a_start_and_a_kill_gives_its_roles_in_order() -> None:
-    changes = [(change.t_ns, change.role) for change in RabbitMq().log_roles(LOG)]
+    changes = [(change.t_ns, change.role) for change in role_changes(LOG, RabbitMq().log_reader)]
     assert changes == [(1, "starting"), (2, "active"), (4, "down")]

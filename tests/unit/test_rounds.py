@@ -17,7 +17,7 @@ from brokerdrill.runner import method as method_module
 from brokerdrill.runner.injections import ARM_TTL_MARGIN_S, arm_ttl_s
 from brokerdrill.runner.method import Method
 from brokerdrill.scenario.drill import load_drill
-from brokerdrill.scenario.model import Scenario, parse
+from brokerdrill.scenario.model import Action, Scenario, parse
 from brokerdrill.scenario.rounds import another, changes_of, in_round, settings_of
 from brokerdrill.web.live import steps as live_steps
 
@@ -138,6 +138,13 @@ def test_steps_of_a_round_refer_to_each_other() -> None:
     named = in_round(scenario().method, 2)
     assert [step.name for step in named] == [f"{name} (round 2)" for name in ("kill", "over", "restart", "synced")]
     assert [getattr(step, "of", None) for step in named] == [None, "kill (round 2)", "kill (round 2)", None]
+
+
+def test_an_action_of_a_round_hits_what_one_of_the_same_round_hit() -> None:
+    again = Action(type="action", name="again", fault="stop", of="kill")
+    *_, named = in_round([*scenario().method, again], 2)
+    assert isinstance(named, Action)
+    assert (named.name, named.of) == ("again (round 2)", "kill (round 2)")
 
 
 class Recorded:

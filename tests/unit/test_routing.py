@@ -176,7 +176,7 @@ class Told:
 
 
 def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokerdrill.runner.pools.POLL_PERIOD_S", 0.0)
+    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
     a1, b1 = ("192.0.2.1", 1), ("192.0.2.2", 2)
     told = Told([a1, b1], [b1], None, [a1, b1])
 

@@ -36,7 +36,7 @@ expect_violation: [no_loss]
 def test_every_drill_of_the_repository_is_valid() -> None:
     assert {item.name for item in drills()} >= {"kill_active", "lost_reply"}
     assert {item.breaks for item in drills()} <= {
-        "process", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing"
+        "process", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing", "load"
     }  # fmt: skip
 
 
@@ -53,6 +53,10 @@ def test_expectations_cover_each_promise_and_the_phantoms() -> None:
     [
         ("fault: kill", "fault: kil", r"line 9: method.0.fault: no fault is called 'kil'; did you mean 'kill'\?"),
         ("    target: active", "    target: active\n    params: {hard: 1}", r"line 7: method.0: no parameter"),
+        ("    target: active\n", "", r"line 7: method.0: action 'kill': give one of target and of"),
+        ("    target: active", "    target: active\n    of: kill", r"line 7: method.0: .*give one of target and of"),
+        ("    target: active", "    of: over", r"step 'kill': no action before it is called 'over'"),
+        ("target: active", "target: all brokers", r"line 7: method.0: .*is no target"),
         ("until: failed_over", "until: dinner", r"line 13: method.1.until: "),
         ("of: kill", "of: other", r"line 1: the scenario: step 'over': no action before it is called 'other'"),
         ("target: active", "target: link load→active", "'kill' hits a link, and only an instance can be failed_over"),

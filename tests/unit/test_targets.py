@@ -4,7 +4,7 @@ import pytest
 
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.inventory.descriptors import TOOLS, Descriptor
-from brokerdrill.inventory.targets import Scene, resolve, validate_spec
+from brokerdrill.inventory.targets import Scene, resolve, served_by, validate_spec
 
 
 def descriptor(instance: str, product: str, **fields: object) -> Descriptor:
@@ -85,6 +85,18 @@ def test_a_feature_means_those_that_have_it() -> None:
     assert names("all of rabbitmq", at) == ["alone", "r1", "r2"]
 
 
+def test_what_a_fault_hit_are_its_instances_or_those_that_its_links_lead_to() -> None:
+    def again(spec: str) -> list[str]:
+        found = served_by(ALL, resolve(scene(), spec), "what it hit")
+        assert found.spec == "what it hit" and not found.links
+        return [item.instance for item in found.instances]
+
+    assert again("active") == ["artemis1"]
+    assert again("all of zookeeper") == ["zk1", "zk2", "zk3"]
+    assert again("link active→zookeeper") == ["zk1", "zk2", "zk3"]
+    assert again("link load→passive") == ["artemis2"]
+
+
 def test_a_link_both_ways_is_between_the_same_ones() -> None:
     def member(number: int) -> Descriptor:
         others = [{"link": "cluster", "to": f"r{n}", "address": f"10.0.0.{n}", "port": 25672} for n in (1, 2, 3)]
@@ -141,6 +153,26 @@ def test_a_database_is_active_too_but_no_broker() -> None:
         names("active of lease_db", Scene(WITH_DATABASE, {}, random.Random(1)))
     with pytest.raises(UsageError, match="lease_db"):
         names("active of lease_bd", at)
+
+
+def test_reached_is_the_active_broker_that_most_producers_are_at() -> None:
+    serves = [{"name": "core", "address": "192.0.2.1", "port": 1, "protocol": "core"}]
+    stores = [descriptor(name, "artemis", store=name, listeners=serves) for name in ("b1", "b2", "b3")]
+    serving = dict.fromkeys(("b1", "b2", "b3"), "active")
+    rng = random.Random(1)
+    found = [
+        resolve(Scene(stores, roles, rng, reached), "reached").describe()
+        for roles, reached in (
+            (serving, {"b1": 1, "b3": 7}),
+            ({**serving, "b3": "down"}, {"b1": 1, "b3": 7}),
+        )
+    ]
+    assert found == ["b3", "b1"]
+    # While nobody is anywhere, any of them.
+    anyone = {resolve(Scene(stores, serving, random.Random(seed)), "reached").describe() for seed in range(20)}
+    assert anyone == {"b1", "b2", "b3"}
+    with pytest.raises(InfrastructureError, match="fits 0 instances"):
+        resolve(Scene(stores, {}, rng, {"b1": 1}), "reached")
 
 
 def test_the_router_is_the_first_that_leads_clients() -> None:

@@ -13,10 +13,9 @@ import pytest
 from brokerdrill.base import java
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
-from tests.workload.standalone_broker import USER, Broker, unpack
+from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
 from tests.workload.worker_process import WorkerProcess
 
-QUEUES = ["drill.q0", "drill.q1"]
 _numbers = iter(range(1_000_000))
 
 

@@ -19,6 +19,7 @@ VERSION = "2.56.0"
 ARCHIVE = f"apache-artemis-{VERSION}-bin.tar.gz"
 COORDINATE = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
 USER = "drill"
+QUEUES = ("drill.q0", "drill.q1")
 JAVA_ARGS = "-Xms64m -Xmx256m -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
 # What the broker's own profile would add for its console.
 CONSOLE_ARGS = (

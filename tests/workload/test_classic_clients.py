@@ -16,8 +16,8 @@ from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
 from tests.roles.conftest import ROOT, load
 from tests.roles.test_plugins import cached
 from tests.unpacking import unpack
-from tests.workload.conftest import QUEUES, specs
-from tests.workload.standalone_broker import free_port
+from tests.workload.conftest import specs
+from tests.workload.standalone_broker import QUEUES, free_port
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 StartWorker = Callable[..., WorkerProcess]

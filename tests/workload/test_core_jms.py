@@ -18,8 +18,8 @@ from brokerdrill.workload.client import ClientError, Message, Outcome
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.header import sha
-from tests.workload.conftest import QUEUES, config_for, specs
-from tests.workload.standalone_broker import Broker, Relay
+from tests.workload.conftest import config_for, specs
+from tests.workload.standalone_broker import QUEUES, Broker, Relay
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 Q = QUEUES[0]

@@ -16,8 +16,8 @@ import pytest
 from brokerdrill.base import java, paths
 from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
 from tests.roles.test_plugins import cached
-from tests.workload.conftest import QUEUES, specs
-from tests.workload.standalone_broker import free_port
+from tests.workload.conftest import specs
+from tests.workload.standalone_broker import QUEUES, free_port
 from tests.workload.test_classic_clients import lost
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 

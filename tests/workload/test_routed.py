@@ -2,114 +2,43 @@
 
 from __future__ import annotations
 
-import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from brokerdrill.workload.client import Aim, ClientError, known_as
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import ClientSpec
 from brokerdrill.workload.core_jms import CoreJms
-from tests.workload.conftest import QUEUES, start_jvm
-from tests.workload.standalone_broker import USER, Broker, free_port
+from tests.workload.conftest import start_jvm
+from tests.workload.routed_brokers import KEYS, Routed
+from tests.workload.standalone_broker import USER
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
 
-PASSWORD = "not-a-default"
-# By CLIENT_ID not with CORE: its library may ask for a session before it has learnt that the broker takes client ids
-# (FINDINGS.md), and is then NULL to the router.
-KEYS = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
-# By router: its elements besides the pool.
+# By router: its elements.
 ROUTERS = {
-    **{key: f"<key-type>{key}</key-type><cache/><policy name='ROUND_ROBIN'/>" for key in KEYS},
-    "forgotten": "<key-type>SNI_HOST</key-type><policy name='ROUND_ROBIN'/>",
-    "filtered": "<key-type>SNI_HOST</key-type><key-filter>^[^-]+</key-filter><cache/><policy name='ROUND_ROBIN'/>",
+    **{key: f"<key-type>{key}</key-type><cache/><policy name='ROUND_ROBIN'/>{{static}}" for key in KEYS},
+    "forgotten": "<key-type>SNI_HOST</key-type><policy name='ROUND_ROBIN'/>{static}",
+    "clustered": "<key-type>SNI_HOST</key-type><cache/><policy name='ROUND_ROBIN'/>{cluster}",
+    "filtered": "<key-type>SNI_HOST</key-type><key-filter>^[^-]+</key-filter><cache/>"
+    "<policy name='ROUND_ROBIN'/>{static}",
+    "first": "<key-type>SNI_HOST</key-type><policy name='FIRST_ELEMENT'/>{static}",
+    "hashed": "<key-type>SNI_HOST</key-type><policy name='CONSISTENT_HASH'/>{static}",
+    "least": "<key-type>SNI_HOST</key-type><policy name='LEAST_CONNECTIONS'/>{static}",
+    "modulo": "<key-type>SNI_HOST</key-type><local-target-filter>0</local-target-filter>"
+    "<policy name='CONSISTENT_HASH_MODULO'><property key='MODULO' value='2'/></policy>",
+    "keyless": "<key-type>SNI_HOST</key-type><key-filter>^known</key-filter>"
+    "<local-target-filter>NULL</local-target-filter>",
     "nobody": "<key-type>SNI_HOST</key-type><local-target-filter>here</local-target-filter>",
 }
 
 
-class Routed:
-    """A broker with a router behind each of its acceptors but the first, and its targets."""
-
-    def __init__(self, home: Path, work: Path) -> None:
-        self.certificate = work / "router.pem"
-        key = work / "router.key"
-        name = ["-subj", "/CN=router", "-addext", "subjectAltName=IP:127.0.0.1"]
-        new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name]
-        subprocess.run([*new, "-keyout", key, "-out", self.certificate], check=True, capture_output=True)
-        bundle = work / "router.bundle.pem"
-        bundle.write_text(key.read_text() + self.certificate.read_text())
-        self.tls = f"sslEnabled=true;keyStoreType=PEM;keyStorePath={bundle}"
-        self.trusting = f"sslEnabled=true;trustStoreType=PEMCA;trustStorePath={self.certificate}"
-        small = "-Xms48m -Xmx96m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1 -Dlog4j2.disableJmx=true"
-        self.targets = {
-            name: Broker(home, work / name, QUEUES, f"{self.tls};anycastPrefix=/queue/", java_args=small)
-            for name in ("t1", "t2")
-        }
-        self.router = Broker(home, work / "router", QUEUES, java_args=small, console=True)
-        self.ports = {name: free_port() for name in ROUTERS}
-        for one in (*self.targets.values(), self.router):
-            (one.directory / "etc" / "artemis-users.properties").write_text(f"{USER} = {PASSWORD}\n")
-        file = self.router.directory / "etc" / "broker.xml"
-        text = file.read_text()
-        file.write_text(text.replace("</acceptors>", f"{self._acceptors()}</acceptors>{self._rest()}", 1))
-
-    def _acceptors(self) -> str:
-        return "".join(
-            f'<acceptor name="{name}">tcp://127.0.0.1:{port}?protocols=CORE,AMQP,OPENWIRE;router={name};{self.tls}</acceptor>'
-            for name, port in self.ports.items()
-        )
-
-    def _rest(self) -> str:
-        connectors = "".join(
-            f'<connector name="{n}">{one.url}?{self.trusting}</connector>' for n, one in self.targets.items()
-        )
-        refs = "".join(f"<connector-ref>{name}</connector-ref>" for name in self.targets)
-        pool = (
-            f"<pool><username>{USER}</username><password>{PASSWORD}</password><check-period>200</check-period>"
-            f"<quorum-size>2</quorum-size><quorum-timeout>20000</quorum-timeout>"
-            f"<static-connectors>{refs}</static-connectors></pool>"
-        )
-        routers = "".join(
-            f'<connection-router name="{name}">{elements}{pool if "<policy" in elements else ""}</connection-router>'
-            for name, elements in ROUTERS.items()
-        )
-        return f"<connectors>{connectors}</connectors><connection-routers>{routers}</connection-routers>"
-
-    def start(self) -> None:
-        for one in (*self.targets.values(), self.router):
-            one.start()
-
-    def kill(self) -> None:
-        for one in (*self.targets.values(), self.router):
-            one.kill()
-
-    def endpoint(self, name: str) -> Router:
-        return Router("127.0.0.1", self.ports[name], "router", "h0", name, self.router.name, self.router.console_url)
-
-    def config(self, name: str, **changes: Any) -> WorkerConfig:
-        values: dict[str, Any] = {
-            "run_id": "routed",
-            "worker": "w0",
-            "clock": "w0",
-            "client": "core",
-            "endpoints": tuple(Endpoint("127.0.0.1", one.port, n, n) for n, one in self.targets.items()),
-            "routers": (self.endpoint(name),),
-            "key_type": name if name in KEYS else "SNI_HOST",
-            "tls_ca": str(self.certificate),
-            "credentials": Credentials(USER, PASSWORD),
-            "addresses": ("drill.q0",),
-            "transaction": 0,
-            "jars": str(self.router.home / "lib"),
-        }
-        return WorkerConfig(**{**values, **changes})
-
-
 @pytest.fixture(scope="module")
 def routed(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
-    made = Routed(distribution, tmp_path_factory.mktemp("routed"))
+    made = Routed(distribution, tmp_path_factory.mktemp("routed"), ROUTERS)
     try:
         made.start()
         yield made
@@ -149,9 +78,64 @@ def test_other_keys_reach_other_targets(routed: Routed) -> None:
     assert found == {"t1": 4, "t2": 4}
 
 
+def test_the_members_of_a_cluster_are_targets(routed: Routed) -> None:
+    """The router's own broker is none, although it is a member."""
+    found = [[visit(routed, "clustered", f"member-{number}")[0] for number in range(4)] for _ in range(2)]
+    assert found[0] == found[1]
+    assert set(found[0]) == set(routed.targets)
+
+
 def test_without_a_cache_each_turn_is_another_targets(routed: Routed) -> None:
     visits = [visit(routed, "forgotten", "anna")[0] for _ in range(4)]
     assert Counter(visits) == {"t1": 2, "t2": 2}
+
+
+def test_the_first_target_gets_every_key(routed: Routed) -> None:
+    assert len({visit(routed, "first", f"first-{number}")[0] for number in range(4)}) == 1
+
+
+def test_a_hash_chooses_for_each_key_without_a_cache(routed: Routed) -> None:
+    """However unevenly: with some brokers' ids all of twenty keys are one target's."""
+    first, again = ({n: visit(routed, "hashed", f"hashed-{n}")[0] for n in range(20)} for _ in range(2))
+    assert first == again
+
+
+def test_the_target_with_the_fewest_connections_is_chosen(routed: Routed) -> None:
+    """The pool counts them at each of its checks."""
+    config = routed.config("least")
+    start_jvm(config)
+    ends = {item.instance: item for item in config.endpoints}
+    for busy, free in (("t1", "t2"), ("t2", "t1")):
+        held = [CoreJms(replace(config, routers=(), endpoints=(ends[busy],)), f"held-{n}") for n in range(12)]
+        try:
+            for one in held:
+                one.open(["drill.q0"], [], transacted=False)
+            # By counts of before another one is chosen; a visit that has just ended may still count.
+            end = time.monotonic() + 60
+            while {visit(routed, "least", f"least-{number}")[0] for number in range(6)} != {free}:
+                assert time.monotonic() < end
+        finally:
+            for one in held:
+                one.close()
+
+
+def served(routed: Routed, name: str, key: str) -> bool:
+    """Whether the router's own broker serves the key; else it is refused."""
+    try:
+        return visit(routed, name, key)[0] == "router"
+    except ClientError as error:
+        assert "rejected" in str(error)
+        return False
+
+
+def test_a_modulo_divides_the_keys_among_brokers_that_serve_their_own(routed: Routed) -> None:
+    first, again = ([served(routed, "modulo", f"modulo-{number}") for number in range(12)] for _ in range(2))
+    assert first == again
+    assert 0 < sum(first) < 12
+
+
+def test_what_the_filter_does_not_match_is_the_key_null(routed: Routed) -> None:
+    assert [served(routed, "keyless", key) for key in ("stranger", "known", "stranger")] == [True, False, True]
 
 
 def test_the_filter_says_which_part_is_the_key(routed: Routed) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from brokerdrill.base.errors import unknown_name
-from brokerdrill.faults import clock, link, partition, process, service, store
+from brokerdrill.faults import clock, link, partition, process, service, session_router, store
 from brokerdrill.faults.base import FaultType
 
-FAULTS: dict[str, FaultType[Any]] = {
-    fault.name: fault for module in (process, service, link, partition, store, clock) for fault in module.FAULTS
-}
+MODULES = (process, service, session_router, link, partition, store, clock)
+FAULTS: dict[str, FaultType[Any]] = {fault.name: fault for module in MODULES for fault in module.FAULTS}
 
 
 def fault_type(name: str) -> FaultType[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.inventory.targets import Scene, Target, resolve
+from brokerdrill.inventory.targets import Scene, Target, resolve, served_by
 from brokerdrill.scenario import facts
 from brokerdrill.scenario.model import ABOUT_INSTANCES, Action, Heal, Operation, Scenario, Step
 
@@ -82,15 +82,21 @@ def reached(scenario: Scenario, descriptors: Sequence[Descriptor]) -> Reached:
     roles to change between them.
     """
     steps: list[Reach] = []
+    aims: dict[str, tuple[str, list[Target]]] = {}
     in_effect: dict[str, tuple[str, int, int]] = {}
     changes = most = 0
     for link in scenario.links:
         steps.append(_reach(f"arm {link}", "arm_link", possible(descriptors, link), descriptors))
     for step in scenario.method:
         if isinstance(step, Action):
-            reach = _reach(step.name, _words(step), possible(descriptors, step.target), descriptors)
+            spec, targets = step.target, possible(descriptors, step.target) if step.target else []
+            if step.of is not None:
+                spec, hit = aims[step.of]
+                targets = [served_by(descriptors, target, step.aim) for target in hit]
+            aims[step.name] = spec, targets
+            reach = _reach(step.name, _words(step), targets, descriptors)
             steps.append(reach)
-            in_effect[step.name] = (step.target, changes, reach.most)
+            in_effect[step.name] = (spec, changes, reach.most)
         elif isinstance(step, Heal):
             in_effect.pop(step.of, None)
         elif isinstance(step, Operation):

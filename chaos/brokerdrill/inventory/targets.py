@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
@@ -18,7 +18,7 @@ from brokerdrill.ledger.contract import PROTOCOLS
 _LINK = re.compile(r"^link\s+(.+?)\s*(?:(?P<both>↔|<->)|→|->)\s*(.+)$")
 _BOTH = "↔"
 _SOME = re.compile(r"^(one|majority|all|active|passive) of (\S+)$")
-_WORDS = ("active", "passive", "primary", "backup", "router")
+_WORDS = ("active", "passive", "primary", "backup", "router", "reached")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Link:
     instance: str
     # What its connections can be led through on the dialling host, None where that has none.
     toxiproxy: ToxiproxyDescriptor | None = None
+    # The command by which who dials is told to act on itself, None where there is none.
+    control: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Scene:
-    """All descriptors, the live role of each instance, and the run's random choice."""
+    """All descriptors, the live role of each instance, the run's random choice, and how many producers' newest
+    connections reached each instance."""
 
     descriptors: Sequence[Descriptor]
     roles: Mapping[str, str]
     rng: random.Random
+    reached: Mapping[str, int] = field(default_factory=dict)
 
     def products(self) -> set[str]:
         return {item.product for item in self.descriptors}
@@ -104,6 +108,15 @@ def _nobody(scene: Scene, name: str) -> NoReturn:
     raise unknown_name("product or store", name, scene.products())
 
 
+def _serving(scene: Scene, role: str) -> list[Descriptor]:
+    """The brokers that have that role for a store."""
+    return [
+        item
+        for item in scene.descriptors
+        if item.store and scene.roles.get(item.instance) == role and serves_clients(item)
+    ]
+
+
 def _instances(scene: Scene, words: str) -> list[Descriptor]:
     if some := _SOME.match(words):
         members = sorted(
@@ -120,12 +133,13 @@ def _instances(scene: Scene, words: str) -> list[Descriptor]:
             _nobody(scene, some[2])
         return sorted(scene.rng.sample(members, count(len(members))), key=lambda item: item.instance)
     if words in ("active", "passive"):
-        found = [
-            item
-            for item in scene.descriptors
-            if item.store and scene.roles.get(item.instance) == words and serves_clients(item)
-        ]
-        return _only(scene, words, found)
+        return _only(scene, words, _serving(scene, words))
+    if words == "reached":
+        # The broker that most producers are at; any that serves while none is at one.
+        serving = sorted(_serving(scene, "active"), key=lambda item: item.instance)
+        most = max((scene.reached.get(item.instance, 0) for item in serving), default=0)
+        found = [item for item in serving if scene.reached.get(item.instance, 0) == most]
+        return scene.rng.sample(found, 1) if found else _only(scene, words, found)
     if words in ("primary", "backup"):
         return [item for item in scene.descriptors if item.role == words]
     if words == "router":
@@ -174,6 +188,12 @@ def resolve(scene: Scene, spec: str) -> Target:
     return Target(spec, instances=instances)
 
 
+def served_by(descriptors: Sequence[Descriptor], hit: Target, spec: str) -> Target:
+    """Return, as what the words `spec` mean, the instances that `hit` is about: with links, those that they lead to."""
+    names = {item.instance for item in hit.instances} | {link.instance for link in hit.links}
+    return Target(spec, instances=tuple(item for item in descriptors if item.instance in names))
+
+
 def _links(scene: Scene, dialler: Descriptor, server: Descriptor) -> list[Link]:
     """The connections from one instance to another: a load host dials clients' listeners, others what they say."""
     name = f"{dialler.instance}→{server.instance}"
@@ -186,6 +206,8 @@ def _links(scene: Scene, dialler: Descriptor, server: Descriptor) -> list[Link]:
     several = len(ends) > 1
     proxy = scene.toxiproxy(dialler.host)
     return [
-        Link(f"{name}:{port}" if several else name, dialler.host, address, port, server.instance, proxy)
+        Link(
+            f"{name}:{port}" if several else name, dialler.host, address, port, server.instance, proxy, dialler.control
+        )
         for address, port in sorted(ends)
     ]

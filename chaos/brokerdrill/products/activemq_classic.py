@@ -7,13 +7,14 @@ master whose connectors an IO exception handler has stopped serves nobody, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Settings, management
-from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management, ManagementError, QueueCounts
 from brokerdrill.products.health import activemq_classic as health
 from brokerdrill.products.jolokia import JolokiaClient
+from brokerdrill.products.logs import LogReader
 
 # From the broker's own classes (BrokerService, TransportConnector, the lockers); seen in failovers.
 _CONNECTOR = re.compile(r"\bConnector (\S+) (started|stopped)$")
@@ -24,8 +25,21 @@ _WAITS = re.compile(
     re.IGNORECASE,
 )
 _STARTS = re.compile(r"Using Persistence Adapter:")
-# systemd's own words on the unit, in the same journal: they end a role when the broker cannot say so itself.
-_EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with result")
+
+
+class _LogReader:
+    """Active from the first connector's start to the last one's stop."""
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+
+    def __call__(self, text: str) -> str | None:
+        if connector := _CONNECTOR.search(text.strip()):
+            (self._open.add if connector[2] == "started" else self._open.discard)(connector[1])
+            return "active" if self._open else "starting"
+        if _WAITS.search(text):
+            return "passive"
+        return "starting" if _STARTS.search(text) else None
 
 
 def counts_of(queue: Mapping[str, int]) -> QueueCounts:
@@ -128,25 +142,8 @@ class ActiveMQClassic:
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
         return Jolokia(descriptor, credentials, ca_pem)
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        """Role changes: active from the first connector's start to the last one's stop."""
-        changes: list[LogRole] = []
-        open_: set[str] = set()
-        for t_ns, text in lines:
-            role = None
-            if connector := _CONNECTOR.search(text.strip()):
-                (open_.add if connector[2] == "started" else open_.discard)(connector[1])
-                role = "active" if open_ else "starting"
-            elif _WAITS.search(text):
-                role = "passive"
-            elif _STARTS.search(text):
-                role = "starting"
-            elif _EXIT.search(text):
-                role = "down"
-                open_.clear()
-            if role and (not changes or changes[-1].role != role):
-                changes.append(LogRole(t_ns, role, text.strip()[:200]))
-        return changes
+    def log_reader(self) -> LogReader:
+        return _LogReader()
 
 
 PRODUCT = ActiveMQClassic()

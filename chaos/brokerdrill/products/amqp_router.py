@@ -5,21 +5,20 @@ Clients reach brokers through it. It keeps no message and no store, and is no br
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import httpx
 
 from brokerdrill.inventory import descriptors
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
-from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management
 from brokerdrill.products.health import amqp_router as health
-from brokerdrill.products.jolokia import CALL_TIMEOUT_S, refused
+from brokerdrill.products.logs import LogReader, by_words
+from brokerdrill.products.status import StatusPage
 
-_LOG_ROLES = (
-    (re.compile(r'"message": "ready"'), "active"),
-    (re.compile(r"killed by signal \d+; starting again|ended with status \d+; starting again"), "starting"),
-    (re.compile(r"Main process exited|Deactivated successfully|Failed with result"), "down"),
+_ROLES = by_words(
+    (r'"message": "ready"', "active"),
+    (r"killed by signal \d+; starting again|ended with status \d+; starting again", "starting"),
 )
 
 
@@ -35,39 +34,17 @@ class RouterDescriptor(Descriptor):
     settings: RouterSettings = RouterSettings()
 
 
-class Status:
-    """The status pages of one router. There are no messages in it."""
+class Status(StatusPage):
+    """The readiness page of one router."""
 
     def __init__(self, descriptor: Descriptor) -> None:
-        self._url = management(descriptor, descriptors.Management).url + health.READY
-        self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False)
+        super().__init__(management(descriptor, descriptors.Management).url + health.READY)
 
-    async def role(self) -> str:
-        """Return the live role; `starting` while it has no broker to give out, and while it leaves."""
-        try:
-            response = await self._http.get(self._url)
-        except httpx.ConnectError as error:
-            raise ManagementError(str(error), refused=refused(error)) from None
-        except httpx.HTTPError as error:
-            raise ManagementError(f"{type(error).__name__}: {error}") from None
+    def role_of(self, response: httpx.Response) -> str:
+        """`starting` while it has no broker to give out, and while it leaves."""
         if response.status_code not in (200, 503):
-            raise ManagementError(f"HTTP {response.status_code} from {response.url}")
+            raise ValueError(f"HTTP {response.status_code} from {response.url}")
         return health.state_of(response.status_code)
-
-    async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
-        return {}
-
-    async def prepared(self) -> int:
-        return 0
-
-    async def in_transit(self) -> int:
-        return 0
-
-    async def purge(self, addresses: Sequence[str]) -> int:
-        return 0
-
-    async def close(self) -> None:
-        await self._http.aclose()
 
 
 class AmqpRouter:
@@ -79,14 +56,8 @@ class AmqpRouter:
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
         return Status(descriptor)
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        """Role changes: active from the line by which a process says that it is ready."""
-        changes: list[LogRole] = []
-        for t_ns, text in lines:
-            role = next((role for pattern, role in _LOG_ROLES if pattern.search(text)), None)
-            if role and (not changes or changes[-1].role != role):
-                changes.append(LogRole(t_ns, role, text.strip()[:200]))
-        return changes
+    def log_reader(self) -> LogReader:
+        return _ROLES
 
 
 PRODUCT = AmqpRouter()

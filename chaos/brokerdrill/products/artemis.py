@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Part, Settings, management
-from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management, ManagementError, QueueCounts
 from brokerdrill.products.health import artemis as health
 from brokerdrill.products.jolokia import JolokiaClient
+from brokerdrill.products.logs import LogReader
 from brokerdrill.workload.asking import place_in, question
 
 # What each code of the broker's log says about its role. From the product's own message bundle
@@ -24,8 +25,11 @@ _CODES: Mapping[str, str] = {
     "AMQ221109": "syncing",  # backup started, waiting for a primary
 }
 _CODE = re.compile(r"\bAMQ\d{6}\b")
-# systemd's own words on the unit, in the same journal: they end a role when the broker cannot say so itself.
-_EXIT = re.compile(r"Main process exited|Deactivated successfully|Failed with result")
+
+
+def _log_role(text: str) -> str | None:
+    code = _CODE.search(text)
+    return _CODES.get(code[0]) if code else None
 
 
 class ArtemisSettings(Settings):
@@ -179,15 +183,8 @@ class Artemis:
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
         return Jolokia(descriptor, credentials, ca_pem)
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        """Role changes by the codes above; a line repeats no role that the log has just said."""
-        changes: list[LogRole] = []
-        for t_ns, text in lines:
-            code = _CODE.search(text)
-            role = _CODES.get(code[0]) if code else ("down" if _EXIT.search(text) else None)
-            if role and (not changes or changes[-1].role != role):
-                changes.append(LogRole(t_ns, role, text.strip()[:200]))
-        return changes
+    def log_reader(self) -> LogReader:
+        return _log_role
 
 
 PRODUCT = Artemis()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.products.logs import LogReader
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,6 @@ class QueueCounts:
     @property
     def empty(self) -> bool:
         return self.messages == self.delivering == self.scheduled == 0
-
-
-@dataclass(frozen=True)
-class LogRole:
-    """A role change that the product's log proves: time in ns on the host's monotonic clock, role, the log's words."""
-
-    t_ns: int
-    role: str
-    why: str
 
 
 class Management(Protocol):
@@ -90,6 +82,6 @@ class Product(Protocol):
         """Open the management of one instance, at the address its descriptor says."""
         ...
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        """Return the role changes in (monotonic ns, text) lines of the instance's log, in order."""
+    def log_reader(self) -> LogReader:
+        """Return a reader of what one process of an instance writes to its log."""
         ...

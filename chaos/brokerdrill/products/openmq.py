@@ -6,27 +6,26 @@ another one stays `active` for its own.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
 from brokerdrill.inventory.descriptors import Management as ManagementPlace
-from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management, ManagementError, QueueCounts
 from brokerdrill.products.health import jolokia
 from brokerdrill.products.health import openmq as health
 from brokerdrill.products.jolokia import JolokiaClient
+from brokerdrill.products.logs import LogReader, by_words
 
 _COUNTS = ["NumMsgs", "NumMsgsRemote", "NumMsgsPendingAcks", "NumMsgsInDelayDelivery", "NumMsgsIn"]
 # The state of a transaction that waits for its second phase, as the broker's TransactionState names it.
 _PREPARED = "PREPARED"
 
 # The broker's own numbers of its messages (BrokerResources), and systemd's words on the unit, in the same journal.
-_LOG_ROLES = (
-    (re.compile(r"\[B1039\]"), "active"),  # ready
-    (re.compile(r"\[B1060\]"), "starting"),  # loads persistent data
-    (re.compile(r"\[B1047\]|\[B1048\]"), "starting"),  # shuts down
-    (re.compile(r"Main process exited|Deactivated successfully|Failed with result"), "down"),
+_ROLES = by_words(
+    (r"\[B1039\]", "active"),  # ready
+    (r"\[B1060\]", "starting"),  # loads persistent data
+    (r"\[B1047\]|\[B1048\]", "starting"),  # shuts down
 )
 
 
@@ -127,14 +126,8 @@ class OpenMq:
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
         return Jolokia(descriptor, credentials, ca_pem)
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        """Role changes: active from the line that says ready."""
-        changes: list[LogRole] = []
-        for t_ns, text in lines:
-            role = next((role for pattern, role in _LOG_ROLES if pattern.search(text)), None)
-            if role and (not changes or changes[-1].role != role):
-                changes.append(LogRole(t_ns, role, text.strip()[:200]))
-        return changes
+    def log_reader(self) -> LogReader:
+        return _ROLES
 
 
 PRODUCT = OpenMq()

@@ -7,9 +7,8 @@ is counted by the broker that leads it.
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +17,10 @@ import httpx
 from brokerdrill.base.clock import now_ns
 from brokerdrill.inventory import descriptors
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
-from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management, ManagementError, QueueCounts
 from brokerdrill.products.health import rabbitmq as health
 from brokerdrill.products.jolokia import CALL_TIMEOUT_S, refused
+from brokerdrill.products.logs import LogReader, by_words
 
 VHOST = "/"
 _QUEUES = f"/api/queues/{quote(VHOST, safe='')}"
@@ -28,10 +28,9 @@ _COLUMNS = "name,node,leader,messages,messages_unacknowledged,message_stats.publ
 # A queue tells its counts once in this many periods at the latest; then all that was sent before is counted.
 _PERIODS = 2
 
-_LOG_ROLES = (
-    (re.compile(r"Server startup complete"), "active"),
-    (re.compile(r"Starting RabbitMQ \S+ on Erlang|Cluster minority/secondary status detected"), "starting"),
-    (re.compile(r"Main process exited|Deactivated successfully|Failed with result"), "down"),
+_ROLES = by_words(
+    (r"Server startup complete", "active"),
+    (r"Starting RabbitMQ \S+ on Erlang|Cluster minority/secondary status detected", "starting"),
 )
 
 
@@ -169,14 +168,8 @@ class RabbitMq:
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
         return Api(descriptor, credentials, ca_pem)
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        """Role changes: active from the line that ends its start."""
-        changes: list[LogRole] = []
-        for t_ns, text in lines:
-            role = next((role for pattern, role in _LOG_ROLES if pattern.search(text)), None)
-            if role and (not changes or changes[-1].role != role):
-                changes.append(LogRole(t_ns, role, text.strip()[:200]))
-        return changes
+    def log_reader(self) -> LogReader:
+        return _ROLES
 
 
 PRODUCT = RabbitMq()

@@ -6,20 +6,18 @@ Alerts are told apart by name, instance and store; several that are alike in the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import httpx
 
-from brokerdrill.base.clock import now_ns
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor, PrometheusDescriptor
 from brokerdrill.ledger.contract import ALERTS_WATCHED
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.runner.polling import PollingWatch
 
-POLL_PERIOD_S = 0.25
 CALL_TIMEOUT_S = 5.0
 
 Labels = Mapping[str, str]
@@ -45,11 +43,13 @@ def firing(answer: Any) -> dict[Key, Labels]:
         raise ValueError(f"no list of alerts: {type(error).__name__} {error}") from None
 
 
-class AlertWatch:
-    """Asks one Prometheus, by way of its host, until it is stopped; nothing is written before `record`.
+class AlertWatch(PollingWatch):
+    """Asks one Prometheus, by way of its host, which alerts fire.
 
     `stores`: the store of each instance that is drilled, for alerts that name the instance alone.
     """
+
+    period_s = 0.25
 
     def __init__(
         self,
@@ -59,63 +59,52 @@ class AlertWatch:
         events: EventWriter,
         progress: Progress,
     ) -> None:
+        super().__init__([descriptor.instance])
         self._descriptor = descriptor
         self._connection = connection
         self._stores = stores
         self._events = events
         self._progress = progress
         self._fires: dict[Key, Labels] = {}
-        self._asked_ns: int | None = None
-        self._since_ns: int | None = None
+        self._asked_ns = 0
         self._watched = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._watch())
-
-    def record(self) -> None:
-        """Write the alerts that fire now, and from here on every change."""
-        self._since_ns = now_ns()
-        for key, labels in self._fires.items():
-            self._write(key, labels, "firing", self._since_ns, 0)
+        self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False)
+        self._url: str | None = None
 
     async def stop(self) -> None:
-        """Stop asking. Raises what ended the watch before its time."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        (outcome,) = await asyncio.gather(self._task, return_exceptions=True)
-        self._mark(False, self._asked_ns or now_ns())
-        if isinstance(outcome, Exception):
-            raise outcome
+        try:
+            await super().stop()
+        finally:
+            self._mark(False, self._asked_ns)
+            await self._http.aclose()
 
-    async def _watch(self) -> None:
-        address = self._descriptor.api
-        port = await self._connection.forward(address.address, address.port)
-        url = f"http://127.0.0.1:{port}/api/v1/alerts"
-        async with httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False) as http:
-            while True:
-                asked = now_ns()
-                try:
-                    response = await http.get(url)
-                    self._take(firing(response.json()), asked)
-                except (httpx.HTTPError, ValueError):
-                    # What fires meanwhile is not known.
-                    self._mark(False, self._asked_ns or asked)
-                await asyncio.sleep(max(0.0, POLL_PERIOD_S - (now_ns() - asked) / 1e9))
+    async def _ask(self, name: str, asked_ns: int) -> None:
+        try:
+            response = await self._http.get(await self._alerts_url())
+            self._take(firing(response.json()), asked_ns)
+        except (httpx.HTTPError, ValueError):
+            # What fires meanwhile is not known.
+            self._mark(False, self._asked_ns or asked_ns)
 
-    def _take(self, fires: dict[Key, Labels], asked: int) -> None:
+    async def _alerts_url(self) -> str:
+        if self._url is None:
+            address = self._descriptor.api
+            port = await self._connection.forward(address.address, address.port)
+            self._url = f"http://127.0.0.1:{port}/api/v1/alerts"
+        return self._url
+
+    def _write_known(self, at_ns: int) -> None:
+        for key, labels in self._fires.items():
+            self._write(key, labels, "firing", at_ns, 0)
+
+    def _take(self, fires: dict[Key, Labels], asked_ns: int) -> None:
         """Take note of what fires by the answer to a question of that time (controller's clock, ns)."""
-        if self._since_ns is None:
-            self._fires, self._asked_ns = fires, asked
-            return
-        at = max(asked, self._since_ns)
-        since = max(self._asked_ns or asked, self._since_ns)
-        self._mark(True, at)
-        for value, changed in (("cleared", self._fires.keys() - fires), ("firing", fires.keys() - self._fires)):
-            for key in sorted(changed, key=str):
-                self._write(key, {**self._fires, **fires}[key], value, at, max(at - since, now_ns() - at))
-        self._fires, self._asked_ns = fires, asked
+        if placed := self._placed(asked_ns, self._asked_ns):
+            self._mark(True, placed[0])
+            for value, changed in (("cleared", self._fires.keys() - fires), ("firing", fires.keys() - self._fires)):
+                for key in sorted(changed, key=str):
+                    self._write(key, {**self._fires, **fires}[key], value, *placed)
+        self._fires, self._asked_ns = fires, asked_ns
 
     def _mark(self, watched: bool, at_ns: int) -> None:
         """Write, where that changes, whether it is known from then on which alerts fire."""

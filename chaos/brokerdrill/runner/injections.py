@@ -11,7 +11,8 @@ from brokerdrill.faults.executor import Executor, Injection
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.inventory.targets import Scene, Target, resolve
+from brokerdrill.inventory.targets import Scene, Target, resolve, served_by
+from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Action, Scenario
 
@@ -39,6 +40,7 @@ class Injections:
         self,
         executor: Executor,
         system: System,
+        load: LoadControl,
         descriptors: Sequence[Descriptor],
         seed: int,
         tag: str,
@@ -46,6 +48,7 @@ class Injections:
     ) -> None:
         self._executor = executor
         self._system = system
+        self._load = load
         self._descriptors = descriptors
         self._rng = random.Random(seed)
         self._tag = tag
@@ -61,7 +64,7 @@ class Injections:
 
     async def inject(self, step: Action) -> None:
         """Inject the fault of `step`. Raises InfrastructureError when its target is not there or it takes no effect."""
-        target = self._resolve(step.target)
+        target = self._target(step)
         self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
         roles = dict(self._system.roles)
         fault = fault_type(step.fault)
@@ -83,5 +86,10 @@ class Injections:
         """What the action `of` injected; None where there is no such action."""
         return self._injected.get(of or "")
 
+    def _target(self, step: Action) -> Target:
+        if step.of is None:
+            return self._resolve(step.target)
+        return served_by(self._descriptors, self._injected[step.of].injection.target, step.aim)
+
     def _resolve(self, spec: str) -> Target:
-        return resolve(Scene(self._descriptors, self._system.roles, self._rng), spec)
+        return resolve(Scene(self._descriptors, self._system.roles, self._rng, self._load.reached()), spec)

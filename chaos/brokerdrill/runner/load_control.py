@@ -242,6 +242,10 @@ class LoadControl:
         """How many messages came that earlier runs had left behind, by the tag of their run."""
         return dict(sum((Counter(worker.status.get("left_by") or {}) for worker in self.workers), Counter()))
 
+    def reached(self) -> Mapping[str, int]:
+        """How many producers' newest connections reached each instance."""
+        return sum((Counter(worker.status.get("reached") or {}) for worker in self.workers), Counter())
+
     async def close(self) -> None:
         """End every worker that still runs: its input ends, it closes its clients and goes; one that stays is killed.
 

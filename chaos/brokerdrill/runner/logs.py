@@ -15,6 +15,7 @@ from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import LOG_READ
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.products.logs import role_changes
 from brokerdrill.runner.endings import Entry, endings
 from brokerdrill.runner.evidence import keep
 from brokerdrill.runner.system import Instance
@@ -53,7 +54,7 @@ async def write_logs(
         if lines:
             base_ns = events.base_ns - clock.offset_ns
             keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
-        for change in instance.product.log_roles(lines):
+        for change in role_changes(lines, instance.product.log_reader):
             events.write(
                 "role",
                 at_ns=change.t_ns + clock.offset_ns,

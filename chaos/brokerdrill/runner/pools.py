@@ -6,16 +6,13 @@ that a client is to blame it for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from brokerdrill.base.clock import now_ns
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError, Routing
-
-POLL_PERIOD_S = 0.25
+from brokerdrill.runner.polling import PollingWatch
 
 
 @dataclass
@@ -34,12 +31,15 @@ def combined(views: Collection[View], targets: Collection[str], before: Mapping[
     return {name: all(name in ready for ready in known) for name in targets}
 
 
-class PoolWatch:
-    """Asks all `routers` (instance to its management) until it is stopped; nothing is written before `record`."""
+class PoolWatch(PollingWatch):
+    """Asks all `routers` (instance to its management) which targets are ready."""
+
+    period_s = 0.25
 
     def __init__(
         self, routers: Mapping[str, Routing], instances: Mapping[str, Descriptor], events: EventWriter
     ) -> None:
+        super().__init__(routers)
         self._routers = routers
         self._places = {
             (listener.address, listener.port): item for item in instances.values() for listener in item.listeners
@@ -48,34 +48,8 @@ class PoolWatch:
         self._views = {name: View() for name in routers}
         self._targets: dict[str, Descriptor] = {}
         self._ready: dict[str, bool] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._since_ns: int | None = None
 
-    def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._watch(name)) for name in self._routers]
-
-    def record(self) -> None:
-        """Write whether each target is ready now, and from here on every change."""
-        begin = now_ns()
-        self._since_ns = begin
-        for name, ready in self._ready.items():
-            self._write(name, ready, "", begin, 0)
-
-    async def stop(self) -> None:
-        """Stop asking. Raises what ended a watch before its time."""
-        for task in self._tasks:
-            task.cancel()
-        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(outcome, Exception):
-                raise outcome
-
-    async def _watch(self, name: str) -> None:
-        while True:
-            asked = now_ns()
-            await self._ask(name, asked)
-            await asyncio.sleep(max(0.0, POLL_PERIOD_S - (now_ns() - asked) / 1e9))
-
-    async def _ask(self, name: str, asked: int) -> None:
+    async def _ask(self, name: str, asked_ns: int) -> None:
         view = self._views[name]
         try:
             places = await self._routers[name].ready_targets()
@@ -84,14 +58,17 @@ class PoolWatch:
             return
         found = [self._places[place] for place in places if place in self._places]
         self._targets |= {item.instance: item for item in found}
-        since, view.asked_ns = view.asked_ns or asked, asked
+        before_ns, view.asked_ns = view.asked_ns, asked_ns
         view.ready = frozenset(item.instance for item in found)
         now = combined(self._views.values(), self._targets, self._ready)
         for target, ready in now.items():
-            if ready != self._ready.get(target) and self._since_ns is not None:
-                at = max(asked, self._since_ns)
-                self._write(target, ready, name, at, max(at - since, now_ns() - at))
+            if ready != self._ready.get(target) and (placed := self._placed(asked_ns, before_ns)):
+                self._write(target, ready, name, *placed)
         self._ready = now
+
+    def _write_known(self, at_ns: int) -> None:
+        for name, ready in self._ready.items():
+            self._write(name, ready, "", at_ns, 0)
 
     def _write(self, target: str, ready: bool, router: str, at_ns: int, uncertainty_ns: int) -> None:
         item = self._targets[target]

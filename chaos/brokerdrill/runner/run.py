@@ -102,6 +102,7 @@ def _begin(
     events = EventWriter(run_dir, request.run_id, base_ns)
     executor = Executor(connections, journal, events)
     system = System(progress)
+    load = LoadControl(request.topology.name, system.changes.wake)
     tag = f"{request.run_id.split('-')[0][-6:]}{os.getpid():x}"
     return _Run(
         request=request,
@@ -114,8 +115,8 @@ def _begin(
         events=events,
         executor=executor,
         system=system,
-        injections=Injections(executor, system, found, request.seed, tag, progress),
-        load=LoadControl(request.topology.name, system.changes.wake),
+        injections=Injections(executor, system, load, found, request.seed, tag, progress),
+        load=load,
     )
 
 

@@ -36,6 +36,7 @@ FACTS: Mapping[str, str] = {
     "zookeeper_lock": "a lock in ZooKeeper that decides which broker is active",
     "scale_down": "a broker that hands its messages to another when it stops",
     "cluster": "brokers that serve each other's clients, each with a store of its own",
+    "master_broker": "a broker that keeps the record of its cluster's changes",
     "store_takeover": "a broker that takes over the store of one that failed, beside its own",
     "duplicate_ids": "a broker that refuses the second copy of a message by its id",
     "connection_router": "a broker that leads clients to others by their routing key",

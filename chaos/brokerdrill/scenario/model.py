@@ -125,7 +125,8 @@ class Action(_Step):
 
     type: Literal["action"]
     fault: str
-    target: str
+    target: str = Field("", description="what it hits; in its place `of` may say it")
+    of: str | None = Field(None, description="an action before it: it hits the instances that this one did")
     params: dict[str, Any] = Field({})
     ttl: float = Field(120, gt=0, description="seconds")
 
@@ -134,11 +135,18 @@ class Action(_Step):
     def _known_fault(cls, value: str) -> str:
         return _usage(lambda: fault_type(value).name)
 
-    @field_validator("target")
-    @classmethod
-    def _known_target(cls, value: str) -> str:
-        _usage(lambda: validate_spec(value))
-        return value
+    @property
+    def aim(self) -> str:
+        """What it hits, in words."""
+        return self.target or f"what {self.of} hit"
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Action:
+        if bool(self.target) == (self.of is not None):
+            raise ValueError(f"action {self.name!r}: give one of target and of")
+        if self.target:
+            _usage(lambda: validate_spec(self.target))
+        return self
 
     @model_validator(mode="after")
     def _known_params(self) -> Action:
@@ -342,10 +350,10 @@ class Scenario(Strict):
             if step.name in seen and not step.needs:
                 raise ValueError(f"two steps are called {step.name!r}")
             seen.add(step.name)
+            if isinstance(step, (Action, Heal, Probe)) and step.of is not None and step.of not in injected:
+                raise ValueError(f"step {step.name!r}: no action before it is called {step.of!r}")
             if isinstance(step, Action):
                 injected[step.name] = step.target
-            elif isinstance(step, (Heal, Probe)) and step.of is not None and step.of not in injected:
-                raise ValueError(f"step {step.name!r}: no action before it is called {step.of!r}")
             if isinstance(step, Probe) and step.until in ABOUT_INSTANCES and is_link(injected.get(step.of or "", "")):
                 raise ValueError(
                     f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.scenario.model import MOST_ROUNDS, Heal, Probe, Step, parse_lasting
+from brokerdrill.scenario.model import MOST_ROUNDS, Action, Heal, Probe, Step, parse_lasting
 
 
 def in_round(steps: Sequence[Step], number: int) -> list[Step]:
@@ -14,7 +14,7 @@ def in_round(steps: Sequence[Step], number: int) -> list[Step]:
 
     def named(step: Step) -> Step:
         changes = {"name": _name(step.name, number)}
-        if isinstance(step, (Heal, Probe)) and step.of is not None:
+        if isinstance(step, (Action, Heal, Probe)) and step.of is not None:
             changes["of"] = _name(step.of, number)
         return step.model_copy(update=changes)
 

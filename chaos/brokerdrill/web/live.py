@@ -93,7 +93,7 @@ class Throughput:
 def step_words(step: Step) -> str:
     """Return what a step does."""
     if isinstance(step, Action):
-        return f"{step.fault} {step.target}"
+        return f"{step.fault} {step.aim}"
     if isinstance(step, Heal):
         return f"heal {step.of}"
     if isinstance(step, Operation):

@@ -10,16 +10,18 @@ Facts about Qpid JMS 1.17.0 and Artemis 2.56.0 that this rests on:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jpype
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, ClientError, Delivery, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
-from brokerdrill.workload.jms import JmsClient, Operation, host_of, query, trust_managers
+from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Delivery, Outcome, endpoint_at
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.jms import Operation, host_of, query, tls_context
+from brokerdrill.workload.routed_jms import RedirectedJms
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
 JARS = ("qpid-jms-client-", "proton-j-", "netty-", "slf4j-api-", "jakarta.jms-api-")
@@ -57,7 +59,7 @@ def outcome_of(kind: str, error: str) -> Outcome:
     return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
 
 
-class AmqpJms(JmsClient):
+class AmqpJms(RedirectedJms):
     """One AMQP 1.0 JMS connection and session."""
 
     protocol: ClassVar[str] = "amqp"
@@ -70,47 +72,25 @@ class AmqpJms(JmsClient):
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
         super().__init__(config, name)
-        self._aimed: Aim | None = None
         self._number = 0
         self._broken: str | None = None
 
-    def aim(self, router: Router, key: str) -> None:
-        self._aimed = Aim(router, key)
-
-    def _dialling(self, dialled: Endpoint) -> Any:
-        factory = jpype.JClass("org.apache.qpid.jms.JmsConnectionFactory")(url(self._config, dialled, self._aimed))
+    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+        """A factory dials the first of them alone; see `_connect_to`."""
+        made = url(self._config, dialled[0], self._aimed)
+        factory = jpype.JClass("org.apache.qpid.jms.JmsConnectionFactory")(made)
         if self._config.tls_ca:
-            context = jpype.JClass("javax.net.ssl.SSLContext").getInstance("TLS")
-            context.init(None, trust_managers(self._config.tls_ca), None)
-            factory.setSslContext(context)
+            factory.setSslContext(tls_context(self._config.tls_ca))
         return factory
 
-    def _connect(self) -> Any:
-        """Dial the endpoints in turn, or ask the router: either it serves, or it names who does."""
-        if self._aimed is None:
-            return self._first_of_endpoints()
-        try:
-            return self._made_by(self._dialling(self._aimed.router))
-        except self._throwable as error:
-            told = self._redirected(error)
-            if told is None:
-                raise ClientError(f"the router names nobody: {self._described(error)}") from None
-        target = endpoint_at(told, self._config.endpoints)
-        if target is None:
-            raise ClientError(f"the router names {told}, which is none of the brokers")
-        return self._made_by(self._dialling(target))
-
-    def _first_of_endpoints(self) -> Any:
-        problems = []
-        for endpoint in self._config.endpoints:
-            try:
-                return self._made_by(self._dialling(endpoint))
-            except self._throwable as error:
-                problems.append(f"{endpoint.instance}: {self._described(error)}")
-        raise ClientError("; ".join(problems))
+    def _connect_to(self, dialled: Sequence[Endpoint]) -> Any:
+        """Dial one after the other; the last one's throwable is raised."""
+        for endpoint in dialled[:-1]:
+            with contextlib.suppress(self._throwable):
+                return super()._connect_to((endpoint,))
+        return super()._connect_to(dialled[-1:])
 
     def _redirected(self, error: Any) -> str | None:
-        """Return `ADDRESS:PORT` of where the router sends the client, None where it sends it nowhere."""
         kind = jpype.JClass("org.apache.qpid.jms.provider.exceptions.ProviderConnectionRedirectedException")
         at = error
         for _ in range(10):

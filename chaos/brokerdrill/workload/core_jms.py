@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import jpype
 
 from brokerdrill.workload.client import FAIL, OK, REFUSED_AS_DUPLICATE, UNKNOWN, Aim, Message, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
-from brokerdrill.workload.jms import JmsClient, Operation, described, first_line, host_of, query
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.jms import Operation, described, first_line, host_of, query
+from brokerdrill.workload.routed_jms import RoutedJms
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
 JARS = (
@@ -71,13 +72,12 @@ ROLLED_BACK_ITSELF = frozenset({ROLLED_BACK, "TRANSACTION_OUTCOME_UNKNOWN"})
 USABLE = ROLLED_BACK_ITSELF | {REFUSED, "UNBLOCKED", "ADDRESS_FULL"}
 
 
-def url(config: WorkerConfig, routed: Aim | None = None) -> str:
-    """Return the connection URL: all endpoints, or the router that is asked, then the parameters."""
+def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = None) -> str:
+    """Return the connection URL: all that is `dialled`, then the parameters."""
     own = {"sslEnabled": "true", "verifyHost": "true", "trustStoreType": "PEMCA", "trustStorePath": config.tls_ca or ""}
     if routed and config.key_type == "SNI_HOST":
         own["sniHost"] = routed.key
     end = "?" + query(own) if config.tls_ca else ""
-    dialled: Sequence[Endpoint] = (routed.router,) if routed else config.endpoints
     places = ",".join(f"tcp://{host_of(item.address)}:{item.port}{end}" for item in dialled)
     # In a transaction the commit proves the acknowledgements; waiting for each as well can hang in a failover.
     each = {"blockOnAcknowledge": "false" if config.transaction else "true"}
@@ -99,7 +99,7 @@ def kind_of(error: Any) -> tuple[str, str]:
     return "", described(error)
 
 
-class CoreJms(JmsClient):
+class CoreJms(RoutedJms):
     """One CORE JMS connection and session."""
 
     protocol: ClassVar[str] = "core"
@@ -121,15 +121,11 @@ class CoreJms(JmsClient):
         super().__init__(config, name)
         self._core: Any = None
         self._duplicate_id = jpype.JString(DUPLICATE_ID)
-        self._aimed: Aim | None = None
         self._made: Any = None
 
-    def aim(self, router: Router, key: str) -> None:
-        self._aimed = Aim(router, key)
-
-    def _factory(self) -> Any:
+    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
         kind = jpype.JClass("org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory")
-        self._made = kind(url(self._config, self._aimed))
+        self._made = kind(url(self._config, dialled, self._aimed))
         return self._made
 
     def _close(self, connection: Any) -> Outcome:

@@ -92,6 +92,13 @@ def trust_managers(ca_path: str) -> Any:
     return factory.getTrustManagers()
 
 
+def tls_context(ca_path: str) -> Any:
+    """Return Java's TLS context that trusts the PEM file at `ca_path`."""
+    context = jpype.JClass("javax.net.ssl.SSLContext").getInstance("TLS")
+    context.init(None, trust_managers(ca_path), None)
+    return context
+
+
 class JmsClient:
     """One JMS connection and session. See the client protocol for what each method promises."""
 
@@ -114,13 +121,17 @@ class JmsClient:
     def _prepare_process(cls, config: WorkerConfig) -> None:
         """Called once when the JVM has started."""
 
-    def _factory(self) -> Any:
-        """Make the product's connection factory."""
+    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+        """Make the product's connection factory for whom is `dialled`."""
         raise NotImplementedError
 
     def _connect(self) -> Any:
         """Make the connection, closed again where that fails. Raises Java's throwables, and ClientError."""
-        return self._made_by(self._factory())
+        return self._connect_to(self._config.endpoints)
+
+    def _connect_to(self, dialled: Sequence[Endpoint]) -> Any:
+        """Make the connection to one of those; raises what `_connect` does."""
+        return self._made_by(self._factory(dialled))
 
     def _connected(self, connection: Any) -> None:
         """Called with the connection before it has a session: to listen to it, or to start it first."""

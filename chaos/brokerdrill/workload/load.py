@@ -45,7 +45,7 @@ _UNIQUE = 64 * 1024
 class Counts:
     """One client's progress. In messages: `sent_ok` acknowledged, `received` processed; `sent_unknown` and `sent_fail`
     count every attempt with that outcome. `last_ack_ns` is on the worker's ledger clock. `left_by`: the messages that
-    earlier runs had left behind, by the tag of their run."""
+    earlier runs had left behind, by the tag of their run. `reached`: the instance that its newest connection is to."""
 
     sent_ok: int = 0
     sent_unknown: int = 0
@@ -53,6 +53,7 @@ class Counts:
     received: int = 0
     last_ack_ns: int | None = None
     left_by: dict[str, int] = field(default_factory=dict)
+    reached: str | None = None
 
 
 class Schedule:
@@ -145,9 +146,13 @@ class _Runner:
                 self._pause()
             else:
                 self._connection = self._client.connection_id()
-                self._endpoint = self._client.served_by()
+                self._reach()
                 self._ledger.end(begun, DONE, self._endpoint, **self._led())
                 return
+
+    def _reach(self) -> None:
+        self._endpoint = self._client.served_by()
+        self.counts.reached = self._endpoint.instance if self._endpoint else None
 
     def _aim(self) -> None:
         """Choose whom the next attempt to connect asks; who is led by nobody has nothing to choose."""
@@ -163,7 +168,7 @@ class _Runner:
             return False
         self._connection = now
         self._session += 1
-        self._endpoint = self._client.served_by()
+        self._reach()
         times = self._client.reconnect()
         clock = self._ledger.clock
         begun = self._ledger.begin("connect", self._session, start_ns=clock.at(times.lost_ns) if times else None)

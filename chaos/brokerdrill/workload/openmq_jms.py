@@ -12,14 +12,14 @@ Facts about Open MQ 6.5.1 that this rests on:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jpype
 
 from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
 from brokerdrill.workload.config import Endpoint, WorkerConfig
-from brokerdrill.workload.jms import JmsClient, Operation, host_of, trust_managers
+from brokerdrill.workload.jms import JmsClient, Operation, host_of, tls_context
 
 # Of the connection factory, by their own names; WorkerConfig.url_params come after and win.
 PROPERTIES: Mapping[str, str] = {
@@ -43,19 +43,19 @@ ROLLED_BACK = "TransactionRolledBackException"
 _opened = itertools.count(1)
 
 
-def addresses(config: WorkerConfig, name: str) -> str:
-    """Return the address list of the client `name`: each broker's service of JMS connections, another one first for
-    each client of the worker."""
+def addresses(config: WorkerConfig, name: str, dialled: Sequence[Endpoint]) -> str:
+    """Return the address list of the client `name`: the service of JMS connections of each broker that is
+    `dialled`, another one first for each client of the worker."""
     scheme, service = ("mqssl", "ssljms") if config.tls_ca else ("mqtcp", "jms")
     names = [spec.name for specs in (config.producers, config.consumers) for spec in specs]
-    first = names.index(name) % len(config.endpoints) if name in names else 0
-    ordered = [*config.endpoints[first:], *config.endpoints[:first]]
+    first = names.index(name) % len(dialled) if name in names else 0
+    ordered = [*dialled[first:], *dialled[:first]]
     return ",".join(f"{scheme}://{host_of(item.address)}:{item.port}/{service}" for item in ordered)
 
 
-def properties(config: WorkerConfig, name: str) -> dict[str, str]:
+def properties(config: WorkerConfig, name: str, dialled: Sequence[Endpoint]) -> dict[str, str]:
     """Return the properties of the connection factory of the client `name`."""
-    own = {"imqAddressList": addresses(config, name), "imqAckTimeout": str(config.call_timeout_ms)}
+    own = {"imqAddressList": addresses(config, name, dialled), "imqAckTimeout": str(config.call_timeout_ms)}
     return {**PROPERTIES, **own, **config.url_params}
 
 
@@ -77,19 +77,16 @@ class OpenMqJms(JmsClient):
     def _prepare_process(cls, config: WorkerConfig) -> None:
         """The library takes the process's default TLS context."""
         if config.tls_ca:
-            kind = jpype.JClass("javax.net.ssl.SSLContext")
-            context = kind.getInstance("TLS")
-            context.init(None, trust_managers(config.tls_ca), None)
-            kind.setDefault(context)
+            jpype.JClass("javax.net.ssl.SSLContext").setDefault(tls_context(config.tls_ca))
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
         super().__init__(config, name)
         self._number = 0
         self._broken: str | None = None
 
-    def _factory(self) -> Any:
+    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
         factory = jpype.JClass("com.sun.messaging.ConnectionFactory")()
-        for name, value in properties(self._config, self._name).items():
+        for name, value in properties(self._config, self._name, dialled).items():
             factory.setProperty(name, value)
         return factory
 

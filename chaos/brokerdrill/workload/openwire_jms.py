@@ -22,9 +22,10 @@ from typing import Any, ClassVar
 import jpype
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, ClientError, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
-from brokerdrill.workload.jms import JmsClient, Operation, first_line, host_of, query, trust_managers
+from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Outcome, endpoint_at
+from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.jms import Operation, first_line, host_of, query, trust_managers
+from brokerdrill.workload.routed_jms import RedirectedJms
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
 JARS = (
@@ -100,7 +101,7 @@ def outcome_of(kind: str, text: str) -> Outcome:
     return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
 
 
-class OpenWireJms(JmsClient):
+class OpenWireJms(RedirectedJms):
     """One OpenWire JMS connection and session."""
 
     protocol: ClassVar[str] = "openwire"
@@ -113,20 +114,13 @@ class OpenWireJms(JmsClient):
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
         super().__init__(config, name)
-        self._aimed: Aim | None = None
         self._told: str | None = None
         self._transport: Any = None
         self._interruptions = 0
         self._known = 0
         self._up = threading.Event()
 
-    def aim(self, router: Router, key: str) -> None:
-        self._aimed = Aim(router, key)
-
-    def _factory(self) -> Any:
-        return self._dialling(self._config.endpoints)
-
-    def _dialling(self, dialled: Sequence[Endpoint]) -> Any:
+    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
         made = url(self._config, dialled, self._aimed)
         factory = jpype.JClass("org.apache.activemq.ActiveMQSslConnectionFactory")(made)
         if self._config.tls_ca:
@@ -134,19 +128,12 @@ class OpenWireJms(JmsClient):
         return factory
 
     def _connect(self) -> Any:
-        """Ask the router, where there is one: either it serves, or it names who does and ends the connection."""
-        if self._aimed is None:
-            return super()._connect()
         self._told = None
-        try:
-            return self._made_by(self._dialling([self._aimed.router]))
-        except self._throwable as error:
-            if self._told is None:
-                raise ClientError(f"the router names nobody: {self._described(error)}") from None
-        target = endpoint_at(self._told, self._config.endpoints)
-        if target is None:
-            raise ClientError(f"the router names {self._told}, which is none of the brokers")
-        return self._made_by(self._dialling([target]))
+        return super()._connect()
+
+    def _redirected(self, error: Any) -> str | None:
+        """The router names who serves in a command, and ends the connection."""
+        return self._told
 
     def _connected(self, connection: Any) -> None:
         connection.addTransportListener(

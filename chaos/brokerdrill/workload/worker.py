@@ -244,6 +244,8 @@ class Load:
             "received": sum(item.received for item in counts),
             "left_by": dict(sum((Counter(item.left_by) for item in counts), Counter())),
             "last_ack_ns": max(acks, default=None),
+            # How many producers each instance has.
+            "reached": Counter(client.counts.reached for client in self._producers if client.counts.reached),
             # While they are told to stop they catch up with nothing.
             "behind_s": 0.0
             if self._stop_producers.is_set()

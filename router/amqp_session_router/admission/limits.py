@@ -1,4 +1,4 @@
-"""Limits: connection rate, connections, data rate, unauthenticated connections of an address, frame size.
+"""Limits: connection rates, connections, data rates, unauthenticated connections of an address, frame size.
 
 Each limit has a value that refuses or delays and one that only warns; with `alarm_only` every limit only warns. Counts
 survive a reload. Memory is bounded by live connections, not by the names that clients make up.
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
+_DATA_RATES = ("data_rate", "data_rate_alarm", "connection_data_rate", "connection_data_rate_alarm")
 _WARN_EVERY = 10.0
 """Seconds between two warnings of one limit on one vhost or address."""
 _SWEEP_AT = 1024
@@ -53,21 +54,27 @@ class Bucket:
         return max(0.0, -self._level / self.rate)
 
 
+Buckets = dict[str, Bucket]
+"""By the limit's name."""
+
+
 @dataclass(slots=True)
 class _Vhost:
-    """What is counted of one vhost; the buckets by the limit's name."""
+    """What is counted of one vhost."""
 
     connections: int = 0
-    buckets: dict[str, Bucket] = field(default_factory=dict)
+    buckets: Buckets = field(default_factory=dict)
 
 
 class VhostLease:
     """One connection's share of the limits; see `model.Lease`."""
 
-    __slots__ = ("_authenticated", "_limiter", "_released", "_source", "_vhost")
+    __slots__ = ("_authenticated", "_buckets", "_limiter", "_released", "_source", "_vhost")
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
+        self._buckets: Buckets | None = None
+        """Its own; None until its bytes are counted."""
         self._source: tuple[str, str] | None = None
         """What it is counted as while it is not authenticated: address, and the paused vhost that it waits for."""
         self._vhost: str | None = None
@@ -76,15 +83,16 @@ class VhostLease:
 
     @property
     def metered(self) -> bool:
-        """Whether the vhost has a data rate, by limit or alarm."""
+        """Whether the vhost or its connections have a data rate, by limit or alarm."""
         if self._vhost is None:
             return False
         limits = self._limiter.of(self._vhost)
-        return limits.data_rate is not None or limits.data_rate_alarm is not None
+        return any(getattr(limits, name) is not None for name in _DATA_RATES)
 
     def identify(self, source_ip: str) -> Refusal | None:
-        """Count the connection as an unauthenticated one of its client's address; on a Refusal it is not counted."""
-        return self._count_as((source_ip, ""))
+        """Count the connection as a new and unauthenticated one of its client's address; on a Refusal it is not
+        counted as unauthenticated."""
+        return self._limiter.arriving(source_ip) or self._count_as((source_ip, ""))
 
     def wait(self, vhost: str) -> Refusal | None:
         """Count it as one that waits for the paused `vhost`, no longer as one of its address; see `identify`."""
@@ -124,7 +132,11 @@ class VhostLease:
 
     def take(self, nbytes: int) -> float:
         """Record `nbytes` from the client; returns the seconds to wait before reading on."""
-        return 0.0 if self._vhost is None else self._limiter.data(self._vhost, nbytes)
+        if self._vhost is None:
+            return 0.0
+        if self._buckets is None:
+            self._buckets = {}
+        return self._limiter.data(self._vhost, self._buckets, nbytes)
 
     def release(self) -> None:
         """Give everything back. Idempotent."""
@@ -144,6 +156,9 @@ class Limiter:
         self._merged: dict[str, VhostLimits] = {}
         self._vhosts: dict[str, _Vhost] = {}
         self._unauthenticated: dict[tuple[str, str], int] = {}
+        self._addresses: dict[str, Bucket] = {}
+        """Of client addresses, for their connection rate; those that are full say nothing."""
+        self._sweep_addresses_at = _SWEEP_AT
         self._warned: dict[tuple[str, str], float] = {}
         self.connections = 0
         self.refused: dict[str, int] = {}
@@ -197,6 +212,21 @@ class Limiter:
         lease.adopt(vhost)
         return lease
 
+    def arriving(self, address: str) -> Refusal | None:
+        """Take one new connection of a client's address."""
+        rate = self._config.connection_rate_per_address
+        if rate is None:
+            self._addresses.clear()
+            return None
+        bucket = self._addresses.get(address)
+        if bucket is None or bucket.rate != rate:
+            self._sweep_addresses()
+            bucket = self._addresses[address] = Bucket(rate, max(1.0, rate), self._clock)
+        told = f"more than {rate:g} a second"
+        if bucket.try_take(1) or not self._passed("connection_rate_per_address", address, told):
+            return None
+        return Refusal(CONNECTION_FORCED, f"{address} opens more than {rate:g} connections a second; try again later")
+
     def handshake_begins(self, source: tuple[str, str]) -> Refusal | None:
         """Count one more unauthenticated connection of (address, paused vhost or ""); on a Refusal it was not."""
         waiting = self._unauthenticated.get(source, 0)
@@ -236,10 +266,10 @@ class Limiter:
             return Refusal(
                 NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached"
             )
-        alarm = self._bucket(state, "connection_rate_alarm", limits.connection_rate_alarm)
+        alarm = self._bucket(state.buckets, "connection_rate_alarm", limits.connection_rate_alarm)
         if alarm is not None and not alarm.try_take(1):
             self._alarm("connection_rate_alarm", vhost, told)
-        rate = self._bucket(state, "connection_rate", limits.connection_rate)
+        rate = self._bucket(state.buckets, "connection_rate", limits.connection_rate)
         if rate is not None and not rate.try_take(1) and self._passed("connection_rate", vhost, told):
             return Refusal(
                 CONNECTION_FORCED,
@@ -248,22 +278,17 @@ class Limiter:
         state.connections += 1
         return None
 
-    def data(self, vhost: str, nbytes: int) -> float:
-        """Record `nbytes` from a client of `vhost`; returns the seconds to wait before reading on."""
+    def data(self, vhost: str, own: Buckets, nbytes: int) -> float:
+        """Record `nbytes` from a client of `vhost` whose connection has the buckets `own`; returns the seconds to wait
+        before reading on."""
         state = self._vhosts.get(vhost)
         if state is None:
             return 0.0
         limits = self.of(vhost)
-        alarm = self._bucket(state, "data_rate_alarm", limits.data_rate_alarm)
-        if alarm is not None and not alarm.try_take(min(nbytes, alarm.burst)):
-            self._alarm("data_rate_alarm", vhost, f"more than {alarm.rate:g} bytes a second")
-        rate = self._bucket(state, "data_rate", limits.data_rate)
-        if rate is None:
-            return 0.0
-        wait = rate.owe(nbytes)
-        if wait > 0 and self._passed("data_rate", vhost, f"more than {rate.rate:g} bytes a second"):
-            return wait
-        return 0.0
+        return max(
+            self._charge(state.buckets, "data_rate", limits, vhost, nbytes),
+            self._charge(own, "connection_data_rate", limits, vhost, nbytes),
+        )
 
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
@@ -285,14 +310,27 @@ class Limiter:
 
     # --- inside ---
 
-    def _bucket(self, state: _Vhost, name: str, rate: float | None) -> Bucket | None:
+    def _bucket(self, buckets: Buckets, name: str, rate: float | None) -> Bucket | None:
         if rate is None:
-            state.buckets.pop(name, None)
+            buckets.pop(name, None)
             return None
-        found = state.buckets.get(name)
+        found = buckets.get(name)
         if found is None or found.rate != rate:
-            found = state.buckets[name] = Bucket(rate, max(1.0, rate), self._clock)
+            found = buckets[name] = Bucket(rate, max(1.0, rate), self._clock)
         return found
+
+    def _charge(self, buckets: Buckets, name: str, limits: VhostLimits, vhost: str, nbytes: int) -> float:
+        """Charge `nbytes` to the rate `name` and its alarm; returns the seconds to wait."""
+        alarm = self._bucket(buckets, f"{name}_alarm", getattr(limits, f"{name}_alarm"))
+        if alarm is not None and not alarm.try_take(min(nbytes, alarm.burst)):
+            self._alarm(f"{name}_alarm", vhost, f"more than {alarm.rate:g} bytes a second")
+        rate = self._bucket(buckets, name, getattr(limits, name))
+        if rate is None:
+            return 0.0
+        wait = rate.owe(nbytes)
+        if wait > 0 and self._passed(name, vhost, f"more than {rate.rate:g} bytes a second"):
+            return wait
+        return 0.0
 
     def _passed(self, limit: str, whose: str, told: str) -> bool:
         """A limit was passed: warn, count, and return whether it is to have an effect."""
@@ -316,6 +354,13 @@ class Limiter:
             self._warned = {key: at for key, at in self._warned.items() if now - at < _WARN_EVERY}
         self._warned[limit, whose] = now
         log.warning("%s passed: %s", kind, told, extra={"limit": limit, "of": whose})
+
+    def _sweep_addresses(self) -> None:
+        """Drop the full buckets; the next time once there are twice as many as are left."""
+        if len(self._addresses) < self._sweep_addresses_at:
+            return
+        self._addresses = {name: one for name, one in self._addresses.items() if one.level() < one.burst}
+        self._sweep_addresses_at = max(_SWEEP_AT, 2 * len(self._addresses))
 
     def _sweep(self) -> None:
         """Drop what says nothing: no connection, and full buckets."""
@@ -346,6 +391,15 @@ def describe(limits: Limiter, config: LimitsPart, vhost: str | None) -> list[dic
                     "of": "address",
                     "limit": "unauthenticated_per_address",
                     "value": config.unauthenticated_per_address,
+                    "now": None,
+                }
+            )
+        if config.connection_rate_per_address is not None:
+            rows.append(
+                {
+                    "of": "address",
+                    "limit": "connection_rate_per_address",
+                    "value": config.connection_rate_per_address,
                     "now": None,
                 }
             )

@@ -134,7 +134,10 @@ def _problem(error: ValidationError, data: Any) -> Problem:
     """Return the first of pydantic's errors in our words; an unknown key first, it is often why another is missing."""
     errors = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     one = errors[0]
-    place: Place = tuple(step for step in one["loc"] if step != "[key]")
+    place: Place = one["loc"]
+    if place and place[-1] == "[key]" and one["type"] != "extra_forbidden":
+        # pydantic's own step for a name that is wrong; an unknown key may be called so, too.
+        place = place[:-1]
     found = one["input"]
     match one["type"]:
         case "extra_forbidden":

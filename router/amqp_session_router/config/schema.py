@@ -197,6 +197,8 @@ class FarmPart(Part):
     """Give no backend out while fewer members than this are ready (checked and not draining)."""
     check_period: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 5.0
     """Time between checks of each member; 0: no checks, every member counts as ready."""
+    check: Literal["connect", "greeting"] = "connect"
+    """Ready is who accepts, or also greets (Connection.Start); RabbitMQ logs a greeting that nobody answers."""
     fallback: Name | None = None
     """The farm to go on with when every member refused."""
 
@@ -251,8 +253,12 @@ class VhostLimits(Part):
     connections_alarm: Count | None = None
     """The same, warning only."""
     data_rate: Limit | None = None
-    """Bytes a second from the clients; the router reads no faster, nothing is refused."""
+    """Bytes a second from all its clients; the router reads no faster, nothing is refused."""
     data_rate_alarm: Limit | None = None
+    """The same, warning only."""
+    connection_data_rate: Limit | None = None
+    """Bytes a second from each of its clients; the router reads that one no faster. What amqpprox calls DATA_RATE."""
+    connection_data_rate_alarm: Limit | None = None
     """The same, warning only."""
     frame_max: Annotated[int, Field(ge=4096)] | None = None
     """The largest frame of a client's, in bytes."""
@@ -269,6 +275,8 @@ class LimitsPart(Part):
     """Connections of the whole router at a time."""
     unauthenticated_per_address: Annotated[int, Field(ge=1)] | None = 100
     """Connections of one client address that have not been opened yet; `null`: no limit."""
+    connection_rate_per_address: Limit | None = None
+    """New connections a second of one client address, on average; a second's worth may come at once."""
     alarm_only: bool = False
     """No limit refuses or delays, every one warns: to try limits out."""
 
@@ -294,7 +302,7 @@ class ControlPart(Part):
 
 
 class StatusPart(Part):
-    """HTTP for machines: /metrics (Prometheus), /metrics.json, /health, /ready."""
+    """HTTP for machines: /metrics (Prometheus), /metrics.json, /health, /ready, /digests."""
 
     host: str = "127.0.0.1"
     """Address to listen on; there is no authentication."""

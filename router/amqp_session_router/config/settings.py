@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from amqp_session_router.base.errors import UsageError, unknown_name
 from amqp_session_router.base.model import NOT_ALLOWED, Backend, ClientTls, Listener, ServerTls, Timeouts, Tune
 from amqp_session_router.base.patterns import Pattern
+from amqp_session_router.config.digests import digests
 from amqp_session_router.config.schema import (
     BackendPart,
     ClientTlsPart,
@@ -61,6 +62,7 @@ class Farm:
     key: Key | None = None
     quorum: int = 0
     check_period: float = 5.0
+    check_greeting: bool = False
     fallback: str | None = None
     cached: bool = False
     cache_timeout: float = 0.0
@@ -80,6 +82,8 @@ class Settings:
     """The default, if there is one, is the last."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     tune: Tune = field(default_factory=Tune)
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of each section of `config`."""
 
 
 def build(config: Config) -> Settings:
@@ -102,6 +106,7 @@ def build(config: Config) -> Settings:
         rules=tuple(rules),
         timeouts=Timeouts(**config.timeouts.model_dump()),
         tune=Tune(**config.tune.model_dump()),
+        digests=digests(config),
     )
 
 
@@ -236,6 +241,7 @@ def _farm(name: str, part: FarmPart, backends: dict[str, Backend], config: Confi
         key=_key(part.key),
         quorum=part.quorum,
         check_period=part.check_period,
+        check_greeting=part.check == "greeting",
         fallback=part.fallback,
         cached=part.cache is not None,
         cache_timeout=part.cache.timeout if part.cache is not None else 0.0,

@@ -23,7 +23,7 @@ from amqp_session_router.base.errors import RouterError, UsageError, unknown_nam
 from amqp_session_router.base.model import CONNECTION_FORCED, ClientTls, Identity, Route, ServerTls, Session
 from amqp_session_router.base.paced import paced
 from amqp_session_router.config import loader
-from amqp_session_router.control import verbs
+from amqp_session_router.control import drift, verbs
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs import Arguments
 from amqp_session_router.net import tls
@@ -37,6 +37,9 @@ Handler = Callable[[Arguments], Reply]
 
 _LARGEST_REQUEST = 1024 * 1024
 _STREAM_PERIOD = 1.0
+_EMPTYING_RATE = 100.0
+"""Sessions a second that `BACKEND DISCONNECT_GRACEFUL` ends where it is told no other number."""
+_MOST_A_SECOND = 100_000
 _BY_CONTROL = "closed by the router's operator"
 
 
@@ -49,10 +52,13 @@ class Control:
         self._handlers: dict[str, Handler] = {
             "AUTH PRINT": self._auth_print,
             "BACKEND PRINT": lambda _: {"rows": metrics.backends(self._routes)},
+            "BACKEND DISCONNECT_GRACEFUL <name> [rate]": self._empty_backend,
+            "BACKEND FORCE_DISCONNECT <name>": self._on_backend(lambda one: one.force()),
+            "BACKEND BACKEND_DISCONNECT <name>": self._on_backend(lambda one: one.disconnect_backend()),
             "CONFIG PRINT": self._config_print,
             "CONN [filter...]": self._conn,
             "DATACENTER PRINT": lambda _: {"text": service.settings.config.datacenter},
-            "EXIT [seconds]": self._exit,
+            "EXIT [seconds] [grace]": self._exit,
             "FARM PRINT": self._farm_print,
             "HELP": lambda _: {"rows": [{"verb": verb.pattern, "does": verb.help} for verb in verbs.VERBS]},
             "LIMIT PRINT [vhost]": self._limit_print,
@@ -81,6 +87,7 @@ class Control:
         self._awaited: dict[str, Callable[[Arguments], Awaitable[Reply]]] = {
             "CONFIG RELOAD": self._reload,
             "CONFIG SAVE": self._save,
+            "DRIFT [peer...]": self._drift,
             "STAT PRINT [filter]": self._stat_print,
             "VHOST PAUSE <vhost>": self._vhost_pause,
             "VHOST UNPAUSE <vhost>": self._vhost_unpause,
@@ -110,6 +117,9 @@ class Control:
     async def _save(self, _: Arguments) -> Reply:
         await self._service.save()
         return {"text": f"written to {self._service.path}"}
+
+    async def _drift(self, arguments: Arguments) -> Reply:
+        return {"rows": await drift.rows(self._service, arguments["peer"])}
 
     def _config_print(self, _: Arguments) -> Reply:
         return {
@@ -247,13 +257,25 @@ class Control:
         return {"rows": [row for row in rows if all(str(row[name]) == value for name, value in wanted.items())]}
 
     def _on_vhost(self, act: Callable[[Session], None]) -> Handler:
-        def handler(arguments: Arguments) -> Reply:
-            sessions = self._service.sessions_of(arguments["vhost"])
-            for session in sessions:
-                act(session)
-            return {"text": f"{len(sessions)} sessions", "sessions": len(sessions)}
+        return lambda arguments: _on_each(self._service.sessions_of(arguments["vhost"]), act)
 
-        return handler
+    def _on_backend(self, act: Callable[[Session], None]) -> Handler:
+        return lambda arguments: _on_each(self._backend_sessions(arguments["name"]), act)
+
+    def _backend_sessions(self, name: str) -> list[Session]:
+        """Return the sessions of a backend, which may be deleted; raises UsageError if there never was one."""
+        sessions = self._service.emptying.sessions_of(name)
+        if not sessions and name not in self._routes.settings.backends:
+            raise UsageError(unknown_name("backend", name, self._routes.settings.backends))
+        return sessions
+
+    def _empty_backend(self, arguments: Arguments) -> Reply:
+        self._backend_sessions(arguments["name"])
+        rate = _decimal(arguments["rate"] or f"{_EMPTYING_RATE:g}", "a rate")
+        if not 0 < rate <= _MOST_A_SECOND:
+            raise UsageError(f"a rate is above 0 and at most {_MOST_A_SECOND} sessions a second, not {rate:g}")
+        count = self._service.emptying.begin(arguments["name"], rate)
+        return {"text": f"{count} sessions, {rate:g} a second", "sessions": count}
 
     async def _vhost_pause(self, arguments: Arguments) -> Reply:
         count = await self._service.pause_vhost(arguments["vhost"])
@@ -284,16 +306,15 @@ class Control:
     # --- the rest ---
 
     def _exit(self, arguments: Arguments) -> Reply:
-        seconds = arguments["seconds"]
-        try:
-            drain = 30.0 if seconds is None else float(seconds)
-        except ValueError:
-            raise UsageError(f"seconds are a number, not {seconds!r}") from None
-        if not 0 <= drain <= 3600:
-            raise UsageError(f"seconds are 0 to 3600, not {seconds}")
+        drain, grace = (
+            _decimal(arguments[name] or default, name) for name, default in (("seconds", "30"), ("grace", "0"))
+        )
+        for name, value in (("seconds", drain), ("grace", grace)):
+            if not 0 <= value <= 3600:
+                raise UsageError(f"{name} is 0 to 3600 seconds, not {value:g}")
         count = len(self._routes.sessions)
-        self._service.exit(drain)
-        return {"text": f"leaving, with {count} sessions"}
+        self._service.exit(drain, grace)
+        return {"text": f"leaving{f' in {grace:g} s' if grace else ''}, with {count} sessions"}
 
     def _per_source(self, arguments: Arguments, on: bool) -> Reply:
         if arguments["which"].lower() != "per-source":
@@ -304,21 +325,40 @@ class Control:
         return {"text": f"per-source is {'counted' if on else 'not counted'}"}
 
     async def _stat_print(self, arguments: Arguments) -> Reply:
-        return {"data": await paced(metrics.as_data(self._routes, self._service.limits, _filter(arguments)))}
+        return {
+            "data": await paced(
+                metrics.as_data(self._routes, self._service.limits, self._service.lag, _filter(arguments))
+            )
+        }
+
+    async def _counts(self, only: str) -> dict[str, Any]:
+        return await paced(metrics.as_data(self._routes, self._service.limits, self._service.lag, only))
 
     async def _stat_listen(self, arguments: Arguments) -> AsyncIterator[Reply]:
         if arguments["format"].lower() not in ("json", "human"):
             raise UsageError(f"the format is json or human, not {arguments['format']!r}")
         only = _filter(arguments)
         while True:
-            data = await paced(metrics.as_data(self._routes, self._service.limits, only))
-            yield {"data": data, "format": arguments["format"].lower()}
+            yield {"data": await self._counts(only), "format": arguments["format"].lower()}
             await asyncio.sleep(_STREAM_PERIOD)
 
 
-_LOOKS = {"PRINT", "HELP", "CONN", "TEST"}
+_LOOKS = {"PRINT", "HELP", "CONN", "TEST", "DRIFT"}
 _HARMLESS = frozenset(verb.pattern for verb in verbs.VERBS if _LOOKS & {*verb.pattern.split()})
 """Verbs that only look: they are not in the log."""
+
+
+def _on_each(sessions: list[Session], act: Callable[[Session], None]) -> Reply:
+    for session in sessions:
+        act(session)
+    return {"text": f"{len(sessions)} sessions", "sessions": len(sessions)}
+
+
+def _decimal(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{what} is a number, not {text!r}") from None
 
 
 def _disconnect(session: Session) -> None:

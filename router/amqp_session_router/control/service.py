@@ -27,17 +27,22 @@ from amqp_session_router.base.model import (
 )
 from amqp_session_router.base.paced import paced
 from amqp_session_router.config import loader
+from amqp_session_router.config.digests import digest
 from amqp_session_router.config.schema import StatsdPart, StatusPart
 from amqp_session_router.config.settings import Problem, Settings, state_file
 from amqp_session_router.control import saved_state
+from amqp_session_router.control.emptying import Emptying
 from amqp_session_router.routing.health import Checker
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.telemetry import metrics
 from amqp_session_router.telemetry.http_status import Answer, StatusServer, json_answer
 from amqp_session_router.telemetry.log import Log
+from amqp_session_router.telemetry.loop_lag import LoopLag
 
 log = logging.getLogger(__name__)
 
+DIGESTS = "/digests"
+PAUSED = "paused_vhosts"
 _LAST_ANSWERS = 60.0
 """Seconds that an authorisation hook which was replaced may take for the answers under way."""
 
@@ -90,9 +95,12 @@ class Service:
         self.limits = Limiter(settings.config.limits)
         self._authorizer: AlwaysAllow | HttpAuthorizer = authorizer_of(settings.config.authorization)
         self.checker = Checker(self.routing)
+        self.emptying = Emptying(self.routing)
+        self.lag = LoopLag()
         self.server: Server | None = None
         self.leaving = False
         self._drain = 0.0
+        self._grace: asyncio.TimerHandle | None = None
         self._status: StatusServer | None = None
         self._statsd: list[asyncio.Task[None]] = []
         self._lock = asyncio.Lock()
@@ -147,6 +155,7 @@ class Service:
             await self.stop()
             raise
         self._tell_kept()
+        self.lag.start()
         self.checker.apply(self.settings)
         self._start_statsd(self.settings.config.statsd)
         if self.leaving:
@@ -182,6 +191,8 @@ class Service:
     async def stop(self) -> None:
         """Stop what `start` started, but the control socket and the sessions, which are others'."""
         await self.retire()
+        self.emptying.stop()
+        self.lag.stop()
         await self.checker.stop()
         for task in [*self._background]:
             task.cancel()
@@ -360,14 +371,21 @@ class Service:
         await self._keep()
         return going_on, disconnected
 
-    def exit(self, drain: float) -> None:
-        """Begin to leave: `/ready` says so, then the server takes no sessions and closes all within `drain` s.
+    def exit(self, drain: float, grace: float = 0.0) -> None:
+        """Begin to leave: `/ready` says so, and `grace` s later the server takes no sessions and closes all within
+        `drain` s. Called again, it leaves at once, if that is without a grace.
 
         One that has not started yet leaves once it has, with what it took over by then.
         """
         self.leaving = True
         self._drain = drain
-        if self.server is not None:
+        if self._grace is not None:
+            self._grace.cancel()
+        if self.server is None:
+            return
+        if grace > 0:
+            self._grace = asyncio.get_running_loop().call_later(grace, self.server.exit, drain)
+        else:
             self.server.exit(drain)
 
     # --- seen from outside ---
@@ -381,6 +399,7 @@ class Service:
                 "/metrics.json": self._json,
                 "/health": _healthy,
                 "/ready": self._ready,
+                DIGESTS: self._digests,
             }
         )
         try:
@@ -391,10 +410,21 @@ class Service:
         return server
 
     async def _prometheus(self) -> Answer:
-        return 200, metrics.CONTENT_TYPE, await paced(metrics.prometheus(self.routing, self.limits))
+        return (
+            200,
+            metrics.CONTENT_TYPE,
+            await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved)),
+        )
 
     async def _json(self) -> Answer:
-        return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits))
+        return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits, self.lag))
+
+    async def _digests(self) -> Answer:
+        return json_answer(200, self.digests())
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each section of the running configuration, and of the paused vhosts."""
+        return {**self.settings.digests, PAUSED: digest(self.routing.paused)}
 
     def why_not_ready(self) -> str | None:
         """Return why new sessions had better go to another router, None if nothing speaks against this one."""
@@ -432,7 +462,7 @@ class Service:
                 family, kind, _, _, address = (await loop.getaddrinfo(part.host, part.port, type=socket.SOCK_DGRAM))[0]
                 with socket.socket(family, kind) as out:
                     out.setblocking(False)
-                    for packet in await paced(statsd.packets(self.routing)):
+                    for packet in await paced(statsd.packets(self.routing, self.lag)):
                         out.sendto(packet, address)
             except OSError as error:
                 log.warning("statsd packets were not sent: %s", error, extra={"to": f"{part.host}:{part.port}"})

@@ -209,6 +209,8 @@ LIMITS = {
     "TOTAL_CONN_ALARM": "connections_alarm",
     "DATA_RATE": "data_rate",
     "DATA_RATE_ALARM": "data_rate_alarm",
+    "CONN_DATA_RATE": "connection_data_rate",
+    "CONN_DATA_RATE_ALARM": "connection_data_rate_alarm",
     "FRAME_MAX": "frame_max",
 }
 
@@ -414,6 +416,12 @@ VERBS: tuple[Verb, ...] = (
         "Set its weight",
         _backend_set("weight", lambda arguments: _integer(arguments["weight"], "a weight")),
     ),
+    Verb(
+        "BACKEND DISCONNECT_GRACEFUL <name> [rate]",
+        "Connection.Close to all its sessions, so many a second (100); of one that drains until it has none left",
+    ),
+    Verb("BACKEND FORCE_DISCONNECT <name>", "Cut both sockets of all its sessions"),
+    Verb("BACKEND BACKEND_DISCONNECT <name>", "Cut the broker's side of all its sessions"),
     Verb("BACKEND PRINT", "Show the brokers, with what their checks say"),
     Verb("CONFIG PRINT", "Show the running configuration, as a file"),
     Verb("CONFIG RELOAD", "Read the file again; changes that were not saved are given up"),
@@ -421,7 +429,14 @@ VERBS: tuple[Verb, ...] = (
     Verb("CONN [filter...]", "Show the sessions; filters: vhost=, backend=, user=, source=, phase="),
     Verb("DATACENTER SET <name>", "Say where this router is", _datacenter),
     Verb("DATACENTER PRINT", "Show where this router is"),
-    Verb("EXIT [seconds]", "Take no more sessions, close all of them, and leave after at most so long (30)"),
+    Verb(
+        "DRIFT [peer...]",
+        "Show which sections are not those of the file, or of peers, each HOST:PORT of a router's status page",
+    ),
+    Verb(
+        "EXIT [seconds] [grace]",
+        "Say on `/ready` that it leaves; after the grace (0) take no more sessions, close all within `seconds` (30)",
+    ),
     Verb("FARM ADD <name> <selector> [backend...]", "Add a farm", _farm_add),
     Verb("FARM PARTITION <name> <policy>", "Append a partition policy", _farm_partition),
     Verb("FARM UNPARTITION <name>", "Take its partition policies away", _farm_unpartition),

@@ -29,6 +29,12 @@ def periods(settings: Settings) -> dict[str, float]:
     return shortest
 
 
+def greeting(settings: Settings) -> set[str]:
+    """Return the names of the backends that have to greet at each check: one of their farms asks for it."""
+    farms = [farm for farm in settings.farms.values() if farm.check_greeting and farm.check_period > 0]
+    return {backend.name for farm in farms for backend in farm.members}
+
+
 async def reach(backend: Backend, timeouts: Timeouts, greeting: bool = False) -> str | None:
     """Connect by TCP as sessions do, and close; returns None if that worked, else why not; raises NoResources.
 
@@ -52,7 +58,7 @@ class Checker:
     """One task a backend. The results are in the routes' markers.
 
     A backend at which an attempt failed has to greet before it counts as ready again: it may accept and hang, which a
-    connection alone does not show.
+    connection alone does not show. One of a farm that asks for it has to greet at every check.
     """
 
     def __init__(self, routes: Routes) -> None:
@@ -112,7 +118,8 @@ class Checker:
 
     async def _check(self, backend: Backend) -> None:
         try:
-            why_not = await reach(backend, self._routes.timeouts, backend.name in self._doubted)
+            greets = backend.name in self._doubted or backend.name in greeting(self._routes.settings)
+            why_not = await reach(backend, self._routes.timeouts, greets)
         except NoResources as error:
             log.error("backend is not checked: %s", error, extra={"backend": backend.name})
             return

@@ -1,4 +1,5 @@
-"""HTTP for machines: `/metrics`, `/metrics.json`, `/health` (the process answers), `/ready` (it can take sessions)."""
+"""HTTP for machines: `/metrics`, `/metrics.json`, `/health` (the process answers), `/ready` (it can take sessions),
+`/digests` (by which configuration it runs)."""
 
 from __future__ import annotations
 

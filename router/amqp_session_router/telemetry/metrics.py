@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from amqp_session_router.admission.limits import Limiter
 from amqp_session_router.base.paced import Steps, strides
+from amqp_session_router.config.digests import OWN
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.routing.statistics import BUCKETS, DIMENSIONS, Look, Snapshot
+from amqp_session_router.telemetry.loop_lag import LAGS, LoopLag
 
 PREFIX = "amqp_router"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _STARTED = time.time()
+_DESCRIPTORS = Path("/proc/self/fd")
+_ENTRIES = 256
 _APART = tuple(dimension for dimension in DIMENSIONS if dimension != "overall")
 _FIELDS = tuple(field.name for field in dataclasses.fields(Snapshot))
 _COUNTERS = {
@@ -40,8 +46,9 @@ _GAUGES = {
 }
 
 
-def process() -> dict[str, float]:
-    """Return the process's own: CPU seconds, resident bytes, uptime in seconds."""
+def process(lag: LoopLag) -> Steps[dict[str, float]]:
+    """Return the process's own: CPU seconds, resident bytes, uptime in seconds, open descriptors and how many there may
+    be, and the event loop's greatest lag of late in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - a pseudo file, read each time
@@ -53,7 +60,30 @@ def process() -> dict[str, float]:
         "cpu_system_seconds": usage.ru_stime,
         "resident_bytes": float(resident),
         "uptime_seconds": time.time() - _STARTED,
+        "open_descriptors": (yield from _open_descriptors()),
+        "descriptors_limit": float(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        "loop_lag_seconds": lag.greatest,
     }
+
+
+def _open_descriptors() -> Steps[float]:
+    """Return how many descriptors are open; -1 where /proc does not tell."""
+    try:
+        # Linux 6.2 and later tell the number here; before, the size is 0.
+        return _DESCRIPTORS.stat().st_size or (yield from _walked())
+    except OSError:
+        return -1
+
+
+def _walked() -> Steps[int]:
+    """Return how many descriptors are open by their entries, without the one that reads them; raises OSError."""
+    count = -1
+    with os.scandir(_DESCRIPTORS) as entries:
+        for _ in entries:
+            count += 1
+            if count % _ENTRIES == 0:
+                yield
+    return count
 
 
 def backends(routes: Routes) -> list[dict[str, Any]]:
@@ -83,18 +113,18 @@ def backends(routes: Routes) -> list[dict[str, Any]]:
     return rows
 
 
-def as_data(routes: Routes, limits: Limiter, only: str = "all") -> Steps[dict[str, Any]]:
+def as_data(routes: Routes, limits: Limiter, lag: LoopLag, only: str = "all") -> Steps[dict[str, Any]]:
     """Return the counts as plain data. `only`: `all`, `overall`, `process`, or `vhost=NAME`, `backend=NAME`,
     `source=ADDRESS`; a name without counts gives zeroes."""
     look = yield from routes.statistics.look(routes.sessions)
     dimension, _, value = only.partition("=")
     if only == "process":
-        return {"process": process()}
+        return {"process": (yield from process(lag))}
     if only == "overall":
         return {"overall": _fields(look.of("overall"))}
     if dimension != "all":
         return {dimension: {value: _fields(look.of(dimension, value))}}
-    data: dict[str, Any] = {"process": process(), "overall": _fields(look.of("overall"))}
+    data: dict[str, Any] = {"process": (yield from process(lag)), "overall": _fields(look.of("overall"))}
     for name in _APART:
         data[name] = {}
         for values in strides(look.values(name)):
@@ -115,10 +145,10 @@ def _fields(snapshot: Snapshot) -> dict[str, Any]:
     return {name: getattr(snapshot, name) for name in _FIELDS}
 
 
-def as_json(routes: Routes, limits: Limiter) -> Steps[bytes]:
+def as_json(routes: Routes, limits: Limiter, lag: LoopLag) -> Steps[bytes]:
     """Return what `as_data` gives (`all`) as JSON."""
     look = yield from routes.statistics.look(routes.sessions)
-    first = {"process": process(), "overall": _fields(look.of("overall"))}
+    first = {"process": (yield from process(lag)), "overall": _fields(look.of("overall"))}
     pieces = [f"{json.dumps(key)}: {json.dumps(part)}" for key, part in first.items()]
     for name in _APART:
         inner: list[str] = []
@@ -130,14 +160,17 @@ def as_json(routes: Routes, limits: Limiter) -> Steps[bytes]:
     return f"{{{', '.join(pieces)}}}\n".encode()
 
 
-def prometheus(routes: Routes, limits: Limiter) -> Steps[bytes]:
-    """Return the counts in Prometheus's text format."""
+def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool) -> Steps[bytes]:
+    """Return the counts in Prometheus's text format; `unsaved`: the configuration is not the file's."""
     look = yield from routes.statistics.look(routes.sessions)
     page = _Page()
     yield from _sessions(page, look, "overall")
     for dimension in ("vhost", "backend"):
         yield from _sessions(page, look, dimension)
-    _handshakes(page, look.of("overall"))
+    overall = look.of("overall")
+    page.histogram(
+        "handshake_seconds", "From accept() to Open-Ok.", BUCKETS, overall.handshakes, overall.handshake_seconds
+    )
     rows = backends(routes)
     page.family("backend_healthy", "gauge", "1: its last check found it ready.")
     for row in rows:
@@ -157,8 +190,21 @@ def prometheus(routes: Routes, limits: Limiter) -> Steps[bytes]:
         page.family(name, "counter", told)
         for limit, count in counts.items():
             page.sample(name, {"limit": limit}, count)
-    own = process()
+    page.family("config_unsaved", "gauge", "1: control changed what the configuration's file does not say.")
+    page.sample("config_unsaved", {}, unsaved)
+    page.family("config_info", "gauge", "The digest of each section that all instances are to have alike.")
+    for section, digest in routes.settings.digests.items():
+        if section not in OWN:
+            page.sample("config_info", {"section": section, "digest": digest}, 1)
+    page.histogram(
+        "loop_lag_seconds", "How late the event loop was, ten times a second.", LAGS, lag.counts, lag.seconds
+    )
+    own = yield from process(lag)
     page.prefix = "process"
+    page.family("open_fds", "gauge", "Open file descriptors.")
+    page.sample("open_fds", {}, own["open_descriptors"])
+    page.family("max_fds", "gauge", "Most file descriptors.")
+    page.sample("max_fds", {}, own["descriptors_limit"])
     page.family("cpu_seconds_total", "counter", "CPU time of the process.")
     page.sample("cpu_seconds_total", {}, own["cpu_user_seconds"] + own["cpu_system_seconds"])
     page.family("resident_memory_bytes", "gauge", "Resident memory.")
@@ -192,6 +238,16 @@ class _Page:
         """Add values of the metric that was begun last."""
         self._lines += lines
 
+    def histogram(self, name: str, told: str, bounds: Sequence[float], counts: Sequence[int], seconds: float) -> None:
+        """Add a whole histogram: `counts` by the upper `bounds`, and one more for what is beyond."""
+        self.family(name, "histogram", told)
+        total = 0
+        for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
+            total += count
+            self.sample(f"{name}_bucket", {"le": bound}, total)
+        self.sample(f"{name}_count", {}, total)
+        self.sample(f"{name}_sum", {}, seconds)
+
     def text(self) -> bytes:
         """Return the page."""
         return ("\n".join(self._lines) + "\n").encode()
@@ -199,16 +255,6 @@ class _Page:
 
 def _escaped(value: str) -> str:
     return _label(value).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _handshakes(page: _Page, overall: Snapshot) -> None:
-    page.family("handshake_seconds", "histogram", "From accept() to Open-Ok.")
-    total = 0
-    for bound, count in zip([*map(str, BUCKETS), "+Inf"], overall.handshakes, strict=True):
-        total += count
-        page.sample("handshake_seconds_bucket", {"le": bound}, total)
-    page.sample("handshake_seconds_count", {}, total)
-    page.sample("handshake_seconds_sum", {}, overall.handshake_seconds)
 
 
 def _sessions(page: _Page, look: Look, dimension: str) -> Steps[None]:
@@ -247,7 +293,7 @@ class Statsd:
         self._prefix = prefix
         self._last: dict[str, float] = {}
 
-    def packets(self, routes: Routes, size: int = 1400) -> Steps[list[bytes]]:
+    def packets(self, routes: Routes, lag: LoopLag, size: int = 1400) -> Steps[list[bytes]]:
         """Return the counts as packets of at most `size` bytes: counters `|c`, gauges `|g`."""
         look = yield from routes.statistics.look(routes.sessions)
         lines: list[str] = []
@@ -258,7 +304,7 @@ class Statsd:
                     name = dimension if dimension == "overall" else f"{dimension}.{_part(value)}"
                     self._snapshot(lines, seen, name, look.of(dimension, value))
                 yield
-        lines += [f"{self._prefix}.process.{name}:{value:g}|g" for name, value in process().items()]
+        lines += [f"{self._prefix}.process.{name}:{value:g}|g" for name, value in (yield from process(lag)).items()]
         lines += [
             f"{self._prefix}.backend.{_part(row['name'])}.healthy:{int(row['healthy'])}|g" for row in backends(routes)
         ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brokerdrill.products.health.toy import health_of
 
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.products.base import LogRole, Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management, ManagementError, QueueCounts
+from brokerdrill.products.logs import LogReader, by_words
 
 CALL_TIMEOUT_S = 2.0
 
@@ -71,9 +72,8 @@ class Toy:
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
         return Line(descriptor, credentials)
 
-    def log_roles(self, lines: Iterable[tuple[int, str]]) -> list[LogRole]:
-        words = {"toy is ready": "active", "Main process exited": "down"}
-        return [LogRole(t_ns, role, text) for t_ns, text in lines for word, role in words.items() if word in text]
+    def log_reader(self) -> LogReader:
+        return by_words(("toy is ready", "active"))
 
 
 PRODUCT = Toy()

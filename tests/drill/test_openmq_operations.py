@@ -1,0 +1,103 @@
+"""The operation playbooks of an Open MQ cluster with a master broker: it serves on, and its destinations are there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from brokerdrill.base.errors import BrokerdrillError
+from brokerdrill.base.progress import Progress
+from brokerdrill.bench import bench
+from brokerdrill.hosts.connection import connected
+from brokerdrill.inventory import playbooks
+from brokerdrill.inventory.topology import Topology, find_topology
+
+pytestmark = pytest.mark.long
+
+BROKERS = ["openmq1", "openmq2", "openmq3"]
+DRILL_QUEUES = {f"drill.q{number}" for number in range(4)}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Topology]:
+    found = find_topology("openmq_master")
+    bench.up(found, fresh=True, progress=print)
+    run(found, "site")
+    yield found
+    bench.down(found)
+
+
+def run(topology: Topology, playbook: str, **variables: object) -> str:
+    """Run a playbook; return its output."""
+    extra = ["-e", json.dumps(variables)] if variables else []
+    playbooks.run_playbook(topology, playbook, Progress(Console()), extra)
+    return playbooks.playbook_log(topology, playbook).read_text()
+
+
+def on_host(topology: Topology, host: str, script: str) -> str:
+    """Return what a script says on a host."""
+
+    async def main() -> str:
+        async with connected([item for item in topology.hosts if item.name == host]) as connections:
+            return (await connections[host].sh(script, check=True)).stdout
+
+    return asyncio.run(main())
+
+
+def command(topology: Topology, host: str, words: str) -> str:
+    """Return what imqcmd says on a host."""
+    address = on_host(topology, host, "hostname -I").split()[0]
+    place = f"/etc/openmq/{host}"
+    words = f"@{place}/command.options -f -b {address}:7676 -u admin -passfile {place}/passfile -secure {words}"
+    return on_host(topology, host, f"runuser -u openmq -- java {shlex.join(words.split())}")
+
+
+def queues(topology: Topology, host: str) -> set[str]:
+    lines = command(topology, host, "list dst -t q").splitlines()
+    return {line.split()[0] for line in lines if " Queue " in line}
+
+
+def changed(output: str) -> bool:
+    return any("changed=" in line and "changed=0 " not in line for line in output.splitlines())
+
+
+def test_the_master_changes_and_a_second_run_does_nothing(cluster: Topology) -> None:
+    run(cluster, "change_master", openmq_cluster_master="openmq2")
+    assert not changed(run(cluster, "change_master", openmq_cluster_master="openmq2"))
+    command(cluster, "openmq3", "create dst -t q -n after.change")
+    assert all(queues(cluster, host) >= DRILL_QUEUES | {"after.change"} for host in BROKERS)
+    run(cluster, "change_master")
+
+
+def test_a_master_that_lost_its_store_gets_its_record_back(cluster: Topology) -> None:
+    run(cluster, "backup")
+    (newest, *_) = sorted((playbooks.paths.cache() / "backups" / "bench-openmq_master").glob("*.changes"), reverse=True)
+    on_host(cluster, "openmq1", "systemctl stop openmq && rm -r /var/lib/openmq/openmq1/instances/openmq1/fs370")
+    run(cluster, "restore", openmq_restore_file=str(newest))
+    assert all(queues(cluster, host) >= DRILL_QUEUES for host in BROKERS)
+
+
+def test_what_is_no_backup_is_refused_and_all_serve_again(cluster: Topology) -> None:
+    with pytest.raises(BrokerdrillError, match="is no file on the controller"):
+        run(cluster, "restore", openmq_restore_file="/nowhere")
+    run(cluster, "verify")
+
+
+def test_a_broker_leaves_and_comes_back(cluster: Topology) -> None:
+    run(cluster, "remove_broker", openmq_leaving=["openmq3"])
+    assert not changed(run(cluster, "remove_broker", openmq_leaving=["openmq3"]))
+    gone = on_host(cluster, "openmq3", "hostname -I").split()[0]
+    assert all(gone not in command(cluster, host, "list bkr") for host in BROKERS[:2])
+    run(cluster, "site")
+    assert not changed(run(cluster, "site"))
+    assert all(queues(cluster, host) >= DRILL_QUEUES for host in BROKERS)
+
+
+def test_the_master_does_not_leave(cluster: Topology) -> None:
+    with pytest.raises(BrokerdrillError, match="which leaves: make another broker the master first"):
+        run(cluster, "remove_broker", openmq_leaving=["openmq1"])
