@@ -32,19 +32,13 @@ from pathlib import Path
 
 import peers
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.free_ports import free_port
+
 HERE = Path(__file__).parent
 PROXY_CORE, PEER_CORE = 0, 1
 RENO, BBR = "reno", "bbr"
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free now."""
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
-    return ports
 
 
 def cpu(pid: int) -> float:
@@ -85,7 +79,7 @@ def sides(directory: Path, host: str = RENO, told: str | None = None) -> Iterato
     `host` is the host's congestion control, `told` the one that the router is told to use, if any.
     """
     CONGESTION.write_text(host)
-    broker, tcp, splice, own = free_ports(4)
+    broker, tcp, splice, own = (free_port() for _ in range(4))
     config = (HERE / "haproxy.cfg").read_text().format(tcp=tcp, splice=splice, broker=broker, maxconn=5000)
     (directory / "haproxy.cfg").write_text(config)
     (directory / "router.yaml").write_text(

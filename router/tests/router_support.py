@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import uvloop
 import yaml
+from tests.free_ports import free_port
 
 from amqp_session_router.control.commands import Control
 from amqp_session_router.control.service import Service
@@ -35,12 +36,6 @@ T = TypeVar("T")
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 CTL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 USER, PASSWORD = "app", "secret-of-the-tests"
-
-
-def free_port() -> int:
-    """Return a TCP port that is free on loopback now."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def wait_for(what: str, probe: Callable[[], T], timeout: float = 120.0) -> T:

@@ -19,9 +19,10 @@ import pika
 import pytest
 from pamqp import commands, frame
 from pika.exceptions import ConnectionClosedByBroker
-from router_support import PASSWORD, USER, Broker, Router, config_of, free_port, router_of, wait_for
+from router_support import PASSWORD, USER, Broker, Router, config_of, router_of, wait_for
 from test_config import OPENSSL
 from test_operations import client, ctl, echo, refused, sessions
+from tests.free_ports import free_port
 
 from amqp_session_router.base.model import Backend, ClientTls, Timeouts
 from amqp_session_router.routing import health

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pika.adapters.blocking_connection import BlockingChannel
-from router_support import PASSWORD, USER, Broker, Hook, Router, config_of, free_port, local_router_of, wait_for
+from router_support import PASSWORD, USER, Broker, Hook, Router, config_of, local_router_of, wait_for
+from tests.free_ports import free_port
 
 CREDENTIALS = pika.PlainCredentials(USER, PASSWORD)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from router_support import free_port
 from test_flow import run
+from tests.free_ports import free_port
 
 from amqp_session_router.amqp.negotiation import AttemptFailed
 from amqp_session_router.base.model import Backend, ClientTls, Identity, Timeouts

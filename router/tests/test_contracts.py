@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from router_fakes import FakeServer, FakeSession, members, open_session, settings
-from router_support import Hook, config_of, free_port, local_router_of
+from router_support import Hook, config_of, local_router_of
 from test_sessions import Client, FakeBroker, refuse_with
+from tests.free_ports import free_port
 
 from amqp_session_router.base.errors import UsageError
 from amqp_session_router.base.model import Allowed, AuthRequest, Backend, End, Identity, Route, Timeouts

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from router_support import config_of, free_port, router_of, wait_for
+from router_support import config_of, router_of, wait_for
 from test_survival import worker
+from tests.free_ports import free_port
 
 from amqp_session_router.amqp import codec, frames, sasl
 from amqp_session_router.amqp.broker_handshake import BrokerHandshake

@@ -21,7 +21,8 @@ import pytest
 import yaml
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker, StreamLostError
-from router_support import PASSWORD, USER, Broker, Router, config_of, free_port, router_of, wait_for
+from router_support import PASSWORD, USER, Broker, Router, config_of, router_of, wait_for
+from tests.free_ports import free_port
 
 from amqp_session_router.control.client import ask
 

@@ -19,6 +19,7 @@ import pytest
 import uvloop
 import yaml
 from router_fakes import FakeServer, members, open_session, settings
+from tests.free_ports import free_port
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.base.errors import UsageError
@@ -86,13 +87,6 @@ async def broker(port: int = 0, says: bytes | None = b"") -> AsyncIterator[int]:
         for writer in hanging:
             writer.close()
         await server.wait_closed()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def target(service: Service, identity: Identity = A) -> str:

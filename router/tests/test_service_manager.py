@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from router_support import accepts, config_of, free_port, router_of, wait_for
+from router_support import accepts, config_of, router_of, wait_for
+from tests.free_ports import free_port
 
 from amqp_session_router.process.service_manager import ServiceManager
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from router_support import config_of, free_port, wait_for
+from router_support import config_of, wait_for
 from router_support import local_router_of as router_of
 from test_config import OPENSSL
+from tests.free_ports import free_port
 
 from amqp_session_router.amqp import codec, frames
 from amqp_session_router.net import proxy_protocol

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from router_support import Router, accepts, config_of, free_port, router_of, wait_for
+from router_support import Router, accepts, config_of, router_of, wait_for
+from tests.free_ports import free_port
 
 from amqp_session_router.process import supervisor
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,17 +21,12 @@ from tests.analysis import oracle
 from tests.analysis.batch import differences
 from tests.analysis.generate import generate
 from tests.analysis.write import parquet, run_dir
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.long
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 DEADLINE_S = 180
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _until(log: Path, pattern: str, count: int, processes: list[subprocess.Popen[bytes]]) -> None:
@@ -48,7 +42,7 @@ def _until(log: Path, pattern: str, count: int, processes: list[subprocess.Popen
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     java.use()
     folder = tmp_path_factory.mktemp("cluster")
-    port = _free_port()
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     environment = os.environ | {
         "SPARK_NO_DAEMONIZE": "1",
@@ -73,11 +67,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return log
 
     try:
-        ui = str(_free_port())
+        ui = str(free_port())
         master = start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", ui)
         _until(master, "I have been elected leader", 1, processes)
         for number in range(2):
-            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", str(_free_port()))
+            words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", str(free_port()))
             start(f"worker-{number}", "worker.Worker", *words, "--work-dir", str(folder / f"work-{number}"), url)
         _until(master, "Registering worker", 2, processes)
         yield url

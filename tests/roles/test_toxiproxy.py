@@ -21,6 +21,7 @@ from brokerdrill.faults.registry import FAULTS
 from brokerdrill.faults.toxiproxy import ToxiproxyServer
 from brokerdrill.inventory.descriptors import ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
+from tests.free_ports import free_port
 from tests.roles.test_plugins import cached
 from tests.unpacking import unpack
 
@@ -58,9 +59,7 @@ def _program(into: Path) -> Path:
 def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
     """A link whose host has a running toxiproxy."""
     program = _program(tmp_path_factory.mktemp("toxiproxy"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with subprocess.Popen([program, "-host", "127.0.0.1", "-port", str(port)], stderr=subprocess.DEVNULL) as server:
         try:
             deadline = time.monotonic() + 60

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_port
 from tests.toy import checkout
 from tests.toy.checkout import ADDED, ENTRIES, ROOT
 
@@ -75,9 +75,7 @@ def test_what_it_acknowledged_survives_its_kill(toy: Path, tmp_path: Path) -> No
     """The toy itself, on this machine: sent, killed, started again, received."""
     credentials = tmp_path / "credentials.json"
     credentials.write_text(json.dumps({"username": "drill", "password": "secret"}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = [sys.executable, str(ADDED / "roles/toy/files/toy.py"), "127.0.0.1", str(port)]
 
     def start() -> subprocess.Popen[str]:

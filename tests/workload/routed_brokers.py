@@ -11,7 +11,8 @@ from typing import Any
 from brokerdrill.workload.asking import target_of
 from brokerdrill.workload.client import Aim, ClientError
 from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
-from tests.workload.standalone_broker import QUEUES, USER, Broker, free_port
+from tests.free_ports import free_port
+from tests.workload.standalone_broker import QUEUES, USER, Broker
 
 CLUSTER = "cluster1"
 LED_DEADLINE_S = 120.0
@@ -147,6 +148,7 @@ class Routed:
                     target_of(self.config(name), Aim(self.endpoint(name), ""), "anyone")
                     break
                 except ClientError:
+                    assert self.router.running(), self.router.log.read_text()
                     if time.monotonic() > end:
                         raise
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brokerdrill.base import java, paths
+from tests.free_ports import free_port
 from tests.unpacking import unpack as unpack_archive
 
 VERSION = "2.56.0"
@@ -47,12 +48,6 @@ def unpack(into: Path) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     unpack_archive(archive(), into)
     return into / f"apache-artemis-{VERSION}"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Broker:

@@ -15,9 +15,10 @@ import pytest
 
 from brokerdrill.base import java, paths
 from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from tests.free_ports import free_port
 from tests.roles.test_plugins import cached
 from tests.workload.conftest import specs
-from tests.workload.standalone_broker import QUEUES, free_port
+from tests.workload.standalone_broker import QUEUES
 from tests.workload.test_classic_clients import lost
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
