@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import shlex
+import signal
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ CONNECT_TIMEOUT_S = 15
 COPY_TIMEOUT_S = 600
 COPY_CHUNK = 1 << 18
 CLOCK_SAMPLES = 15
+ENDING_S = 5.0
 _AGENT_SOURCE = (Path(__file__).parent / "agent.py").read_text()
 
 
@@ -51,7 +53,16 @@ class Channel(Protocol):
 
     async def end_input(self) -> None: ...
 
+    async def ending(self) -> str:
+        """Wait until it has ended; return how: its status or signal, and its last line of standard error."""
+        ...
+
     async def close(self) -> None: ...
+
+
+def _in_words(how: str, complained: object) -> str:
+    lines = str(complained or "").strip().splitlines()
+    return f"it ended with {how}{f': {lines[-1]}' if lines else ''}"
 
 
 class _SshChannel:
@@ -75,6 +86,15 @@ class _SshChannel:
         with contextlib.suppress(OSError, asyncssh.Error):
             self._process.stdin.write_eof()
 
+    async def ending(self) -> str:
+        try:
+            done = await self._process.wait(timeout=ENDING_S)
+        except (OSError, TimeoutError, asyncssh.Error):
+            return "its connection was lost"
+        if done.exit_signal:
+            return _in_words(f"signal {done.exit_signal[0]}", done.stderr)
+        return _in_words("no status" if done.exit_status is None else f"status {done.exit_status}", done.stderr)
+
     async def close(self) -> None:
         await self.end_input()
         self._process.close()
@@ -97,6 +117,10 @@ class _LocalChannel:
     async def end_input(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    async def ending(self) -> str:
+        status = await self._process.wait()
+        return _in_words(f"signal {signal.Signals(-status).name[3:]}" if status < 0 else f"status {status}", "")
 
     async def close(self) -> None:
         await self.end_input()

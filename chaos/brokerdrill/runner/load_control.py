@@ -106,7 +106,7 @@ class Worker:
             self.changed.set()
             on_change()
         if "closed" not in self.reached and not self.fatal:
-            self.fatal = "it ended without a word"
+            self.fatal = await self.channel.ending()
         self.changed.set()
         on_change()
 
