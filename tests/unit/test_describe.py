@@ -14,7 +14,7 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.describe import artemis, look
-from brokerdrill.describe.found import Found, Options
+from brokerdrill.describe.found import Found, Options, matched
 from brokerdrill.describe.look import chosen, describer, seconds
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.descriptors import parse
@@ -210,7 +210,7 @@ def test_two_brokers_of_one_name_are_refused() -> None:
     [("#", "a.b", True), ("a.#", "a", True), ("a.*", "a.b", True), ("a.*", "a.b.c", False), ("a.b", "a.c", False)],
 )
 def test_the_brokers_wildcards(match: str, name: str, covers: bool) -> None:
-    assert artemis.matched(match, name) is covers
+    assert matched(match, name) is covers
 
 
 def test_the_unit_is_the_only_one_or_the_one_that_is_said() -> None:

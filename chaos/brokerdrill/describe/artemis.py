@@ -8,7 +8,19 @@ from urllib.parse import parse_qs, urlsplit
 from xml.etree.ElementTree import Element
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.describe.found import EVERYWHERE, LOOPBACK, Found, Options, common, secured, tree
+from brokerdrill.describe.found import (
+    EVERYWHERE,
+    LOOPBACK,
+    Found,
+    Options,
+    common,
+    console_on_loopback,
+    dead_letters,
+    no_store,
+    number,
+    secured,
+    tree,
+)
 
 PRODUCT = "artemis"
 # In the command line of a broker.
@@ -63,9 +75,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     group = _text(found, own, "coordination-id") or _text(found, own, "group-name")
     store = options.store or group or (instance if policy == "primary_only" else None)
     if not store:
-        raise UsageError(
-            f"host {found.host}: {broker} does not say with whom {name} serves a store: name it by --store"
-        )
+        raise no_store(found, broker, name)
     url = options.management_url or _console(found, tree(found, bootstrap))
     failback = role == "backup" and _text(found, own, "allow-failback") != "false"
     features = _FEATURES[policy] + (["failback"] if failback else [])
@@ -110,10 +120,7 @@ def _text(found: Found, parent: Element | None, path: str) -> str:
 
 
 def _number(found: Found, parent: Element | None, path: str, default: int) -> int:
-    said = _text(found, parent, path)
-    if said and not said.isdecimal():
-        raise UsageError(f"host {found.host}: {path} is {said!r}, no number")
-    return int(said) if said else default
+    return number(found, path, _text(found, parent, path), default)
 
 
 def _policy(found: Found, core: Element, path: str) -> tuple[str, str, Element]:
@@ -183,10 +190,7 @@ def _console(found: Found, root: Element) -> str:
         raise UsageError(f"host {found.host}: bootstrap.xml {many}: say the URL of Jolokia by --management-url")
     uri = urlsplit(found.filled(bindings[0]))
     if uri.hostname in LOOPBACK:
-        raise UsageError(
-            f"host {found.host}: the console listens on {uri.hostname} alone: bind it to an address that the "
-            "controller reaches, or say another by --management-url"
-        )
+        raise console_on_loopback(found, uri.hostname)
     return f"{uri.scheme}://{found.reached(uri.hostname or '')}:{uri.port}/console/jolokia/"
 
 
@@ -201,27 +205,7 @@ def _addresses(found: Found, core: Element) -> Iterator[dict[str, Any]]:
         routing = (
             "multicast" if address.find("multicast") is not None and address.find("anycast") is None else "anycast"
         )
-        matches = sorted((match for match in letters if matched(match, name) and letters[match]), key=_certain)
-        letter = letters[matches[-1]] if matches else None
-        yield {"name": name, "routing": routing, "dead_letter": letter if letter != name else None}
-
-
-def _certain(match: str) -> tuple[int, int]:
-    """How much of an address a match says: an exact one most."""
-    return (0 if "#" in match else 1 if "*" in match else 2), len(match)
-
-
-def matched(match: str, name: str) -> bool:
-    """Whether the broker's wildcard `match` (words apart by dots, `*` one word, `#` any number) covers `name`."""
-
-    def covers(pattern: Sequence[str], words: Sequence[str]) -> bool:
-        if not pattern:
-            return not words
-        if pattern[0] == "#":
-            return any(covers(pattern[1:], words[place:]) for place in range(len(words) + 1))
-        return bool(words) and pattern[0] in ("*", words[0]) and covers(pattern[1:], words[1:])
-
-    return covers(match.split("."), name.split("."))
+        yield {"name": name, "routing": routing, "dead_letter": dead_letters(letters, name)}
 
 
 def joined(descriptors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

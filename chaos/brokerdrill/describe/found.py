@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
@@ -79,6 +79,52 @@ def tree(found: Found, path: str) -> ElementTree.Element:
     if root.find(".//include") is not None:
         raise UsageError(f"host {found.host}: {path} includes other files: write its descriptor by hand")
     return root
+
+
+def number(found: Found, what: str, said: str, default: int) -> int:
+    """Return the number that a file says, or the default where it says nothing. Raises UsageError for another text."""
+    if said and not said.isdecimal():
+        raise UsageError(f"host {found.host}: {what} is {said!r}, no number")
+    return int(said) if said else default
+
+
+def no_store(found: Found, path: str, name: str) -> UsageError:
+    """The error where a file does not say which brokers take each other's place."""
+    return UsageError(f"host {found.host}: {path} does not say with whom {name} serves a store: name it by --store")
+
+
+def console_on_loopback(found: Found, address: str | None) -> UsageError:
+    """The error where only the broker's own host reaches its management."""
+    return UsageError(
+        f"host {found.host}: the console listens on {address} alone: bind it to an address that the controller "
+        "reaches, or say another by --management-url"
+    )
+
+
+def dead_letters(letters: Mapping[str, str], name: str) -> str | None:
+    """Return the dead-letter address of what the most specific match of an address says; None for an address of dead
+    letters itself. `letters`: by wildcard (`matched`)."""
+    found = sorted((match for match in letters if matched(match, name) and letters[match]), key=_certain)
+    letter = letters[found[-1]] if found else None
+    return letter if letter != name else None
+
+
+def _certain(match: str) -> tuple[int, int]:
+    """How much of an address a match says: an exact one most."""
+    return (0 if "#" in match else 1 if "*" in match else 2), len(match)
+
+
+def matched(match: str, name: str) -> bool:
+    """Whether a wildcard (words apart by dots, `*` one word, `#` any number) covers `name`."""
+
+    def covers(pattern: Sequence[str], words: Sequence[str]) -> bool:
+        if not pattern:
+            return not words
+        if pattern[0] == "#":
+            return any(covers(pattern[1:], words[place:]) for place in range(len(words) + 1))
+        return bool(words) and pattern[0] in ("*", words[0]) and covers(pattern[1:], words[1:])
+
+    return covers(match.split("."), name.split("."))
 
 
 def common(found: Found, product: str, instance: str) -> dict[str, Any]:

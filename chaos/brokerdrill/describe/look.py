@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
-from brokerdrill.describe import artemis
+from brokerdrill.describe import activemq_classic, artemis
 from brokerdrill.describe.found import CREDENTIALS, Found, Options
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import DIRECTORY
@@ -35,7 +35,7 @@ class Describer(Protocol):
         ...
 
 
-DESCRIBERS: Mapping[str, Describer] = {module.PRODUCT: module for module in (artemis,)}
+DESCRIBERS: Mapping[str, Describer] = {module.PRODUCT: module for module in (artemis, activemq_classic)}
 
 # The running services whose main process has the marker in its command line.
 _UNITS = """

@@ -1,0 +1,164 @@
+"""Mutants of the rules of the analysis, one changed operator each: how many the fast tests let live.
+
+    .venv/bin/pip install --group mutation
+    .venv/bin/python benchmarks/mutation/run.py [--mutants 200] [--seed 1] [--only FILE:LINE]
+
+Cosmic Ray changes an operator of Python or, by `operators.py`, of the SQL in a copy of the checkout. Generated ledgers
+are judged by the mutant beside the oracle (`one_process.py`: in seconds); a mutant that lives is given to the fast
+tests too. Printed are the survivors as diffs and how many there were; exit status 1 where one is not in
+`equivalent.txt`,
+whose lines say why a mutant (FILE: changed line) tells nothing else than the original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import cosmic_ray.plugins
+from cosmic_ray.ast import ast_nodes, get_ast_from_path
+from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.operators.operator import Operator
+from cosmic_ray.work_item import MutationSpec, TestOutcome
+from operators import OwnOperators
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ANALYSIS = "chaos/brokerdrill/analysis"
+# What decides; what reads, carries and stores has tests of another kind.
+RULES = (
+    *("activity", "clients", "groups", "judge", "measures", "messages", "routes", "series", "tables", "timeline"),
+    *(f"promises/{path.stem}" for path in sorted((ROOT / ANALYSIS / "promises").glob("[a-z]*.py"))),
+)
+OPERATORS = (
+    "ReplaceComparisonOperator_",
+    "ReplaceBinaryOperator_",
+    "ReplaceUnaryOperator_",
+    *(
+        "ReplaceAndWithOr",
+        "ReplaceOrWithAnd",
+        "ReplaceTrueWithFalse",
+        "ReplaceFalseWithTrue",
+        "AddNot",
+        "Sql",
+        "Extreme",
+    ),
+)
+LEDGERS = 300
+# A mutant may take so many times as long as the original.
+PATIENCE = 10
+FAST_TESTS = "tests/analysis tests/report tests/unit"
+
+
+def neighbours(name: str) -> bool:
+    """Whether an operator's change is small: any other comparison or arithmetic would be noticed sooner."""
+    before, _, after = name.rpartition("_")
+    close = {
+        "ReplaceComparisonOperator": {
+            "Lt_LtE",
+            "LtE_Lt",
+            "Gt_GtE",
+            "GtE_Gt",
+            "Eq_NotEq",
+            "NotEq_Eq",
+            "Is_IsNot",
+            "IsNot_Is",
+        },
+        "ReplaceBinaryOperator": {"Add_Sub", "Sub_Add", "BitAnd_BitOr", "BitOr_BitAnd", "FloorDiv_Mul", "Mul_FloorDiv"},
+        "ReplaceUnaryOperator": {"Delete_Not", "Delete_Invert", "Delete_USub"},
+    }
+    kind, _, source = before.partition("_")
+    return f"{source}_{after}" in close[kind] if kind in close else True
+
+
+def mutations(path: Path) -> Iterator[MutationSpec]:
+    """Yield every change that an operator can make to a module."""
+    tree = get_ast_from_path(path)
+    for name in cosmic_ray.plugins.operator_names():
+        kind = name.split("/")[1]
+        if not kind.startswith(OPERATORS) or not neighbours(kind):
+            continue
+        operator: Operator = cosmic_ray.plugins.get_operator(name)()
+        positions = (position for node in ast_nodes(tree) for position in operator.mutation_positions(node))
+        for occurrence, (begin, end) in enumerate(positions):
+            yield MutationSpec(path, name, occurrence, begin, end)
+
+
+def changed(diff: str) -> str:
+    """Return the lines that a mutant has instead of the original's, without their indentation."""
+    lines = [line for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    return " ".join(line[1:].strip() for line in lines)
+
+
+def copied(into: Path) -> Path:
+    """Copy the files of the checkout, so that its own never change."""
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(words, cwd=ROOT, check=True, capture_output=True).stdout
+    tar = subprocess.run(
+        ["tar", "--null", "-T", "-", "-cf", "-"], cwd=ROOT, input=names, check=True, capture_output=True
+    )
+    subprocess.run(["tar", "-xf", "-"], cwd=into, input=tar.stdout, check=True)
+    return into
+
+
+def lived_through(name: str, command: str, mutants: Sequence[MutationSpec], copy: Path) -> list[MutationSpec]:
+    """Return those that a command, which the original passes, lets live. What hangs has not lived."""
+    began = time.monotonic()
+    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
+    limit_s = PATIENCE * (time.monotonic() - began)
+    living = []
+    for number, mutant in enumerate(mutants, 1):
+        result = mutate_and_test([mutant], command, limit_s)
+        outcome = "hangs" if result.output == "timeout" else str(result.test_outcome)
+        if result.test_outcome == TestOutcome.SURVIVED:
+            living.append(mutant)
+        place = f"{mutant.module_path.relative_to(copy / ANALYSIS)}:{mutant.start_pos[0]}"
+        print(f"{name} {number}/{len(mutants)} {place} {mutant.operator_name} {outcome}", flush=True)
+    return living
+
+
+def living_diffs(living: Sequence[MutationSpec], copy: Path) -> Iterator[tuple[str, str]]:
+    """Yield each mutant as `equivalent.txt` names it, and its diff."""
+    for mutant in living:
+        diff = mutate_and_test([mutant], "true", 60).diff
+        yield f"{mutant.module_path.relative_to(copy / ANALYSIS)}: {changed(diff)}", diff
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--mutants", type=int, default=200, help="How many are drawn (default 200).")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="Those of one place instead, FILE:LINE.")
+    words = parser.parse_args()
+    cosmic_ray.plugins.OPERATOR_PROVIDERS["own"] = OwnOperators()
+    known = {line.partition(" # ")[0] for line in (HERE / "equivalent.txt").read_text().splitlines()}
+    with tempfile.TemporaryDirectory(prefix="brokerdrill-mutants-") as scratch:
+        copy = copied(Path(scratch))
+        found = [one for name in RULES for one in mutations(copy / ANALYSIS / f"{name}.py")]
+        chosen = random.Random(words.seed).sample(found, min(words.mutants, len(found)))
+        if words.only:
+            file, _, line = words.only.partition(":")
+            place = copy / ANALYSIS / file, int(line)
+            chosen = [one for one in found if (one.module_path, one.start_pos[0]) == place]
+        print(f"{len(found)} mutants, {len(chosen)} tried", flush=True)
+        within = f"sh -c 'cd {copy} && PYTHONPATH={copy}/chaos:{copy} exec {sys.executable}"
+        quick = f"{within} benchmarks/mutation/one_process.py {copy}/expected.pickle {LEDGERS}'"
+        fast = f'{within} -m pytest -x -q -p no:cacheprovider -m "not long" {FAST_TESTS}\''
+        living = chosen
+        for name, command in (("oracle", quick), ("fast tests", fast)):
+            living = lived_through(name, command, living, copy)
+        new = [(place, diff) for place, diff in living_diffs(living, copy) if place not in known]
+    for _, diff in new:
+        print(diff)
+    print(f"{len(chosen)} mutants: {len(new)} live that nobody explains, {len(living) - len(new)} are equivalent")
+    return 1 if new else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
