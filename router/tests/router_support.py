@@ -141,15 +141,26 @@ class Broker:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def _group_lives(self) -> bool:
+        """Whether a process of the broker's group is there, the dead ones reaped."""
+        assert self.process is not None
+        self.process.poll()
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
     def stop(self) -> None:
         """End the broker and the port mapper that it started."""
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait(20)
+            deadline = time.monotonic() + 20
+            # The shell that was started goes first; the broker itself may hang in its shutdown.
+            while self._group_lives():
+                if time.monotonic() > deadline:
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                time.sleep(0.05)
         subprocess.run(["epmd", "-kill"], env=self.environment, capture_output=True, timeout=20)
 
 

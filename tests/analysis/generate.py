@@ -553,6 +553,8 @@ class _Maker:
             instance = self.rng.choice(instances) if self.chance(0.95) else None
             detail = {"status": self.rng.choice(("KILL", "3")), "last": "java.lang.OutOfMemoryError: Java heap space"}
             target = self.rng.choice(("client→broker", None)) if self.chance(0.2) else f"host-{instance}"
+            if self.chance(0.2):
+                detail["with"] = "\n".join(self.rng.sample(instances, self.rng.randint(1, len(instances))))
             self.event(
                 "ended",
                 at,

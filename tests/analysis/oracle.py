@@ -1059,7 +1059,7 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
             continue
         mine = list(spans)
         for fault in of_kind["fault"]:
-            own = fault.get("instance") == one["instance"]
+            own = fault.get("instance") in (one["instance"], *((one.get("detail") or {}).get("with") or "").split("\n"))
             if own or (fault.get("instance") is None and fault.get("target") == one.get("target")):
                 heals = [
                     heal

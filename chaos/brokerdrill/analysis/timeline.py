@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from brokerdrill.ledger.contract import ALERTS_WATCHED, LOG_READ, OPERATION, ROUND
+from brokerdrill.ledger.contract import ALERTS_WATCHED, LOG_READ, OPERATION, ROUND, WITH
 
 # Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
 NEVER = 1 << 62
@@ -93,7 +93,8 @@ class Failback(NamedTuple):
 
 class Ending(NamedTuple):
     """The end of an instance's process: `how` and with which `status` or signal it ended, and the `last` lines that it
-    wrote. `meant`: a fault on that instance or its host was in effect, or an operation was under way."""
+    wrote. `meant`: a fault on that instance, on another in the process, or on its host was in effect, or an operation
+    was under way."""
 
     instance: str
     at: int
@@ -423,13 +424,14 @@ def endings(events: Sequence[Event], fault: Sequence[Fault]) -> tuple[Ending, ..
     found = []
     for event in sorted((e for e in events if e.kind == "ended" and e.instance), key=lambda e: (e.at, e.instance)):
         assert event.instance is not None
+        told = dict(event.detail)
+        within = {event.instance, *(told.get(WITH) or "").split("\n")}
         meant = any(begin <= event.at + event.u and event.at - event.u <= end for begin, end in during) or any(
-            (one.instance == event.instance or (one.instance is None and one.target == event.target))
+            (one.instance in within or (one.instance is None and one.target == event.target))
             and one.at - one.u <= event.at + event.u
             and (one.healed_at is None or event.at - event.u <= one.healed_at)
             for one in fault
         )
-        told = dict(event.detail)
         found.append(Ending(event.instance, event.at, event.value, told.get("status"), told.get("last"), meant))
     return tuple(found)
 

@@ -25,6 +25,7 @@ from brokerdrill.describe.found import (
 PRODUCT = "activemq_classic"
 # In the command line of a broker.
 MARKER = "activemq.jar"
+COMMANDS = ()
 # The broker's own values where its files say nothing (AbstractLocker, LockableServiceSupport, JDBCPersistenceAdapter).
 SLEEP_INTERVAL_MS, JDBC_KEEP_ALIVE_MS = 10_000, 30_000
 PORT = 8161

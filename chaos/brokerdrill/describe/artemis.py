@@ -25,6 +25,7 @@ from brokerdrill.describe.found import (
 PRODUCT = "artemis"
 # In the command line of a broker.
 MARKER = "org.apache.activemq.artemis.boot.Artemis"
+COMMANDS = ()
 # The broker's own values where its files say nothing (ActiveMQDefaultConfiguration, CuratorDistributedLockManager).
 CONNECTION_TTL_MS, CHECK_PERIOD_MS, ID_CACHE_SIZE, SESSION_MS = 60_000, 30_000, 20_000, 18_000
 VOTE_RETRIES, VOTE_RETRY_WAIT_MS = 12, 2_000

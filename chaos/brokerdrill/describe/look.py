@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
-from brokerdrill.describe import activemq_classic, artemis
+from brokerdrill.describe import activemq_classic, artemis, rabbitmq
 from brokerdrill.describe.found import CREDENTIALS, Found, Options
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import DIRECTORY
@@ -21,6 +21,8 @@ class Describer(Protocol):
 
     PRODUCT: str
     MARKER: str
+    # What they are asked by their own tools, as /bin/sh takes it.
+    COMMANDS: Sequence[str]
 
     def paths(self, found: Found) -> list[str]:
         """Return the files that `describe` reads."""
@@ -35,7 +37,7 @@ class Describer(Protocol):
         ...
 
 
-DESCRIBERS: Mapping[str, Describer] = {module.PRODUCT: module for module in (artemis, activemq_classic)}
+DESCRIBERS: Mapping[str, Describer] = {module.PRODUCT: module for module in (artemis, activemq_classic, rabbitmq)}
 
 # The running services whose main process has the marker in its command line.
 _UNITS = """
@@ -63,11 +65,17 @@ for unit in [line.split()[0] for line in units if line.split()]:
 print(json.dumps(found))
 PY
 """
-_FILES = """
-python3 - {paths} <<'PY'
-import json, sys
+# The text of files, and what commands print; left out is what cannot be read, or fails.
+_TEXTS = """
+python3 - {asked} <<'PY'
+import json, subprocess, sys
+paths, commands = json.loads(sys.argv[1])
 found = {{}}
-for path in sys.argv[1:]:
+for command in commands:
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode == 0:
+        found[command] = done.stdout
+for path in paths:
     try:
         found[path] = open(path, encoding="utf-8").read()
     except (OSError, UnicodeDecodeError):
@@ -75,6 +83,8 @@ for path in sys.argv[1:]:
 print(json.dumps(found))
 PY
 """
+# A broker's own tools start slowly.
+ASK_S = 60
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -122,8 +132,8 @@ async def look(connection: HostConnection, kind: Describer, unit: str | None) ->
         restart_s=seconds(str(one["restart"])),
         command=tuple(one["command"]),
     )
-    paths = " ".join(map(shlex.quote, kind.paths(found)))
-    read = await connection.sh(_FILES.format(paths=paths), check=True)
+    asked = shlex.quote(json.dumps([kind.paths(found), list(kind.COMMANDS)]))
+    read = await connection.sh(_TEXTS.format(asked=asked), timeout=ASK_S, check=True)
     return Found(found.host, found.address, found.unit, found.restart_s, found.command, json.loads(read.out))
 
 

@@ -63,6 +63,8 @@ LOG_READ = "log read"
 ALERTS_WATCHED = "alerts watched"
 # The note that says, as its value, which earlier run's messages came.
 LEFT_BEHIND = "left behind"
+# In the details of `ended`: the other instances in the process that ended, a line each.
+WITH = "with"
 # In the details of the notes at the begin and the end of a playbook that a step runs: `begin` or `end`.
 OPERATION = "operation"
 # In the details of the notes at the begin and the end of a round, whose number is their name: `begin` or `end`.

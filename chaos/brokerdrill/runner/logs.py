@@ -6,14 +6,14 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.ledger.contract import LOG_READ
+from brokerdrill.ledger.contract import LOG_READ, WITH
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.logs import role_changes
 from brokerdrill.runner.endings import Entry, endings
@@ -29,60 +29,76 @@ LOG_MARGIN_S = 60
 _FIELDS = ("MESSAGE", "MESSAGE_ID", "EXIT_CODE", "EXIT_STATUS", "_PID")
 
 
+def processes(instances: Iterable[Instance]) -> Iterator[tuple[Instance, tuple[str, ...]]]:
+    """Yield the first instance of each process whose journal can be read, with the names of the others in it."""
+    members: dict[tuple[str, str], list[Instance]] = {}
+    for one in instances:
+        if one.descriptor.unit:
+            members.setdefault((one.descriptor.host, one.descriptor.unit), []).append(one)
+    for first, *others in members.values():
+        yield first, tuple(one.descriptor.instance for one in others)
+
+
 def has_own_log(item: Descriptor) -> bool:
     """Whether what the unit's journal tells is of this instance; else it shares a process and its log with another."""
     return bool(item.unit) and item.log is not None
 
 
-async def write_logs(
-    instances: Iterable[Instance], span: tuple[int, int], events: EventWriter, run_dir: Path, progress: Progress
+async def write_log(
+    instance: Instance,
+    others: Sequence[str],
+    span: tuple[int, int],
+    events: EventWriter,
+    run_dir: Path,
+    progress: Progress,
 ) -> None:
-    """Keep the logs of the run's `span` (its begin and end, controller's clock) in `run_dir`, and add to the run's
-    events what they prove: role changes, and the ends of processes.
+    """Keep the log of a process, that of `instance` and `others`, of the run's `span` (its begin and end, controller's
+    clock) in `run_dir`, and add to the run's events what it proves: role changes, and the ends of the process.
 
-    Raises InfrastructureError when a log cannot be read or kept.
+    Raises InfrastructureError when the log cannot be read or kept.
     """
     since_ns, until_ns = span
-    for instance in instances:
-        item, clock = instance.descriptor, instance.connection.clock
-        if not has_own_log(item):
-            continue
-        age_s = (now_ns() - since_ns) / 1e9
-        entries = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
-        lines = [(entry.t_ns, entry.text) for entry in entries]
-        uncertainty_ns = LOG_UNCERTAINTY_NS + clock.uncertainty_ns
-        if lines:
-            base_ns = events.base_ns - clock.offset_ns
-            keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
-        for change in role_changes(lines, instance.product.log_reader):
-            events.write(
-                "role",
-                at_ns=change.t_ns + clock.offset_ns,
-                uncertainty_ns=uncertainty_ns,
-                target=item.host,
-                instance=item.instance,
-                store=item.store if instance.product.client else None,
-                name="log",
-                value=change.role,
-                detail={"log": change.why},
-            )
-        for ending in endings(entries):
-            at_ns = ending.t_ns + clock.offset_ns
-            events.write(
-                "ended",
-                at_ns=at_ns,
-                uncertainty_ns=uncertainty_ns,
-                target=item.host,
-                instance=item.instance,
-                name=item.unit,
-                value=ending.how,
-                detail={"status": ending.status, "last": "\n".join(ending.last)},
-            )
-            ran_s = (at_ns - events.base_ns) / 1e9
-            said = f": {ending.last[-1]}" if ending.last else ""
-            progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
-        # Without it, nobody would know that no end means that there was none.
-        events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ)
+    item, clock = instance.descriptor, instance.connection.clock
+    age_s = (now_ns() - since_ns) / 1e9
+    entries = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
+    lines = [(entry.t_ns, entry.text) for entry in entries]
+    uncertainty_ns = LOG_UNCERTAINTY_NS + clock.uncertainty_ns
+    if lines:
+        base_ns = events.base_ns - clock.offset_ns
+        keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
+    for change in role_changes(lines, instance.product.log_reader) if has_own_log(item) else ():
+        events.write(
+            "role",
+            at_ns=change.t_ns + clock.offset_ns,
+            uncertainty_ns=uncertainty_ns,
+            target=item.host,
+            instance=item.instance,
+            store=item.store if instance.product.client else None,
+            name="log",
+            value=change.role,
+            detail={"log": change.why},
+        )
+    for ending in endings(entries):
+        at_ns = ending.t_ns + clock.offset_ns
+        events.write(
+            "ended",
+            at_ns=at_ns,
+            uncertainty_ns=uncertainty_ns,
+            target=item.host,
+            instance=item.instance,
+            name=item.unit,
+            value=ending.how,
+            detail={
+                "status": ending.status,
+                "last": "\n".join(ending.last),
+                **({WITH: "\n".join(others)} if others else {}),
+            },
+        )
+        ran_s = (at_ns - events.base_ns) / 1e9
+        said = f": {ending.last[-1]}" if ending.last else ""
+        progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
+    # Without it, nobody would know that no end means that there was none.
+    events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ)
 
 
 def log_text(lines: Iterable[tuple[int, str]], base_ns: int) -> bytes:

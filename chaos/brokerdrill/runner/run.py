@@ -35,7 +35,7 @@ from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence
 from brokerdrill.runner.injections import Injections, arm_ttl_s
 from brokerdrill.runner.load_control import LoadControl, end_orphans
-from brokerdrill.runner.logs import write_logs
+from brokerdrill.runner.logs import processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run_dir import make_run_dir
@@ -291,8 +291,8 @@ class _Run:
             yield fetch_spool(worker.connection, worker.spool, run_dir)
         since = self.system.recorded_since_ns
         since = self.events.base_ns if since is None else since
-        for instance in self.system.instances.values():
-            yield write_logs([instance], (since, until_ns), self.events, run_dir, self.progress)
+        for instance, others in processes(self.system.instances.values()):
+            yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
 
     def _clocks(self) -> dict[str, contract.Clock]:
