@@ -44,6 +44,16 @@ def test_a_kept_run(tmp_path: Path) -> None:
     assert rows(page, 1)[0].startswith("before the fault 14.20 s send 8,211 578 / s 3.80 ms")
 
 
+def test_the_first_line_names_what_nobody_expected() -> None:
+    result = sample.result(verdict="fail", as_expected=False)
+    for promise in result["promises"]:
+        if promise["name"] in ("no_loss", "ordered"):
+            promise |= {"verdict": "fail", "expected": "investigated"}
+        elif promise["name"] == "single_active":
+            promise |= {"verdict": "unknown", "as_expected": False}
+    assert text_of(shown(result).xpath("//strong")[0]) == "broken, not as expected: single_active"
+
+
 def test_rounds_are_side_by_side() -> None:
     table = rows(shown(sample.result(rounds=sample.rounds())), 1)
     assert table == [

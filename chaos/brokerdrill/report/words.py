@@ -87,7 +87,9 @@ def headline(result: RunVerdict) -> str:
         return f"unknown: the run could not be read – {fmt.clean(result.error)}"
     if result.verdict == PASS:
         return f"kept, {expected}: all {len(result.promises)} promises hold"
-    chosen = [promise.name for promise in result.promises if promise.verdict == result.verdict]
+    # What nobody expected is what a reader looks for; what the scenario investigates may be of the same verdict.
+    surprising = [promise.name for promise in result.promises if promise.as_expected is False]
+    chosen = surprising or [promise.name for promise in result.promises if promise.verdict == result.verdict]
     names = ", ".join(dict.fromkeys(chosen)) or "no promise was checked"
     return f"{word}, {expected}: {fmt.clean(names)}"
 
