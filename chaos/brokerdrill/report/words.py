@@ -88,8 +88,10 @@ def headline(result: RunVerdict) -> str:
     if result.verdict == PASS:
         return f"kept, {expected}: all {len(result.promises)} promises hold"
     # What nobody expected is what a reader looks for; what the scenario investigates may be of the same verdict.
-    surprising = [promise.name for promise in result.promises if promise.as_expected is False]
-    chosen = surprising or [promise.name for promise in result.promises if promise.verdict == result.verdict]
+    of_verdict = [promise for promise in result.promises if promise.verdict == result.verdict]
+    surprising = [promise for promise in result.promises if promise.as_expected is False]
+    both = [promise for promise in of_verdict if promise in surprising]
+    chosen = [promise.name for promise in both or surprising or of_verdict]
     names = ", ".join(dict.fromkeys(chosen)) or "no promise was checked"
     return f"{word}, {expected}: {fmt.clean(names)}"
 
