@@ -60,6 +60,15 @@ def openmq_has_tables(look: Mapping[str, Any]) -> bool:
     return look.get("rc") == 0 and "|SEVERE|" not in said
 
 
+def openmq_reason(result: Mapping[str, Any]) -> str:
+    """Return why a command of the product's tools failed: the last error that it tells, else its last line."""
+    said = "\n".join(str(result.get(name, "")) for name in ("stdout", "stderr"))
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return openmq_said(said) or (
+        lines[-1] if lines else f"its tool ended with status {result.get('rc')} without a word"
+    )
+
+
 def openmq_first_certificate(bundle: str) -> str:
     """Return the first certificate in the PEM text `bundle`. Raises ValueError where there is none."""
     found = CERTIFICATE.search(bundle)
@@ -106,6 +115,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "openmq_has_tables": openmq_has_tables,
+            "openmq_reason": openmq_reason,
             "openmq_value": openmq_value,
             "openmq_password_hash": openmq_password_hash,
             "openmq_passfile": openmq_passfile,

@@ -192,3 +192,19 @@ def test_the_tools_status_alone_does_not_say_that_there_are_tables() -> None:
     assert not openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": said})
     assert not openmq.openmq_has_tables({"rc": 1, "stdout": "", "stderr": ""})
     assert openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": "[#|...|FORCE|6.5.1|[B1351]: Using shared"})
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ({"rc": 1, "stdout": "Opening\nERROR [B3155]: no\n", "stderr": "later"}, "ERROR [B3155]: no"),
+        (
+            {"rc": 1, "stdout": "Opening\n", "stderr": "\n  java.sql.SQLException: away\n"},
+            "java.sql.SQLException: away",
+        ),
+        ({"rc": 1, "stdout": "Opening\nConnection refused\n"}, "Connection refused"),
+        ({"rc": 137}, "its tool ended with status 137 without a word"),
+    ],
+)
+def test_why_a_tool_failed(result: dict[str, Any], reason: str) -> None:
+    assert openmq.openmq_reason(result) == reason
