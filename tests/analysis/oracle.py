@@ -837,7 +837,7 @@ def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
 def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     """Return the promise's entry and the rows of `failover`."""
     acked = acknowledged_sends(facts)
-    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    bound = NEVER if spec.bound_ms is None else round(spec.bound_ms * MS)
     parts: list[Row] = []
     witnesses: list[Row] = []
     blind = False
@@ -951,7 +951,7 @@ def failbacks(facts: Facts) -> list[tuple[int, int | None]]:
 def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
     """ "From the heal of a fault on the original instance to that instance's next epoch" """
     acked = [send["acked_ns"] for send in acknowledged_sends(facts)]
-    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    bound = NEVER if spec.bound_ms is None else round(spec.bound_ms * MS)
     times: list[float] = []
     witnesses: list[Row] = []
     for heal, back in failbacks(facts):
@@ -993,7 +993,7 @@ def fault_over(facts: Facts, begin: int, end: int) -> str | None:
 
 def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     """Return the promise's entry and its rows of `outages`."""
-    bound = NEVER if spec.bound_ms is None else spec.bound_ms * MS
+    bound = NEVER if spec.bound_ms is None else round(spec.bound_ms * MS)
     side = spec.side or "send"
     begin, end = phase(facts, "load", "begin"), phase(facts, "load", "end")
     if begin is None:
@@ -1082,7 +1082,7 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
 
 def alerted_within(facts: Facts, spec: PromiseSpec) -> Row:
     """ "from each fault until the alert fires, and from its heal until no such alert does" """
-    bound = 0 if spec.bound_ms is None else spec.bound_ms * MS
+    bound = 0 if spec.bound_ms is None else round(spec.bound_ms * MS)
     of_kind: dict[str, list[Row]] = defaultdict(list)
     for event in sorted(facts.events, key=lambda e: (e["t_ns"], e.get("value") or "")):
         of_kind[event["kind"]].append(event)
