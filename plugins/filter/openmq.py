@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+# What `imqdbmgr query` calls an error where all is well.
+_CREATED = "Database tables have already been created"
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -54,10 +56,11 @@ def openmq_said(text: str, *warnings: str) -> str:
 def openmq_has_tables(look: Mapping[str, Any]) -> bool:
     """Return whether the tables are there by the result of the tool's command that looks for them.
 
-    `imqdbmgr dump sharecc_tbl` tells in its log alone that there are none, and ends with status 0 (6.5.1).
+    Each command ends with status 0 and an error in its log in one of the two cases (6.5.1): `imqdbmgr dump sharecc_tbl`
+    where there are none, `imqdbmgr query` where they are there.
     """
     said = f"{look.get('stdout', '')}{look.get('stderr', '')}"
-    return look.get("rc") == 0 and "|SEVERE|" not in said
+    return look.get("rc") == 0 and ("|SEVERE|" not in said or _CREATED in said)
 
 
 def openmq_reason(result: Mapping[str, Any]) -> str:

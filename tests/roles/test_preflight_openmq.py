@@ -187,11 +187,14 @@ def test_the_last_error_is_told_in_one_line() -> None:
 
 
 def test_the_tools_status_alone_does_not_say_that_there_are_tables() -> None:
-    """What `imqdbmgr dump sharecc_tbl` of 6.5.1 wrote without tables, with status 0."""
+    """What `imqdbmgr dump sharecc_tbl` of 6.5.1 wrote without tables, and `imqdbmgr query` with them: status 0."""
     said = "[#|2026-11-23T23:52:35.974+0000|SEVERE|6.5.1|main;|ERROR Can't find key B4331[MQ]\n|#]"
     assert not openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": said})
     assert not openmq.openmq_has_tables({"rc": 1, "stdout": "", "stderr": ""})
     assert openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": "[#|...|FORCE|6.5.1|[B1351]: Using shared"})
+    there = "[#|2026-11-24T03:31:53.221+0000|SEVERE|6.5.1|main;|ERROR Database tables have already been created.\n|#]"
+    assert openmq.openmq_has_tables({"rc": 0, "stdout": "", "stderr": there})
+    assert not openmq.openmq_has_tables({"rc": 1, "stdout": "", "stderr": there})
 
 
 @pytest.mark.parametrize(
