@@ -142,7 +142,7 @@ def test_each_locker_has_its_word(
         ({KAHADB: "<kahaDB><locker><my-locker/></locker></kahaDB>"}, "has the locker my-locker: write its descriptor"),
         ({KAHADB: '<kahaDB lockKeepAlivePeriod="5s"/>'}, "lockKeepAlivePeriod is '5s', no number"),
         ({'value="0.0.0.0"': 'value="127.0.0.1"'}, "the console listens on 127.0.0.1 alone"),
-        ({"jettyPort": "another"}, "has no jettyPort: say the URL"),
+        ({"jettyPort": "another"}, "no jettyPort in /srv/mq/conf/jetty.xml: say the URL"),
         ({"${activemq.data}/kahadb": "${kahadb.dir}"}, r"says \$\{kahadb.dir\}, which nothing sets"),
         ({"</beans>": ""}, "is no XML"),
     ],

@@ -74,7 +74,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     directory = _said(found, element, "directory") or f"{data}/kahadb"
     if not options.store and (adapter == "jdbc" or not directory.startswith(f"{data}/")):
         raise no_store(found, config, found.host)
-    url = options.management_url or _console(found, tree(found, jetty), jetty)
+    url = options.management_url or _console(found, jetty)
     sleep_ms = _number(found, element.find("locker/*"), "lockAcquireSleepInterval", SLEEP_INTERVAL_MS)
     alive_ms = _number(found, element, "lockKeepAlivePeriod", JDBC_KEEP_ALIVE_MS if adapter == "jdbc" else 0)
     return {
@@ -145,11 +145,12 @@ def _listeners(found: Found, broker: Element) -> Iterator[dict[str, Any]]:
             }
 
 
-def _console(found: Found, root: Element, path: str) -> str:
+def _console(found: Found, path: str) -> str:
     """The URL of the console's Jolokia. Raises UsageError where the runner could not reach it."""
-    port = next((bean for bean in root.iter("bean") if bean.get("id") == "jettyPort"), None)
+    beans = tree(found, path).iter("bean") if path in found.files else ()
+    port = next((bean for bean in beans if bean.get("id") == "jettyPort"), None)
     if port is None:
-        raise UsageError(f"host {found.host}: {path} has no jettyPort: say the URL of Jolokia by --management-url")
+        raise UsageError(f"host {found.host}: no jettyPort in {path}: say the URL of Jolokia by --management-url")
     said = {item.get("name"): _said(found, item, "value") for item in port.iterfind("property")}
     # What the command line says comes after the bean's own default, not after its properties.
     address = said.get("host") or found.property("jetty.host") or EVERYWHERE[1]
