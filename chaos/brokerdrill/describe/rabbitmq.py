@@ -10,8 +10,8 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.describe.found import LOOPBACK, Found, Options, common, console_on_loopback, secured
 
 PRODUCT = "rabbitmq"
-# In the command line of the service's main process, which is a shell that waits for Erlang's.
-MARKER = "rabbitmq-server"
+# In the command line of the main process: Erlang's (`-s rabbit boot`) once it has told systemd, a shell before.
+MARKER = "rabbit"
 CONTROL = "/usr/sbin/rabbitmqctl"
 _JSON = "--formatter json"
 _BROKER = (
