@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -237,7 +238,7 @@ SYSTEMCTL = """#!/bin/sh
 case "$1" in
   list-units) echo "ssh.service loaded active running OpenBSD Secure Shell server"
               echo "mq.service loaded active running The order broker" ;;
-  show) case "$2" in mq.service) echo MainPID=PID ;; *) echo MainPID=1 ;; esac; echo RestartUSec=1min 500ms ;;
+  show) case "$2" in mq.service) echo MainPID=PID ;; *) echo MainPID=0 ;; esac; echo RestartUSec=1min 500ms ;;
 esac
 """
 
@@ -252,9 +253,9 @@ def test_a_host_is_looked_at_and_told(tmp_path: Path, monkeypatch: pytest.Monkey
     # A broker's command line, some of it in a file as Java reads it, on a process that does nothing.
     options = tmp_path / "java.options"
     options.write_text(f"-Xmx1g\n-Dartemis.instance={tmp_path / 'mq'}\n")
-    idle = subprocess.Popen(
-        [sys.executable, "-c", "input()", f"@{options}", artemis.MARKER, "run"], stdin=subprocess.PIPE, text=True
-    )
+    # Started by a shell that stays, as some products' own scripts do.
+    words = shlex.join([sys.executable, "-c", "input()", f"@{options}", artemis.MARKER, "run"])
+    idle = subprocess.Popen(["sh", "-c", f"{words}; exit"], stdin=subprocess.PIPE, text=True)
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "systemctl").write_text(SYSTEMCTL.replace("PID\n", f"{idle.pid}\n").replace("=PID ", f"={idle.pid} "))

@@ -6,7 +6,8 @@ import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
@@ -39,50 +40,7 @@ class Describer(Protocol):
 
 DESCRIBERS: Mapping[str, Describer] = {module.PRODUCT: module for module in (artemis, activemq_classic, rabbitmq)}
 
-# The running services whose main process has the marker in its command line.
-_UNITS = """
-python3 - {marker} <<'PY'
-import json, subprocess, sys
-def said(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-units = said("systemctl", "list-units", "--type=service", "--state=running", "--no-legend", "--plain").splitlines()
-found = []
-for unit in [line.split()[0] for line in units if line.split()]:
-    shown = said("systemctl", "show", unit, "--property=MainPID,RestartUSec")
-    told = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
-    try:
-        words = open("/proc/%s/cmdline" % told["MainPID"], "rb").read().decode(errors="replace").split("\\0")
-    except OSError:
-        continue
-    # Java reads more of its command line from files.
-    for word in [word for word in words if word.startswith("@")]:
-        try:
-            words += open(word[1:]).read().split()
-        except OSError:
-            pass
-    if any(sys.argv[1] in word for word in words):
-        found.append({{"unit": unit, "restart": told.get("RestartUSec", ""), "command": words}})
-print(json.dumps(found))
-PY
-"""
-# The text of files, and what commands print; left out is what cannot be read, or fails.
-_TEXTS = """
-python3 - {asked} <<'PY'
-import json, subprocess, sys
-paths, commands = json.loads(sys.argv[1])
-found = {{}}
-for command in commands:
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode == 0:
-        found[command] = done.stdout
-for path in paths:
-    try:
-        found[path] = open(path, encoding="utf-8").read()
-    except (OSError, UnicodeDecodeError):
-        pass
-print(json.dumps(found))
-PY
-"""
+_ON_HOST = (Path(__file__).parent / "on_host.py").read_text()
 # A broker's own tools start slowly.
 ASK_S = 60
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -121,10 +79,16 @@ def chosen(units: Sequence[Mapping[str, Any]], host: str, unit: str | None) -> M
     return units[0]
 
 
+async def _told(connection: HostConnection, what: str, argument: str) -> Any:
+    """Return what `on_host` tells there."""
+    words = f"python3 - {what} {shlex.quote(argument)}"
+    return json.loads((await connection.sh(words, stdin=_ON_HOST, timeout=ASK_S, check=True)).out)
+
+
 async def look(connection: HostConnection, kind: Describer, unit: str | None) -> Found:
     """Return what the host tells of the broker that runs there. Raises UsageError (`chosen`), InfrastructureError."""
-    shown = await connection.sh(_UNITS.format(marker=shlex.quote(kind.MARKER)), check=True)
-    one = chosen(json.loads(shown.out), connection.name, unit)
+    shown = await _told(connection, "units", kind.MARKER)
+    one = chosen(shown, connection.name, unit)
     found = Found(
         host=connection.name,
         address=connection.host.address,
@@ -132,9 +96,8 @@ async def look(connection: HostConnection, kind: Describer, unit: str | None) ->
         restart_s=seconds(str(one["restart"])),
         command=tuple(one["command"]),
     )
-    asked = shlex.quote(json.dumps([kind.paths(found), list(kind.COMMANDS)]))
-    read = await connection.sh(_TEXTS.format(asked=asked), timeout=ASK_S, check=True)
-    return Found(found.host, found.address, found.unit, found.restart_s, found.command, json.loads(read.out))
+    texts = await _told(connection, "texts", json.dumps([kind.paths(found), list(kind.COMMANDS)]))
+    return replace(found, files=texts)
 
 
 async def describe(
