@@ -1,6 +1,6 @@
 """Mutants of the rules of the analysis, one changed operator each: how many the fast tests let live.
 
-    .venv/bin/pip install --group mutation
+    .venv/bin/pip install uv && .venv/bin/uv pip install --python .venv --group mutation
     .venv/bin/python benchmarks/mutation/run.py [--mutants 200] [--seed 1] [--only FILE:LINE]
 
 Cosmic Ray changes an operator of Python or, by `operators.py`, of the SQL in a copy of the checkout. Generated ledgers

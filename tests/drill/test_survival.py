@@ -59,6 +59,7 @@ def held(topology: Topology, tmp_path: Path) -> Iterator[Callable[[int], tuple[s
     for runner in started:
         if runner.poll() is None:
             runner.kill()
+        if runner.stdout is not None and not runner.stdout.closed:
             runner.communicate()
 
 

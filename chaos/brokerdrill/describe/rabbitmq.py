@@ -43,7 +43,8 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     """Return the descriptor of the broker, which is called by its host. Raises UsageError with what cannot be known."""
     node, ticktime_s, partitions, statistics_ms = _told(found, _BROKER)["value"]
     listeners = _told(found, _LISTENERS)["listeners"]
-    members = sorted(_told(found, _CLUSTER)["disk_nodes"] + _told(found, _CLUSTER).get("ram_nodes", []))
+    told = _told(found, _CLUSTER)
+    members = sorted([*told["disk_nodes"], *told.get("ram_nodes", [])])
     queues = [queue for queue in _told(found, _QUEUES) if not str(queue["name"]).startswith("amq.gen")]
     url = options.management_url or _url(found, listeners)
     clustering = [item["port"] for item in listeners if item["protocol"] == CLUSTERING]
