@@ -15,7 +15,7 @@ from brokerdrill.inventory.targets import of_store
 from brokerdrill.scenario.drill import check_changes, load_drill, resolve
 from brokerdrill.scenario.facts import facts, settings
 from brokerdrill.scenario.model import Promise, Scenario
-from brokerdrill.scenario.table import applied, markdown
+from brokerdrill.scenario.table import applied, markdown, not_applicable
 
 from .descriptors import broker, instance
 
@@ -226,7 +226,11 @@ def test_two_promises_that_both_fit_are_refused(tmp_path: Path) -> None:
 
 def test_the_table_says_what_is_expected_and_why_not() -> None:
     drill = load_drill("active_cut_off")
-    assert applied(drill, quorum(), "q").why_not == "needs database (a database that the brokers use)"
+    others = [applied(load_drill(name), quorum(), "q") for name in ("kill_active", "database_killed", "half_open")]
+    assert not_applicable([applied(drill, quorum(), "q"), *others]) == [
+        ("database (a database that the brokers use)", ["active_cut_off", "database_killed"]),
+        ("database_lock (a lock in the database that decides which broker is active)", ["half_open"]),
+    ]
     place = applied(drill, classic("lease", "file_store"), "files")
     assert place.sign == "✗" and place.expected.startswith("violates single_active; investigates no_loss")
     page = markdown([drill], {"q": quorum(), "files": classic("lease", "file_store")})

@@ -83,7 +83,7 @@ def list_scenarios(
     from brokerdrill.inventory.planned import planned
     from brokerdrill.inventory.topology import find_topology, topologies
     from brokerdrill.scenario.drill import drills
-    from brokerdrill.scenario.table import applied, markdown
+    from brokerdrill.scenario.table import applied, markdown, not_applicable
 
     if page:
         with Progress(Console(stderr=True)) as progress:
@@ -97,10 +97,14 @@ def list_scenarios(
         with Progress(console) as progress:
             instances = planned(found, progress)
         places = [applied(one, instances, found.name) for one in drills()]
-        places.sort(key=lambda one: one.scenario is None)
         _table(
-            ("drill", "breaks", "expected"),
-            [(one.drill.name, one.drill.breaks, one.expected or f"does not apply: {one.why_not}") for one in places],
+            ("drill", "breaks", "what it does", "expected"),
+            [(one.drill.name, one.drill.breaks, one.scenario.title, one.expected) for one in places if one.scenario],
+        )
+        print()
+        _table(
+            ("these do not apply", "for they need"),
+            [(", ".join(names), why) for why, names in not_applicable(places)],
         )
 
 

@@ -15,12 +15,12 @@ KEPT, VIOLATED, INVESTIGATED, NOT_APPLICABLE = "✓", "✗", "?", ""
 
 @dataclass(frozen=True)
 class Applied:
-    """A drill on a topology: the scenario it is there, or None, and in words why it does not apply."""
+    """A drill on a topology: the scenario it is there, or None and the needs that are not met there."""
 
     drill: Drill
     topology: str
     scenario: Scenario | None
-    why_not: str = ""
+    unmet: tuple[str, ...] = ()
 
     @property
     def sign(self) -> str:
@@ -42,8 +42,17 @@ class Applied:
 def applied(drill: Drill, descriptors: Sequence[Descriptor], topology: str) -> Applied:
     """Return what `drill` is on the instances of `topology`."""
     if missing := drill.unmet(descriptors):
-        return Applied(drill, topology, None, f"needs {facts.why_not(missing)}")
+        return Applied(drill, topology, None, tuple(missing))
     return Applied(drill, topology, resolve(drill, descriptors, topology).scenario)
+
+
+def not_applicable(places: Sequence[Applied]) -> list[tuple[str, list[str]]]:
+    """Return why drills do not apply, in words, each with the names of the drills that it keeps away."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for place in places:
+        if place.scenario is None:
+            groups.setdefault(place.unmet, []).append(place.drill.name)
+    return [(facts.why_not(needs), names) for needs, names in groups.items()]
 
 
 def promise_words(promise: Promise) -> str:
