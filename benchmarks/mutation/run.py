@@ -34,7 +34,7 @@ ANALYSIS = "chaos/brokerdrill/analysis"
 # What decides; what reads, carries and stores has tests of another kind.
 RULES = (
     *("activity", "clients", "groups", "judge", "measures", "messages", "routes", "series", "tables", "timeline"),
-    *(f"promises/{path.stem}" for path in sorted((ROOT / ANALYSIS / "promises").glob("[a-z]*.py"))),
+    *(f"checks/{path.stem}" for path in sorted((ROOT / ANALYSIS / "checks").glob("[a-z]*.py"))),
 )
 OPERATORS = (
     "ReplaceComparisonOperator_",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from brokerdrill.analysis.promises.failover_within import Failover
-from brokerdrill.analysis.promises.finding import Finding
-from brokerdrill.analysis.promises.rounds import broken, place, rounds_json
+from brokerdrill.analysis.checks.failover_within import Failover
+from brokerdrill.analysis.checks.finding import Finding
+from brokerdrill.analysis.checks.rounds import broken, place, rounds_json
 from brokerdrill.analysis.timeline import NEVER, Epoch, Event, Hit, Round, Timeline, rounds, timeline
 from brokerdrill.ledger.contract import PromiseSpec
 

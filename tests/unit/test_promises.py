@@ -55,9 +55,9 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Promise:
     return TOY
 
 
-def test_every_promise_has_its_analysis() -> None:
-    missing = [one.module for one in PROMISES.values() if importlib.util.find_spec(one.module) is None]
-    assert not missing, "analysis/promises/ or the definition's `analysis` names the module"
+def test_every_promise_has_its_check() -> None:
+    modules = {name: importlib.util.find_spec(f"brokerdrill.analysis.checks.{name}") for name in PROMISES}
+    assert not [name for name, found in modules.items() if found is None]
 
 
 def test_every_class_that_a_promise_names_is_one_and_has_one_promise() -> None:

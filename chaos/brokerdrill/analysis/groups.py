@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import duckdb
 
+from brokerdrill.analysis.checks import atomic, ordered
 from brokerdrill.analysis.clients import Plan
 from brokerdrill.analysis.kernel import Parcel, to_driver
-from brokerdrill.analysis.promises import atomic, ordered
 
 EMPTY = {
     "first": "run INT, address TEXT, message_id TEXT, sub TEXT, began BIGINT, over BIGINT, producer TEXT, key TEXT, "

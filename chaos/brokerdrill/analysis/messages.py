@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import duckdb
 
 from brokerdrill.analysis import routes
+from brokerdrill.analysis.checks import atomic, ordered, sticky
+from brokerdrill.analysis.checks.finding import by_round
 from brokerdrill.analysis.clients import HISTOGRAM, POSSIBLY, PROCESSED, Plan
 from brokerdrill.analysis.kernel import Parcel, divide, to_driver
-from brokerdrill.analysis.promises import atomic, ordered, sticky
-from brokerdrill.analysis.promises.finding import by_round
 from brokerdrill.analysis.timeline import NEVER
 from brokerdrill.analysis.verdict import WITNESSES
 

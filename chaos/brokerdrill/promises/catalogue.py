@@ -1,4 +1,4 @@
-"""All promises. A new one is an entry here and the module of the same name in `analysis/promises/` that checks it."""
+"""All promises. A new one is an entry here and the module of the same name in `analysis/checks/` that checks it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Promise:
 
     `breaking` and `doubtful` are classes of units (`ledger.contract.CLASSES`): a unit of the first breaks the promise,
     one of the second forbids that it passes. `doubts` says what else does: torn operations always.
-    `brokerdrill.analysis.promises.NAME` checks it, unless `analysis` names another module.
+    `brokerdrill.analysis.checks.NAME` checks it.
     """
 
     name: str
@@ -96,12 +96,6 @@ class Promise:
     breaking: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
     doubts: frozenset[Doubt] = frozenset()
-    analysis: str = ""
-
-    @property
-    def module(self) -> str:
-        """The name of the module that checks it."""
-        return self.analysis or f"brokerdrill.analysis.promises.{self.name}"
 
     @property
     def bound(self) -> Field | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
 from brokerdrill.analysis.timeline import NEVER, Hit, Timeline
 
 NAME = "failover_within"

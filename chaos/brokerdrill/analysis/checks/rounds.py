@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from brokerdrill.analysis.promises.failover_within import Failover
-from brokerdrill.analysis.promises.finding import Finding, milliseconds
+from brokerdrill.analysis.checks.failover_within import Failover
+from brokerdrill.analysis.checks.finding import Finding, milliseconds
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PREPARATIONS, PromiseSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from brokerdrill.analysis.promises.finding import Finding
+from brokerdrill.analysis.checks.finding import Finding
 
 
 @dataclass(frozen=True)

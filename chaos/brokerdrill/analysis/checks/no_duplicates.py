@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerdrill.analysis.promises.by_class import ClassRule
+from brokerdrill.analysis.checks.by_class import ClassRule
 from brokerdrill.promises.catalogue import PROMISES
 
 RULE = ClassRule(

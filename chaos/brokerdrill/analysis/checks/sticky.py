@@ -5,7 +5,7 @@ SQL over one partition of stage 2, which has all connects of a key: the tables `
 
 from __future__ import annotations
 
-from brokerdrill.analysis.promises.finding import by_round
+from brokerdrill.analysis.checks.finding import by_round
 from brokerdrill.analysis.verdict import WITNESSES
 
 # sticky: "Each ok connect of a key is compared with the key's previous one; both must reach the same store. A move is

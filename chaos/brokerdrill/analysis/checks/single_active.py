@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from brokerdrill.analysis.promises.finding import Finding, worst
+from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.timeline import Timeline
 
 NAME = "single_active"

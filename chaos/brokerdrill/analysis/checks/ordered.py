@@ -5,7 +5,7 @@ SQL over one partition of stage 3, which has whole groups: the table `first` (`F
 
 from __future__ import annotations
 
-from brokerdrill.analysis.promises.finding import by_round
+from brokerdrill.analysis.checks.finding import by_round
 from brokerdrill.analysis.timeline import NEVER
 from brokerdrill.analysis.verdict import WITNESSES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from brokerdrill.analysis.promises.available import Slice, spans
-from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.checks.available import Slice, spans
+from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
 from brokerdrill.analysis.timeline import NEVER, Timeline
 
 NAME = "failback_within"

@@ -1,4 +1,4 @@
-"""The promises, each from the partial results of the stages: rules that go by class have a `RULE`, others a `find`.
+"""How each promise is checked, from the partial results of the stages: by class (`RULE`), or in its own way (`find`).
 
 ordered, sticky and atomic are decided within one partition (`groups`, `messages`); what the partitions found is added
 up here.
@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from brokerdrill.analysis.promises import (
+from brokerdrill.analysis.checks import (
     alerted_within,
     available,
     by_class,
@@ -25,8 +25,8 @@ from brokerdrill.analysis.promises import (
     single_active,
     stays_up,
 )
-from brokerdrill.analysis.promises.finding import Finding, worst
-from brokerdrill.analysis.promises.rounds import broken, rounds_json
+from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.checks.rounds import broken, rounds_json
 from brokerdrill.analysis.tables import Specs, Times, ns
 
 RULES = {rule.name: rule for rule in (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)}

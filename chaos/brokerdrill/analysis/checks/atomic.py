@@ -5,7 +5,7 @@ SQL over one partition of stage 3, which has whole transactions: the table `part
 
 from __future__ import annotations
 
-from brokerdrill.analysis.promises.finding import by_round
+from brokerdrill.analysis.checks.finding import by_round
 from brokerdrill.analysis.verdict import WITNESSES
 
 # atomic: the units of each transaction that may have been committed. A message is seen where it was delivered or found

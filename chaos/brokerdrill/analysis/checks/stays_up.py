@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerdrill.analysis.promises.finding import Finding, worst
+from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.timeline import Timeline
 
 NAME = "stays_up"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
 from brokerdrill.analysis.timeline import Fault, Timeline
 
 NAME = "available"

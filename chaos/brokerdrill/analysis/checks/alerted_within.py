@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brokerdrill.analysis.promises.finding import Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
 from brokerdrill.analysis.timeline import NEVER, Alert, Fault, Timeline
 from brokerdrill.ledger.contract import PREPARATIONS
 
