@@ -33,6 +33,9 @@ MOLECULE := $(filter-out shared,$(notdir $(wildcard molecule/*)))
 test-all: lint
 	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest --ignore=tests/drill --ignore=tests/e2e
 	for topology in $(MOLECULE); do .ci/step molecule-$$topology $(BIN)/molecule test -s $$topology || exit 1; done
+	# One topology on another Debian, one on hosts that have no more than the roles ask for.
+	.ci/step molecule-debian13 env BENCH_IMAGE=debian13 $(BIN)/molecule test -s artemis_shared_store
+	.ci/step molecule-bare env BENCH_IMAGE=bare $(BIN)/molecule test -s artemis_quorum
 	.ci/step drills $(BIN)/python -m pytest tests/e2e tests/drill
 
 # Takes down every bench host of this checkout; the cache and the engine stay.

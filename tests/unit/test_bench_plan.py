@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.bench.bench import conflict, image, plan, shared_volumes
-from brokerdrill.inventory.topology import Host, Topology
+from brokerdrill.bench.bench import conflict, image, plan, recipes, shared_volumes
+from brokerdrill.inventory.topology import Host, Topology, load
 
 
 def topology(*addresses: str, subnet: str | None = "10.77.0.0/24") -> Topology:
@@ -68,8 +69,24 @@ def test_hosts_share_a_volume_by_its_name() -> None:
             shared_volumes("shelf", host(wrong))
 
 
-def test_the_image_follows_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = image.tag()
-    assert image.tag() == before
-    monkeypatch.setattr(image, "PACKAGES", (*image.PACKAGES, "one-more"))
-    assert image.tag() != before
+def test_an_image_follows_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = image.RECIPES[image.DEFAULT]
+    assert image.tag(recipe) == image.tag(replace(recipe))
+    others = [replace(recipe, suite="sid"), replace(recipe, packages=(*recipe.packages, "one-more"))]
+    assert len({image.tag(one) for one in (recipe, *others, *image.RECIPES.values())}) == 2 + len(image.RECIPES)
+    before = image.tag(recipe)
+    monkeypatch.setattr(image, "PROVISION", image.PROVISION + ":")
+    assert image.tag(recipe) != before
+
+
+def test_a_host_is_made_of_the_image_it_names(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(
+        "all: {hosts: {one: {bench_image: debian13}, two: {}}, vars: {bench_subnet: 10.77.0.0/24}}"
+    )
+    found = load(tmp_path)
+    trixie, usual, bare = (image.RECIPES[name] for name in ("debian13", "debian12", "bare"))
+    assert recipes(found) == {"one": trixie, "two": usual}
+    assert recipes(found, "bare") == {"one": bare, "two": bare}
+    assert not {"nftables", "procps"} & {*bare.packages} and not any("jre" in package for package in bare.packages)
+    with pytest.raises(UsageError, match=r"no bench image is called 'debian14'; did you mean 'debian1[23]'"):
+        recipes(found, "debian14")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,46 @@ def test_hosts_groups_and_connection_are_read(shelf: Path) -> None:
 def test_reading_makes_no_secret(shelf: Path, tmp_path: Path) -> None:
     assert "lookup" in find_topology("shelf", shelf.parent).vars["secret_made_late"]
     assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("name", ["ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"])
+def test_sudos_password_is_read_as_ansible_would_and_is_no_variable(tmp_path: Path, name: str) -> None:
+    text = f'all: {{hosts: {{h1: {{{name}: "{{{{ of_sudo }}}}"}}, h2: {{}}}}, vars: {{of_sudo: 47}}}}'
+    (tmp_path / "hosts.yml").write_text(text)
+    h1, h2 = load(tmp_path).hosts
+    assert (h1.become_password, h2.become_password) == ("47", None)
+    assert name not in h1.vars and name not in load(tmp_path).vars and "become_password" not in repr(h1)
+
+
+def test_sudos_password_may_be_vaulted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vault").write_text("opens it\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "vault"))
+    vaulted = subprocess.run(
+        [
+            Path(sys.executable).with_name("ansible-vault"),
+            "encrypt_string",
+            "of sudo",
+            "--name",
+            "ansible_become_password",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    (tmp_path / "inventory" / "group_vars").mkdir(parents=True)
+    (tmp_path / "inventory" / "hosts.yml").write_text("all: {hosts: {h1: {}}}")
+    (tmp_path / "inventory" / "group_vars" / "all.yml").write_text(vaulted)
+    assert load(tmp_path / "inventory").host("h1").become_password == "of sudo"
+
+
+def test_sudos_password_may_come_from_the_file_of_ansibles_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text("of all\n")
+    monkeypatch.setenv("ANSIBLE_BECOME_PASSWORD_FILE", str(tmp_path / "password"))
+    (tmp_path / "inventory").mkdir()
+    (tmp_path / "inventory" / "hosts.yml").write_text("all: {hosts: {h1: {}, h2: {ansible_become_pass: own}}}")
+    assert [host.become_password for host in load(tmp_path / "inventory").hosts] == ["of all", "own"]
 
 
 def test_unknown_host_names_the_nearest(shelf: Path) -> None:

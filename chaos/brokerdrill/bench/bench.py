@@ -312,7 +312,7 @@ class _Maker:
     client: docker.DockerClient
     engine: Engine
     plan: Plan
-    image_id: str
+    image_ids: Mapping[str, str]
     authorized: str
     limits: bool
     fresh: bool
@@ -320,7 +320,9 @@ class _Maker:
     def spec(self, host: Host) -> str:
         """Return a hash of all that decides how `host`'s container is made."""
         config = _host_config(self.client, self.engine, self.plan, host, self.limits)
-        content = json.dumps([self.image_id, self.authorized, host.address, config, HALT_SIGNAL], sort_keys=True)
+        content = json.dumps(
+            [self.image_ids[host.name], self.authorized, host.address, config, HALT_SIGNAL], sort_keys=True
+        )
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def ensure(self, host: Host) -> bool:
@@ -353,7 +355,7 @@ class _Maker:
         _make_key(key, host.name)
         api = self.client.api
         created = api.create_container(
-            self.image_id,
+            self.image_ids[host.name],
             command=INIT_V2 if self.engine.cgroup == "2" else None,
             name=name,
             hostname=host.name,
@@ -483,17 +485,29 @@ def _talking(found: Engine) -> Iterator[docker.DockerClient]:
         client.close()
 
 
-def up(topology: Topology, fresh: bool = False, progress: Progress = _quiet) -> list[dict[str, Any]]:
+def recipes(topology: Topology, all_of: str | None = None) -> dict[str, image.Recipe]:
+    """Return each host's recipe: that of the name `all_of`, else of its `bench_image`. Raises UsageError."""
+    return {
+        host.name: image.find_recipe(all_of or str(host.vars.get("bench_image") or image.DEFAULT))
+        for host in topology.hosts
+    }
+
+
+def up(
+    topology: Topology, fresh: bool = False, progress: Progress = _quiet, all_of: str | None = None
+) -> list[dict[str, Any]]:
     """Make the hosts of `topology` run on this machine and wait until each lets us in by SSH; return `status`.
 
-    Hosts that run as they should are kept as they are; with `fresh` all are made anew. Raises UsageError for an
-    inventory that cannot be a bench, and InfrastructureError, in one sentence, for all else: no engine, a subnet that
-    is taken, hosts of another checkout, a host that does not come up.
+    Hosts that run as they should are kept as they are; with `fresh` all are made anew. `all_of` names the image of all
+    hosts, whatever their `bench_image` says. Raises UsageError for an inventory that cannot be a bench, and
+    InfrastructureError, in one sentence, for all else: no engine, a subnet that is taken, hosts of another checkout, a
+    host that does not come up.
     """
-    wanted = plan(topology)
+    wanted, made_of = plan(topology), recipes(topology, all_of)
     found = engine.ensure(progress)
     with _locked(topology.name), _talking(found) as client:
-        image_id = image.ensure(found, progress)
+        images = {recipe: image.ensure(found, recipe, progress) for recipe in dict.fromkeys(made_of.values())}
+        image_ids = {host: images[recipe] for host, recipe in made_of.items()}
         if not fresh:
             _refuse_foreign(client, topology.name)
         for container in _containers(client, topology.name):
@@ -502,7 +516,7 @@ def up(topology: Topology, fresh: bool = False, progress: Progress = _quiet) -> 
         _ensure_network(client, wanted)
         _ensure_volumes(client, topology, fresh)
         limits = bool(client.info().get("MemoryLimit"))
-        maker = _Maker(client, found, wanted, image_id, _authorized(topology), limits, fresh)
+        maker = _Maker(client, found, wanted, image_ids, _authorized(topology), limits, fresh)
         with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
             made = dict(zip(wanted.addresses, pool.map(maker.ensure, topology.hosts), strict=True))
             _learn_hosts(wanted)

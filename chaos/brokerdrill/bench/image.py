@@ -1,7 +1,8 @@
-"""The base image of bench hosts: Debian with systemd, sshd and Java, as a golden image of a VM would have it.
+"""The base images of bench hosts: Debian with systemd, sshd and Java, as a golden image of a VM would have it, or with
+no more than the roles ask of a host.
 
-Made from a pinned Debian image where a registry answers, else with `mmdebstrap`. Its tag holds a hash of the recipe, so
-that it is made again only when the recipe changes.
+Made from a pinned Debian image where a registry answers, else with `mmdebstrap`. A tag holds a hash of the recipe, so
+that an image is made again only when its recipe changes.
 """
 
 from __future__ import annotations
@@ -13,23 +14,26 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from brokerdrill.base import paths
-from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.errors import InfrastructureError, unknown_name
 from brokerdrill.bench.engine import CALL_TIMEOUT_S, Engine, Progress
 
 REPOSITORY = "brokerdrill-host"
-SUITE = "bookworm"
-PINNED = "debian:bookworm-20250407-slim"
 MIRROR_VARIABLE = "BROKERDRILL_DEBIAN_MIRROR"
 REGISTRY_TIMEOUT_S = 8
 PULL_STALL_S = 60
 
-PACKAGES = (
+# What the roles ask of a host: SSH, python3, systemd, sudo. The rest of an image is what a machine usually has.
+MINIMUM = ("openssh-server", "python3", "sudo", "systemd", "systemd-sysv")
+USUAL = (
     "ca-certificates",
     "conntrack",
     "dbus",
@@ -38,16 +42,41 @@ PACKAGES = (
     "iptables",
     "less",
     "nftables",
-    "openjdk-17-jre-headless",
-    "openssh-server",
     "procps",
-    "python3",
     "python3-apt",
-    "sudo",
-    "systemd",
-    "systemd-sysv",
     "tar",
 )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an image is made of: Debian's suite, the pinned image of a registry, the packages."""
+
+    suite: str
+    pinned: str
+    packages: tuple[str, ...]
+
+
+def _recipe(suite: str, pinned: str, *packages: str) -> Recipe:
+    return Recipe(suite, pinned, tuple(sorted({*MINIMUM, *packages})))
+
+
+DEFAULT = "debian12"
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        DEFAULT: _recipe("bookworm", "debian:bookworm-20250407-slim", *USUAL, "openjdk-17-jre-headless"),
+        "debian13": _recipe("trixie", "debian:trixie-20250811-slim", *USUAL, "openjdk-21-jre-headless"),
+        "bare": _recipe("bookworm", "debian:bookworm-20250407-slim"),
+    }
+)
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of that name. Raises UsageError, with the nearest name, where there is none."""
+    if name not in RECIPES:
+        raise unknown_name("bench image", name, RECIPES)
+    return RECIPES[name]
+
 
 # Run in the new root. The journal is kept on disk, whole and unthrottled: a run's evidence is read from it afterwards.
 PROVISION = """\
@@ -95,15 +124,15 @@ apt-get -q clean
 CHANGES = ('CMD ["/sbin/init"]', "ENV container=docker")
 
 
-def recipe() -> str:
+def _state(recipe: Recipe) -> str:
     """Return the hash (12 hex digits) of everything that decides what is in the image."""
-    content = json.dumps([SUITE, PINNED, PACKAGES, PROVISION, INSTALL, CHANGES])
+    content = json.dumps([recipe.suite, recipe.pinned, recipe.packages, PROVISION, INSTALL, CHANGES])
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-def tag() -> str:
+def tag(recipe: Recipe) -> str:
     """Return the image's name and tag."""
-    return f"{REPOSITORY}:{recipe()}"
+    return f"{REPOSITORY}:{_state(recipe)}"
 
 
 def _present(client: docker.DockerClient, name: str) -> str | None:
@@ -112,16 +141,16 @@ def _present(client: docker.DockerClient, name: str) -> str | None:
     return None
 
 
-def _pull(engine: Engine, client: docker.DockerClient, progress: Progress) -> bool:
+def _pull(engine: Engine, client: docker.DockerClient, pinned: str, progress: Progress) -> bool:
     """Say whether the pinned Debian image is there, pulling it where a registry answers soon."""
-    if _present(client, PINNED):
+    if _present(client, pinned):
         return True
     quick = docker.DockerClient(base_url=engine.url, timeout=REGISTRY_TIMEOUT_S, version="auto")
     patient = docker.DockerClient(base_url=engine.url, timeout=PULL_STALL_S, version="auto")
     try:
-        quick.images.get_registry_data(PINNED)
-        progress(f"pulling {PINNED}")
-        repository, pinned_tag = PINNED.split(":")
+        quick.images.get_registry_data(pinned)
+        progress(f"pulling {pinned}")
+        repository, pinned_tag = pinned.split(":")
         patient.images.pull(repository, tag=pinned_tag)
     except (DockerException, OSError):
         return False
@@ -131,11 +160,11 @@ def _pull(engine: Engine, client: docker.DockerClient, progress: Progress) -> bo
     return True
 
 
-def _from_pinned(client: docker.DockerClient, name: str, log: Path, progress: Progress) -> bool:
+def _from_pinned(client: docker.DockerClient, recipe: Recipe, name: str, log: Path, progress: Progress) -> bool:
     """Make the image from the pinned one by installing the packages in it; say whether that worked."""
     progress("installing the hosts' packages")
-    script = INSTALL.format(packages=" ".join(PACKAGES)) + PROVISION
-    container = client.containers.create(PINNED, ["/bin/sh", "-c", script], network_mode="host")
+    script = INSTALL.format(packages=" ".join(recipe.packages)) + PROVISION
+    container = client.containers.create(recipe.pinned, ["/bin/sh", "-c", script], network_mode="host")
     try:
         container.start()
         status = container.wait(timeout=CALL_TIMEOUT_S)["StatusCode"]
@@ -152,24 +181,24 @@ def _from_pinned(client: docker.DockerClient, name: str, log: Path, progress: Pr
             container.remove(force=True)
 
 
-def _bootstrap(tar: Path, log: Path, progress: Progress) -> None:
+def _bootstrap(recipe: Recipe, tar: Path, log: Path, progress: Progress) -> None:
     """Write a Debian root file system to `tar` with mmdebstrap. Raises InfrastructureError when it cannot."""
     if shutil.which("mmdebstrap") is None:
         raise InfrastructureError(
             "no container registry answers and mmdebstrap is not installed, so the hosts' base image cannot be made; "
             "install mmdebstrap (`make setup` does as root)"
         )
-    progress(f"making a Debian {SUITE} root file system with mmdebstrap")
+    progress(f"making a Debian {recipe.suite} root file system with mmdebstrap")
     script = tar.with_suffix(".sh")
     script.write_text(PROVISION)
     partial = tar.with_suffix(".partial.tar")
     command = [
         "mmdebstrap",
         "--variant=minbase",
-        f"--include={','.join(PACKAGES)}",
+        f"--include={','.join(recipe.packages)}",
         '--aptopt=Acquire::Languages "none"',
         f'--customize-hook=chroot "$1" sh -s < "{script}"',
-        SUITE,
+        recipe.suite,
         str(partial),
     ]
     mirror = os.environ.get(MIRROR_VARIABLE)
@@ -196,13 +225,13 @@ def _import(client: docker.DockerClient, tar: Path, name: str, progress: Progres
         raise InfrastructureError(f"the base image cannot be imported: {str(answer)[:300]}")
 
 
-def ensure(engine: Engine, progress: Progress) -> str:
-    """Return the id of the base image in `engine`, making it where it is missing.
+def ensure(engine: Engine, recipe: Recipe, progress: Progress) -> str:
+    """Return the id of `recipe`'s image in `engine`, making it where it is missing.
 
     The file system that mmdebstrap made stays in the cache, so that another engine, or one that was emptied, gets it in
     seconds. Raises InfrastructureError, in one sentence, when there is neither a registry nor a way to bootstrap.
     """
-    name = tag()
+    name = tag(recipe)
     directory = paths.cache() / "bench"
     directory.mkdir(parents=True, exist_ok=True)
     client = engine.client()
@@ -212,12 +241,14 @@ def ensure(engine: Engine, progress: Progress) -> str:
             found = _present(client, name)
             if found:
                 return found
-            tar, log = directory / f"base-{recipe()}.tar", directory / "image.log"
+            tar, log = directory / f"base-{_state(recipe)}.tar", directory / "image.log"
             made = False
             if not tar.exists():
-                made = _pull(engine, client, progress) and _from_pinned(client, name, log, progress)
+                made = _pull(engine, client, recipe.pinned, progress) and _from_pinned(
+                    client, recipe, name, log, progress
+                )
                 if not made:
-                    _bootstrap(tar, log, progress)
+                    _bootstrap(recipe, tar, log, progress)
             if not made:
                 _import(client, tar, name, progress)
             found = _present(client, name)

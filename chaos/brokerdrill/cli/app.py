@@ -150,14 +150,21 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 
 
 @bench_app.command("up")
-def bench_up(topology: str, fresh: Annotated[bool, typer.Option(help="Make all hosts anew.")] = False) -> None:
+def bench_up(
+    topology: str,
+    fresh: Annotated[bool, typer.Option(help="Make all hosts anew.")] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(help="Of all hosts: debian12, debian13, or bare (no Java, no nft); default: each's bench_image."),
+    ] = None,
+) -> None:
     """Make the hosts of TOPOLOGY as containers, reached by SSH; starts a Docker engine where none answers."""
     from brokerdrill.bench import bench
     from brokerdrill.inventory.topology import find_topology
 
     found = find_topology(topology)
     with Progress(console) as progress:
-        bench.up(found, fresh=fresh, progress=progress.step)
+        bench.up(found, fresh=fresh, progress=progress.step, all_of=image)
 
 
 @bench_app.command("down")

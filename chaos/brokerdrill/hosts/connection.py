@@ -14,9 +14,9 @@ import json
 import shlex
 import signal
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import asyncssh
 
@@ -207,26 +207,17 @@ class HostConnection:
                 start_new_session=True,
             )
             return _LocalChannel(process)
-        return _SshChannel(await self._ssh.create_process(_as_root(self.host, words), encoding="utf-8"))
+        return _SshChannel(await self._as_root(words, encoding="utf-8"))
 
-    async def _stream(self, words: str, source: Path | None, sink: Path | None) -> None:
-        """Run `words` as root with its input from `source` and its output added to `sink`, byte by byte."""
-        with contextlib.ExitStack() as files:
-            stdin = files.enter_context(source.open("rb")) if source else asyncio.subprocess.DEVNULL
-            stdout = files.enter_context(sink.open("ab")) if sink else asyncio.subprocess.DEVNULL
-            try:
-                if self._ssh is None:
-                    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", words, stdin=stdin, stdout=stdout)
-                    status: int | None = await process.wait()
-                else:
-                    done = await self._ssh.run(
-                        _as_root(self.host, words), stdin=stdin, stdout=stdout, encoding=None, timeout=COPY_TIMEOUT_S
-                    )
-                    status = done.exit_status
-            except (OSError, asyncssh.Error) as error:
-                raise InfrastructureError(f"host {self.name}: copying fails: {error}") from None
-        if status != 0:
-            raise InfrastructureError(f"host {self.name}: copying fails: {words!r} ends with status {status}")
+    async def _as_root(self, words: str, **options: Any) -> asyncssh.SSHClientProcess:
+        """Start `words` as root over SSH, its input a pipe."""
+        assert self._ssh is not None
+        process = await self._ssh.create_process(_root_words(self.host, words), **options)
+        if _asked(self.host):
+            # By the pipe: a command line can be read by everybody on the host.
+            line = f"{self.host.become_password}\n"
+            process.stdin.write(line if options.get("encoding") else line.encode())
+        return process
 
     async def fetch(self, remote: str, local: Path, *, offset: int = 0) -> None:
         """Copy the file `remote` of the host to `local`; from its byte `offset` on to the end of what is in `local`.
@@ -234,28 +225,51 @@ class HostConnection:
         words = f"exec tail -c +{offset + 1} -- {shlex.quote(remote)}"
         if not offset:
             local.unlink(missing_ok=True)
-        if self._ssh is None:
-            await self._stream(words, None, local)
-            return
+        with _opened(local) as file:
+            if self._ssh is None:
+                await self._locally(words, asyncio.subprocess.DEVNULL, file)
+            else:
+                await self._copied(words, remote, sink=file)
+
+    async def put(self, local: Path, remote: str) -> None:
+        """Copy the local file to `remote` on the host. Raises InfrastructureError when it cannot."""
+        words = f"exec cat > {shlex.quote(remote)}"
+        with local.open("rb") as source:
+            if self._ssh is None:
+                await self._locally(words, source, asyncio.subprocess.DEVNULL)
+            else:
+                await self._copied(words, remote, source=source)
+
+    async def _locally(self, words: str, stdin: Any, stdout: Any) -> None:
         try:
-            process = await self._ssh.create_process(
-                _as_root(self.host, words), stdin=asyncssh.DEVNULL, stderr=asyncssh.DEVNULL, encoding=None
-            )
-            # Written here: the library ends the whole connection when a disk is full.
+            process = await asyncio.create_subprocess_exec("/bin/sh", "-c", words, stdin=stdin, stdout=stdout)
+            status = await process.wait()
+        except OSError as error:
+            raise InfrastructureError(f"host {self.name}: copying fails: {error}") from None
+        if status != 0:
+            raise InfrastructureError(f"host {self.name}: copying fails: {words!r} ends with status {status}")
+
+    async def _copied(
+        self, words: str, remote: str, *, source: BinaryIO | None = None, sink: io.FileIO | None = None
+    ) -> None:
+        """Run `words` as root over SSH with its input from `source` and its output added to `sink`, byte by byte."""
+        try:
+            process = await self._as_root(words, stderr=asyncssh.DEVNULL, encoding=None)
+            # Copied here: the library ends the whole connection when a disk is full.
             async with process, asyncio.timeout(COPY_TIMEOUT_S):
-                with _opened(local) as file:
-                    while chunk := await process.stdout.read(COPY_CHUNK):
-                        _write(file, chunk, local)
+                while source and (data := source.read(COPY_CHUNK)):
+                    process.stdin.write(data)
+                    await process.stdin.drain()
+                process.stdin.write_eof()
+                while chunk := await process.stdout.read(COPY_CHUNK):
+                    if sink:
+                        _write(sink, chunk)
                 status = (await process.wait()).exit_status
         except (OSError, asyncssh.Error) as error:
             why = str(error) or f"not done within {COPY_TIMEOUT_S} s"
             raise InfrastructureError(f"host {self.name}: copying {remote} fails: {why}") from None
         if status != 0:
             raise InfrastructureError(f"host {self.name}: copying {remote} ends with status {status}")
-
-    async def put(self, local: Path, remote: str) -> None:
-        """Copy the local file to `remote` on the host. Raises InfrastructureError when it cannot."""
-        await self._stream(f"exec cat > {shlex.quote(remote)}", local, None)
 
     async def forward(self, address: str, port: int) -> int:
         """Return a loopback port of the controller that leads to (`address`, `port`) as the host sees it."""
@@ -281,17 +295,57 @@ def _opened(path: Path) -> io.FileIO:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _write(file: io.FileIO, data: bytes, path: Path) -> None:
+def _write(file: io.FileIO, data: bytes) -> None:
     left = memoryview(data)
     try:
         while left:
             left = left[file.write(left) :]
     except OSError as error:
-        raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
+        raise InfrastructureError(f"{file.name} cannot be written: {error.strerror}") from None
 
 
-def _as_root(host: Host, words: str) -> str:
-    return words if host.user == "root" else f"sudo -n /bin/sh -c {shlex.quote(words)}"
+def _asked(host: Host) -> bool:
+    """Whether sudo asks for the password on that host."""
+    return host.user != "root" and host.become_password is not None
+
+
+def _root_words(host: Host, words: str) -> str:
+    """`words` for a shell of the host's user, run by root. Where sudo asks for a password it reads it as the first line
+    of the input: each time (-k), so that none is left over for the words themselves."""
+    if host.user == "root":
+        return words
+    how = "-k -S -p ''" if _asked(host) else "-n"
+    return f"sudo {how} /bin/sh -c {shlex.quote(words)}"
+
+
+async def _may_be_root(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
+    """Return `host` as its sudo is: without the password of the inventory where sudo asks for none.
+
+    Raises InfrastructureError where the host's user cannot become root.
+    """
+    if host.user == "root":
+        return host
+    method = host.vars.get("ansible_become_method", "sudo")
+    if method != "sudo":
+        raise InfrastructureError(
+            f"host {host.name}: a drill becomes root by sudo, not by {method} (ansible_become_method)"
+        )
+    without = replace(host, become_password=None)
+    if (await ssh.run("sudo -k -n /bin/sh -c :")).exit_status == 0:
+        return without
+    if host.become_password is None:
+        raise InfrastructureError(
+            f"host {host.name}: sudo asks {host.user} for a password, and the inventory has none "
+            "(ansible_become_password, or become_password_file of Ansible's configuration)"
+        )
+    tried = await ssh.run(_root_words(host, ":"), input=f"{host.become_password}\n")
+    if tried.exit_status != 0:
+        lines = str(tried.stderr or "").strip().splitlines()
+        raise InfrastructureError(
+            f"host {host.name}: sudo does not take the inventory's password for {host.user}"
+            f"{f': {lines[-1]}' if lines else ''}"
+        )
+    return host
 
 
 async def connect(host: Host) -> HostConnection:
@@ -309,6 +363,7 @@ async def connect(host: Host) -> HostConnection:
                 asyncssh.connect(host.address, host.port, username=host.user, keepalive_interval=5, **options),
                 CONNECT_TIMEOUT_S,
             )
+            connection.host = await _may_be_root(host, ssh)
         except TimeoutError:
             raise InfrastructureError(
                 f"host {host.name} ({host.address}) does not answer within {CONNECT_TIMEOUT_S} s"
@@ -324,13 +379,6 @@ async def connect(host: Host) -> HostConnection:
         await asyncio.wait_for(ready, CONNECT_TIMEOUT_S)
     except TimeoutError:
         raise InfrastructureError(f"host {host.name}: python3 does not start there") from None
-    except InfrastructureError:
-        if ssh is not None and host.user != "root" and (await ssh.run("sudo -n true")).exit_status != 0:
-            raise InfrastructureError(
-                f"host {host.name}: sudo asks {host.user} for a password; a drill needs root there without one "
-                "(NOPASSWD), for it heals its faults with nobody there to type"
-            ) from None
-        raise
     await connection.measure_clock()
     return connection
 

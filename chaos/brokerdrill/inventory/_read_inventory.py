@@ -2,7 +2,7 @@
 
 A process of its own, because importing Ansible takes over the process's warnings, locale checks and import system.
 Only variables about reaching a host and about the bench are templated: templating the rest could make passwords or
-fetch files, and a vaulted value never leaves this process.
+fetch files, and a vaulted value never leaves this process, but for the one password that reaching a host needs.
 """
 
 from __future__ import annotations
@@ -45,8 +45,26 @@ def _variables(loader: DataLoader, found: dict[str, Any]) -> dict[str, Any]:
     return {
         name: _plain(templar.template(value) if name.startswith(TEMPLATED) else value)
         for name, value in found.items()
-        if name not in MAGIC and not name.startswith("inventory_")
+        if name not in (*MAGIC, *BECOME_PASSWORDS) and not name.startswith("inventory_")
     }
+
+
+# Ansible's own names for it, the one that wins first (`become` plugin sudo).
+BECOME_PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
+
+
+def _become_password(loader: DataLoader, found: dict[str, Any], default: str | None) -> str | None:
+    """The password that sudo asks for on the host, as Ansible would give it."""
+    for name in BECOME_PASSWORDS:
+        if found.get(name) is not None:
+            return str(Templar(loader=loader, variables=found).template(found[name]))
+    return default
+
+
+def _from_file() -> str | None:
+    """The password in the file that Ansible's configuration names for it (become_password_file)."""
+    path = constants.config.get_config_value("BECOME_PASSWORD_FILE")
+    return str(CLI.get_password_from_file(path)) if path else None
 
 
 def read(sources: list[str]) -> dict[str, Any]:
@@ -63,16 +81,19 @@ def read(sources: list[str]) -> dict[str, Any]:
     )
     inventory = InventoryManager(loader=loader, sources=sources)
     manager = VariableManager(loader=loader, inventory=inventory)
-    return {
-        "hosts": [
+    of_all = _from_file()
+    hosts = []
+    for host in inventory.get_hosts():
+        found = manager.get_vars(host=host)
+        hosts.append(
             {
                 "name": str(host.name),
                 "groups": sorted(str(group.name) for group in host.get_groups() if group.name != "all"),
-                "vars": _variables(loader, manager.get_vars(host=host)),
+                "vars": _variables(loader, found),
+                "become_password": _become_password(loader, found, of_all),
             }
-            for host in inventory.get_hosts()
-        ]
-    }
+        )
+    return {"hosts": hosts}
 
 
 if __name__ == "__main__":

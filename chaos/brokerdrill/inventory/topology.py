@@ -28,7 +28,8 @@ READ_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Host:
-    """One host: how SSH reaches it, its groups (all ancestors but `all`, sorted), its inventory variables.
+    """One host: how SSH reaches it, its groups (all ancestors but `all`, sorted), its inventory variables, and the
+    password that sudo asks for there, where the inventory has one: it is in none of the variables, nor in what prints.
 
     Variables named ansible_*, bench_*, drill_* and topology_* are templated, the others are as written.
     """
@@ -40,6 +41,7 @@ class Host:
     key_file: str | None
     groups: tuple[str, ...]
     vars: Mapping[str, Any] = field(hash=False)
+    become_password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def _host(directory: Path, found: Mapping[str, Any]) -> Host:
         key_file=str(Path(key_file).expanduser().resolve()) if key_file else None,
         groups=tuple(found["groups"]),
         vars=variables,
+        become_password=found["become_password"],
     )
 
 

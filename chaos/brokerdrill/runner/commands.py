@@ -11,6 +11,9 @@ from brokerdrill.faults.registry import fault_type
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.scenario.model import Action, Scenario
 
+# On the load hosts: what a worker that outlived its runner is found by.
+OF_LOAD = ("pgrep",)
+
 
 def commands(scenario: Scenario) -> list[str]:
     """Return the commands that the scenario's faults call and not every system has."""
@@ -31,6 +34,6 @@ async def refuse_without(wanted: Sequence[str], hosts: Sequence[HostConnection])
     ]
     if lacking:
         raise InfrastructureError(
-            f"{'; '.join(lacking)}, which this drill's faults call: deploy again, which installs common_drill_packages "
-            "where drill_allowed is true"
+            f"{'; '.join(lacking)}, which this drill calls: deploy again, which installs common_drill_packages where "
+            "drill_allowed is true"
         )

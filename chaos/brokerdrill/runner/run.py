@@ -29,7 +29,7 @@ from brokerdrill.products.base import Product
 from brokerdrill.products.registry import DESCRIPTORS, managed
 from brokerdrill.runner import live
 from brokerdrill.runner.abort import under_load
-from brokerdrill.runner.commands import commands, refuse_without
+from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence
@@ -215,6 +215,7 @@ class _Run:
         """Everything up to the load; returns how many messages were added to each of its addresses before."""
         scenario = self.scenario
         await refuse_without(commands(scenario), [*self.connections.values()])
+        await refuse_without(OF_LOAD, [connection for connection, _ in hosts])
         await self.system.open(instances, self.connections)
         self.system.watch(self.events, scenario.load.routers)
         self.system.watch_alerts(self.descriptors, self.connections, self.events)
