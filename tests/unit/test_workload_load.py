@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -11,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from brokerdrill.ledger import spool
+from brokerdrill.ledger.spool import Header
 from brokerdrill.workload.client import UNKNOWN, Delivery, Outcome
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock
@@ -33,6 +34,14 @@ def config(**changes: Any) -> WorkerConfig:
     return WorkerConfig(**{**values, **changes})
 
 
+HEADER = Header("r", "w0", "core", ["q"])
+
+
+def rows_in(data: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The rows that were handed over."""
+    return [*spool.rows(b"".join([HEADER.line(), *data]).decode().split("\n")[:-1])]
+
+
 class Bench:
     """One producer or consumer over the fake, and its rows; `batches` successes stop it."""
 
@@ -46,7 +55,7 @@ class Bench:
         self._data: list[bytes] = []
         self._stop = threading.Event()
         name = "producer-0" if kind is Producer else "consumer-0"
-        ledger = ClientLedger(self._data.append, Clock(), run_id="r", clock_name="w0", client=name, protocol="core")
+        ledger = ClientLedger(self._data.append, Clock(), HEADER, name)
         self.client = client(settings, name)
         self.runner = kind(settings, ClientSpec(name, settings.addresses), self.client, ledger, self._stop)
         self._messages = messages
@@ -65,7 +74,7 @@ class Bench:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for data in self._data for line in data.splitlines()]
+        return rows_in(self._data)
 
     def ops(self, *kinds: str) -> list[dict[str, Any]]:
         return [op for op in merged(self.rows) if op["op"] in kinds]
@@ -265,7 +274,7 @@ def test_who_waits_behind_a_call_that_hangs_waits_too() -> None:
     """An open loop: what a stall held up is sent at once, and the ledger says how late it was."""
     stop, data = threading.Event(), list[bytes]()
     settings = config(rate=200.0)
-    ledger = ClientLedger(data.append, Clock(), run_id="r", clock_name="w0", client="producer-0", protocol="core")
+    ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
     client = Stalling(settings, "producer-0")
     # A batch of 2 each 10 ms, the first one in a second: there is time to begin.
     schedule = Schedule(rate=200.0, share=1, batch=2, phase=100.0)
@@ -285,7 +294,7 @@ def test_who_waits_behind_a_call_that_hangs_waits_too() -> None:
     stop.set()
     thread.join(10)
     assert not thread.is_alive() and producer.behind_s() == 0
-    ops = merged(json.loads(line) for lines in data for line in lines.splitlines())
+    ops = merged(rows_in(data))
     late = [op.get("late_ns", 0) / 1e9 for op in ops if op["op"] == "commit"]
     assert late[3] >= 0.48, "the fourth batch was due 10 ms after the third"
     assert late[-1] < late[3], "those that follow make up for it"
@@ -308,7 +317,7 @@ class Slow(FakeClient):
 def test_a_client_that_takes_its_time_to_connect_makes_no_message_late() -> None:
     settings = config(rate=200.0)
     stop, data = threading.Event(), list[bytes]()
-    ledger = ClientLedger(data.append, Clock(), run_id="r", clock_name="w0", client="producer-0", protocol="core")
+    ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
     client = Slow(settings, "producer-0")
     schedule = Schedule(rate=200.0, share=1, batch=2, phase=0.0)
     producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
@@ -324,7 +333,7 @@ def test_a_client_that_takes_its_time_to_connect_makes_no_message_late() -> None
         stop.wait(0.002)
     stop.set()
     thread.join(10)
-    ops = merged(json.loads(line) for lines in data for line in lines.splitlines())
+    ops = merged(rows_in(data))
     connected = next(op for op in ops if op["op"] == "connect")
     first = next(op for op in ops if op["op"] == "send")
     assert first.get("late_ns", 0) < connected["end_ns"] - connected["start_ns"]
@@ -334,7 +343,7 @@ def test_a_resend_is_as_late_as_its_message() -> None:
     """From when it was due the second attempt is later than the first."""
     client = FakeClient(config(rate=200.0, url_params={"commits": "lost"}), "producer-0")
     stop, data = threading.Event(), list[bytes]()
-    ledger = ClientLedger(data.append, Clock(), run_id="r", clock_name="w0", client="producer-0", protocol="core")
+    ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
     settings = config(rate=200.0)
     # Due long ago, as it were.
     schedule = Schedule(rate=200.0, share=1, batch=2, phase=-100.0)
@@ -347,7 +356,7 @@ def test_a_resend_is_as_late_as_its_message() -> None:
         stop.wait(0.002)
     stop.set()
     thread.join(10)
-    ops = merged(json.loads(line) for lines in data for line in lines.splitlines())
+    ops = merged(rows_in(data))
     late = {op["attempt"]: op["late_ns"] for op in ops if op.get("message_id") == "producer-0-0"}
     assert late[1] > late[0] >= 1_000_000_000
 

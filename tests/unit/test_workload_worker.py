@@ -37,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "producers": ["producer-0", "producer-1"],
             "consumers": ["consumer-0"],
             "rate": 2000,
-            "spool": str(tmp_path / "w0.jsonl"),
+            "spool": str(tmp_path / "w0.spool"),
         }
         started.append(WorkerProcess({**config, **changes}, **(popen or {})))
         return started[-1]
@@ -64,9 +64,9 @@ def test_from_start_to_closed(start: Start, tmp_path: Path) -> None:
     assert worker.status["producers_running"] == 0
     worker.until_status(lambda status: status["received"] == sent)
     assert worker.finish()["sent_ok"] == sent
-    said = judge(rows_of(tmp_path / "w0.jsonl"))
+    said = judge(rows_of(tmp_path / "w0.spool"))
     assert len(said.processed) == len(said.acknowledged) == sent
-    assert "p4ss-word" not in (tmp_path / "w0.jsonl").read_text()
+    assert "p4ss-word" not in (tmp_path / "w0.spool").read_text()
 
 
 def test_the_rate_is_kept_and_caught_up(start: Start) -> None:
@@ -84,7 +84,7 @@ def test_dead_letters_are_browsed_at_the_end(start: Start, tmp_path: Path) -> No
     worker.until_status(lambda status: status["sent_ok"] >= 20)
     status = worker.finish(browse=["DLQ"])
     found = {
-        op["message_id"] for op in merged(rows_of(tmp_path / "w0.jsonl")) if op["op"] == "browse" and "message_id" in op
+        op["message_id"] for op in merged(rows_of(tmp_path / "w0.spool")) if op["op"] == "browse" and "message_id" in op
     }
     assert len(found) == status["sent_ok"]
 
@@ -94,7 +94,7 @@ def test_killed_in_the_middle_of_a_commit(start: Start, tmp_path: Path) -> None:
     worker = start(consumers=[], producers=["producer-0"], url_params={"commits": "ok,hang"})
     worker.begin()
     worker.until_status(lambda status: status["sent_ok"] == 10)
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     end = time.monotonic() + 10
     while spool.read_bytes().count(b'"op":"commit","outcome":"unknown"') < 2:
         assert time.monotonic() < end
@@ -114,7 +114,7 @@ def test_a_torn_last_line_is_the_only_one(start: Start, tmp_path: Path) -> None:
     worker.begin()
     worker.until_status(lambda status: status["sent_ok"] >= 500)
     worker.kill()
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     data = spool.read_bytes()
     for cut in (len(data), len(data) - 7, len(data) // 2):
         spool.write_bytes(data[:cut])
@@ -128,8 +128,8 @@ def test_a_divided_ledger_is_readable_wherever_sigkill_hits(start: Start, tmp_pa
     worker.begin()
     worker.until_status(lambda status: status["sent_ok"] >= 500)
     worker.kill()
-    spool = tmp_path / "w0.jsonl"
-    pieces = sorted(tmp_path.glob("w0-*.jsonl"))
+    spool = tmp_path / "w0.spool"
+    pieces = sorted(tmp_path.glob("w0-*.spool"))
     assert len(pieces) > 3
     assert all(piece.read_bytes().endswith(b"\n") and piece.stat().st_size >= 20_000 for piece in pieces)
     data = spool.read_bytes()
@@ -148,7 +148,7 @@ def test_a_divided_ledger_is_whole(start: Start, tmp_path: Path) -> None:
     sent = worker.status["sent_ok"]
     worker.until_status(lambda status: status["received"] == sent)
     worker.finish()
-    said = judge(rows_of(*sorted(tmp_path.glob("w0-*.jsonl")), tmp_path / "w0.jsonl"))
+    said = judge(rows_of(*sorted(tmp_path.glob("w0-*.spool")), tmp_path / "w0.spool"))
     assert len(said.processed) == len(said.acknowledged) == sent
 
 
@@ -164,7 +164,7 @@ def test_without_its_runner_it_ends_quickly(start: Start, tmp_path: Path, how: s
         assert worker.process.stdin
         worker.process.stdin.close()
     assert worker.process.wait(10) == 0
-    assert rows_of(tmp_path / "w0.jsonl")
+    assert rows_of(tmp_path / "w0.spool")
 
 
 def test_a_full_disk_stops_the_load_at_once(start: Start, tmp_path: Path) -> None:
@@ -178,12 +178,12 @@ def test_a_full_disk_stops_the_load_at_once(start: Start, tmp_path: Path) -> Non
     worker.tell("start")
     assert "cannot be written: File too large" in worker.until("fatal")["error"]
     assert worker.process.wait(10) == 3
-    said = judge(rows_of(tmp_path / "w0.jsonl"))
+    said = judge(rows_of(tmp_path / "w0.spool"))
     assert said.processed <= said.attempted, "what was delivered was announced"
 
 
 def test_a_spool_that_cannot_be_made(start: Start, tmp_path: Path) -> None:
-    worker = start(spool=str(tmp_path / "no" / "w0.jsonl"))
+    worker = start(spool=str(tmp_path / "no" / "w0.spool"))
     assert "No such file" in worker.until("fatal")["error"]
     assert worker.process.wait(10) == 3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -16,11 +15,14 @@ from typing import Any
 import pytest
 
 from brokerdrill.ledger import contract
+from brokerdrill.ledger import spool as form
+from brokerdrill.ledger.spool import Header
 from brokerdrill.workload.client import DONE, Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool, piece_path
 
 HERE = Endpoint("10.0.0.1", 1, "a1", "h1")
+HEADER = Header('r"1', "w0", "core", ["producer-0", "producer-0-", "q"], [("h1", "a1")])
 COLUMNS = {column.name: column for column in contract.OP_COLUMNS}
 TYPES = {"string": str, "long": int, "int": int, "boolean": bool}
 
@@ -37,12 +39,11 @@ class Kernel:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for data in self.writes for line in data.splitlines()]
+        return [*form.rows(b"".join([HEADER.line(), *self.writes]).decode().split("\n")[:-1])]
 
 
 def make(kernel: Kernel | None) -> ClientLedger:
-    write = kernel.write if kernel else None
-    return ClientLedger(write, Clock(), run_id='r"1', clock_name="w0", client="producer-0", protocol="core")
+    return ClientLedger(kernel.write if kernel else None, Clock(), HEADER, "producer-0")
 
 
 def batch(size: int) -> list[Message]:

@@ -185,7 +185,7 @@ def missing(ops: list[dict[str, Any]]) -> set[str]:
 
 @pytest.mark.long
 def test_broker_killed_under_load(rabbit: Broker, tmp_path: Path, worker: StartWorker) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     load = {"producers": specs("producer", 2), "consumers": specs("consumer", 2), "rate": 100.0}
     one = worker(config_for(rabbit, spool=str(spool), resend=False, **load))
     one.begin()

@@ -135,7 +135,7 @@ def lost(ops: list[dict[str, Any]]) -> set[str]:
 def test_worker_writes_a_whole_ledger(
     classic: Classic, tmp_path: Path, worker: StartWorker, client: str, transaction: int
 ) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(config_for(classic, client, spool, transaction=transaction, payload_bytes=(0, 3000), keys=2))
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 100)
@@ -154,7 +154,7 @@ def test_worker_writes_a_whole_ledger(
 def test_broker_killed_under_load(
     classic: Classic, tmp_path: Path, worker: StartWorker, client: str, transaction: int
 ) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(config_for(classic, client, spool, transaction=transaction))
     one.begin()
     one.until_status(lambda status: status["received"] >= 100)

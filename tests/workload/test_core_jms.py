@@ -257,7 +257,7 @@ def worker_config(broker: Broker, spool: Path, **changes: object) -> WorkerConfi
 
 
 def test_worker_writes_a_whole_ledger(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(worker_config(broker, spool, rate=200.0, keys=2, payload_bytes=(10, 3000)))
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 200)
@@ -295,7 +295,7 @@ def test_worker_writes_a_whole_ledger(broker: Broker, tmp_path: Path, worker: St
 
 
 def test_worker_without_transactions(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(worker_config(broker, spool, transaction=0, rate=100.0))
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 50)
@@ -312,7 +312,7 @@ def test_worker_without_transactions(broker: Broker, tmp_path: Path, worker: Sta
 
 
 def test_broker_killed_under_load(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(worker_config(broker, spool, rate=400.0))
     one.begin()
     one.until_status(lambda status: status["received"] >= 200)
@@ -339,7 +339,7 @@ def test_worker_killed_in_a_transaction(
     broker: Broker, tmp_path: Path, worker: StartWorker, client: OpenClient
 ) -> None:
     """With its last rows cut off anywhere, what others then receive is what its ledger says was attempted."""
-    config = worker_config(broker, tmp_path / "w0.jsonl", consumers=())
+    config = worker_config(broker, tmp_path / "w0.spool", consumers=())
     one = worker(config)
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 300)
@@ -351,11 +351,11 @@ def test_worker_killed_in_a_transaction(
             clock="w1",
             producers=(),
             consumers=specs("consumer", 2),
-            spool=str(tmp_path / "w1.jsonl"),
+            spool=str(tmp_path / "w1.spool"),
         )
     )
     second.begin()
-    spools = (tmp_path / "w0.jsonl", tmp_path / "w1.jsonl")
+    spools = (tmp_path / "w0.spool", tmp_path / "w1.spool")
     looking = client(config_for(broker), [Q])
     second.until_status(lambda status: not judge(rows_of(*spools)).lost and not list(looking.browse(Q)))
     second.finish()
@@ -387,24 +387,24 @@ def test_tls(distribution: Path, tmp_path: Path, worker: StartWorker) -> None:
     broker = Broker(distribution, tmp_path / "tls-broker", QUEUES, options)
     try:
         broker.start()
-        one = worker(worker_config(broker, tmp_path / "ok.jsonl", tls_ca=str(tmp_path / "ca.pem")))
+        one = worker(worker_config(broker, tmp_path / "ok.spool", tls_ca=str(tmp_path / "ca.pem")))
         one.begin()
         one.until_status(lambda status: status["received"] >= 20)
         one.tell("stop_producers")
         one.until("producers_stopped")
         one.finish()
-        two = worker(worker_config(broker, tmp_path / "no.jsonl", tls_ca=str(tmp_path / "foreign.pem")))
+        two = worker(worker_config(broker, tmp_path / "no.spool", tls_ca=str(tmp_path / "foreign.pem")))
         two.begin()
-        two.until_status(lambda status: b'"outcome":"fail"' in (tmp_path / "no.jsonl").read_bytes())
+        two.until_status(lambda status: b'"outcome":"fail"' in (tmp_path / "no.spool").read_bytes())
         two.finish()
-        connects = [op for op in merged(rows_of(tmp_path / "no.jsonl")) if op["op"] == "connect"]
+        connects = [op for op in merged(rows_of(tmp_path / "no.spool")) if op["op"] == "connect"]
         assert {op["outcome"] for op in connects} == {"fail"}
     finally:
         broker.kill()
 
 
 def test_missing_jars(tmp_path: Path, broker: Broker, worker: StartWorker) -> None:
-    one = worker(worker_config(broker, tmp_path / "w0.jsonl", jars=str(tmp_path)))
+    one = worker(worker_config(broker, tmp_path / "w0.spool", jars=str(tmp_path)))
     assert "lacks the client's jars" in one.until("fatal")["error"]
     assert one.process.wait(10) == 3
 

@@ -141,7 +141,7 @@ def end_drained(one: WorkerProcess, spool: Path) -> list[dict[str, Any]]:
 @pytest.mark.long
 @pytest.mark.parametrize("transaction", [0, 10])
 def test_worker_writes_a_whole_ledger(broker: OpenMq, tmp_path: Path, worker: StartWorker, transaction: int) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(config_for(broker, spool, transaction=transaction, payload_bytes=(0, 3000), keys=2))
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 100)
@@ -157,7 +157,7 @@ def test_worker_writes_a_whole_ledger(broker: OpenMq, tmp_path: Path, worker: St
 
 @pytest.mark.long
 def test_a_wrong_password_is_told(broker: OpenMq, tmp_path: Path, worker: StartWorker) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(config_for(broker, spool, credentials=Credentials(USER, "wrong"), consumers=()))
     one.begin()
     one.until_status(lambda status: any(row.get("error") for row in rows_of(spool)))
@@ -170,7 +170,7 @@ def test_a_wrong_password_is_told(broker: OpenMq, tmp_path: Path, worker: StartW
 @pytest.mark.long
 @pytest.mark.parametrize("transaction", [0, 10])
 def test_broker_killed_under_load(broker: OpenMq, tmp_path: Path, worker: StartWorker, transaction: int) -> None:
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     one = worker(config_for(broker, spool, transaction=transaction))
     one.begin()
     one.until_status(lambda status: status["received"] >= 100)

@@ -157,7 +157,7 @@ def test_what_a_worker_records(
 ) -> None:
     """Each connect has its key, whom it asked and whom it reached; consumers dial the targets themselves."""
     keys = tuple(f"{protocol}-{number}" for number in range(6))
-    spool = tmp_path / "w0.jsonl"
+    spool = tmp_path / "w0.spool"
     config = routed.config(
         key_type,
         client=protocol,

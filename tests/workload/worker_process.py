@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from brokerdrill.ledger import spool as form
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -115,12 +117,8 @@ class WorkerProcess:
 
 
 def rows_of(*spools: Path) -> list[dict[str, Any]]:
-    """The rows of JSON Lines files; a torn last line is left out, one elsewhere is an error."""
-    rows = []
-    for spool in spools:
-        lines = spool.read_bytes().split(b"\n")
-        rows += [json.loads(line) for line in lines[:-1]]
-    return rows
+    """The rows of spools; a torn last line is left out, one elsewhere is an error."""
+    return [row for spool in spools for row in form.rows(spool.read_text().split("\n")[:-1])]
 
 
 def merged(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from brokerdrill.analysis.clients import conflicts
 from brokerdrill.analysis.kernel import add, engine
-from brokerdrill.analysis.load import JSON_SUFFIXES, Run, event_rows, load
+from brokerdrill.analysis.load import SPOOLED, Run, event_rows, load
 from brokerdrill.analysis.problems import refused
 from brokerdrill.analysis.reading import ARROW, OP_SCHEMA, Problem, read
 from brokerdrill.analysis.sources import pieces
@@ -63,7 +63,7 @@ def _compact_one(run_dir: Path, out: Path | None, told: Callable[[str], None]) -
     run = runs[0]
     if out is None:
         target = run_dir
-        if not any(file.endswith(JSON_SUFFIXES) and not _is_torn_rest(file) for file in run.files[OPS_DIR]):
+        if not any(file.endswith(SPOOLED) and not _is_torn_rest(file) for file in run.files[OPS_DIR]):
             return target
     else:
         target = out / run.info.run_id

@@ -34,9 +34,11 @@ from brokerdrill.ledger.contract import (
     RunInfo,
     parse_run,
 )
+from brokerdrill.ledger.spool import SUFFIX
 
 TYPES = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean", "map": "map<string,string>"}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+SPOOLED = (*JSON_SUFFIXES, SUFFIX)
 
 
 @dataclass
@@ -89,9 +91,10 @@ def _open(spark: SparkSession | None, place: int, run_dir: Path | str) -> Run:
             raise UsageError(f"{folder.name} has no folder {OPS_DIR}: there are no operations to analyse")
         run.files[name] = found or []
         for file in run.files[name]:
-            if not file.endswith((".parquet", *JSON_SUFFIXES)):
+            written = SPOOLED if name == OPS_DIR else JSON_SUFFIXES
+            if not file.endswith((".parquet", *written)):
                 raise UsageError(f"{folder.name}/{file} is neither Parquet (.parquet) nor JSON Lines (.jsonl)")
-            if file.endswith(JSON_SUFFIXES):
+            if file.endswith(written):
                 _note_torn(run, name, file, folder.tail(file))
             else:
                 _check_parquet(spark, run, name, file)

@@ -14,9 +14,10 @@ from brokerdrill.analysis.load import Run
 from brokerdrill.analysis.reading import Piece
 from brokerdrill.analysis.stages import Owners, Source
 from brokerdrill.ledger.contract import OP_COLUMNS, OPS_DIR
+from brokerdrill.ledger.spool import SUFFIX
 
 # So much of a ledger makes a partition: about a million operations, of which a task holds the columns that it needs.
-PARQUET_BYTES, LINES_BYTES = 32 << 20, 256 << 20
+PARQUET_BYTES, SPOOL_BYTES, LINES_BYTES = 32 << 20, 40 << 20, 256 << 20
 # Below this share of a partition a second task costs more than it spares.
 _WORTH = 1 / 32
 MOST_PARTITIONS = 512
@@ -40,7 +41,7 @@ def source_of(spark: SparkSession, runs: Sequence[Run], cores: int = 2) -> tuple
             sized += _pieces(run)
         else:
             size += sum(
-                run.folder.size(file) / (PARQUET_BYTES if file.endswith(".parquet") else LINES_BYTES)
+                run.folder.size(file) / (PARQUET_BYTES if file.endswith(".parquet") else _lines_bytes(file))
                 for file in run.files[OPS_DIR]
             )
     frames = _read_by_spark(spark, [run for run in runs if not isinstance(run.folder, LocalFolder)])
@@ -75,10 +76,14 @@ def _pieces(run: Run) -> Iterator[Sized]:
                 yield Sized(piece(group, group + 1), share, _clients(footer, group))
         else:
             size = run.folder.size(file)
-            step = LINES_BYTES // 4
+            step = _lines_bytes(file) // 4
             for begin in range(0, size, step):
                 end = min(size, begin + step)
-                yield Sized(piece(begin, end), (end - begin) / LINES_BYTES, None)
+                yield Sized(piece(begin, end), (end - begin) / (4 * step), None)
+
+
+def _lines_bytes(file: str) -> int:
+    return SPOOL_BYTES if file.endswith(SUFFIX) else LINES_BYTES
 
 
 _CLIENT = "client"
@@ -144,13 +149,14 @@ def _even(sized: Sequence[Sized], parts: int) -> list[list[Piece]]:
 def _read_by_spark(spark: SparkSession, runs: Sequence[Run]) -> list[tuple[object, str, Owners]]:
     """DataFrames of the runs that are not local, with the owner of each file."""
     frames: list[tuple[object, str, Owners]] = []
-    lines: dict[str, tuple[int, str, str]] = {}
+    lines: dict[str, tuple[int, str, str, str | None]] = {}
     paths: list[str] = []
     names = [column.name for column in OP_COLUMNS]
     for run in runs:
         for file in run.files[OPS_DIR]:
             path = run.folder.spark_path(file)
-            owner = (run.number, run.info.run_id, file)
+            header = next(run.folder.lines(file), "") if file.endswith(SUFFIX) else None
+            owner = (run.number, run.info.run_id, file, header)
             if file.endswith(".parquet"):
                 found = spark.read.parquet(path)
                 columns = [

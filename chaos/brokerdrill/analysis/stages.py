@@ -36,11 +36,22 @@ from brokerdrill.analysis.kernel import (
     unpack,
 )
 from brokerdrill.analysis.messages import by_message
-from brokerdrill.analysis.reading import RAW_SCHEMA, Piece, Problem, Rows, checked, conform, parse, raw, read
+from brokerdrill.analysis.reading import (
+    RAW_SCHEMA,
+    Piece,
+    Problem,
+    Rows,
+    checked,
+    conform,
+    parse,
+    parse_spool,
+    raw,
+    read,
+)
 from brokerdrill.analysis.stories import ASKED
 
 # Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
-Owners = Mapping[str, tuple[int, str, str]]
+Owners = Mapping[str, tuple[int, str, str, str | None]]
 # Partial results by kind: a table of each partition that has some.
 Partials = Mapping[str, Sequence[pa.Table]]
 Batches = Iterator[pa.RecordBatch]
@@ -78,11 +89,12 @@ def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piec
     for given in batches:
         table = pa.Table.from_batches([given])
         for path in table.column("path").unique().to_pylist():
-            run, run_id, file = owners[path]
-            piece = Piece(run, run_id, file, path, 0, 0)
+            run, run_id, file, header = owners[path]
+            piece = Piece(run, run_id, file, path, 0, 0, header)
             own = table.filter(pc.equal(table.column("path"), path)).drop_columns(["path"])
             if kind == "lines":
-                yield piece, parse("\n".join(own.column("value").to_pylist()).encode() + b"\n", piece)
+                block = "\n".join(own.column("value").to_pylist()).encode() + b"\n"
+                yield piece, parse(block, piece) if header is None else parse_spool(block, piece)
             else:
                 yield piece, checked(conform(own), piece)
 

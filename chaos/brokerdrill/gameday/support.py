@@ -23,6 +23,7 @@ from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import DIRECTORY, Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.spool import SUFFIX
 from brokerdrill.products.registry import DESCRIPTORS, managed
 
 BUNDLE = "support.tar.gz"
@@ -110,13 +111,16 @@ def _of_run(run_dir: Path) -> Iterator[tuple[str, bytes]]:
             content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
             content = masked(content.decode(errors="replace")).encode()
             yield str(path.relative_to(run_dir)), gzip.compress(content, mtime=0) if packed else content
-    for path in sorted((run_dir / contract.OPS_DIR).glob("*.jsonl")):
+    ops = run_dir / contract.OPS_DIR
+    for path in sorted([*ops.glob("*.jsonl"), *ops.glob(f"*{SUFFIX}")]):
         with path.open("rb") as file:
             size = path.stat().st_size
+            # Without its header a spool says nothing.
+            header = file.readline() if path.suffix == SUFFIX else b""
             file.seek(max(0, size - OPS_TAIL))
             tail = file.read()
         # The first line of a tail is rarely whole.
-        yield f"ops-tail/{path.name}", tail if size <= OPS_TAIL else tail.partition(b"\n")[2]
+        yield f"ops-tail/{path.name}", tail if size <= OPS_TAIL else header + tail.partition(b"\n")[2]
 
 
 async def _ask_all(topology: Topology) -> dict[str, bytes]:

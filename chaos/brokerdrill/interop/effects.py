@@ -6,6 +6,7 @@ operation merge; a transaction decides over its sends and receives) are those of
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.ledger import contract
+from brokerdrill.ledger import contract, spool
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 Row = dict[str, Any]
@@ -45,6 +46,8 @@ def read_rows(run_dir: Path, name: str) -> Iterator[Row]:
             continue
         if path.suffix in JSON_SUFFIXES:
             yield from _json_rows(path)
+        elif path.suffix == spool.SUFFIX:
+            yield from _spool_rows(path)
         elif path.suffix == ".parquet":
             yield from _parquet_rows(path)
 
@@ -61,6 +64,15 @@ def _json_rows(path: Path) -> Iterator[Row]:
                     return
                 raise UsageError(f"{path}, line {number}: is not JSON") from None
             yield row
+
+
+def _spool_rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        whole = itertools.takewhile(lambda line: line.endswith("\n"), file)
+        try:
+            yield from spool.rows(whole)
+        except (ValueError, IndexError, TypeError, KeyError) as error:
+            raise UsageError(f"{path} has a line that is none of a spool: {error}") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

@@ -21,6 +21,7 @@ from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
 from brokerdrill.base.errors import InfrastructureError, Unmet
 from brokerdrill.hosts.connection import Channel, HostConnection
 from brokerdrill.inventory.descriptors import LoadDescriptor
+from brokerdrill.ledger.spool import SUFFIX
 
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (
@@ -30,6 +31,7 @@ _SHIPPED = (
     "base/errors.py",
     "ledger/__init__.py",
     "ledger/contract.py",
+    "ledger/spool.py",
     "promises",
     "workload",
 )
@@ -193,7 +195,7 @@ class LoadControl:
             ]
             command = ["env", *environment, descriptor.python, "-u", "-m", _MODULE, self._inventory]
             channel = await connection.open(command)
-            worker = Worker(name, connection, config["clock"], f"{spool_dir}/{name}.jsonl", channel)
+            worker = Worker(name, connection, config["clock"], f"{spool_dir}/{name}{SUFFIX}", channel)
             worker.reader = asyncio.create_task(worker.read(self._on_change))
             self.workers.append(worker)
             await channel.write(

@@ -16,7 +16,7 @@ KEY_TYPES = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
 REDIRECTED = ("amqp", "core", "openwire")
 
 # A spool is divided into finished pieces of about this size: some seconds of a busy worker's, to be fetched meanwhile.
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,32 @@
-"""Writes a worker's part of the ledger: JSON Lines, appended to as the rules for writers say.
+"""Writes a worker's part of the ledger: a spool (`ledger.spool`), appended to as the rules for writers say.
 
 Two layers: a `Spool` hands bytes to the kernel and lets nothing be written after the first failure; a `ClientLedger`
-formats one client's rows. Rows are formatted by hand: a message costs microseconds. What a client has learned (rows
+formats one client's lines. They are formatted by hand: a message costs microseconds. What a client has learned (rows
 with an end) may wait in memory for its next intent and share that write; an intent never waits.
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from brokerdrill.ledger import spool as form
+from brokerdrill.ledger.spool import COLUMN_CODES, Header
 from brokerdrill.workload.client import Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint
 
 LATE_NS = 1_000_000
+# Errors may be many; what comes again and again is few.
+MOST_TEXTS = 256
+# The columns of which a client has few values.
+_FEW = frozenset({"address", "subscription", "broker", "instance", "via", "redelivered", "durable", "error"})
 
 
 class LedgerError(Exception):
@@ -28,31 +34,43 @@ class LedgerError(Exception):
 
 
 def piece_path(path: str, number: int) -> Path:
-    """Return where the finished piece `number` (from 1) of the spool `path` is: `w.jsonl` has w-000001.jsonl."""
+    """Return where the finished piece `number` (from 1) of the spool `path` is: `w.spool` has w-000001.spool."""
     spool = Path(path)
     return spool.with_name(f"{spool.stem}-{number:06d}{spool.suffix}")
 
 
+def _hand_over(fd: int, data: bytes) -> None:
+    """Write all of `data`. Raises OSError."""
+    done = 0
+    while done < len(data):
+        more = os.write(fd, data[done:] if done else data)
+        if more == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done += more
+
+
 class Spool:
     """Append-only files of whole lines: `path`, and the finished pieces that it was divided into, one as soon as it has
-    `piece_bytes` (None: never); no piece is written to again. Raises LedgerError when `path` cannot be made (it must
-    not exist yet)."""
+    `piece_bytes` (None: never); no piece is written to again. Each begins with the line `header`. Raises LedgerError
+    when `path` cannot be made (it must not exist yet)."""
 
-    def __init__(self, path: str, piece_bytes: int | None = None) -> None:
+    def __init__(self, path: str, piece_bytes: int | None = None, header: bytes = b"") -> None:
         self._path = path
         self._piece_bytes = piece_bytes
+        self._header = header
         self._pieces = 0
         self._lock = threading.Lock()
         self._error: str | None = None
-        self._size = 0
+        self._size = len(header)
         try:
             self._fd = self._make(path)
         except OSError as error:
             raise LedgerError(f"the ledger {path} cannot be made: {error.strerror}") from None
 
-    @staticmethod
-    def _make(path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    def _make(self, path: str) -> int:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        _hand_over(fd, self._header)
+        return fd
 
     def write(self, data: bytes) -> None:
         """Hand `data` (whole lines) to the kernel. Raises LedgerError, now and ever after, when that fails; the file
@@ -61,12 +79,7 @@ class Spool:
             if self._error:
                 raise LedgerError(self._error)
             try:
-                done = os.write(self._fd, data)
-                while done < len(data):
-                    more = os.write(self._fd, data[done:])
-                    if more == 0:
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                    done += more
+                _hand_over(self._fd, data)
             except OSError as error:
                 self._error = f"the ledger {self._path} cannot be written: {error.strerror}"
                 try:
@@ -90,7 +103,7 @@ class Spool:
             self._error = f"the ledger {self._path} cannot be divided: {error.strerror}"
             raise LedgerError(self._error) from None
         os.close(self._fd)
-        self._fd, self._size = fd, 0
+        self._fd, self._size = fd, len(self._header)
         self._pieces += 1
 
     def close(self) -> None:
@@ -124,63 +137,60 @@ class Op(NamedTuple):
     start_ns: int
 
 
-def _columns(values: dict[str, Any]) -> str:
-    """Format columns that are not None, each with a comma before it."""
-    text = ""
-    for name, value in values.items():
-        if value is not None:
-            # Integers are most of it, and json.dumps costs more than the rest of the row.
-            text += f',"{name}":{value if type(value) is int else _quoted(value)}'
-    return text
-
-
-def _late(late_ns: int) -> str:
-    """The column of a batch that began after it was due; a wait as short as a thread's waking up is none."""
-    return f',"late_ns":{late_ns}' if late_ns >= LATE_NS else ""
-
-
-def _error(outcome: Outcome) -> str:
-    return "" if outcome.error is None else f',"error":{_quoted(outcome.error)}'
-
-
-@functools.lru_cache(maxsize=256)
-def _quoted(value: Any) -> str:
-    """The JSON of a string or boolean; the same few addresses, places and errors come again and again."""
-    return json.dumps(value)
-
-
 class ClientLedger:
     """The rows of one logical client. Used by one thread; `write` is the spool's, or takes nothing away if None.
 
     All methods raise LedgerError when the spool does.
     """
 
-    def __init__(
-        self,
-        write: Callable[[bytes], None] | None,
-        clock: Clock,
-        *,
-        run_id: str,
-        clock_name: str,
-        client: str,
-        protocol: str,
-    ) -> None:
+    def __init__(self, write: Callable[[bytes], None] | None, clock: Clock, header: Header, client: str) -> None:
         self.clock = clock
         self._write = write
         self._next = 0
         self._held: list[str] = []
-        self._name = json.dumps(client)[1:-1]
-        self._head = (
-            f'{{"run_id":{json.dumps(run_id)},"clock":{json.dumps(clock_name)},"client":"{self._name}","op_id":'
-        )
-        self._protocol = f',"protocol":{json.dumps(protocol)}'
-        self._places: dict[Endpoint | None, str] = {None: ""}
+        self._name = client
+        self._own = {"txn": f"{client}/t", "delivery": f"{client}/d"}
+        self._header = header
+        self._of = {kind: f"[{kind},{header.text(client)}," for kind in form.KINDS}
+        # The JSON of the same few texts and places, which come again and again.
+        self._texts: dict[Any, str] = {None: "null", True: "true", False: "false"}
+        self._places: dict[Endpoint | None, str] = {None: "null"}
+
+    def _text(self, text: str | None) -> str:
+        known = self._texts.get(text)
+        if known is None:
+            known = self._header.text(str(text))
+            if len(self._texts) < MOST_TEXTS:
+                self._texts[text] = known
+        return known
 
     def _place(self, endpoint: Endpoint | None) -> str:
         known = self._places.get(endpoint)
         if known is None and endpoint:
-            known = self._places[endpoint] = _columns({"broker": endpoint.host, "instance": endpoint.instance})
-        return known or ""
+            known = self._places[endpoint] = self._header.place(endpoint.host, endpoint.instance)
+        return known or "null"
+
+    def _named(self, column: str, name: str | None) -> str:
+        """The JSON of a transaction's or a delivery's name: of this client's own its number."""
+        if name is None:
+            return "null"
+        own = self._own[column]
+        return name[len(own) :] if name.startswith(own) else json.dumps(name)
+
+    def _columns(self, values: dict[str, Any]) -> str:
+        """The pairs of the columns that are not None, each with a comma before it."""
+        text = ""
+        for name, value in values.items():
+            if value is None:
+                continue
+            if name in self._own:
+                said = self._named(name, value)
+            elif type(value) is int:
+                said = str(value)
+            else:
+                said = self._text(value) if name in _FEW else json.dumps(value)
+            text += f",{COLUMN_CODES[name]},{said}"
+        return text
 
     def flush(self) -> None:
         """Hand over all rows that wait in memory: before the client idles."""
@@ -201,8 +211,8 @@ class ClientLedger:
         self._next += 1
         if self._write:
             self._held.append(
-                f'{self._head}{begun.op_id},"session":{session},"op":"{op}","outcome":"unknown",'
-                f'"start_ns":{begun.start_ns}{_columns(columns)}{self._protocol}}}\n'
+                f"{self._of[form.INTENT]}{begun.op_id},{session},{self._text(op)},{begun.start_ns}"
+                f"{self._columns(columns)}]\n"
             )
             self.flush()
         return begun
@@ -219,10 +229,12 @@ class ClientLedger:
         """Complete an operation, now or at `end_ns`, and return its end in ns; the row may wait for the next intent."""
         end_ns = self.clock.now() if end_ns is None else end_ns
         if self._write:
+            if outcome.error is not None:
+                columns["error"] = outcome.error
             self._held.append(
-                f'{self._head}{begun.op_id},"session":{begun.session},"op":"{begun.op}","outcome":"{outcome.result}",'
-                f'"start_ns":{begun.start_ns},"end_ns":{end_ns}{_error(outcome)}{_columns(columns)}'
-                f"{self._place(endpoint)}}}\n"
+                f"{self._of[form.END]}{begun.op_id},{begun.session},{self._text(begun.op)},"
+                f"{self._text(outcome.result)},{begun.start_ns},{end_ns - begun.start_ns},{self._place(endpoint)}"
+                f"{self._columns(columns)}]\n"
             )
         return end_ns
 
@@ -239,22 +251,22 @@ class ClientLedger:
         late_ns: int = 0,
     ) -> int:
         """Hand over the intents of a batch, which begins `late_ns` after it was due, in one write; return the first
-        op_id, the others follow it."""
+        op_id, the others follow it. Ids and places in their producer's order end in numbers that follow each other."""
         first = self._next
         self._next += len(batch)
         if not self._write:
             return first
-        held = self._held
-        head = self._head
-        group = "" if txn is None else f',"txn":"{txn}"'
-        middle = (
-            f',"session":{session},"op":"send","outcome":"unknown","start_ns":{self.clock.now()},"address":'
-            f'{_quoted(address)}{group},"durable":{"true" if durable else "false"}{self._protocol}'
-            f'{_late(late_ns)},"attempt":{attempt},"message_id":"'
+        prefix, _, number = batch[0].message_id.rpartition("-")
+        prefix += "-"
+        keys = "null"
+        if batch[0].key is not None or any(message.key is not None for message in batch):
+            keys = json.dumps([message.key for message in batch])
+        self._held.append(
+            f"{self._of[form.SENDS]}{first},{session},{self.clock.now()},{self._text(address)},"
+            f"{self._named('txn', txn)},{'1' if durable else '0'},{attempt},{_late(late_ns)},"
+            f"{self._text(prefix)},{number},"
+            f'{batch[0].seq},{keys},"{",".join([message.sha for message in batch])}"]\n'
         )
-        for op_id, (message_id, seq, key, _, sha) in enumerate(batch, first):
-            grouped = "" if key is None else f',"key":"{key}"'
-            held.append(f'{head}{op_id}{middle}{message_id}","producer_seq":{seq}{grouped},"payload_sha":"{sha}"}}\n')
         self.flush()
         return first
 
@@ -265,49 +277,37 @@ class ClientLedger:
 
         The rows repeat their true beginnings; those of the intents are the time of their common write.
         """
-        if not self._write:
+        if not self._write or len(times) < 2:
             return
-        held = self._held
-        head = self._head
-        middle = f',"session":{session},"op":"send","outcome":"{outcome.result}","start_ns":'
-        tail = f"{_error(outcome)}{self._place(endpoint)}}}\n"
-        op_id = first
-        start_ns = times[0] + 1
-        for end_ns in times[1:]:
-            # The next call begins after this one's end, though the clock was read once between them.
-            held.append(f'{head}{op_id}{middle}{start_ns},"end_ns":{end_ns if end_ns > start_ns else start_ns}{tail}')
-            op_id += 1
-            start_ns = end_ns + 1
+        lasted = ",".join([str(end - begin) for begin, end in pairwise(times)])
+        self._held.append(
+            f"{self._of[form.SENT]}{first},{session},{self._text(outcome.result)},{self._place(endpoint)},"
+            f"{self._text(outcome.error)},{times[0]},{lasted}]\n"
+        )
 
     # --- the end of a transaction, formatted at speed -----------------------------------------------------------
 
     def begin_commit(self, session: int, txn: str, late_ns: int = 0) -> Op:
         """Hand over the intent of a commit, as `begin` does, of a batch that began `late_ns` after it was due."""
-        begun = Op(self._next, session, "commit", self.clock.now())
-        self._next += 1
-        if self._write:
-            self._held.append(
-                f'{self._head}{begun.op_id},"session":{session},"op":"commit","outcome":"unknown",'
-                f'"start_ns":{begun.start_ns},"txn":"{txn}"{self._protocol}{_late(late_ns)}}}\n'
-            )
-            self.flush()
-        return begun
+        return self.begin("commit", session, txn=txn, late_ns=late_ns if late_ns >= LATE_NS else None)
 
     # --- receives -----------------------------------------------------------------------------------------------
 
     def end_receive(self, begun: Op, delivery: Delivery, endpoint: Endpoint | None) -> str:
         """Complete a receive with what it brought; return the delivery's name, unique in the run."""
-        name = f"{self._name}/d{begun.op_id}"
         if self._write:
             # What came over the wire is quoted, whoever sent it.
-            end_ns = self.clock.now()
-            _, message_id, attempt, seq, key, redelivered, sha = delivery[:7]
-            known = _columns({"attempt": attempt, "producer_seq": seq})
-            group = "" if key is None else f',"key":{json.dumps(key)}'
+            lasted = self.clock.now() - begun.start_ns
+            address, message_id, attempt, seq, key, redelivered, sha = delivery[:7]
             self._held.append(
-                f'{self._head}{begun.op_id},"session":{begun.session},"op":"receive","outcome":"ok",'
-                f'"start_ns":{begun.start_ns},"end_ns":{end_ns},"address":{_quoted(delivery.address)},'
-                f'"message_id":{json.dumps(message_id)}{known}{group},"delivery":"{name}",'
-                f'"redelivered":{"true" if redelivered else "false"},"payload_sha":"{sha}"{self._place(endpoint)}}}\n'
+                f"{self._of[form.RECEIVED]}{begun.op_id},{begun.session},{begun.start_ns},{lasted},"
+                f"{self._place(endpoint)},{self._text(address)},{json.dumps(message_id)},"
+                f"{'null' if attempt is None else attempt},{'null' if seq is None else seq},"
+                f'{"null" if key is None else json.dumps(key)},{"1" if redelivered else "0"},"{sha}"]\n'
             )
-        return name
+        return f"{self._name}/d{begun.op_id}"
+
+
+def _late(late_ns: int) -> str:
+    """The column of a batch that began after it was due; a wait as short as a thread's waking up is none."""
+    return str(late_ns) if late_ns >= LATE_NS else "null"

@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
+from brokerdrill.ledger.spool import Header
 from brokerdrill.workload import config as configuration
 from brokerdrill.workload.client import Client, client_type
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
@@ -104,6 +105,15 @@ def own(config: WorkerConfig, spec: ClientSpec) -> WorkerConfig:
     return replace(config, endpoints=tuple(item for item in config.endpoints if item.instance in spec.instances))
 
 
+def spool_header(config: WorkerConfig, kind: type[Client]) -> Header:
+    """What stands in every row of this worker, and the names that its rows say again and again."""
+    texts = [spec.name for spec in (*config.producers, *config.consumers)]
+    # What the ids of a producer's messages begin with.
+    texts += [f"{spec.name}-" for spec in config.producers]
+    places = [(endpoint.host, endpoint.instance) for endpoint in config.endpoints]
+    return Header(config.run_id, config.clock, kind.protocol, [*texts, *config.addresses], places)
+
+
 class Load:
     """All clients of this worker and their threads."""
 
@@ -111,6 +121,7 @@ class Load:
         self._config = config
         self._kind = kind
         self._clock = clock
+        self._header = spool_header(config, kind)
         self._spool = spool
         self._out = out
         self._stop_producers = threading.Event()
@@ -131,10 +142,8 @@ class Load:
         return ClientLedger(
             self._spool.write if self._spool else None,
             self._clock,
-            run_id=self._config.run_id,
-            clock_name=self._config.clock,
-            client=name,
-            protocol=self._kind.protocol,
+            self._header,
+            name,
         )
 
     def _producer(self, number: int, spec: ClientSpec) -> Producer:
@@ -267,7 +276,8 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
     Raises BrokerdrillError, LedgerError.
     """
     kind = client_type(config.client)
-    spool = Spool(config.spool, config.piece_bytes) if config.spool else None
+    header = spool_header(config, kind).line()
+    spool = Spool(config.spool, config.piece_bytes, header) if config.spool else None
     kind.start_process(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: lines.end())
