@@ -395,7 +395,7 @@ def test_tls(distribution: Path, tmp_path: Path, worker: StartWorker) -> None:
         one.finish()
         two = worker(worker_config(broker, tmp_path / "no.spool", tls_ca=str(tmp_path / "foreign.pem")))
         two.begin()
-        two.until_status(lambda status: b'"outcome":"fail"' in (tmp_path / "no.spool").read_bytes())
+        two.until_status(lambda status: any(row["outcome"] == "fail" for row in rows_of(tmp_path / "no.spool")))
         two.finish()
         connects = [op for op in merged(rows_of(tmp_path / "no.spool")) if op["op"] == "connect"]
         assert {op["outcome"] for op in connects} == {"fail"}
