@@ -38,7 +38,7 @@ def source_of(ledgers: Mapping[str, Ledger]) -> stages.Source:
         {name: [row.get(name) for row in rows] for name in schema.names if name in ("path", *names)}, schema
     )
     owners = {
-        key: (number, str(of[0]["run_id"]) if of else "", key)
+        key: (number, str(of[0]["run_id"]) if of else "", key, None)
         for number, (key, (_, of, _)) in enumerate(ledgers.items())
     }
     return stages.Source(frames=((table, "rows", owners),))  # type: ignore[arg-type]

@@ -30,7 +30,9 @@ def source_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> Source:
     told = [{"path": key, **row} for key, of in rows.items() for row in of]
     schema = pa.schema([("path", pa.string()), *OP_SCHEMA])
     table = pa.table({name: [row.get(name) for row in told] for name in ("path", *names)}, schema=schema)
-    owners = {key: (number, str(of[0]["run_id"]) if of else "", key) for number, (key, of) in enumerate(rows.items())}
+    owners = {
+        key: (number, str(of[0]["run_id"]) if of else "", key, None) for number, (key, of) in enumerate(rows.items())
+    }
     return Source(frames=((spark.createDataFrame(table).repartition(2), "rows", owners),))
 
 
