@@ -140,10 +140,12 @@ def test_a_pair_is_one_primary_and_backups() -> None:
     assert "a1 has the artemis_ha_role 'master': it must be primary or backup" in preflight.artemis_problems(config)
 
 
-def test_a_shared_store_may_have_several_backups() -> None:
+def test_a_shared_store_has_one_backup_unless_a_drill_wants_several() -> None:
     config = cluster(policy="shared_store")
     config["members"]["a3"] = dict(config["members"]["a2"])
-    assert preflight.artemis_problems(config) == []
+    (problem,) = preflight.artemis_problems(config)
+    assert problem.startswith("pair p1 has 2 backups (a2 and a3): a primary that takes its store back does not learn")
+    assert preflight.artemis_problems(config | {"allow_several_backups": True}) == []
 
 
 @pytest.mark.parametrize("config", [cluster(), cluster(policy="replication"), peers()])
