@@ -142,8 +142,22 @@ def _unchecked_failback(config: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _unannounced_backups(config: Mapping[str, Any]) -> list[str]:
+    """A backup announces itself once, when it starts (BackupManager.start): to the broker that is active then."""
+    if config.get("allow_several_backups"):
+        return []
+    return [
+        f"pair {pair} has {len(backups)} backups ({' and '.join(backups)}): a primary that takes its store back does "
+        "not learn of the one that went on waiting, and clients do not find that one at the next failover; give the "
+        "pair one backup"
+        for pair, members in _pairs(config).items()
+        if len(backups := sorted(host for host, member in members.items() if member["role"] == "backup")) > 1
+    ]
+
+
 def _shared_store_problems(config: Mapping[str, Any]) -> list[str]:
-    return _all_pairs_problems(config) + _one_value(config, "store_dir", "artemis_store_dir") + _same_journals(config)
+    stores = _one_value(config, "store_dir", "artemis_store_dir") + _same_journals(config)
+    return _all_pairs_problems(config) + stores + _unannounced_backups(config)
 
 
 def _peers_problems(config: Mapping[str, Any]) -> list[str]:
