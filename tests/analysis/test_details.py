@@ -55,6 +55,22 @@ def a_batch_begins_late(ops: list[dict[str, Any]], events: list[dict[str, Any]])
             row["late_ns"] = 3000 * MS
 
 
+def a_key_moves_with_an_excuse(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    """There and back, each time after the router had the store not ready that it came from."""
+    ledgers.a_key_moves(ops, events)
+    for at, value, who in (
+        (0, "ready", "abx"),
+        (1500, "not_ready", "ab"),
+        (1600, "ready", "ab"),
+        (3000, "not_ready", "x"),
+    ):
+        events += [ledgers.event("pool", at, instance=one, value=value) for one in who]
+
+
+def a_store_is_never_chosen(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    events += [ledgers.event("pool", 0, instance=one, value="ready") for one in "abx"]
+
+
 @pytest.fixture(scope="module")
 def explained(spark: SparkSession) -> tuple[Results, Results]:
     changes = {
@@ -62,6 +78,8 @@ def explained(spark: SparkSession) -> tuple[Results, Results]:
         "lost": ledgers.a_message_is_lost,
         "apart": ledgers.a_transaction_comes_apart,
         "moved": ledgers.a_key_moves,
+        "excused": a_key_moves_with_an_excuse,
+        "never chosen": a_store_is_never_chosen,
         "late": ledgers.the_failover_is_late,
         "stopped": ledgers.sends_stop,
         "held up": a_batch_begins_late,
@@ -141,8 +159,19 @@ def test_the_series_say_whom_a_key_was_led_to(explained: tuple[Results, Results]
     (stay,) = kept["spans"]
     assert (stay["key"], stay["connects"], stay["start_ns"] // MS, stay["end_ns"] // MS) == ("k", 5, 101, 7001)
     assert moved["moves"] == 2, "there and back"
+    assert (kept["moved"], moved["moved"]) == ({"excused": 0, "unexcused": 0}, {"excused": 0, "unexcused": 1})
     assert [stay["connects"] for stay in moved["spans"]] == [2, 1, 2]
     assert sum(row["moves"] for row in moved["stores"]) == moved["moves"]
+
+
+def test_the_series_say_whether_moves_were_excused_and_who_was_never_chosen(explained: tuple[Results, Results]) -> None:
+    results, series = explained
+    excused, never = series["excused"]["routes"], series["never chosen"]["routes"]
+    promise = next(one for one in results["excused"]["promises"] if one["name"] == "sticky")
+    assert (promise["count"], promise["excused"], excused["moves"]) == (0, 2, 2)
+    assert excused["moved"] == {"excused": 1, "unexcused": 0}, "one key, twice"
+    assert [(row["store"], row["keys"]) for row in never["stores"]] == [("s", 1), ("z", 0)]
+    assert never["spread"] == {"chi_square": 1.0, "p": pytest.approx(0.3173, abs=1e-4), "most": 2.0}
 
 
 def test_a_client_that_waited_is_told_from_its_last_success_to_its_next(results: Results) -> None:

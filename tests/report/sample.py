@@ -350,7 +350,8 @@ def series(seed: int = 1) -> dict[str, Any]:
         ],
         "client_count": 40,
         "routes": {
-            "keys": 3, "connects": 60, "moves": 1, "spread": {"chi_square": 1 / 3, "p": 0.5637},
+            "keys": 3, "connects": 60, "moves": 1, "moved": {"excused": 1, "unexcused": 0},
+            "spread": {"chi_square": 1 / 3, "p": 0.5637, "most": 4 / 3},
             "stores": [
                 {"store": "orders_pair1", "keys": 2, "connects": 30, "moves": 0},
                 {"store": "orders_pair2", "keys": 1, "connects": 30, "moves": 1},

@@ -166,7 +166,9 @@ def test_routing_keys_have_a_picture_and_a_table(pages: dict[str, Path]) -> None
     text = pages["kept"].read_text(encoding="utf-8")
     section = text.split('<figure id="routes">')[1].split("</figure>")[0]
     assert "3 keys connected 60 times; 1 times a key reached another store than before" in section
+    assert "Of the keys 33.3 % moved, each move excused, and 0 % without an excuse." in section
     assert "chi-square 0.3 with 2 stores" in section
+    assert "the fullest store has 1.33 times its even part" in section
     assert "<td>orders_pair2</td>" in section
 
 

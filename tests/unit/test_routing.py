@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from brokerdrill.runner.load_plan import worker_configs
 from brokerdrill.runner.pools import PoolWatch, View, combined
 from brokerdrill.scenario.facts import facts
 from brokerdrill.scenario.model import Load
+from brokerdrill.workload.client import Aim
 from brokerdrill.workload.config import WorkerConfig, from_json
+from brokerdrill.workload.core_jms import url
 from brokerdrill.workload.header import tag_of
 
 from .descriptors import instance
@@ -96,6 +99,25 @@ def test_as_many_routers_are_asked_as_are_wanted(routers: int, asked: list[str])
 def test_a_key_that_is_not_the_clients_to_choose_is_one(key_type: str) -> None:
     found = planned([router("r1", 10, key_type), *TARGETS], routing_keys=50)
     assert {spec.keys for one in found.values() for spec in one.producers} == {("drill",)}
+
+
+def test_clients_without_a_key_are_null_to_the_router() -> None:
+    found = planned([router("r1", 10), *TARGETS], routing_keys=0)
+    assert {spec.keys for one in found.values() for spec in one.producers} == {("NULL",)}
+    (config,) = (one for one in found.values() if one.producers and one.producers[0].name == "producer-0")
+    asked = config.routers[0]
+    assert "sniHost" not in url(replace(config, tls_ca="ca"), [asked], Aim(asked, "NULL"))
+    assert "sniHost=anna" in url(replace(config, tls_ca="ca"), [asked], Aim(asked, "anna"))
+
+
+def test_clients_that_choose_a_key_by_themselves_are_not_asked_to_come_without() -> None:
+    spoken = [router("r1", 10, "CLIENT_ID"), *TARGETS]
+    spoken = [
+        item.model_copy(update={"listeners": [one.model_copy(update={"protocol": "amqp"}) for one in item.listeners]})
+        for item in spoken
+    ]
+    with pytest.raises(UsageError, match="routing_keys is 0, and clients of amqp cannot connect without a key"):
+        planned(spoken, protocol="amqp", routing_keys=0)
 
 
 def test_a_listener_that_leads_nobody_is_named() -> None:

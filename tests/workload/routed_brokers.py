@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from brokerdrill.workload.asking import target_of
-from brokerdrill.workload.client import Aim, ClientError
+from brokerdrill.workload.client import Aim, ClientError, known_as
 from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
+from tests.workload.conftest import start_jvm
 from tests.workload.standalone_broker import QUEUES, USER, Broker
 
 CLUSTER = "cluster1"
+# Multicast that stays on loopback: who is bound to its address sends there.
+GROUP = "<local-bind-address>127.0.0.1</local-bind-address><group-address>231.7.7.7</group-address>"
 LED_DEADLINE_S = 120.0
 PASSWORD = "not-a-default"
+# A broker with the default ones is let in nowhere, and stops all that makes it one of a cluster 30 s later: its
+# announcements, too.
+MEMBER = f"<cluster-user>member</cluster-user><cluster-password>{PASSWORD}</cluster-password>"
 # By CLIENT_ID not with CORE: its library may ask for a session before it has learnt that the broker takes client ids
 # (FINDINGS.md), and is then NULL to the router.
 KEYS = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
@@ -53,7 +60,9 @@ class Routed:
     """A broker with a router behind each of its acceptors but the first, and its targets.
 
     `routers`: the elements of each, by name. `{static}` in them is a pool of all targets by their connectors,
-    `{cluster}` one of the members of the cluster connection that all brokers have.
+    `{cluster}` one of the members of the cluster connection that all brokers have, `{discovery}` one of the targets
+    that announce themselves by multicast. `own`: the local-target-filter of the targets that have a router themselves,
+    at `own_ports`, without a pool and by the last digit of the server name.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Routed:
         certificate: tuple[Path, Path] | None = None,
         check_period_ms: int = 200,
         quorum: int = 2,
+        own: Mapping[str, str] | None = None,
     ) -> None:
         self._routers = routers
         self._check_period_ms = check_period_ms
@@ -81,16 +91,36 @@ class Routed:
         }
         self.router = Broker(home, work / "router", QUEUES, java_args=small, console=True)
         self.ports = {name: free_port() for name in routers}
+        self._group = f"{GROUP}<group-port>{free_port()}</group-port>"
+        self.own_ports = {name: free_port() for name in own or ()}
         for one in (*self.targets.values(), self.router):
             (one.directory / "etc" / "artemis-users.properties").write_text(f"{USER} = {PASSWORD}\n")
         # What each broker's file was made with, and is written anew from.
         self._made = {one.name: file_of(one).read_text() for one in (*self.targets.values(), self.router)}
         for name, one in self.targets.items():
-            self._write(one, "</acceptors>" + self._connectors() + cluster(name, ["router"]))
+            led, router = self._own(name, (own or {}).get(name))
+            rest = f"{self._connectors()}{self._announced(name)}{cluster(name, ['router'])}{router}"
+            self._write(one, f"{led}</acceptors>{rest}")
         self._configure(targets)
 
+    def _announced(self, name: str) -> str:
+        return (
+            f'<broadcast-groups><broadcast-group name="announce">{self._group}<broadcast-period>250</broadcast-period>'
+            f"<connector-ref>{name}</connector-ref></broadcast-group></broadcast-groups>"
+        )
+
+    def _own(self, name: str, served: str | None) -> tuple[str, str]:
+        if served is None:
+            return "", ""
+        return (
+            f'<acceptor name="own">tcp://127.0.0.1:{self.own_ports[name]}?protocols=CORE;router=own;{self.tls}</acceptor>',
+            '<connection-routers><connection-router name="own"><key-type>SNI_HOST</key-type>'
+            f"<key-filter>[0-9]$</key-filter><local-target-filter>{served}</local-target-filter>"
+            "</connection-router></connection-routers>",
+        )
+
     def _write(self, broker: Broker, added: str) -> None:
-        file_of(broker).write_text(self._made[broker.name].replace("</acceptors>", added, 1))
+        file_of(broker).write_text(self._made[broker.name].replace("</acceptors>", added + MEMBER, 1))
 
     def _configure(self, pooled: Sequence[str]) -> None:
         self._write(self.router, f"{self._acceptors()}</acceptors>{self._rest(pooled)}")
@@ -126,13 +156,18 @@ class Routed:
         )
         pools = {
             "static": f"{pool}<static-connectors>{refs}</static-connectors></pool>",
+            "discovery": f"{pool}<discovery-group-ref discovery-group-name='announced'/></pool>",
             "cluster": f"{pool}<cluster-connection>{CLUSTER}</cluster-connection></pool>",
         }
         routers = "".join(
             f'<connection-router name="{name}">{elements.format(**pools)}</connection-router>'
             for name, elements in self._routers.items()
         )
-        return f"{self._connectors()}{cluster('router', pooled)}<connection-routers>{routers}</connection-routers>"
+        discovered = (
+            f'<discovery-groups><discovery-group name="announced">{self._group}</discovery-group></discovery-groups>'
+        )
+        led = f"<connection-routers>{routers}</connection-routers>"
+        return f"{self._connectors()}{discovered}{cluster('router', pooled)}{led}"
 
     def start(self) -> None:
         """Start all, and wait until each router with a pool names somebody: its quorum is there."""
@@ -142,7 +177,8 @@ class Routed:
 
     def _until_led(self) -> None:
         end = time.monotonic() + LED_DEADLINE_S
-        for name in (name for name, elements in self._routers.items() if "{" in elements):
+        # Who may serve a key themselves need nobody for that.
+        for name in (n for n, elements in self._routers.items() if "{" in elements and "local-target" not in elements):
             while True:
                 try:
                     target_of(self.config(name), Aim(self.endpoint(name), ""), "anyone")
@@ -175,3 +211,21 @@ class Routed:
             "jars": str(self.router.home / "lib"),
         }
         return WorkerConfig(**{**values, **changes})
+
+
+def visit(routed: Routed, name: str, key: str, **changes: Any) -> tuple[str, str]:
+    """Connect by that router once; return the broker that was reached and the key by which that was chosen. `changes`:
+    of the client's configuration."""
+    config = routed.config(name, **changes)
+    start_jvm(config)
+    client = CoreJms(config, "test")
+    aim = Aim(config.routers[0], key)
+    client.aim(*aim)
+    try:
+        client.open(["drill.q0"], [], transacted=False)
+        reached = client.served_by()
+        known = known_as(config, aim)
+        assert reached is not None and known is not None
+        return reached.instance, known
+    finally:
+        client.close()

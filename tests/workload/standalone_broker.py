@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import socket
@@ -154,10 +155,11 @@ class Broker:
 
 
 class Relay:
-    """A TCP relay to a port on loopback that can hold back what the broker says, and cut its connections."""
+    """A TCP relay to ports on loopback, one after the other, that can hold back what the brokers say, and cut its
+    connections."""
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    def __init__(self, *ports: int) -> None:
+        self._targets = itertools.cycle(ports)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open = threading.Event()
@@ -170,7 +172,7 @@ class Relay:
             while True:
                 near, _ = self._listener.accept()
                 try:
-                    far = socket.create_connection(("127.0.0.1", self._target))
+                    far = socket.create_connection(("127.0.0.1", next(self._targets)))
                 except OSError:
                     near.close()
                     continue

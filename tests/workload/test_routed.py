@@ -6,16 +6,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import jpype
 import pytest
 
-from brokerdrill.workload.client import Aim, ClientError, known_as
-from brokerdrill.workload.config import ClientSpec
-from brokerdrill.workload.core_jms import CoreJms
+from brokerdrill.workload.client import Aim, ClientError, Message
+from brokerdrill.workload.config import ClientSpec, Router
+from brokerdrill.workload.core_jms import CoreJms, url
+from brokerdrill.workload.header import sha
 from tests.workload.conftest import start_jvm
-from tests.workload.routed_brokers import KEYS, Routed
-from tests.workload.standalone_broker import USER
+from tests.workload.routed_brokers import KEYS, PASSWORD, Routed, visit
+from tests.workload.standalone_broker import USER, Relay
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
 
 # By router: its elements.
@@ -23,6 +26,7 @@ ROUTERS = {
     **{key: f"<key-type>{key}</key-type><cache/><policy name='ROUND_ROBIN'/>{{static}}" for key in KEYS},
     "forgotten": "<key-type>SNI_HOST</key-type><policy name='ROUND_ROBIN'/>{static}",
     "clustered": "<key-type>SNI_HOST</key-type><cache/><policy name='ROUND_ROBIN'/>{cluster}",
+    "discovered": "<key-type>SNI_HOST</key-type><cache/><policy name='ROUND_ROBIN'/>{discovery}",
     "filtered": "<key-type>SNI_HOST</key-type><key-filter>^[^-]+</key-filter><cache/>"
     "<policy name='ROUND_ROBIN'/>{static}",
     "first": "<key-type>SNI_HOST</key-type><policy name='FIRST_ELEMENT'/>{static}",
@@ -35,32 +39,19 @@ ROUTERS = {
     "nobody": "<key-type>SNI_HOST</key-type><local-target-filter>here</local-target-filter>",
 }
 
+# By target: the last digits of the keys that it serves itself, and refuses all others.
+OWN = {"t1": "[0-4]", "t2": "[5-9]"}
+OWN_KEYS = {"key-1": "t1", "key-2": "t1", "key-7": "t2", "key-8": "t2"}
+
 
 @pytest.fixture(scope="module")
 def routed(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
-    made = Routed(distribution, tmp_path_factory.mktemp("routed"), ROUTERS)
+    made = Routed(distribution, tmp_path_factory.mktemp("routed"), ROUTERS, check_period_ms=500, own=OWN)
     try:
         made.start()
         yield made
     finally:
         made.kill()
-
-
-def visit(routed: Routed, name: str, key: str) -> tuple[str, str]:
-    """Connect by that router once; return the broker that was reached and the key by which that was chosen."""
-    config = routed.config(name)
-    start_jvm(config)
-    client = CoreJms(config, "test")
-    aim = Aim(config.routers[0], key)
-    client.aim(*aim)
-    try:
-        client.open(["drill.q0"], [], transacted=False)
-        reached = client.served_by()
-        known = known_as(config, aim)
-        assert reached is not None and known is not None
-        return reached.instance, known
-    finally:
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -81,6 +72,12 @@ def test_other_keys_reach_other_targets(routed: Routed) -> None:
 def test_the_members_of_a_cluster_are_targets(routed: Routed) -> None:
     """The router's own broker is none, although it is a member."""
     found = [[visit(routed, "clustered", f"member-{number}")[0] for number in range(4)] for _ in range(2)]
+    assert found[0] == found[1]
+    assert set(found[0]) == set(routed.targets)
+
+
+def test_brokers_that_announce_themselves_are_targets(routed: Routed) -> None:
+    found = [[visit(routed, "discovered", f"announced-{number}")[0] for number in range(4)] for _ in range(2)]
     assert found[0] == found[1]
     assert set(found[0]) == set(routed.targets)
 
@@ -146,6 +143,66 @@ def test_a_key_is_served_where_it_belongs_or_refused(routed: Routed) -> None:
     assert visit(routed, "nobody", "here")[0] == "router"
     with pytest.raises(ClientError, match="rejected"):
         visit(routed, "nobody", "there")
+
+
+def refused_before(connect: Callable[[], None], most: int) -> int:
+    """Connect however often it takes, at most so often; return how often the router refused it."""
+    for number in range(most):
+        try:
+            connect()
+            return number
+        except ClientError as error:
+            assert "rejected" in str(error)
+    raise AssertionError(f"refused {most} times")
+
+
+def test_behind_a_balancer_each_key_gets_to_its_own_broker(routed: Routed) -> None:
+    """It takes the brokers in turn: with two of them a key is there at the second try at the latest."""
+    config = routed.config("nobody")
+    start_jvm(config)
+    ends = {item.instance: item for item in config.endpoints}
+    balancer = Relay(*routed.own_ports.values())
+    refused = 0
+    try:
+        for key, own in OWN_KEYS.items():
+            client = CoreJms(config, "test")
+            client.aim(Router("127.0.0.1", balancer.port, "balancer", "h0"), key)
+            refused += refused_before(partial(client.open, ["drill.q0"], [], transacted=False), most=2)
+            assert client.send("drill.q0", Message(key, 0, None, key.encode(), sha(key.encode())), 0).result == "ok"
+            client.close()
+            consumer = CoreJms(replace(config, routers=(), endpoints=(ends[own],)), "test")
+            consumer.open([], ["drill.q0"], transacted=False)
+            got = consumer.receive(10)
+            assert got is not None and got.message_id == key, "its message is at its own broker"
+            assert consumer.ack(got).result == "ok"
+            consumer.close()
+    finally:
+        balancer.close()
+    assert refused > 0
+
+
+def test_with_the_list_of_all_urls_each_key_gets_to_its_own_broker(routed: Routed) -> None:
+    """The library begins at any of the list, and a refusal is the end of that try: the application tries again."""
+    config = routed.config("nobody")
+    start_jvm(config)
+    ends = [Router("127.0.0.1", port, name, name) for name, port in routed.own_ports.items()]
+    kind = jpype.JClass("org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory")
+    for key, own in OWN_KEYS.items():
+        reached: list[str] = []
+
+        def connect(key: str = key, reached: list[str] = reached) -> None:
+            factory = kind(url(config, ends, Aim(ends[0], key)))
+            try:
+                connection = factory.createConnection(USER, PASSWORD)
+                reached.append(str(connection.createSession().getCoreSession().getConnection().getRemoteAddress()))
+            except jpype.JClass("javax.jms.JMSException") as error:
+                raise ClientError(str(error.getMessage())) from None
+            finally:
+                factory.close()
+
+        # Never served by another; that each of 60 tries begins at the wrong one is as good as impossible.
+        refused_before(connect, most=60)
+        assert [one.rpartition(":")[2] for one in reached] == [str(routed.own_ports[own])]
 
 
 @pytest.mark.parametrize(

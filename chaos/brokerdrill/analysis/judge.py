@@ -54,6 +54,7 @@ _EMPTY = {
     "finding": "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double",
     "slice": "run int, side string, number int, address string, slice long, first long, last long, longest long",
     "route_total": "run int, store string, keys long, connects long, moves long",
+    "route_moved": "run int, unexcused long, excused long",
     "route": "run int, key string, store string, since long, until long, n long",
     "outages": "run int, spec int, number int, address string, n long",
     "outage": "run int, spec int, side string, number int, address string, gap_from long, gap_to long",

@@ -323,6 +323,7 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
         if plan.series:
             base.execute(routes.STAYS)
             yield from to_driver(base, "route_total", routes.TOTALS)
+            yield from to_driver(base, "route_moved", routes.MOVED)
             yield from to_driver(base, "route", routes.SHOWN)
     if plan.asked & {"available", "failback_within"}:
         base.execute(_SPANS.format(most_witnesses=WITNESSES, most_rows=MOST_ROWS))

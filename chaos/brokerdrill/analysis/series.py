@@ -35,7 +35,7 @@ def series_of(
     width = {run: bucket_ns(one.run_end) for run, one in times.items()}
     buckets = _buckets(base)
     active = clients(base, width)
-    led = routes(base)
+    led = routes(base, {run: one.pooled for run, one in times.items()})
     return {
         run: {
             "bucket_ns": width[run],

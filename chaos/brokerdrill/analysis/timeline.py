@@ -158,6 +158,8 @@ class Timeline:
     takeovers: tuple[Takeover, ...] = ()
     failbacks: tuple[Failback, ...] = ()
     unready: tuple[Span, ...] = ()
+    # The stores that the pools' events name.
+    pooled: frozenset[str] = frozenset()
     endings: tuple[Ending, ...] = ()
     # The instances whose logs were read, so that no ending means that there was none.
     logged: frozenset[str] = frozenset()
@@ -195,6 +197,7 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         takeovers=takeovers(epoch),
         failbacks=failbacks(events, epoch),
         unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
+        pooled=pooled(events, stores),
         endings=endings(events, fault),
         logged=frozenset(e.instance for e in events if (e.kind, e.name) == ("note", LOG_READ) and e.instance),
         rounds=rounds(events, run_end),
@@ -481,6 +484,12 @@ def _pooled(events: Sequence[Event]) -> dict[str, list[Event]]:
     return named
 
 
+def pooled(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the stores of whose instances some are in a pool."""
+    named = _pooled(events)
+    return frozenset(store for store, instances in stores.items() if any(instance in named for instance in instances))
+
+
 def unready_by_pool(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> list[Span]:
     """Return the spans in which all instances of a store that the pool's events name were not ready."""
     named = _pooled(events)
@@ -507,8 +516,7 @@ def unready_by_role(
 ) -> list[Span]:
     """Return the spans in which no instance was active on a store that no pool event speaks of, from the first role
     that is known of its instances: before it nothing is known."""
-    named = _pooled(events)
-    pooled = {store for store, instances in stores.items() if any(instance in named for instance in instances)}
+    in_pools = pooled(events, stores)
     first: dict[str, int] = {}
     for change in changes:
         of = {store for store, instances in stores.items() if change.instance in instances}
@@ -516,7 +524,7 @@ def unready_by_role(
             first.setdefault(store, change.at)
     spans = []
     for store, at in first.items():
-        if store not in pooled:
+        if store not in in_pools:
             steps = [(at, 0)]
             steps += [(e.start, 1) for e in epoch if e.store == store]
             steps += [(e.end, -1) for e in epoch if e.store == store and not e.open]

@@ -293,6 +293,7 @@ class RouteRow:
     store: str
     colour: str
     keys: str
+    share: str
     connects: str
     moves: str
 
@@ -303,14 +304,18 @@ def route_rows(routes: Routes, colours: Mapping[str, str]) -> list[RouteRow]:
         RouteRow(
             fmt.clean(row.store or "unknown"),
             colours[row.store],
-            *(fmt.number(count) for count in (row.keys, row.connects, row.moves)),
+            fmt.number(row.keys),
+            fmt.percent(row.keys / routes.keys if routes.keys else None),
+            fmt.number(row.connects),
+            fmt.number(row.moves),
         )
         for row in routes.stores
     ]
 
 
 def route_words(routes: Routes | None) -> str:
-    """Return in a sentence or two how often keys moved, and how evenly they were led; empty where nobody was led."""
+    """Return in some sentences how often and how many keys moved, and how evenly they were led; empty where nobody
+    was led."""
     if routes is None or not routes.connects:
         return ""
     again = routes.connects - routes.keys
@@ -319,10 +324,16 @@ def route_words(routes: Routes | None) -> str:
         f"{fmt.number(routes.keys)} keys connected {fmt.number(routes.connects)} times; "
         f"{fmt.number(routes.moves)} times a key reached another store than before{moved}."
     )
+    if routes.keys and routes.moves:
+        told += (
+            f" Of the keys {fmt.percent(routes.excused / routes.keys)} moved, each move excused, and "
+            f"{fmt.percent(routes.unexcused / routes.keys)} without an excuse."
+        )
     if routes.chi_square is not None:
         told += (
             f" First choices against an even one: chi-square {routes.chi_square:.1f} with {len(routes.stores)} stores, "
-            f"p {fmt.p_text(routes.p)}."
+            f"p {fmt.p_text(routes.p)}"
         )
+        told += f"; the fullest store has {routes.most:.2f} times its even part." if routes.most is not None else "."
     drawn = len({stay.key for stay in routes.stays})
     return told if drawn == routes.keys else f"{told} Drawn are {fmt.number(drawn)} keys, those that moved most first."

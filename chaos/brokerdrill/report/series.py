@@ -10,8 +10,9 @@
      "endings": [{"instance", "at_ns", "how", "status", "last", "meant"}],
      "alerts": [{"name", "instance", "store", "start_ns", "end_ns", "cleared"}],
      "clients": [{"client", "value" (served, failed), "start_ns", "end_ns", "failures"}], "client_count": of the run,
-     "routes": {"keys", "connects", "moves", "stores": [{"store", "keys", "connects", "moves"}],
-                "spread": {"chi_square", "p"}, "spans": [{"key", "store", "start_ns", "end_ns", "connects"}]}}
+     "routes": {"keys", "connects", "moves", "moved": {"excused", "unexcused"},
+                "stores": [{"store", "keys", "connects", "moves"}], "spread": {"chi_square", "p", "most"},
+                "spans": [{"key", "store", "start_ns", "end_ns", "connects"}]}}
 
 Everything here is optional: a run without a send, or one that another tool recorded, has empty parts, and a picture
 without data is left out. Buckets in which nothing happened may be left out too. Times are run time in nanoseconds.
@@ -145,8 +146,9 @@ class RoutedStore:
 
 @dataclass(frozen=True)
 class Routes:
-    """Whom routing keys were led to: totals, by store, and when (of some keys); `chi_square` and `p` of the keys'
-    first stores against an even choice."""
+    """Whom routing keys were led to: totals, by store, and when (of some keys); of the keys that moved at all,
+    `excused` have excused moves only; `chi_square` and `p` of the keys' first stores against an even choice, `most` the
+    fullest store's part over an even one."""
 
     keys: int
     connects: int
@@ -155,6 +157,9 @@ class Routes:
     stays: tuple[Stay, ...]
     chi_square: float | None = None
     p: float | None = None
+    most: float | None = None
+    excused: int = 0
+    unexcused: int = 0
 
 
 @dataclass(frozen=True)
@@ -260,6 +265,8 @@ def _routes(found: Mapping[str, Any] | None) -> Routes | None:
         ),
         chi_square=spread.get("chi_square"),
         p=spread.get("p"),
+        most=spread.get("most"),
+        **{kind: _int((found.get("moved") or {}).get(kind)) for kind in ("excused", "unexcused")},
     )
 
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from brokerdrill.base.errors import InfrastructureError, unknown_name
+from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Listener
 from brokerdrill.inventory.targets import leads_clients
 from brokerdrill.scenario.model import Load
-from brokerdrill.workload.config import REDIRECTED, ClientSpec, Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import NO_KEY, REDIRECTED, ClientSpec, Credentials, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.header import tag_of
 
 # Of a connection's keys those that a client can choose.
 CHOSEN_KEYS = ("CLIENT_ID", "SNI_HOST")
+# The clients that connect without one where they are told none; others choose one by themselves.
+KEYLESS = "core"
 # The role that only the drills' account has.
 DRILL_ROLE = "drill"
 
@@ -96,10 +98,20 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
     return Led(
         tuple(router_at(item, listener) for item, listener in asked),
         key_type,
-        # Where the client does not choose it, there is one: its account's, or its host's.
-        tuple(f"{tag_of(run_id)}-{n}" for n in range(load.routing_keys)) if key_type in CHOSEN_KEYS else (DRILL_ROLE,),
+        _keys(load, key_type, protocol, run_id),
         tuple(tuple(sorted(names)) for _, names in sorted(stores.items())),
     )
+
+
+def _keys(load: Load, key_type: str, protocol: str, run_id: str) -> tuple[str, ...]:
+    if key_type not in CHOSEN_KEYS:
+        # There is one, which the client does not choose: its account's, or its host's.
+        return (DRILL_ROLE,)
+    if load.routing_keys == 0:
+        if protocol != KEYLESS:
+            raise UsageError(f"routing_keys is 0, and clients of {protocol} cannot connect without a key")
+        return (NO_KEY,)
+    return tuple(f"{tag_of(run_id)}-{n}" for n in range(load.routing_keys))
 
 
 def producer(load: Load, number: int, leading: Led | None) -> ClientSpec:

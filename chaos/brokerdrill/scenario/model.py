@@ -103,7 +103,10 @@ class Load(Strict):
     )
     routers: int = Field(0, ge=0, description="with `through`: how many of the routers are asked, in turn; 0: all")
     routing_keys: int = Field(
-        100, ge=1, description="with `through`: how many keys all producers have, where clients choose their key"
+        100,
+        ge=0,
+        description="with `through`: how many keys all producers have, where clients choose their key; 0: no client "
+        "has one",
     )
 
     @field_validator("client")

@@ -12,6 +12,8 @@ from brokerdrill.base.errors import UsageError
 
 # What of a connection can be its routing key; in the last three it is not the client's to choose.
 KEY_TYPES = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
+# What a router takes for the key of a client that has none.
+NO_KEY = "NULL"
 # Protocols whose clients a connection router redirects when they connect; those of others have to ask it first.
 REDIRECTED = ("amqp", "core", "openwire")
 

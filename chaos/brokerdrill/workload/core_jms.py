@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import jpype
 
 from brokerdrill.workload.client import FAIL, OK, REFUSED_AS_DUPLICATE, UNKNOWN, Aim, Message, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import NO_KEY, Endpoint, WorkerConfig
 from brokerdrill.workload.jms import Operation, described, first_line, host_of, query
 from brokerdrill.workload.routed_jms import RoutedJms
 
@@ -75,13 +75,14 @@ USABLE = ROLLED_BACK_ITSELF | {REFUSED, "UNBLOCKED", "ADDRESS_FULL"}
 def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = None) -> str:
     """Return the connection URL: all that is `dialled`, then the parameters."""
     own = {"sslEnabled": "true", "verifyHost": "true", "trustStoreType": "PEMCA", "trustStorePath": config.tls_ca or ""}
-    if routed and config.key_type == "SNI_HOST":
-        own["sniHost"] = routed.key
+    key = routed.key if routed and routed.key != NO_KEY else None
+    if key and config.key_type == "SNI_HOST":
+        own["sniHost"] = key
     end = "?" + query(own) if config.tls_ca else ""
     places = ",".join(f"tcp://{host_of(item.address)}:{item.port}{end}" for item in dialled)
     # In a transaction the commit proves the acknowledgements; waiting for each as well can hang in a failover.
     each = {"blockOnAcknowledge": "false" if config.transaction else "true"}
-    named = {"clientID": routed.key} if routed and config.key_type == "CLIENT_ID" else {}
+    named = {"clientID": key} if key and config.key_type == "CLIENT_ID" else {}
     params = {**URL_PARAMS, **each, **named, "callTimeout": str(config.call_timeout_ms), **config.url_params}
     return f"({places})?{query(params)}"
 
