@@ -16,7 +16,7 @@ def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this database, a sentence each.
 
     `config`: members, host to {"instance"}; zookeeper_servers; allow_small, for a drill that wants a small ensemble;
-    ttl_s, loop_wait_s, retry_timeout_s, tick_ms.
+    ttl_s, loop_wait_s, retry_timeout_s, tick_ms; metrics_ports, the inventory's common_metrics_ports.
     """
     problems = []
     if len(config["members"]) < 2:
@@ -35,6 +35,8 @@ def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
             f"lease_db_ttl_s {ttl} is outside {low / 1000:g} to {high / 1000:g}, 2 to 20 ticks of "
             f"{config['tick_ms']} ms: ZooKeeper changes it"
         )
+    if "lease_db" in config["metrics_ports"]:
+        problems.append("common_metrics_ports.lease_db has no effect: Patroni serves the metrics at lease_db_rest_port")
     owners: dict[str, list[str]] = {}
     for host, member in sorted(config["members"].items()):
         owners.setdefault(str(member["instance"]), []).append(host)

@@ -17,7 +17,10 @@ options:
   tasks: {description: Only products whose role has this task file., type: str}
   uses: {description: Only products that depend on this one., type: str}
   tools: {description: "Only the drills' own tools, or only what is none.", type: bool}
-  details: {description: Return mappings with name and client instead of names., type: bool, default: false}
+  details:
+    description: Return mappings with name, client, metrics and metrics_files instead of names.
+    type: bool
+    default: false
 author: ["Brokerdrill developers"]
 """
 
@@ -54,4 +57,5 @@ class LookupModule(LookupBase):
         ]
         if not self.get_option("details"):
             return [product.name for product in found]
-        return [{"name": product.name, "client": product.client} for product in found]
+        kept = ("name", "client", "metrics", "metrics_files")
+        return [{key: getattr(product, key) for key in kept} for product in found]

@@ -1,8 +1,8 @@
 """The products of the collection: every role with a file meta/product.yml, which says what the role's tasks do not.
 
 `uses`: the products that it depends on, deployed before it. `client`: what load hosts need for its clients. `tool`: it
-serves the drills, which do not break it. docs/adding-a-product.md has all of it. What a product can do is which task
-files its role has.
+serves the drills, which do not break it. `metrics`: where Prometheus reads it. docs/adding-a-product.md has all of it.
+What a product can do is which task files its role has.
 """
 
 from __future__ import annotations
@@ -16,39 +16,55 @@ from typing import Any
 import yaml
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
-KEYS = {"uses", "client", "tool"}
+KEYS = {"uses", "client", "tool", "metrics"}
 CLIENT_KEYS = {"protocol", "more_protocols", "archive", "jars", "version", "include", "directory"}
+METRICS_KEYS = {"port", "store", "tls", "variables"}
+VARIABLE_KEYS = {"address", "port", "store"}
+METRICS_FILES = {"rules": "rules.yml", "dashboards": "dashboard.json"}
+"""What a role may have in its folder files/prometheus, by the folder of Prometheus' that it goes to."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product: its role's name, what it uses, its clients (None where none connect), its task files, and whether it
-    is a tool of the drills."""
+    """A product: its role's name, what it uses, its clients (None where none connect), its task files, whether it is a
+    tool of the drills, its metrics (None where it has none), and the paths of the role's files for Prometheus."""
 
     name: str
     uses: tuple[str, ...] = ()
     client: Mapping[str, Any] | None = None
     tasks: frozenset[str] = field(default_factory=frozenset)
     tool: bool = False
+    metrics: Mapping[str, Any] | None = None
+    metrics_files: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse(name: str, content: Any, tasks: Iterable[str]) -> Product:
+def parse(name: str, content: Any, tasks: Iterable[str], metrics_files: Mapping[str, str] | None = None) -> Product:
     """Return the product that the content of a meta/product.yml describes. Raises ValueError with one sentence."""
     where = f"roles/{name}/meta/product.yml"
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ValueError(f"{where} is no mapping")
-    client = content.get("client")
-    if client is not None and not isinstance(client, dict):
-        raise ValueError(f"{where}: client is no mapping")
-    for found, known, place in ((content, KEYS, ""), (client or {}, CLIENT_KEYS, "client.")):
+    client, metrics = content.get("client"), content.get("metrics")
+    variables = (metrics.get("variables") or {}) if isinstance(metrics, dict) else {}
+    for key, value in (("client", client), ("metrics", metrics), ("metrics.variables", variables)):
+        if value is not None and not isinstance(value, dict):
+            raise ValueError(f"{where}: {key} is no mapping")
+    for found, known, place in (
+        (content, KEYS, ""),
+        (client or {}, CLIENT_KEYS, "client."),
+        (metrics or {}, METRICS_KEYS, "metrics."),
+        (variables, VARIABLE_KEYS, "metrics.variables."),
+    ):
         if unknown := sorted(set(found) - known):
             raise ValueError(f"{where}: {place}{unknown[0]} is none of {', '.join(sorted(known))}")
     if client is not None and "protocol" not in client:
         raise ValueError(f"{where}: client.protocol is missing")
     if client is not None and "jars" in client and "version" not in client:
         raise ValueError(f"{where}: client.version is missing, which client.jars need")
-    return Product(name, tuple(content.get("uses", ())), client, frozenset(tasks), bool(content.get("tool", False)))
+    if metrics is not None and not isinstance(metrics.get("port"), int):
+        raise ValueError(f"{where}: metrics.port is no number")
+    uses, tool = tuple(content.get("uses", ())), bool(content.get("tool", False))
+    return Product(name, uses, client, frozenset(tasks), tool, metrics, metrics_files or {})
 
 
 def in_order(products: Iterable[Product]) -> list[Product]:
@@ -85,5 +101,7 @@ def read_all(roles: Path = ROLES) -> list[Product]:
             content = yaml.safe_load(path.read_text())
         except yaml.YAMLError as error:
             raise ValueError(f"roles/{role.name}/meta/product.yml is no YAML: {' '.join(str(error).split())}") from None
-        found.append(parse(role.name, content, (task.stem for task in (role / "tasks").glob("*.yml"))))
+        files = {kind: role / "files" / "prometheus" / file for kind, file in METRICS_FILES.items()}
+        there = {kind: str(file) for kind, file in files.items() if file.is_file()}
+        found.append(parse(role.name, content, (task.stem for task in (role / "tasks").glob("*.yml")), there))
     return in_order(found)

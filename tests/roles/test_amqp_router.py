@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.brokerdrill.ha.plugins.filter import amqp_router as filters
 from ansible_collections.brokerdrill.ha.plugins.filter import prometheus
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils import products
 
 from amqp_session_router.config import loader
 from amqp_session_router.control import drift
@@ -123,12 +124,18 @@ def test_drills_look_from_outside_and_others_on_the_host(tmp_path: Path) -> None
     assert [one["protocol"] for one in found["listeners"]] == ["amqp091", "http"]
 
 
+MEASURED = [{"name": one.name, "metrics": one.metrics} for one in products.read_all()]
+
+
 def test_prometheus_reads_a_router_where_its_status_page_is(tmp_path: Path) -> None:
     more = {"common_metrics": True, "common_metrics_address": "192.0.2.5", "common_metrics_ports": {"amqp_router": 999}}
     status = config_of(rendered(tmp_path, drill_allowed=True, **more))["status"]
     assert status == {"host": "192.0.2.5", "port": 999}
-    (target,) = prometheus.prometheus_targets({"amqp_router": ["router1"]}, {"router1": more}, {})
+    (target,) = prometheus.prometheus_targets({"amqp_router": ["router1"]}, {"router1": more}, MEASURED)
     assert (target["product"], target["address"]) == ("amqp_router", "192.0.2.5:999")
+    own = {**more, "amqp_router_status_address": "192.0.2.6", "amqp_router_status_port": 1000}
+    (target,) = prometheus.prometheus_targets({"amqp_router": ["router1"]}, {"router1": own}, MEASURED)
+    assert target["address"] == "192.0.2.6:1000"
 
 
 def test_an_inventory_that_names_the_metrics_ports_of_other_products_leaves_the_routers(tmp_path: Path) -> None:

@@ -142,6 +142,7 @@ def db(**change: Any) -> dict[str, Any]:
         "loop_wait_s": 1,
         "retry_timeout_s": 2,
         "tick_ms": 500,
+        "metrics_ports": {"artemis": 9404},
         **change,
     }
 
@@ -154,6 +155,7 @@ def db(**change: Any) -> dict[str, Any]:
         ({"retry_timeout_s": 3}, "lose its place"),
         ({"ttl_s": 11}, "outside 1 to 10"),
         ({"members": {"d1": {"instance": "x"}, "d2": {"instance": "x"}}}, "d1 and d2 have one lease_db_instance x"),
+        ({"metrics_ports": {"lease_db": 9187}}, "Patroni serves the metrics at lease_db_rest_port"),
     ],
 )
 def test_a_database_that_cannot_hold_is_refused(change: dict[str, Any], words: str) -> None:

@@ -37,12 +37,17 @@ def test_what_a_product_can_do_is_its_roles_task_files() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"use": []}, "use is none of client, tool, uses"),
+        ({"use": []}, "use is none of client, metrics, tool, uses"),
         ([], "is no mapping"),
         ({"client": "core"}, "client is no mapping"),
         ({"client": {}}, "client.protocol is missing"),
         ({"client": {"protocol": "x", "jar": 1}}, "client.jar is none of"),
         ({"client": {"protocol": "x", "jars": []}}, "client.version is missing"),
+        ({"metrics": 9404}, "metrics is no mapping"),
+        ({"metrics": {"store": "x"}}, "metrics.port is no number"),
+        ({"metrics": {"port": 1, "path": "/"}}, "metrics.path is none of port, store, tls, variables"),
+        ({"metrics": {"port": 1, "variables": {"host": "x"}}}, "metrics.variables.host is none of"),
+        ({"metrics": {"port": 1, "variables": ["x"]}}, "metrics.variables is no mapping"),
     ],
 )
 def test_a_wrong_entry_is_refused_with_one_sentence(content: object, said: str) -> None:

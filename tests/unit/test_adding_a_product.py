@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.free_ports import free_port
@@ -49,6 +50,23 @@ def test_the_collection_finds_it(toy: Path) -> None:
     run(toy, "ansible-playbook", *inventory, "playbooks/site.yml", "--syntax-check")
 
 
+def test_prometheus_finds_it(toy: Path) -> None:
+    products = "query('brokerdrill.ha.products', details=true)"
+    targets = f"groups | brokerdrill.ha.prometheus_targets(hostvars, {products})"
+    files = f"{targets} | brokerdrill.ha.prometheus_product_files({products}, '/etc/prometheus')"
+    shown = {"targets": f"{{{{ {targets} }}}}", "files": f"{{{{ {files} }}}}"}
+    module = ["-m", "ansible.builtin.debug", "-a", "var=shown"]
+    more = json.dumps({"common_metrics": True, "shown": shown})
+    told = run(toy, "ansible", "-i", "inventories/toy", "-c", "local", "load1", *module, "-e", more)
+    found = json.loads(told.partition("=> ")[2])["shown"]
+    (target,) = found["targets"]
+    assert (target["product"], target["instance"], target["store"]) == ("toy", "toy1", "toy")
+    assert target["address"] == "toy1:6002"
+    places = {entry["dest"]: Path(entry["src"]) for entry in found["files"]}
+    assert set(places) == {"/etc/prometheus/rules/toy.yml", "/etc/prometheus/dashboards/toy.json"}
+    assert all(toy.resolve() in path.resolve().parents for path in places.values())
+
+
 def test_the_package_finds_it(toy: Path) -> None:
     script = """
 import json
@@ -74,11 +92,12 @@ def test_what_it_acknowledged_survives_its_kill(toy: Path, tmp_path: Path) -> No
     """The toy itself, on this machine: sent, killed, started again, received."""
     credentials = tmp_path / "credentials.json"
     credentials.write_text(json.dumps({"username": "drill", "password": "secret"}))
-    port = free_port()
+    port, metrics_port = free_port(), free_port()
     server = [sys.executable, str(ADDED / "roles/toy/files/toy.py"), "127.0.0.1", str(port)]
+    metrics = ("127.0.0.1", str(metrics_port))
 
     def start() -> subprocess.Popen[str]:
-        command = [*server, str(tmp_path / "journal"), str(credentials)]
+        command = [*server, str(tmp_path / "journal"), str(credentials), *metrics]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout
         assert process.stdout.readline() == "toy is ready\n"
@@ -111,6 +130,8 @@ client.close()
     first.send_signal(signal.SIGKILL)
     first.wait(10)
     second = start()
+    page = httpx.get(f"http://127.0.0.1:{metrics_port}/metrics", trust_env=False).text
+    assert 'toy_messages{queue="q"} 2' in page.splitlines()
     run(toy, sys.executable, "-c", script, str(port), "receive")
     second.send_signal(signal.SIGKILL)
     second.wait(10)

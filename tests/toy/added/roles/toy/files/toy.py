@@ -1,6 +1,7 @@
 """The toy broker: one journal file, one JSON object a line over TCP. An answer means that the journal is on disk."""
 
 import hmac
+import http.server
 import json
 import os
 import pathlib
@@ -112,10 +113,29 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
 
-def main(address, port, journal, credentials):
+class Page(http.server.BaseHTTPRequestHandler):
+    """Its metrics, for Prometheus."""
+
+    def do_GET(self):
+        with self.server.store.lock:
+            lines = [f'toy_messages{{queue="{name}"}} {len(kept)}' for name, kept in self.server.store.waiting.items()]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write("".join(f"{line}\n" for line in ["# TYPE toy_messages gauge", *lines]).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def main(address, port, journal, credentials, metrics_address="", metrics_port="0"):
     with Server((address, int(port)), Handler) as server:
         server.store = Store(journal)
         server.password = json.loads(pathlib.Path(credentials).read_text())["password"]
+        if metrics_address:
+            page = http.server.ThreadingHTTPServer((metrics_address, int(metrics_port)), Page)
+            page.store = server.store
+            threading.Thread(target=page.serve_forever, daemon=True).start()
         print("toy is ready", flush=True)
         server.serve_forever()
 
