@@ -259,6 +259,5 @@ def most_descriptors() -> int:
 
 
 if __name__ == "__main__":
-    first, _, last = sys.argv[2].partition("-")
-    os.sched_setaffinity(0, range(int(first), int(last or first) + 1))
+    os.sched_setaffinity(0, {int(sys.argv[2])})
     serve(int(sys.argv[1]))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import json
 import logging
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from amqp_session_router.admission.authorization import AlwaysAllow, HttpAuthorizer, authorizer_of
-from amqp_session_router.admission.limits import Limiter, Others
-from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.base.errors import UsageError
 from amqp_session_router.base.model import (
     CONNECTION_FORCED,
     Allowed,
@@ -32,12 +30,10 @@ from amqp_session_router.config import loader
 from amqp_session_router.config.digests import digest
 from amqp_session_router.config.schema import StatsdPart, StatusPart
 from amqp_session_router.config.settings import Problem, Settings, state_file
-from amqp_session_router.control import merging, saved_state
+from amqp_session_router.control import saved_state
 from amqp_session_router.control.emptying import Emptying
-from amqp_session_router.control.workers import WITHIN, Leader
 from amqp_session_router.routing.health import Checker
 from amqp_session_router.routing.routes import Routes
-from amqp_session_router.routing.stickiness import SharedKeys
 from amqp_session_router.telemetry import metrics
 from amqp_session_router.telemetry.http_status import Answer, StatusServer, json_answer
 from amqp_session_router.telemetry.log import Log
@@ -45,14 +41,8 @@ from amqp_session_router.telemetry.loop_lag import LoopLag
 
 log = logging.getLogger(__name__)
 
-State = dict[str, Any]
-"""What all workers are to go by: the file's text, what control changed, paused vhosts."""
-
-
 DIGESTS = "/digests"
 PAUSED = "paused_vhosts"
-_SCRAPE = 2.0
-"""Seconds that the other workers have for their part of a page: it must not be late for one that is being replaced."""
 _LAST_ANSWERS = 60.0
 """Seconds that an authorisation hook which was replaced may take for the answers under way."""
 
@@ -70,28 +60,15 @@ class Service:
         log_to: Log | None = None,
         inherited: saved_state.Running | None = None,
         last_good: str | None = None,
-        follows: bool = False,
-        others: Others | None = None,
-        keys: SharedKeys | None = None,
-        worker: int = 0,
     ) -> None:
         """Read the file at `path`, and what control had changed: `inherited` from the worker before, else from the
-        state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError.
-
-        One of several workers, number `worker`, counts with `others` and shares `keys`; one that `follows` has no
-        endpoints and goes by what the leader says, and by `last_good` until then.
-        """
+        state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError."""
         self.path = path
-        self.follows = follows
-        self._worker = worker
-        self.others: Leader | None = None
-        """The other workers, where this is the leader of several."""
         self.on_kept: Callable[[str, saved_state.Running], None] = lambda text, running: None
         """Called with the file's text and what control changed, whenever either is other than before."""
         wrong: UsageError | None = None
         try:
-            # What the file says now is for the leader to take on.
-            self._text = last_good if follows and last_good is not None else loader.read(path)
+            self._text = loader.read(path)
             settings = loader.parse(self._text, str(path))
         except UsageError as error:
             if last_good is None:
@@ -100,8 +77,6 @@ class Service:
             self._text = last_good
             settings = loader.parse(last_good, str(path))
         self._saved = settings.config
-        self._applied = time.time_ns()
-        """Other than before whenever settings were applied: those of TLS stand in files, too."""
         kept = _kept(settings, self._text, inherited)
         self._log = log_to or Log()
         self._own_log = log_to is None
@@ -114,18 +89,16 @@ class Service:
                 self._log.apply(settings.config.log)
             except UsageError as error:
                 log.error("what control had changed does not fit any more: the file counts: %s", error)
-        self.routing = Routes(settings, keys, worker)
+        self.routing = Routes(settings)
         for vhost in kept.paused if kept is not None else ():
             self.routing.pause(vhost)
-        self.limits = Limiter(settings.config.limits, others=others)
+        self.limits = Limiter(settings.config.limits)
         self._authorizer: AlwaysAllow | HttpAuthorizer = authorizer_of(settings.config.authorization)
         self.checker = Checker(self.routing)
         self.emptying = Emptying(self.routing)
         self.lag = LoopLag()
         self.server: Server | None = None
         self.leaving = False
-        self.left = asyncio.Event()
-        """Set with `leaving`."""
         self._drain = 0.0
         self._grace: asyncio.TimerHandle | None = None
         self._status: StatusServer | None = None
@@ -175,9 +148,6 @@ class Service:
         try:
             with self._or_go_on(go_on):
                 self._status = await self._status_server(self.settings.config.status)
-            if not go_on and not self.follows:
-                for listener in self.settings.listeners.values():
-                    self._check_free(listener)
             for listener in self.settings.listeners.values():
                 with self._or_go_on(go_on):
                     await self._listen(listener)
@@ -187,8 +157,7 @@ class Service:
         self._tell_kept()
         self.lag.start()
         self.checker.apply(self.settings)
-        if not self.follows:
-            self._start_statsd(self.settings.config.statsd)
+        self._start_statsd(self.settings.config.statsd)
         if self.leaving:
             server.exit(self._drain)
 
@@ -234,69 +203,24 @@ class Service:
 
     # --- changes ---
 
-    @property
-    def state(self) -> State:
-        """What the other workers are to go by."""
-        running = self.running
-        return {"text": self._text, "config": running.config, "paused": running.paused, "applied": self._applied}
-
-    async def adopt(self, state: State) -> State:
-        """Go by what the leader says; returns how many sessions each paused vhost has here, and what became of those
-        whose pause ended. Raises UsageError with no setting changed."""
-        async with self._lock:
-            text = state["text"]
-            saved = loader.parse(text, str(self.path))
-            settings = saved if state["config"] is None else loader.from_data(state["config"])
-            if state["applied"] != self._applied:
-                await self._apply(settings)
-                self._applied = state["applied"]
-            self._text, self._saved = text, saved.config
-            going_on = disconnected = 0
-            for vhost in [*self.routing.paused]:
-                if vhost not in state["paused"]:
-                    more = self._unpause(vhost)
-                    going_on, disconnected = going_on + more[0], disconnected + more[1]
-            paused = {vhost: self._pause(vhost) for vhost in state["paused"]}
-            self._tell_kept()
-            return {"paused": paused, "going_on": going_on, "disconnected": disconnected}
-
     async def reload(self) -> list[str]:
         """Go by the file as it is now; returns the places that changed. Raises UsageError with nothing changed."""
         async with self._lock:
             text = loader.read(self.path)
             settings = loader.parse(text, str(self.path))
-            return await self._go_by(settings, text, settings)
+            changed = await self._apply(settings)
+            self._text, self._saved = text, settings.config
+            await self._keep()
+            return changed
 
     async def change(self, edit: Callable[[dict[str, Any]], None]) -> list[str]:
         """Apply `edit` to a copy of the running configuration's data and go by that; raises UsageError."""
         async with self._lock:
             data = copy.deepcopy(loader.to_data(self.settings.config))
             edit(data)
-            return await self._go_by(loader.from_data(data))
-
-    async def _agree(self) -> list[State]:
-        """Have the other workers go by the state of now; returns what each answers. Raises RouterError."""
-        return [] if self.others is None else await self.others.agree()
-
-    async def _go_by(self, settings: Settings, text: str | None = None, saved: Settings | None = None) -> list[str]:
-        """Apply `settings` in all workers, or (UsageError) in none; with the file's `text` and what that says."""
-        before, text_before, saved_before = self.settings, self._text, self._saved
-        changed = await self._apply(settings)
-        self._applied += 1
-        if text is not None and saved is not None:
-            self._text, self._saved = text, saved.config
-        await self._keep()
-        try:
-            await self._agree()
-        except UsageError:
-            await self._apply(before)
-            self._applied += 1
-            self._text, self._saved = text_before, saved_before
+            changed = await self._apply(loader.from_data(data))
             await self._keep()
-            with contextlib.suppress(RouterError):
-                await self._agree()
-            raise
-        return changed
+            return changed
 
     async def save(self) -> None:
         """Write the running configuration to the file, the old one to `FILE.bak`; raises UsageError."""
@@ -311,7 +235,6 @@ class Service:
                 raise UsageError(f"{self.path}: {error.strerror}") from None
             self._text, self._saved = text, self.settings.config
             await self._keep()
-            await self._agree()
 
     async def _apply(self, settings: Settings) -> list[str]:
         """Swap the settings. All that can fail is done first, and undone if a later part of it fails."""
@@ -319,8 +242,6 @@ class Service:
         for name in ("state_dir", "control"):
             if getattr(old.config, name) != getattr(settings.config, name):
                 raise Problem((name,), "it cannot change while the router runs; a planned restart takes it on")
-        if old.config.workers != settings.config.workers:
-            raise Problem(("workers",), "it cannot change while the router runs; a stop and a start take it on")
         authorizer = self._authorizer
         undo: contextlib.AsyncExitStack
         async with contextlib.AsyncExitStack() as undo:
@@ -355,7 +276,7 @@ class Service:
             session.meter()
         if self.server is not None:
             self.checker.apply(settings)
-            if settings.config.statsd != old.config.statsd and not self.follows:
+            if settings.config.statsd != old.config.statsd:
                 self._start_statsd(settings.config.statsd)
         changed = _differences(old.config.model_dump(), settings.config.model_dump())
         log.info("configuration applied", extra={"changed": changed})
@@ -385,14 +306,10 @@ class Service:
         try:
             await self.server.start(listener)
         except OSError as error:
-            raise _cannot_listen(listener, error) from None
-
-    def _check_free(self, listener: Listener) -> None:
-        assert self.server is not None
-        try:
-            self.server.check_free(listener)
-        except OSError as error:
-            raise _cannot_listen(listener, error) from None
+            why = error.strerror or str(error)
+            raise Problem(
+                ("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}"
+            ) from None
 
     def _retire(self, authorizer: AlwaysAllow | HttpAuthorizer) -> None:
         async def later() -> None:
@@ -408,8 +325,6 @@ class Service:
     async def _keep(self) -> None:
         """Write down what the file does not say. That it cannot be written costs no session and no change."""
         self._tell_kept()
-        if self.follows:
-            return
         path = state_file(self.settings, saved_state.FILE)
         if path is None:
             return
@@ -433,31 +348,17 @@ class Service:
         ]
 
     async def pause_vhost(self, vhost: str) -> int:
-        """Pause `vhost`: its sessions, and those that come; returns how many there are. Raises RouterError if a worker
-        has not confirmed it in time."""
-        count = self._pause(vhost)
-        await self._keep()
-        return count + sum(one["paused"][vhost] for one in await self._agree())
-
-    def _pause(self, vhost: str) -> int:
+        """Pause `vhost`: its sessions, and those that come; returns how many there are."""
         self.routing.pause(vhost)
         sessions = self.sessions_of(vhost)
         for session in sessions:
             session.pause()
+        await self._keep()
         return len(sessions)
 
     async def unpause_vhost(self, vhost: str) -> tuple[int, int]:
         """End the pause. A session that the rules would put elsewhere now is disconnected gracefully, so that its
-        client comes back to the right place, the others go on. Returns (going on, disconnected). Raises RouterError if
-        a worker has not confirmed it in time."""
-        going_on, disconnected = self._unpause(vhost)
-        await self._keep()
-        answers = await self._agree()
-        return going_on + sum(one["going_on"] for one in answers), disconnected + sum(
-            one["disconnected"] for one in answers
-        )
-
-    def _unpause(self, vhost: str) -> tuple[int, int]:
+        client comes back to the right place, the others go on. Returns (going on, disconnected)."""
         self.routing.unpause(vhost)
         going_on = disconnected = 0
         for session in self.sessions_of(vhost):
@@ -467,6 +368,7 @@ class Service:
             else:
                 session.unpause()
                 going_on += 1
+        await self._keep()
         return going_on, disconnected
 
     def exit(self, drain: float, grace: float = 0.0) -> None:
@@ -476,7 +378,6 @@ class Service:
         One that has not started yet leaves once it has, with what it took over by then.
         """
         self.leaving = True
-        self.left.set()
         self._drain = drain
         if self._grace is not None:
             self._grace.cancel()
@@ -490,7 +391,7 @@ class Service:
     # --- seen from outside ---
 
     async def _status_server(self, part: StatusPart | None) -> StatusServer | None:
-        if part is None or self.follows:
+        if part is None:
             return None
         server = StatusServer(
             {
@@ -509,33 +410,14 @@ class Service:
         return server
 
     async def _prometheus(self) -> Answer:
-        own = await self.page(metrics.PAGE)
-        if self.others is None:
-            return 200, metrics.CONTENT_TYPE, own
-        pages = [own]
-        answers = await self.others.ask_all(metrics.PAGE, b"", _SCRAPE)
-        pages += [b"" if isinstance(one, RouterError) else one for one in answers]
-        return 200, metrics.CONTENT_TYPE, await paced(metrics.joined(pages))
-
-    async def page(self, name: str) -> bytes:
-        """Return this worker's own page for Prometheus; raises UsageError if another is asked for."""
-        if name != metrics.PAGE:
-            raise UsageError(f"there is no page {name!r}")
-        worker = self._worker if self.follows or self.others is not None else None
-        return await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved, worker))
+        return (
+            200,
+            metrics.CONTENT_TYPE,
+            await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved)),
+        )
 
     async def _json(self) -> Answer:
-        if self.others is None:
-            return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits, self.lag))
-        return 200, "application/json", await asyncio.to_thread(_json_line, await self.counts("all", _SCRAPE))
-
-    async def counts(self, only: str, within: float = WITHIN) -> dict[str, Any]:
-        """Return what `metrics.as_data` does, of all workers that answer in time."""
-        own = await paced(metrics.as_data(self.routing, self.limits, self.lag, only))
-        if self.others is None:
-            return own
-        found = await self.others.call(["STAT", "PRINT", only], within)
-        return await asyncio.to_thread(merging.counts, [own, *(one["data"] for one in found if isinstance(one, dict))])
+        return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits, self.lag))
 
     async def _digests(self) -> Answer:
         return json_answer(200, self.digests())
@@ -572,11 +454,6 @@ class Service:
             task.cancel()
         self._statsd = [asyncio.create_task(self._send_statsd(part), name=f"statsd {part.host}") for part in parts]
 
-    async def _statsd_packets(self, statsd: metrics.Statsd) -> list[bytes]:
-        if self.others is None:
-            return await paced(statsd.packets(self.routing, self.lag))
-        return await paced(statsd.packets_of(await self.counts("all", _SCRAPE)))
-
     async def _send_statsd(self, part: StatsdPart) -> None:
         statsd = metrics.Statsd(part.prefix)
         loop = asyncio.get_running_loop()
@@ -585,20 +462,11 @@ class Service:
                 family, kind, _, _, address = (await loop.getaddrinfo(part.host, part.port, type=socket.SOCK_DGRAM))[0]
                 with socket.socket(family, kind) as out:
                     out.setblocking(False)
-                    for packet in await self._statsd_packets(statsd):
+                    for packet in await paced(statsd.packets(self.routing, self.lag)):
                         out.sendto(packet, address)
             except OSError as error:
                 log.warning("statsd packets were not sent: %s", error, extra={"to": f"{part.host}:{part.port}"})
             await asyncio.sleep(part.period)
-
-
-def _cannot_listen(listener: Listener, error: OSError) -> Problem:
-    why = error.strerror or str(error)
-    return Problem(("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}")
-
-
-def _json_line(data: dict[str, Any]) -> bytes:
-    return json.dumps(data).encode() + b"\n"
 
 
 async def _healthy() -> Answer:

@@ -21,7 +21,6 @@ import time
 from amqp_session_router.process import lifecycle
 from amqp_session_router.process.descriptors import clone_sharing_files, close_all_but, unshare_files
 from amqp_session_router.process.lifecycle import Death, Step
-from amqp_session_router.process.place import ALONE, Place, place_of
 from amqp_session_router.relay import journal
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
@@ -32,10 +31,7 @@ _SHORT_LIFE, _SHORT_LIVES = 5.0, 5
 class Supervisor:
     """Runs routers, one after the other."""
 
-    def __init__(self, config: str, drain: float, place: Place = ALONE) -> None:
-        self.place = place
-        self._turn = 0
-        """0 or 1, in turn from one planned restart to the next: which of its shared regions the worker writes to."""
+    def __init__(self, config: str, drain: float) -> None:
         self.config = config
         self.drain = drain
         self.pid = 0
@@ -72,8 +68,7 @@ class Supervisor:
 
     def _own(self) -> set[int]:
         ends = (self._line, self._reach, None if self._relieving is None else self._relieving[1])
-        lasting = {0, 1, 2, self._journal, self._store} | self.place.descriptors()
-        return lasting | {end.fileno() for end in ends if end is not None}
+        return {0, 1, 2, self._journal, self._store} | {end.fileno() for end in ends if end is not None}
 
     def _start(self, recover: bool, predecessor: socket.socket | None) -> None:
         self._line, self._reach = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -94,16 +89,7 @@ class Supervisor:
 
             assert self._line is not None
             status = worker.work(
-                self.config,
-                self.drain,
-                self._journal,
-                self._line,
-                self._own(),
-                recover,
-                predecessor,
-                self._store,
-                self.place,
-                self._turn,
+                self.config, self.drain, self._journal, self._line, self._own(), recover, predecessor, self._store
             )
         except BaseException as error:
             print(f"amqp-session-router: {type(error).__name__}: {error}", file=sys.stderr)
@@ -151,7 +137,6 @@ class Supervisor:
             self.pid, self._reach = self._relieving
             self._relieving = None
             self._served = True
-            self._turn = 1 - self._turn
             return None
         self._short = self._short + 1 if time.monotonic() - self._started < _SHORT_LIFE else 0
         how = f"killed by signal {-exited}" if exited < 0 else f"ended with status {exited}"
@@ -189,21 +174,18 @@ class Supervisor:
         self._journal = journal.create()
         self._reach = self._line = None
         self._relieving = (self.pid, reach)
-        self._turn = 1 - self._turn
         close_all_but(self._own())
         self._start(recover=False, predecessor=reach)
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the path of the configuration, the seconds to drain, and the words of a `Place` where there are several
-    workers."""
+    """Run with the path of the configuration and the seconds to drain."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A session takes two descriptors, and more while bytes are stuck in pipes.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    place = place_of(arguments[2:])
     # Nothing that this process was started with may be taken for a session's.
-    close_all_but({0, 1, 2} | place.descriptors())
-    return Supervisor(arguments[0], float(arguments[1]), place).run()
+    close_all_but({0, 1, 2})
+    return Supervisor(arguments[0], float(arguments[1])).run()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from amqp_session_router.base.model import (
 from amqp_session_router.config.settings import Farm, Settings, state_file
 from amqp_session_router.net.reverse_dns import ReverseDns
 from amqp_session_router.routing.statistics import Statistics
-from amqp_session_router.routing.stickiness import SharedKeys, Stickiness
+from amqp_session_router.routing.stickiness import Stickiness
 from amqp_session_router.selection import partitions, selectors
 from amqp_session_router.selection.markers import Markers
 from amqp_session_router.selection.partitions import Surroundings
@@ -39,10 +39,8 @@ log = logging.getLogger(__name__)
 class Routes:
     """See `model.Routing`. All of it runs in the event loop's thread."""
 
-    def __init__(self, settings: Settings, shared: SharedKeys | None = None, worker: int = 0) -> None:
-        """`shared`: the keys of all workers, of which this one is number `worker`."""
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._shared, self._worker = shared, worker
         self.markers = Markers()
         self.statistics = Statistics()
         self.sessions: dict[str, Session] = {}
@@ -72,7 +70,7 @@ class Routes:
         kept: dict[str, Stickiness] = {}
         for farm in settings.farms.values():
             if farm.cached:
-                path = _sticky_path(settings, farm, self._worker)
+                path = _sticky_path(settings, farm)
                 old = self.sticky.pop(farm.name, None)
                 if old is not None and old.path == path:
                     old.timeout, old.most = farm.cache_timeout, farm.cache_entries
@@ -80,10 +78,7 @@ class Routes:
                 else:
                     if old is not None:
                         old.close()
-                    kept[farm.name] = Stickiness(
-                        farm.cache_timeout, path, most=farm.cache_entries, shared=self._shared, farm=farm.name
-                    )
-                kept[farm.name].know(backend.name for backend in farm.members)
+                    kept[farm.name] = Stickiness(farm.cache_timeout, path, most=farm.cache_entries)
         for gone in self.sticky.values():
             gone.close()
         self.sticky = kept
@@ -321,10 +316,8 @@ def _key(farm: Farm, identity: Identity) -> str:
     return NO_KEY if farm.key is None else farm.key.of(identity)
 
 
-def _sticky_path(settings: Settings, farm: Farm, worker: int) -> Path | None:
-    """Return the file of a farm's keys; each worker but the first has a directory of its own."""
-    name = f"sticky-{farm.name}.jsonl"
-    return state_file(settings, f"worker-{worker}/{name}" if worker else name) if farm.cache_persisted else None
+def _sticky_path(settings: Settings, farm: Farm) -> Path | None:
+    return state_file(settings, f"sticky-{farm.name}.jsonl") if farm.cache_persisted else None
 
 
 def _about(session: Session) -> dict[str, object]:

@@ -79,10 +79,7 @@ class Listeners:
         authorizer: Authorizer,
         client_name: Callable[[str], Awaitable[str]] | None = None,
         journal: Journal | None = None,
-        shares: bool = False,
     ) -> None:
-        """`shares`: other workers listen on the same addresses; the kernel gives each connection to one of them."""
-        self._shares = shares
         self.loop = loop
         self.routing = routing
         self.limits = limits
@@ -172,13 +169,7 @@ class Listeners:
             self._read(again)
             raise
 
-    def check_free(self, listener: Listener) -> None:
-        """Raise OSError if somebody else listens there who shares the address, as another router of this user may."""
-        if self._shares:
-            for sock in self._bind(listener, shares=False):
-                sock.close()
-
-    def _bind(self, listener: Listener, shares: bool | None = None) -> list[socket.socket]:
+    def _bind(self, listener: Listener) -> list[socket.socket]:
         """Return one listening socket for each address of the listener's host."""
         found = socket.getaddrinfo(
             listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -189,8 +180,6 @@ class Listeners:
                 sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
                 sockets.append(sock)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if self._shares if shares is None else shares:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 if family == socket.AF_INET6:
                     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
                 set_dead_peer_timeout(sock, self.routing.timeouts.dead_peer)
