@@ -176,7 +176,8 @@ def test_descriptors_do_not_pile_up(echo: int) -> None:
             return sum(1 for _ in Path(f"/proc/{worker(router)}/fd").iterdir())
 
         counts = []
-        for _ in range(4):
+        # More often, and faster, than a router may end that ends by itself.
+        for _ in range(supervisor._SHORT_LIVES + 2):
             ready = len(router.entries("ready"))
             kill(router)
             wait_for("a successor", lambda ready=ready: len(router.entries("ready")) > ready)  # type: ignore[misc]
@@ -367,3 +368,27 @@ def test_a_kernel_that_forbids_unshare_ends_no_supervisor(monkeypatch: pytest.Mo
     assert reach.fileno() >= 0 and line.fileno() >= 0
     reach.close()
     line.close()
+
+
+def ended(found: supervisor.Supervisor, number: signal.Signals) -> int | None:
+    """The end of a worker that had begun a moment ago."""
+    found._started = time.monotonic()
+    return found._ended(number)
+
+
+def test_a_router_that_others_kill_ever_again_is_followed_and_one_that_dies_by_itself_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr(supervisor.Supervisor, "_start", lambda self, recover, predecessor: begun.append(recover))
+    monkeypatch.setattr(supervisor.journal, "progress", lambda number: supervisor.journal.SERVING)
+    found = supervisor.Supervisor("file", 1.0)
+    for count in range(1, 20):
+        assert ended(found, signal.SIGKILL) is None and len(begun) == count
+    begun.clear()
+    for _ in range(supervisor._SHORT_LIVES - 1):
+        assert ended(found, signal.SIGSEGV) is None
+        # It does not hide that the router has a fault.
+        assert ended(found, signal.SIGKILL) is None
+    assert ended(found, signal.SIGSEGV) == 128 + signal.SIGSEGV
+    assert len(begun) == 2 * (supervisor._SHORT_LIVES - 1)

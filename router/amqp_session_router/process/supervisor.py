@@ -25,7 +25,7 @@ from amqp_session_router.relay import journal
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _SHORT_LIFE, _SHORT_LIVES = 5.0, 5
-"""So many routers in a row that were killed within so many seconds are too many."""
+"""So many routers in a row that ended within so many seconds are too many."""
 
 
 class Supervisor:
@@ -138,7 +138,10 @@ class Supervisor:
             self._relieving = None
             self._served = True
             return None
-        self._short = self._short + 1 if time.monotonic() - self._started < _SHORT_LIFE else 0
+        if exited != -signal.SIGKILL:
+            # That one comes from outside (an operator, a drill, a kernel without memory), however often: it tells of no
+            # fault of the router's, and to leave would end sessions that the next one can go on with.
+            self._short = self._short + 1 if time.monotonic() - self._started < _SHORT_LIFE else 0
         how = f"killed by signal {-exited}" if exited < 0 else f"ended with status {exited}"
         if self._short >= _SHORT_LIVES:
             print(f"amqp-session-router: {how}, again and again", file=sys.stderr)
