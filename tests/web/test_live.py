@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from brokerdrill.web.app import Board
 from brokerdrill.web.live import Stage, Throughput, two_active
 from brokerdrill.web.tail import Tail
 
@@ -121,3 +126,29 @@ def test_what_a_page_is_sent_is_json(tmp_path: Path) -> None:
         run.kill()
         run.sample(1)
         assert json.loads(json.dumps(Stage(tmp_path).look()))["run"] == run.run_dir.name
+
+
+def test_who_comes_later_is_told_nothing_old() -> None:
+    class Counting:
+        looks = 0
+
+        def look(self) -> dict[str, int]:
+            self.looks += 1
+            return {"looks": self.looks}
+
+    stage = Counting()
+    board = Board(cast(Stage, stage))
+
+    async def first_state() -> str:
+        async with contextlib.aclosing(cast(AsyncGenerator[str, None], board.watch())) as states:
+            async for state in states:
+                if state:
+                    return state
+        raise AssertionError("the watch ended")
+
+    async def watched() -> None:
+        await first_state()
+        before = stage.looks
+        assert json.loads(await first_state())["looks"] > before
+
+    asyncio.run(watched())
