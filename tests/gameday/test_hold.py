@@ -196,6 +196,15 @@ def test_a_run_that_ends_early(stage: Stage, end: Any, state: str) -> None:
     assert stage.ran == (["lost_reply@pair", "kill_active@pair"] if state == "failed" else ["lost_reply@pair"])
 
 
+def test_what_a_signal_ended_is_judged(stage: Stage) -> None:
+    stage.ends["lost_reply"] = Interrupted("interrupted by SIGTERM; every fault is healed")
+    stage.verdicts["lost_reply"] = "fail"
+    day = stage.hold()
+    assert day.state == "unexpected"
+    assert day.why == "verdict fail: no_loss; interrupted by SIGTERM; every fault is healed"
+    assert stage.ran == ["lost_reply@pair"]
+
+
 def _aborted(run_dir: Path) -> None:
     ask_to_abort(run_dir, "the phone rings")
     raise InfrastructureError("abort: asked to abort: the phone rings")

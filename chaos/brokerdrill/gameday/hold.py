@@ -201,6 +201,8 @@ class _Held:
     begun: datetime.datetime
     seed: int | None
     master: str | None
+    # A signal asked for the end: what was recorded is judged, and nothing more is held.
+    interrupted: bool = False
 
     def carry_out(self) -> tuple[str, str]:
         """Hold the day; return how it ended and why."""
@@ -227,7 +229,7 @@ class _Held:
                 continue
             state, why, steady_after = self._one(one, first + number, until)
             states.append(state)
-            if state in (history.STOPPED, history.OVER_WINDOW):
+            if self.interrupted or state in (history.STOPPED, history.OVER_WINDOW):
                 return history.worst(states), why
             if not steady_after:
                 unsteady[one.topology.name] = why
@@ -264,23 +266,22 @@ class _Held:
         watching = Watching(self.loaded.plan.guard, until)
         watches = (watching.over_time, watching.too_deep, watching.stray, watching.broken)
         state, why = history.EXPECTED, ""
-        interrupted: Interrupted | None = None
         try:
             record(one.drill, topology, runs, [seed], self.console, run_dir, watches=watches)
         except Interrupted as error:
-            interrupted, state, why = error, history.STOPPED, str(error)
+            self.interrupted, state, why = True, history.STOPPED, str(error)
         except BrokerdrillError as error:
             stopped = history.STOPPED if asked(run_dir) else None
             state, why = stopped or watching.ended or history.FAILED, str(error)
             self._say(f"{one.drill.name} on {topology.name} ended early: {error}")
         made = (run_dir / contract.RUN_FILE).exists()
-        if made and interrupted is None:
+        if made:
             state, why = self._judged(run_dir, state, why)
         write(self.day, "drilled", state=state, why=why, run=run_dir.name if made else None)
-        if made and interrupted is None and state != history.EXPECTED:
+        if self.interrupted:
+            return state, why, False
+        if made and state != history.EXPECTED:
             self._bundle(topology, run_dir)
-        if interrupted is not None:
-            raise interrupted
         # What broke off leaves messages, which the next drill takes away.
         problems = self._steady(topology, one.drill.scenario.load.addresses if _completed(run_dir) else ())
         if problems:
