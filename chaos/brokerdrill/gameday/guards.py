@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
-from brokerdrill.base.errors import BrokerdrillError
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import left_over
 from brokerdrill.gameday.history import FAILED, OVER_WINDOW
+from brokerdrill.gameday.metrics import asked
 from brokerdrill.gameday.model import Guard
 from brokerdrill.hosts.connection import HostConnection, connected
 from brokerdrill.hosts.descriptors import read_all
@@ -29,6 +30,7 @@ from brokerdrill.scenario.model import Scenario
 
 MIB = 1 << 20
 DEPTH_PERIOD_S = 2.0
+METRIC_PERIOD_S = 2.0
 BAD_ROLES = ("down", "failed")
 
 
@@ -36,12 +38,14 @@ async def steady(
     topology: Topology, guard: Guard, runs: Path, progress: Progress, empty: Sequence[str] = ()
 ) -> list[str]:
     """Return what speaks against a drill on `topology` now, a sentence each; nothing: it is healthy, in sync, without a
-    fault, has room on its disks, and the addresses `empty` hold no message."""
+    fault, has room on its disks, the guard's metrics are not too high, and the addresses `empty` hold no message."""
     problems = []
     free = shutil.disk_usage(runs).free // MIB
     if free < guard.free_disk_mib:
         problems.append(f"the controller has {free} MiB free, {guard.free_disk_mib} are asked for")
     try:
+        async with asked(guard.metrics) as metrics:
+            problems += [told for one in metrics if (told := await one.too_high())]
         async with connected(topology.hosts) as connections:
             for host, ids in sorted((await left_over(connections.values())).items()):
                 problems.append(f"{host} has an unhealed fault ({', '.join(ids)})")
@@ -148,6 +152,25 @@ class Watching:
                         self.ended = FAILED
                         return f"{name} holds {one.messages} messages, more than {limit}"
             await asyncio.sleep(DEPTH_PERIOD_S)
+        return await asyncio.Future()
+
+    async def too_high(self, _: Watched) -> str:
+        """Say when one of the guard's metrics is too high, or was not to be had for too long."""
+        guard = self.guard
+        read = {metric.name: now_ns() for metric in guard.metrics}
+        async with asked(guard.metrics) as metrics:
+            while metrics:
+                for one in metrics:
+                    try:
+                        told = await one.too_high()
+                        read[one.metric.name] = now_ns()
+                    except InfrastructureError as error:
+                        silent_s = (now_ns() - read[one.metric.name]) / 1e9
+                        told = str(error) if silent_s > guard.metrics_silent_s else None
+                    if told:
+                        self.ended = FAILED
+                        return told
+                await asyncio.sleep(METRIC_PERIOD_S)
         return await asyncio.Future()
 
     async def stray(self, watched: Watched) -> str:

@@ -264,7 +264,7 @@ class _Held:
             write(self.day, "drilled", state=history.FAILED, why=why)
             return history.FAILED, why, False
         watching = Watching(self.loaded.plan.guard, until)
-        watches = (watching.over_time, watching.too_deep, watching.stray, watching.broken)
+        watches = (watching.over_time, watching.too_deep, watching.too_high, watching.stray, watching.broken)
         state, why = history.EXPECTED, ""
         try:
             record(one.drill, topology, runs, [seed], self.console, run_dir, watches=watches)

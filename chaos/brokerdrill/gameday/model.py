@@ -65,6 +65,17 @@ class Radius(Strict):
     at_once: int = Field(1, ge=1, description="brokers, servers or databases that may be hit at the same time")
 
 
+class Metric(Strict):
+    """A value that a Prometheus knows of others than the drill, such as the errors of production's clients."""
+
+    name: str = Field(description="what it is, for the sentence that says that it was too high")
+    prometheus: str = Field(pattern="^https?://", description="the URL of the Prometheus, without /api")
+    query: str = Field(description="PromQL; of several values the highest counts")
+    above: float = Field(description="a value above it ends the drill, or lets none begin")
+    token_file: Path | None = Field(None, description="a file with the bearer token, where one is asked for")
+    ca_file: Path | None = Field(None, description="a PEM file with the CA of the Prometheus' certificate")
+
+
 class Guard(Strict):
     """What must hold before, while and after a drill."""
 
@@ -76,6 +87,10 @@ class Guard(Strict):
     broken_promise: bool = Field(False, description="a promise that is seen to be broken already ends the drill")
     stray_s: float | None = Field(
         60, gt=0, description="seconds that what no fault has hit may be down before the drill ends"
+    )
+    metrics: list[Metric] = Field([], description="what else must not become too high")
+    metrics_silent_s: float = Field(
+        30, gt=0, description="seconds for which one of these metrics may not be read before the drill ends"
     )
 
 
@@ -166,6 +181,11 @@ def _placed(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             _with_paths(one, ("url_file", "password_file"), folder) if isinstance(one, dict) else one
             for one in found["notify"]
         ]
+    guard = found.get("guard")
+    if isinstance(guard, dict) and isinstance(guard.get("metrics"), list):
+        files = ("token_file", "ca_file")
+        placed = [_with_paths(one, files, folder) if isinstance(one, dict) else one for one in guard["metrics"]]
+        found["guard"] = {**guard, "metrics": placed}
     if isinstance(found.get("topologies"), list):
         found["topologies"] = [
             str(folder / one) if isinstance(one, str) and ("/" in one or one in (".", "..")) else one
