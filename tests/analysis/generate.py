@@ -399,6 +399,57 @@ class _Maker:
         if fate == "dead":
             self.dead_letter(message["address"], message["message_id"])
 
+    def draw_given_back(self, address: str) -> None:
+        """Draw two consumers of a queue, of which one gets late what the other, or nobody, gave back.
+
+        Their story is told in so few steps that its times are often equal: sends, deliveries in some other order, and
+        sessions that end, rollbacks and commits with any outcome before, between and after them.
+        """
+        step = self.rng.choice((MS, 100 * MS))
+        begin = self.within(*self.load)
+        producer, names = f"sender-{address}", (f"near-{address}", f"far-{address}")
+        messages = [self.name("m") for _ in range(self.within(2, 5))]
+        key = self.rng.choice((None, "g"))
+        sent = sorted(self.within(0, 5) for _ in messages)
+        for place, (message, at) in enumerate(zip(messages, sent, strict=True)):
+            columns = {"message_id": message, "producer_seq": place, "key": key, "payload_sha": f"sha-{message}"}
+            start = begin + at * step
+            self.op(producer, "send", start, start + self.rng.choice((1, step)), "ok", address=address, **columns)
+        # (step, client) of each session's begin, in order of time.
+        sessions = {name: [self.within(-3, 0)] for name in names}
+        for name in names:
+            self.sessions[name] = []
+            if self.chance(0.5):
+                sessions[name].append(self.within(1, 9))
+            for number, at in enumerate(sessions[name]):
+                start = begin + at * step
+                self.sessions[name].append(start)
+                if self.chance(0.9):
+                    took = self.rng.choice((1, step, 2 * step))
+                    self.op(name, "connect", start, start + took, self.rng.choice(("ok", "ok", "fail")), session=number)
+                if self.chance(0.7):
+                    end = start + self.rng.choice((1, step))
+                    self.op(name, "subscribe", start, end, "ok", session=number, address=address)
+        order = messages[:]
+        self.rng.shuffle(order)
+        at = sent[-1] + self.within(0, 4)
+        for message in order:
+            name = names[0] if self.chance(0.8) else names[1]
+            end = begin + at * step
+            columns = {"address": address, "message_id": message, "payload_sha": f"sha-{message}"}
+            columns |= {"delivery": self.name("d"), "redelivered": True if self.chance(0.1) else None}
+            self.op(name, "receive", end - self.rng.choice((1, step)), end, "ok", **columns)
+            self.op(name, "ack", end, end + 1, "ok", address=address, delivery=columns["delivery"])
+            at += self.within(0, 4)
+        for _ in range(self.rng.choice((0, 1, 2))):
+            name = names[1] if self.chance(0.7) else names[0]
+            start = begin + self.within(-1, at) * step
+            op = self.rng.choice(("rollback", "rollback", "commit", "close"))
+            end = None if self.chance(0.2) else start + self.rng.choice((1, step, 6 * step))
+            outcome = "unknown" if end is None else self.rng.choice(("ok", "ok", "fail", "unknown"))
+            number = self.rng.choice((None, None, 0))
+            self.op(name, op, start, end, outcome, session=number, txn=None if op == "close" else self.name("t"))
+
     def receive(
         self, address: str, subscription: str | None, consumer: str, at: int, result: str, columns: Row
     ) -> None:
@@ -475,6 +526,8 @@ class _Maker:
             self.draw_address(addresses[-1], topic, mapped)
             for producer in producers if not self.silent else ():
                 self.draw_sends(addresses[-1], producer, rng.randint(1, 8), expiring, durable)
+            if not topic and not self.silent and self.chance(0.6):
+                self.draw_given_back(addresses[-1])
             self.strangers(addresses)
         drain_ended = self.draw_phases()
         self.draw_endings()

@@ -48,8 +48,8 @@ Where the contract leaves a choice, this is the one made:
                                               one (client, session)
 23  ordered: count                            late units, so one message late on two subscriptions counts twice;
                                               excused ones are counted apart
-24  ordered: "ended between"                  between the first delivery of *any* overtaking message and the late
-                                              one's
+24  ordered: "gave back in between"           strictly between, of *any* overtaking message; of a rollback or a
+                                              commit its begin or its end
 25  ordered: a session's end                  its close's end (not fail), else the start of the client's next connect;
                                               else it does not end
 26  ordered: sessions of a subscription       those with a subscribe, receive or ack there
@@ -115,6 +115,7 @@ Where the contract leaves a choice, this is the one made:
                                               subscriptions
 64  atomic: no evidence                       no transaction with two units that are seen or certainly not
 65  stays_up: an end without an instance      adds nothing
+66  ordered: "the session had connected"      the end of its first ok connect; of a session without one at all times
 """
 
 from __future__ import annotations
@@ -649,9 +650,49 @@ def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
     return ends
 
 
+def given_back(facts: Facts) -> dict[tuple[str, int], list[int]]:
+    """When each session gave back what it had not taken: "it ended, or a rollback of it, or a commit of it that was not
+    ok, began or ended"."""
+    moments: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for who, at in session_ends(facts).items():
+        moments[who].append(at)
+    for op in facts.of("rollback", "commit"):
+        if op["outcome"] not in (("fail",) if op["op"] == "rollback" else ("ok",)):
+            moments[op["client"], op["session"]] += [at for at in (op["start_ns"], op.get("end_ns")) if at is not None]
+    return moments
+
+
+def connected(facts: Facts) -> dict[tuple[str, int], int]:
+    """When each session had connected."""
+    times: dict[tuple[str, int], int] = {}
+    for op in facts.of("connect"):
+        who = op["client"], op["session"]
+        if op["outcome"] == "ok":
+            times[who] = min(ended(op), times.get(who, ended(op)))
+    return times
+
+
+def explained(m1: Row, overtaking: Sequence[Row], giver: str, at: int, since: float, scope: str | None) -> bool:
+    """Whether what a session of the client `giver` gave back `at` that time explains that m1 was delivered after
+    `overtaking`, which it precedes; m1's own session had connected at `since`."""
+    # "before the late message was delivered"
+    if at >= m1["at"]:
+        return False
+    for m2 in overtaking:
+        # "and after one that it precedes was"
+        if m2["at"] < at:
+            return True
+        # "In scope session, where another client gave back, that one need only have been sent by then, to a session
+        # that had connected": for both were delivered to one session
+        if scope != "key" and giver != m1["delivery"]["client"] and m2["began"] < at and since < at:
+            return True
+    return False
+
+
 def ordered(facts: Facts, spec: PromiseSpec) -> Row:
     """ "First deliveries, by end_ns, must follow." """
-    ends = session_ends(facts)
+    back = given_back(facts)
+    begins = connected(facts)
     lines: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for (address, message_id), attempts in facts.attempts.items():
         # "m1's last attempt that may have taken effect", "m2's first such attempt"
@@ -690,13 +731,16 @@ def ordered(facts: Facts, spec: PromiseSpec) -> Row:
             followers = [m2 for m2 in messages if m1["ended"] < m2["began"]]  # "m1 precedes m2"
             pairs += len(followers)
             # "a message is late when one that it precedes was delivered before it"
-            overtaking = [m2["at"] for m2 in followers if m2["at"] < m1["at"]]
+            overtaking = [m2 for m2 in followers if m2["at"] < m1["at"]]
             if not overtaking:
                 continue
-            # "excused … if it is flagged redelivered or another session of that subscription ended between"
+            # "excused … if it is flagged redelivered or another session of that subscription gave back in between"
             own = (m1["delivery"]["client"], m1["delivery"]["session"])
-            others = [ends[who] for who in readers if who != own and who in ends]
-            if m1["delivery"].get("redelivered") or any(min(overtaking) < end < m1["at"] for end in others):
+            others = [(who[0], at) for who in readers if who != own for at in back.get(who, ())]
+            since = begins.get(own, -NEVER)
+            if m1["delivery"].get("redelivered") or any(
+                explained(m1, overtaking, giver, at, since, spec.scope) for giver, at in others
+            ):
                 excused += 1
             else:
                 late = {"address": address, "message_id": m1["message_id"], "subscription": subscription}

@@ -42,6 +42,12 @@ def test_plain_lines_elsewhere() -> None:
     assert lines[-1].endswith("verdict: broken, not as expected: no_loss, no_duplicates")
 
 
+def test_what_was_excused_is_said() -> None:
+    text = printed(sample.broken(), force_terminal=False)
+    found = next(line for line in text.splitlines() if "  ordered  " in line)
+    assert "excused 38" in found and "38 excused: late, but flagged as redelivered, or possibly given back" in found
+
+
 def test_names_are_not_markup_and_steer_no_terminal() -> None:
     evil = "[bold red]x[/] \x1b]0;title\x07"
     for options in ({"force_terminal": True, "width": 200, "color_system": None}, {"force_terminal": False}):

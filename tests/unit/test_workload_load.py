@@ -12,7 +12,7 @@ import pytest
 
 from brokerdrill.ledger import spool
 from brokerdrill.ledger.spool import Header
-from brokerdrill.workload.client import UNKNOWN, Delivery, Outcome
+from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Outcome
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock
 from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule
@@ -229,6 +229,49 @@ def test_an_acknowledgement_without_an_answer_is_open_until_it_is_proven() -> No
     brought = {op["delivery"]: op["end_ns"] for op in bench.ops("receive") if op["outcome"] == "ok"}
     later = sorted(brought.values())[2:]
     assert all(op["end_ns"] >= proof for op, proof in zip(acks, later, strict=False))
+
+
+class Unanswered(FakeClient):
+    """What was received is taken, and the first reply to that lost."""
+
+    _asked = False
+
+    def _first(self) -> bool:
+        first, self._asked = not self._asked, True
+        return first
+
+    def commit(self, *, resent: bool) -> Outcome:
+        done = super().commit(resent=resent)
+        return Outcome(UNKNOWN, "TRANSACTION_OUTCOME_UNKNOWN: who knows") if self._first() else done
+
+    def ack(self, delivery: Delivery) -> Outcome:
+        return Outcome(UNKNOWN, "NOT_CONNECTED: gone", usable=False) if self._first() else super().ack(delivery)
+
+
+@pytest.mark.parametrize(("transaction", "unanswered"), [(0, 1), (3, 3)])
+def test_what_was_received_without_an_answer_is_counted_apart(transaction: int, unanswered: int) -> None:
+    """It is not missing: with it as many were received as sent."""
+    sent = produced("ok", transaction=0, messages=9).runner.counts.sent_ok
+    counts = Bench(Consumer, config(transaction=transaction), sent - unanswered, Unanswered).run().runner.counts
+    assert (counts.received, counts.received_unknown) == (sent - unanswered, unanswered)
+
+
+class OneWayBroken(OneWay):
+    """The connection breaks once, after four deliveries."""
+
+    _broken = False
+
+    def receive(self, timeout_s: float) -> Delivery | None:
+        if self._count == 4 and not self._broken:
+            self._broken = True
+            raise ClientError("NOT_CONNECTED: gone")
+        return super().receive(timeout_s)
+
+
+def test_one_way_acknowledgements_of_a_connection_that_broke_are_counted_apart() -> None:
+    sent = produced("ok", transaction=0, messages=9).runner.counts.sent_ok
+    bench = Bench(Consumer, config(transaction=0), sent - 2, OneWayBroken).run()
+    assert (bench.runner.counts.received, bench.runner.counts.received_unknown) == (sent - 2, 2)
 
 
 class LeftBehind(FakeClient):

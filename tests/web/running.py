@@ -48,7 +48,8 @@ class Running(contextlib.ExitStack):
         """Write a sample, with `sent` more messages acknowledged, as of `at_s` (s of run time; now without it)."""
         self.sent += sent
         t_ns = now_ns() - self.base_ns if at_s is None else int(at_s * 1e9)
-        sample = {"t_ns": t_ns, "sent_ok": self.sent, "received": self.sent, "sent_unknown": 0, "roles": self.roles}
+        sample = {"t_ns": t_ns, "sent_ok": self.sent, "received": self.sent, "sent_unknown": 2, "roles": self.roles}
+        sample["received_unknown"] = 3
         with (self.run_dir / LIVE_FILE).open("a") as file:
             file.write(json.dumps(sample) + "\n")
 

@@ -44,6 +44,7 @@ def test_the_page_follows_the_run(
         run.load()
         run.sample(1234)
         browser.wait(f"{TEXT.format('acknowledged')} === '1,234'")
+        assert browser.evaluate(TEXT.format("unanswered")) == "2 sends, 3 receipts"
         run.kill()
         run.sample()
         browser.wait(f"{TEXT.format('faults')}.includes('kill artemis1')")

@@ -43,6 +43,7 @@ def test_a_run_from_the_wait_to_the_fault_and_its_heal(tmp_path: Path) -> None:
         run.sample(100)
         seen = stage.look()
         assert seen is not None and (seen["phase"], seen["acknowledged"]) == ("drilling", 100)
+        assert seen["unanswered"] == {"sends": 2, "receipts": 3}
         assert [one["state"] for one in seen["steps"]][:2] == ["now", "next"]
         run.kill()
         run.sample()

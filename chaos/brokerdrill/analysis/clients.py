@@ -178,20 +178,30 @@ WHERE o.subscription IS NOT NULL AND o.address IS NOT NULL
 GROUP BY o.run, o.address, o.subscription
 """
 
-# ordered: when each consumer session of a subscription was seen to end: its close's end, else the start of the client's
-# next connect; sessions that were not seen to end are left out.
+# ordered: of each consumer session of a subscription when it gave messages back that it had not taken (`e_at`): when it
+# was seen to end (its close's end, else the start of the client's next connect), and the begin and the end of its
+# rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where it gave
+# nothing back. `since`: when it had connected.
 _SESSIONS = """
 WITH own AS (
     SELECT run, client, session,
            min(coalesce("end", start)) FILTER (op = 'close' AND outcome <> 'fail') AS closed,
-           min(start) FILTER (op = 'connect') AS connected
+           min(start) FILTER (op = 'connect') AS connected,
+           min(coalesce("end", start)) FILTER (op = 'connect' AND outcome = 'ok') AS since
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered' GROUP BY run, client, session),
-ended AS (
-    SELECT run, client, session, coalesce(closed, min(connected) OVER (
-        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own)
-SELECT DISTINCT o.run, o.address, coalesce(o.subscription, '') AS sub, e.e_at, o.client, o.session
-FROM ops o JOIN ended e ON o.run = e.run AND o.client = e.client AND o.session = e.session
-WHERE o.op IN ('subscribe', 'receive', 'ack') AND o.address IS NOT NULL AND e.e_at IS NOT NULL
+gave_back AS (
+    SELECT run, client, session, since, coalesce(closed, min(connected) OVER (
+        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own
+    UNION ALL
+    SELECT run, client, session, NULL, unnest([start, "end"])
+    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
+    WHERE (op = 'rollback' AND outcome <> 'fail') OR (op = 'commit' AND outcome <> 'ok')),
+readers AS (
+    SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session FROM ops
+    WHERE op IN ('subscribe', 'receive', 'ack') AND address IS NOT NULL)
+SELECT DISTINCT r.run, r.address, r.sub, b.e_at, r.client, r.session, b.since
+FROM readers r JOIN gave_back b ON r.run = b.run AND r.client = b.client AND r.session = b.session
+WHERE b.e_at IS NOT NULL OR b.since IS NOT NULL
 """
 
 # single_active: "an ok send served by Y lies wholly between two ok sends served by X for the same store within one

@@ -33,7 +33,7 @@ _MOST_HANDS = 3
 _EMPTY = {
     "end": "run int, ops_end long, unplaced boolean",
     "topic": "run int, address string, sub string, since long, gone boolean",
-    "session": "run int, address string, sub string, e_at long, client string, session int",
+    "session": "run int, address string, sub string, e_at long, client string, session int, since long",
     "serving": "run int, store string, instance string, e_start long, after long, before long, homeless boolean",
     "failover": "run int, fault int, client string, joined long, before boolean, success long, nameless long, "
     "last_try long, as_before boolean",
@@ -150,7 +150,7 @@ _SHARED = {
     "topics": "SELECT run, address, sub, min(since) AS since, bool_or(gone) AS gone FROM topic GROUP BY ALL",
     "serving": "SELECT run, store, instance, e_start, min(after) AS after, max(before) AS before FROM serving "
     "WHERE store IS NOT NULL GROUP BY ALL",
-    "sessions": "SELECT DISTINCT run, address, sub, e_at, client, session FROM session",
+    "sessions": "SELECT DISTINCT run, address, sub, e_at, client, session, since FROM session",
 }
 
 

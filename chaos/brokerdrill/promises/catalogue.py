@@ -82,7 +82,8 @@ _ALL = (
             kept="Messages arrived in the order in which their producers sent them.",
             broken="{messages} delivered after a message that was sent later.",
             unknown="No two messages could be compared.",
-            excused="late, but flagged as redelivered or after another session of the subscription had ended",
+            excused="late, but flagged as redelivered, or possibly given back to the queue by another consumer, which "
+            "ended, rolled back or failed to commit meanwhile",
         ),
         fields=(
             Field(

@@ -43,7 +43,7 @@ def _plural(count: int, one: str, many: str) -> str:
 def meaning(promise: PromiseVerdict) -> str:
     """Return the sentence on what the verdict on one promise means.
 
-    The analysis' own reason is appended: it knows better why a promise is unknown.
+    The analysis' own reason is appended, which knows better why a promise is unknown, and what was excused.
     """
     known = PROMISES.get(promise.name)
     if known is None:
@@ -61,10 +61,12 @@ def meaning(promise: PromiseVerdict) -> str:
     sentence = sentence.replace("{transactions}", _plural(promise.count, "transaction was", "transactions were"))
     sentence = sentence.replace("{times}", _plural(promise.count, "time", "times"))
     reason = fmt.clean(promise.reason).strip()
-    if not reason:
-        return sentence
-    told = f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}"
-    return told if promise.verdict == UNKNOWN else f"{sentence} {told}"
+    if reason:
+        told = f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}"
+        sentence = told if promise.verdict == UNKNOWN else f"{sentence} {told}"
+    if promise.excused and known and known.words.excused:
+        sentence += f" {fmt.number(promise.excused)} excused: {known.words.excused}."
+    return sentence
 
 
 def tone(result: RunVerdict | Verdict) -> str:

@@ -10,7 +10,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner.changes import POLL_S
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
 
@@ -47,9 +47,19 @@ async def drain(
     await load.tell_all(cmd="stop", browse=system.dead_letters())
     await load.all_reach("closed", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="end")
-    totals = load.totals()
-    progress.step(f"drained: {totals.sent_ok} messages acknowledged, {totals.received} received")
+    progress.step(f"drained: {received_words(load.totals())}")
     return drained
+
+
+def received_words(totals: Totals) -> str:
+    """Return how many messages were acknowledged and received.
+
+    What got no answer when it was committed may have come again, and then counts among the received ones as well.
+    """
+    said = f"{totals.sent_ok} messages acknowledged, {totals.received} received"
+    if totals.received_unknown:
+        said += f" and up to {totals.received_unknown} more, to whose receipt the broker gave no answer"
+    return said
 
 
 async def _empty(addresses: Sequence[str], system: System) -> dict[str, bool]:

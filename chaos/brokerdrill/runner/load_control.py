@@ -149,7 +149,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all workers, in messages; `behind_s`: how far the worst producer is behind the rate that it keeps."""
+    """Sums over all workers, in messages, of what their `Counts` say; `behind_s`: how far the worst producer is behind
+    the rate that it keeps."""
 
     sent_ok: int
     sent_unknown: int
@@ -157,6 +158,7 @@ class Totals:
     received: int
     producers_running: int
     behind_s: float = 0.0
+    received_unknown: int = 0
 
 
 class LoadControl:
@@ -235,7 +237,7 @@ class LoadControl:
         for worker in self.workers:
             if worker.fatal:
                 raise InfrastructureError(f"worker {worker.name} on {worker.connection.name} failed: {worker.fatal}")
-        names = ("sent_ok", "sent_unknown", "sent_fail", "received", "producers_running")
+        names = ("sent_ok", "sent_unknown", "sent_fail", "received", "received_unknown", "producers_running")
         behind_s = max((float(worker.status.get("behind_s", 0.0)) for worker in self.workers), default=0.0)
         counts = {name: sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names}
         return Totals(**counts, behind_s=behind_s)

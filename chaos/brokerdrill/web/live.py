@@ -212,7 +212,10 @@ class LiveRun:
             "roles": [{"name": name, "role": role or "silent"} for name, role in newest.get("roles", {}).items()],
             "acknowledged": newest.get("sent_ok", 0),
             "received": newest.get("received", 0),
-            "unknown": newest.get("sent_unknown", 0),
+            "unanswered": {
+                "sends": newest.get("sent_unknown", 0),
+                "receipts": newest.get("received_unknown", 0),
+            },
             "gap_s": round(self._flow.gap, 2),
             "behind_s": round(float(newest.get("behind_s", 0.0)), 2),
             "points": list(self._flow.points),

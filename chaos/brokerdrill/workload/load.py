@@ -44,13 +44,16 @@ _UNIQUE = 64 * 1024
 @dataclass
 class Counts:
     """One client's progress. In messages: `sent_ok` acknowledged, `received` processed; `sent_unknown` and `sent_fail`
-    count every attempt with that outcome. `last_ack_ns` is on the worker's ledger clock. `left_by`: the messages that
-    earlier runs had left behind, by the tag of their run. `reached`: the instance that its newest connection is to."""
+    count every attempt with that outcome, `received_unknown` what was received and whose commit or acknowledgement got
+    no answer: it was processed, or comes again. `last_ack_ns` is on the worker's ledger clock. `left_by`: the messages
+    that earlier runs had left behind, by the tag of their run. `reached`: the instance that its newest connection is
+    to."""
 
     sent_ok: int = 0
     sent_unknown: int = 0
     sent_fail: int = 0
     received: int = 0
+    received_unknown: int = 0
     last_ack_ns: int | None = None
     left_by: dict[str, int] = field(default_factory=dict)
     reached: str | None = None
@@ -454,6 +457,8 @@ class Consumer(_Runner):
             self._ledger.end(begun, outcome, self._endpoint)
             if outcome.result == OK:
                 self.counts.received += own
+            elif outcome.result == UNKNOWN:
+                self.counts.received_unknown += own
         if not outcome.usable:
             raise ClientError(outcome.error or "the connection cannot be used on")
 
@@ -477,6 +482,8 @@ class Consumer(_Runner):
         self._ledger.end(begun, outcome, self._endpoint)
         if outcome.result == OK:
             self.counts.received += 1
+        elif outcome.result == UNKNOWN:
+            self.counts.received_unknown += 1
         if not outcome.usable:
             raise ClientError(outcome.error or "the connection cannot be used on")
 
@@ -490,6 +497,10 @@ class Consumer(_Runner):
     def _disconnect(self) -> None:
         """Close the connection; what it has not proven until now stays unknown."""
         for waiting in self._unanswered.values():
+            # They counted as received when they were acknowledged; a connection that broke may have lost that.
+            if not self._stop.is_set():
+                self.counts.received -= len(waiting)
+                self.counts.received_unknown += len(waiting)
             while waiting:
                 begun, outcome = waiting.popleft()
                 self._ledger.end(begun, outcome, self._endpoint)

@@ -251,6 +251,7 @@ class Load:
             "sent_unknown": sum(item.sent_unknown for item in counts),
             "sent_fail": sum(item.sent_fail for item in counts),
             "received": sum(item.received for item in counts),
+            "received_unknown": sum(item.received_unknown for item in counts),
             "left_by": dict(sum((Counter(item.left_by) for item in counts), Counter())),
             "last_ack_ns": max(acks, default=None),
             # How many producers each instance has.

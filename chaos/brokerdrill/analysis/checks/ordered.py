@@ -35,32 +35,60 @@ SELECT DISTINCT run, spec FROM (
     GROUP BY run, spec, address, sub, producer, key, of_consumer, of_session) WHERE comparable
 """
 
-# "A late message is excused, and counted as such, if it is flagged redelivered or another session of that subscription
-# ended between": after a message that it precedes was delivered, and before it was.
+# "A late message is excused, and counted so, if it is flagged redelivered or if another session of that subscription
+# gave back in between": before the late message was delivered, and after one that it precedes was (`step`) or, within
+# one consumer session and where another client gave back, was sent while that session was connected (`handed`). The
+# last such time before the late message decides, for an earlier one excuses nothing that it does not. `e_before` is
+# when another session (`ends`) or client (`others`) last gave back, at `e_at` or before.
 JUDGED = f"""
 CREATE TEMP TABLE line AS
-SELECT row_number() OVER () AS g, * FROM (
-    SELECT DISTINCT run, spec, address, sub, producer, key, of_consumer, of_session FROM late);
-CREATE TEMP TABLE step AS
-SELECT l.g, c.moment, max(max(c.began)) OVER (PARTITION BY l.g ORDER BY c.moment) AS newest
+SELECT row_number() OVER () AS g, l.*, coalesce(s.since, -{NEVER}) AS since
+FROM (SELECT DISTINCT run, spec, address, sub, producer, key, of_consumer, of_session FROM late) l
+LEFT JOIN (SELECT run, client, session, min(since) AS since FROM sessions GROUP BY ALL) s
+    ON l.run = s.run AND l.of_consumer = s.client AND l.of_session = s.session;
+CREATE TEMP TABLE member AS
+SELECT l.g, l.since, c.run, c.address, c.sub, c.of_consumer, c.moment, c.began
 FROM compared c JOIN line l ON c.run = l.run AND c.spec = l.spec AND c.address = l.address AND c.sub = l.sub
     AND c.producer IS NOT DISTINCT FROM l.producer AND c.key IS NOT DISTINCT FROM l.key
-    AND c.of_consumer IS NOT DISTINCT FROM l.of_consumer AND c.of_session IS NOT DISTINCT FROM l.of_session
-GROUP BY l.g, c.moment;
+    AND c.of_consumer IS NOT DISTINCT FROM l.of_consumer AND c.of_session IS NOT DISTINCT FROM l.of_session;
+CREATE TEMP TABLE step AS
+SELECT g, moment, max(max(began)) OVER (PARTITION BY g ORDER BY moment) AS newest FROM member GROUP BY g, moment;
+CREATE TEMP TABLE gave AS SELECT DISTINCT run, address, sub, e_at, client, session FROM sessions WHERE e_at IS NOT NULL;
 CREATE TEMP TABLE ends AS
-SELECT run, address, sub, e_at, client, session, e_before FROM (
-    SELECT *, lag(e_at) OVER (PARTITION BY run, address, sub ORDER BY e_at, client, session) AS e_before FROM sessions)
+SELECT run, address, sub, e_at, client, session, last_value(other_at IGNORE NULLS) OVER (
+           PARTITION BY run, address, sub ORDER BY e_at, client, session ROWS UNBOUNDED PRECEDING) AS e_before
+FROM (SELECT *, CASE WHEN lag(client) OVER by_time IS DISTINCT FROM client
+                       OR lag(session) OVER by_time IS DISTINCT FROM session THEN lag(e_at) OVER by_time END AS other_at
+      FROM gave WINDOW by_time AS (PARTITION BY run, address, sub ORDER BY e_at, client, session))
 QUALIFY row_number() OVER (PARTITION BY run, address, sub, e_at ORDER BY client DESC, session DESC) = 1;
+CREATE TEMP TABLE others AS
+SELECT run, address, sub, e_at, client, last_value(other_at IGNORE NULLS) OVER (
+           PARTITION BY run, address, sub ORDER BY e_at, client ROWS UNBOUNDED PRECEDING) AS e_before
+FROM (SELECT *, CASE WHEN lag(client) OVER by_time IS DISTINCT FROM client THEN lag(e_at) OVER by_time END AS other_at
+      FROM (SELECT DISTINCT run, address, sub, e_at, client FROM gave)
+      WINDOW by_time AS (PARTITION BY run, address, sub ORDER BY e_at, client))
+QUALIFY row_number() OVER (PARTITION BY run, address, sub, e_at ORDER BY client DESC) = 1;
+CREATE TEMP TABLE handed AS
+SELECT g, back_at, moment, max(max(began)) OVER (PARTITION BY g, back_at ORDER BY moment) AS newest
+FROM (SELECT m.*, CASE WHEN o.client = m.of_consumer THEN o.e_before ELSE o.e_at END AS back_at
+      FROM member m ASOF JOIN others o ON m.run = o.run AND m.address = o.address AND m.sub = o.sub
+          AND m.moment >= o.e_at
+      WHERE m.of_consumer IS NOT NULL)
+WHERE began < back_at AND since < back_at GROUP BY g, back_at, moment;
 CREATE TEMP TABLE judged AS
 WITH asked AS (
     SELECT l.*, n.g, coalesce(CASE WHEN e.client = l.consumer AND e.session = l.session THEN e.e_before ELSE e.e_at END,
-                              -{NEVER}) AS other_end
+                              -{NEVER}) AS other_end,
+           coalesce(CASE WHEN o.client = l.consumer THEN o.e_before ELSE o.e_at END, -{NEVER}) AS back_at
     FROM late l JOIN line n ON l.run = n.run AND l.spec = n.spec AND l.address = n.address AND l.sub = n.sub
         AND l.producer IS NOT DISTINCT FROM n.producer AND l.key IS NOT DISTINCT FROM n.key
         AND l.of_consumer IS NOT DISTINCT FROM n.of_consumer AND l.of_session IS NOT DISTINCT FROM n.of_session
-    ASOF LEFT JOIN ends e ON l.run = e.run AND l.address = e.address AND l.sub = e.sub AND l.moment > e.e_at)
-SELECT a.* EXCLUDE (newest), a.newest, a.redelivered OR coalesce(s.newest > a.over, false) AS excused
-FROM asked a ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment;
+    ASOF LEFT JOIN ends e ON l.run = e.run AND l.address = e.address AND l.sub = e.sub AND l.moment > e.e_at
+    ASOF LEFT JOIN others o ON l.run = o.run AND l.address = o.address AND l.sub = o.sub AND l.moment > o.e_at)
+SELECT a.* EXCLUDE (newest), a.newest,
+       a.redelivered OR coalesce(s.newest > a.over, false) OR coalesce(h.newest > a.over, false) AS excused
+FROM asked a ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment
+ASOF LEFT JOIN handed h ON a.g = h.g AND a.back_at = h.back_at AND a.moment > h.moment;
 """
 COUNTS = """
 SELECT run, spec, count(*) FILTER (NOT excused) AS n, count(*) FILTER (excused) AS excused, false AS evidence,

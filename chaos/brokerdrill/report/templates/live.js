@@ -49,7 +49,8 @@
     document.title = state.phase + ": " + state.drill;
     set("time", seconds(state.t_s));
     set("acknowledged", number.format(state.acknowledged)); set("received", number.format(state.received));
-    set("unknown", number.format(state.unknown)); set("gap", seconds(state.gap_s));
+    set("unanswered", number.format(state.unanswered.sends) + " sends, " + number.format(state.unanswered.receipts) + " receipts");
+    set("gap", seconds(state.gap_s));
     set("behind", seconds(state.behind_s));
     fill("roles", state.roles.map(function (one) { return item(one.name, "", one.role, tones[one.role]); }), "not known yet");
     fill("faults", state.faults.map(function (one) {
