@@ -6,7 +6,7 @@ import pytest
 
 from brokerdrill.products.artemis import Artemis, ArtemisDescriptor, Jolokia
 from brokerdrill.products.base import ManagementError
-from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, state_of
+from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, state_of, waits_for_the_store
 from brokerdrill.products.logs import role_changes
 
 
@@ -59,6 +59,42 @@ def test_no_other_broker_has_to_wait_its_turn(change: dict[str, Any]) -> None:
     assert health_of([NO_BEAN], "shared_store", may_wait_its_turn({**SPARE, **change})).state == "starting"
 
 
+RETURNED = {"ha_policy": "shared_store", "role": "primary", "settings": {"allow_failback": False}}
+WAITING = {"Active": False, "Backup": False, "ReplicaSync": False, "HAPolicy": "Shared Store Primary"}
+
+
+def test_a_primary_whose_store_is_kept_by_the_backup_is_ready_while_it_waits() -> None:
+    found = health_of(
+        [{"status": 200, "value": WAITING}], "shared_store", waits_for_store=waits_for_the_store(RETURNED)
+    )
+    assert (found.state, found.in_sync) == ("passive", False)
+    active = {"status": 200, "value": {**WAITING, "Active": True}}
+    assert health_of([active], "shared_store", waits_for_store=True).state == "active"
+
+
+def test_a_primary_that_does_not_come_up_does_not_wait() -> None:
+    """Before its server is STARTED its bean refuses to say whether it is active."""
+    refused = {"status": 500, "error": "IllegalStateException: Broker is not started. It can not be managed yet"}
+    for reply in (refused, NO_BEAN):
+        assert health_of([reply], "shared_store", waits_for_store=True).state == "starting"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": {"allow_failback": True}},
+        {"settings": {"allow_failback": None}},
+        {"settings": None},
+        {"role": "backup"},
+        {"ha_policy": "replication"},
+    ],
+)
+def test_any_other_broker_that_is_not_active_yet_is_starting(change: dict[str, Any]) -> None:
+    waits = waits_for_the_store({**RETURNED, **change})
+    assert not waits
+    assert health_of([{"status": 200, "value": WAITING}], "shared_store", waits_for_store=waits).state == "starting"
+
+
 def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
     lines = [
         (1, "INFO  [org.apache.activemq.artemis.core.server] AMQ221000: backup Message Broker is starting"),
@@ -102,19 +138,27 @@ def test_no_answer_is_not_nothing_in_transit() -> None:
 
 
 class Deployed(Jolokia):
-    """The management of a described broker that answers that it has no broker bean."""
+    """The management of a described broker that answers that it has no broker bean, or something else."""
 
-    def __init__(self, **change: Any) -> None:
+    def __init__(self, answer: Mapping[str, Any] = NO_BEAN, **change: Any) -> None:
+        self._answer = answer
         fields = {"schema": 1, "product": "artemis", "instance": "a3", "host": "a3", **SPARE, **change}
         management = {"url": "https://192.0.2.1:8161/console/jolokia/", "broker_name": "a3"}
         described = ArtemisDescriptor.model_validate({**fields, "management": management})
         super().__init__(described, {"username": "drill", "password": "not-a-default"}, "")
 
     async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return [NO_BEAN for _ in requests]
+        return [dict(self._answer) for _ in requests]
 
 
 def test_management_knows_by_the_descriptor_who_may_wait_its_turn() -> None:
     assert asyncio.run(Deployed().role()) == "passive"
     assert asyncio.run(Deployed(backups=1).role()) == "starting"
     assert asyncio.run(Deployed(role="primary").role()) == "starting"
+
+
+def test_management_knows_by_the_descriptor_who_waits_for_its_store() -> None:
+    waiting = {"status": 200, "value": WAITING}
+    assert asyncio.run(Deployed(waiting, **RETURNED).role()) == "passive"
+    assert asyncio.run(Deployed(**RETURNED).role()) == "starting"
+    assert asyncio.run(Deployed(waiting, **{**RETURNED, "settings": {"allow_failback": True}}).role()) == "starting"

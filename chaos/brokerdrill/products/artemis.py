@@ -92,7 +92,9 @@ class Jolokia:
         self._broker = f'org.apache.activemq.artemis:broker="{self._name}"'
         self._policy = descriptor.ha_policy if isinstance(descriptor, ArtemisDescriptor) else ""
         self._onlooker = onlooker(descriptor)
-        self._may_wait = health.may_wait_its_turn(descriptor.model_dump())
+        told = descriptor.model_dump()
+        self._may_wait = health.may_wait_its_turn(told)
+        self._waits_for_store = health.waits_for_the_store(told)
         self._client = JolokiaClient(descriptor, credentials, ca_pem)
 
     async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -101,7 +103,7 @@ class Jolokia:
     async def role(self) -> str:
         """Return the live role; `starting` while the broker's bean is not there yet and has not to wait its turn."""
         replies = await self._call(*health.requests(self._name))
-        return health.health_of(replies, self._policy, self._may_wait).state
+        return health.health_of(replies, self._policy, self._may_wait, self._waits_for_store).state
 
     def _queue(self, address: str) -> str:
         return f'{self._broker},component=addresses,address="{address}",subcomponent=queues,routing-type=*,queue=*'

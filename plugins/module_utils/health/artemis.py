@@ -37,10 +37,27 @@ def may_wait_its_turn(descriptor: Mapping[str, Any]) -> bool:
     return several and descriptor.get("ha_policy") == "shared_store" and descriptor.get("role") == "backup"
 
 
-def health_of(replies: list[dict[str, Any]], policy: str = "", may_wait: bool = False) -> Health:
+def waits_for_the_store(descriptor: Mapping[str, Any]) -> bool:
+    """Return whether the instance of that descriptor is a primary that gets its shared store back only when the broker
+    ends that took it over.
+
+    Such a primary that answers and is not active has found the store's lock taken and waits for it, ready to take
+    over: only then SharedStorePrimaryActivation.run sets the server STARTED before it is active (2.44.0 and 2.56.0,
+    with wait-for-activation false), and before it is STARTED ActiveMQServerControlImpl.checkStarted refuses to say
+    whether it is active. Where the backup gives way, this lasts for moments and is a start.
+    """
+    settings = descriptor.get("settings") or {}
+    primary = descriptor.get("ha_policy") == "shared_store" and descriptor.get("role") == "primary"
+    return primary and settings.get("allow_failback") is False
+
+
+def health_of(
+    replies: list[dict[str, Any]], policy: str = "", may_wait: bool = False, waits_for_store: bool = False
+) -> Health:
     """Return the health that the replies to `requests` amount to.
 
-    `policy`: the descriptor's `ha_policy`. `may_wait`: what `may_wait_its_turn` says of the descriptor.
+    `policy`: the descriptor's `ha_policy`. `may_wait`, `waits_for_store`: what `may_wait_its_turn` and
+    `waits_for_the_store` say of the descriptor.
     """
     (reply,) = replies
     found = jolokia.value(reply)
@@ -49,10 +66,13 @@ def health_of(replies: list[dict[str, Any]], policy: str = "", may_wait: bool = 
     if not isinstance(found, dict):
         return Health("starting", False, str(reply.get("error", "no broker bean yet")))
     state = state_of(found["Active"], found["Backup"], found["ReplicaSync"], policy)
+    if state == "starting" and waits_for_store:
+        return Health("passive", False, "waits for its store, which the broker keeps that took it over")
     return Health(state, bool(found["ReplicaSync"]), str(found["HAPolicy"]))
 
 
 def read(descriptor: dict[str, Any]) -> Health:
     """Ask a broker. Raises OSError or ValueError without a usable answer."""
     replies = jolokia.ask(descriptor, requests(descriptor["management"]["broker_name"]))
-    return health_of(replies, descriptor.get("ha_policy", ""), may_wait_its_turn(descriptor))
+    policy = descriptor.get("ha_policy", "")
+    return health_of(replies, policy, may_wait_its_turn(descriptor), waits_for_the_store(descriptor))
