@@ -14,7 +14,7 @@ from pathlib import Path
 import jpype
 import pytest
 
-from brokerdrill.workload.client import ClientError, Message, Outcome
+from brokerdrill.workload.client import ClientError, Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.header import sha
@@ -82,6 +82,30 @@ def test_an_uncommitted_delivery_comes_again_flagged(broker: Broker, client: Ope
     assert one.rollback() == Outcome("ok")
     second = one.receive(5.0)
     assert first and second and (first.redelivered, second.redelivered) == (False, True)
+
+
+def test_what_a_session_rolls_back_comes_late_and_not_flagged_to_another(broker: Broker, client: OpenClient) -> None:
+    """Why `ordered` excuses it (docs/ledger.md). Nobody has taken anything of what two consumers were handed when one
+    gives its part back, so that all that the other takes first it takes after that."""
+    config = config_for(broker)
+    near, far, third = client(config, [], [Q]), client(config, [], [Q]), client(config, [Q], [Q])
+    send(third, batch(0, 99))
+    assert third.commit(resent=False) == Outcome("ok")
+    # When it has taken all that it was handed, all was handed out.
+    taken = drain(third)
+    third.close()
+    assert far.rollback() == Outcome("ok")
+    found: list[Delivery] = []
+    while delivery := near.receive(1.0):
+        found.append(delivery)
+    assert near.commit(resent=False) == Outcome("ok")
+    late = [
+        one.redelivered
+        for place, one in enumerate(found)
+        if any((one.seq or 0) < (other.seq or 0) for other in found[:place])
+    ]
+    assert late and not any(late)
+    assert len({*taken, *(one.message_id for one in found), *drain(far)}) == 99
 
 
 def test_identical_retry_is_refused_as_duplicate(broker: Broker, client: OpenClient) -> None:
