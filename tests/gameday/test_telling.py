@@ -84,7 +84,7 @@ def test_webhook_and_slack(hooks: Hooks, tmp_path: Path) -> None:
     one = plan(
         {"type": "webhook", "url": f"{base}/hook"},
         {"type": "slack", "url_file": str(tmp_path / "secret")},
-        publish={"folder": str(tmp_path), "url": "https://drills.example/weekly/"},
+        publish={"folder": str(tmp_path), "url": "https://drills.example/"},
     )
     assert notify("weekly", one, a_day()) == []
     (hook, body), (slack, message) = hooks.taken
@@ -95,7 +95,7 @@ def test_webhook_and_slack(hooks: Hooks, tmp_path: Path) -> None:
         "why": "verdict fail: <b>no_loss</b>",
     }  # fmt: skip
     assert message["text"].splitlines()[0] == "Game day Weekly: not as expected"
-    assert "https://drills.example/weekly/" in message["text"]
+    assert message["text"].splitlines()[-1] == body["url"] == "https://drills.example/weekly/index.html"
 
 
 def test_a_day_as_expected_is_told_only_to_who_asks(hooks: Hooks) -> None:

@@ -6,12 +6,14 @@ import smtplib
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.gameday.history import EXPECTED, WORDS, Day
 from brokerdrill.gameday.model import GameDay, Mail, Webhook
+from brokerdrill.gameday.pages import PAGE_FILE
 
 TIMEOUT_S = 15
 
@@ -55,7 +57,9 @@ def payload(name: str, title: str, day: Day, url: str | None) -> dict[str, Any]:
 def notify(name: str, plan: GameDay, day: Day) -> list[str]:
     """Tell each channel that asks to hear of how `day` ended; return what did not work, a sentence each. No sentence
     holds a URL or a password."""
-    url = plan.publish.url if plan.publish else None
+    published = plan.publish.url if plan.publish else None
+    # The page of this game day, as `pages.publish` places it.
+    url = f"{published.rstrip('/')}/{quote(name)}/{PAGE_FILE}" if published else None
     problems = []
     for number, channel in enumerate(plan.notify, start=1):
         if day.state not in channel.when:
