@@ -206,7 +206,8 @@ async def page(address: str, server: int, run_dir: Path, clients: int, windows: 
     async with watching(address, clients) as seen:
         await asyncio.sleep(CLIENTS_S)
     # A state is as old as the newest sample that it tells of; of samples that tell the same the first is meant.
-    at = {row["sent_ok"]: row["t_ns"] / 1e9 for row in reversed(lines(run_dir / LIVE_FILE))}
+    samples = [row for row in lines(run_dir / LIVE_FILE) if "sent_ok" in row]
+    at = {row["sent_ok"]: row["t_ns"] / 1e9 for row in reversed(samples)}
     behind = sorted(moment - base - at[acknowledged] for moment, acknowledged in seen if acknowledged in at)
     told(
         behind[-1] <= BEHIND_S,
