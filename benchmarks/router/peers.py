@@ -259,5 +259,6 @@ def most_descriptors() -> int:
 
 
 if __name__ == "__main__":
-    os.sched_setaffinity(0, {int(sys.argv[2])})
+    first, _, last = sys.argv[2].partition("-")
+    os.sched_setaffinity(0, range(int(first), int(last or first) + 1))
     serve(int(sys.argv[1]))

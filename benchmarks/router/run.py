@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -307,6 +308,74 @@ def survive(
     talk.close()
 
 
+@contextlib.contextmanager
+def routers(directory: Path) -> Iterator[dict[str, tuple[int, int]]]:
+    """Start two brokers, and a router of one worker and one of two, on all cores; yields name → (port, pid)."""
+    brokers, ports = (free_port(), free_port()), {"one": free_port(), "two": free_port()}
+    program = Path(sys.executable).with_name("amqp-session-router")
+    words = [[sys.executable, str(HERE / "peers.py"), str(port), "0-1"] for port in brokers]
+    for workers, (name, port) in enumerate(ports.items(), 1):
+        config = {
+            "workers": workers,
+            "listeners": {"plain": {"host": "127.0.0.1", "port": port}},
+            "backends": {f"broker{at}": {"host": "127.0.0.1", "port": port} for at, port in enumerate(brokers)},
+            "farms": {"all": {"members": ["broker0", "broker1"]}},
+            "default": {"farm": "all"},
+            "control": {"socket": str(directory / f"{name}.sock")},
+            "log": {"level": "error"},
+        }
+        (directory / f"{name}.yaml").write_text(json.dumps(config))
+        words.append([str(program), "run", "--config", str(directory / f"{name}.yaml")])
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    processes = [subprocess.Popen(one, stdin=subprocess.DEVNULL) for one in words]
+    try:
+        for port in (*brokers, *ports.values()):
+            wait_for_port(port)
+        yield {name: (port, process.pid) for (name, port), process in zip(ports.items(), processes[2:], strict=True)}
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(40)
+
+
+def at_once(count: int, work: Callable[..., object], *arguments: object) -> float:
+    """Return the seconds that so many processes take for `work`, each."""
+    begin = time.perf_counter()
+    processes = [multiprocessing.Process(target=work, args=arguments) for _ in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            raise RuntimeError("a client failed")
+    return time.perf_counter() - begin
+
+
+def workers(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None:
+    """Two workers against one, clients and brokers on the same cores: CPU of what is done, and how much in a second."""
+    for what, work, arguments, amount in (
+        ("bulk, 1 MB messages", peers.bulk, (1_000_000, 1 << 28), 8 << 28),
+        ("bulk, 100 B messages", peers.bulk, (100, 1 << 28), 8 << 28),
+        ("200 B round trips", peers.round_trips, (3000, 122), 8 * 3000),
+        ("connections", peers.connections, (200,), 8 * 200),
+    ):
+        costs: dict[str, list[float]] = {"one": [], "two": []}
+        rates: dict[str, list[float]] = {"one": [], "two": []}
+        for _ in range(rounds):
+            for side, (port, pid) in on.items():
+                before = cpu(pid)
+                rates[side].append(amount / at_once(8, work, port, *arguments))
+                costs[side].append((cpu(pid) - before) / amount * 1e9)
+        value = ratio(costs, "two", "one")
+        report.line(
+            f"CPU with two workers / one, {what}", value, "≤ 1.1", value <= 1.1, show(medians(costs), "ns each")
+        )
+        value = ratio(rates, "two", "one")
+        # How much room the peers leave is the machine's: on two cores they take most.
+        report.line(f"rate with two workers / one, {what}", value, "none", True, show(medians(rates), "a second"))
+
+
 def worker(pid: int) -> int:
     """Return the router's own process, the newest child of its supervisor."""
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[-1])
@@ -321,7 +390,7 @@ def alone(words: list[str]) -> None:
         sys.exit("unshare is missing, which makes the network namespace; Debian's package is util-linux")
 
 
-PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill")
+PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill", "workers")
 
 
 def main() -> int:
@@ -341,7 +410,11 @@ def main() -> int:
     descriptors = peers.most_descriptors()
     report = Report()
     rounds = arguments.rounds
-    with tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory, sides(Path(directory)) as on:
+    beside = contextlib.ExitStack()
+    with beside:
+        if set(parts) - {"workers"}:
+            directory = beside.enter_context(tempfile.TemporaryDirectory(prefix="router-benchmark-"))
+            on = beside.enter_context(sides(Path(directory)))
         # Rounds of what is short are more: a busy neighbour on this machine's host slows some seconds by a third.
         for name, part in {
             "bulk": lambda: bulk(on, report, rounds, 1 << 31),
@@ -359,6 +432,9 @@ def main() -> int:
             temporary = tempfile.TemporaryDirectory(prefix="router-benchmark-")
             with temporary as directory, sides(Path(directory), BBR, told) as on:
                 bulk(on, report, rounds, 1 << 31, what)
+    if "workers" in parts:
+        with tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory, routers(Path(directory)) as on:
+            workers(on, report, rounds)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report.rows, indent=1))
     return 0 if report.kept else 1

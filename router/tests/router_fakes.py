@@ -60,6 +60,9 @@ class FakeServer:
         self.left: list[float] = []
         self.renewed = 0
 
+    def check_free(self, listener: Listener) -> None:
+        pass
+
     async def start(self, listener: Listener) -> None:
         if listener.port in self.taken:
             raise OSError(98, "Address already in use")

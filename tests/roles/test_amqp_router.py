@@ -71,6 +71,11 @@ def test_the_router_takes_what_the_role_writes_and_has_a_farm_for_each_cluster(t
     assert settings.config.default.farm == "orders"
 
 
+def test_it_has_the_workers_that_are_asked_for(tmp_path: Path) -> None:
+    host = rendered(tmp_path, amqp_router_workers=3)
+    assert loader.from_data(config_of(host)).config.workers == 3
+
+
 def test_tls_is_on_both_sides_unless_told_otherwise(tmp_path: Path) -> None:
     host = rendered(tmp_path)
     found = host["variables"]["__amqp_router_config"]

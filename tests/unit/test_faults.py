@@ -1,7 +1,9 @@
 """Fault plans are data: what they would run is checked by a shell's parser; the effect is tested on real hosts."""
 
 import json
+import os
 import random
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.cli import reference
+from brokerdrill.faults import process
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.link import ARM, proxy_port
 from brokerdrill.faults.registry import FAULTS
@@ -70,6 +73,27 @@ def test_a_kill_of_children_leaves_who_starts_them_again() -> None:
     (change,) = planned("kill", children=True)
     assert change.effect.startswith("kill -KILL $(cat /run/brokerdrill/")
     assert "Restart=no" not in change.prepare
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_those_that_serve_are_killed_and_no_supervisor_between(levels: int) -> None:
+    """A tree of shells, as deep as a router's of one worker or of several."""
+    tree = "sleep 60 & sleep 60 & echo $!; wait"
+    if levels == 2:
+        tree = f"sh -c '{tree}' & sh -c '{tree}' & wait"
+    with subprocess.Popen(["sh", "-c", tree], stdout=subprocess.PIPE, text=True, start_new_session=True) as top:
+        try:
+            assert top.stdout is not None
+            last = [top.stdout.readline() for _ in range(levels)]
+            script = f"systemctl() {{ echo {top.pid}; }}; {process._CHILDREN.format(unit='x')} && echo $children"
+            found = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+            assert len(found) == 2 * levels
+            assert {int(line) for line in last} <= {*map(int, found)}
+            below = Path(f"/proc/{top.pid}/task/{top.pid}/children").read_text().split()
+            assert (found == below) == (levels == 1)
+            assert levels == 1 or not {*found} & {*below}
+        finally:
+            os.killpg(top.pid, signal.SIGKILL)
 
 
 def drained(**params: Any) -> list[HostChange]:

@@ -69,7 +69,9 @@ class KillParameters(Parameters):
     )
     all: bool = _ALL
     children: bool = Field(
-        False, description="whether the main process's children get the signal in its place; it starts them again"
+        False,
+        description="whether the main process's children get the signal in its place, or where these have children, "
+        "those: who started them starts them again",
     )
 
 
@@ -82,7 +84,11 @@ class PauseParameters(Parameters):
     )
 
 
-_CHILDREN = 'pid=$(systemctl show -p MainPID --value {unit}) && children=$(cat "/proc/$pid/task/$pid/children")'
+# A supervisor may be above each of those that serve.
+_CHILDREN = (
+    "pid=$(systemctl show -p MainPID --value {unit}) && below=$(cat /proc/$pid/task/$pid/children) && "
+    "children=$(for one in $below; do inner=$(cat /proc/$one/task/$one/children); echo ${{inner:-$one}}; done | xargs)"
+)
 
 
 def _kill_children(target: Target, fault_id: str) -> list[HostChange]:

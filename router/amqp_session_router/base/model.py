@@ -271,6 +271,9 @@ class Session(Protocol):
 class Server(Protocol):
     """The listeners and the life of the process, as control sees them."""
 
+    def check_free(self, listener: Listener) -> None:
+        """Raise OSError if anybody listens at an address that several workers are to share."""
+
     async def start(self, listener: Listener) -> None:
         """Listen, or apply new settings to the listener of this name; raises OSError if the address is taken."""
 

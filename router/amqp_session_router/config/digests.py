@@ -9,8 +9,9 @@ from typing import Any
 
 from amqp_session_router.config.schema import Config
 
-OWN = frozenset({"control", "datacenter", "listeners", "log", "state_dir", "status", "tls"})
-"""Sections that say what an instance has of its own: addresses, files, where it stands. Others are one for all."""
+OWN = frozenset({"control", "datacenter", "listeners", "log", "state_dir", "status", "tls", "workers"})
+"""Sections that say what an instance has of its own: addresses, files, its cores, where it stands. Others are one for
+all."""
 _LENGTH = 12
 
 

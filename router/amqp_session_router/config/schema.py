@@ -369,6 +369,8 @@ class Config(Part):
     """Directory for what outlives a restart: stickiness, changes by control, paused vhosts. Absent: nothing does."""
     resolve_client_names: bool = False
     """Look up the clients' host names for the client properties that the broker shows."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes that share the listeners, at best one for each core. It counts from the next start."""
     tls: TlsPart = TlsPart()
     """TLS settings that listeners and backends share."""
     listeners: dict[Name, ListenerPart] = {}

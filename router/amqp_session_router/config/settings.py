@@ -90,6 +90,8 @@ def build(config: Config) -> Settings:
     """Return the settings that `config` describes; raises Problem for the first thing that does not hold."""
     listeners = {name: _listener(name, part, config.tls.ingress) for name, part in config.listeners.items()}
     _distinct_addresses(listeners.values())
+    if config.workers > 1:
+        _known_ports(listeners.values())
     backends = {name: _backend(name, part, config.tls.egress) for name, part in config.backends.items()}
     _no_loop(listeners.values(), backends.values())
     farms = {name: _farm(name, part, backends, config) for name, part in config.farms.items()}
@@ -183,6 +185,12 @@ def _backend(name: str, part: BackendPart, shared: ClientTlsPart) -> Backend:
         local=part.local,
         vhost=part.vhost,
     )
+
+
+def _known_ports(listeners: Iterable[Listener]) -> None:
+    for listener in listeners:
+        if not listener.port:
+            raise Problem(("listeners", listener.name, "port"), "0 would be another port for each of the workers")
 
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}

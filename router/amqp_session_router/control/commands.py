@@ -21,11 +21,11 @@ from typing import Any
 from amqp_session_router.admission.limits import describe
 from amqp_session_router.base.errors import RouterError, UsageError, unknown_name
 from amqp_session_router.base.model import CONNECTION_FORCED, ClientTls, Identity, Route, ServerTls, Session
-from amqp_session_router.base.paced import paced
 from amqp_session_router.config import loader
-from amqp_session_router.control import drift, verbs
+from amqp_session_router.control import drift, merging, verbs
 from amqp_session_router.control.service import Service
-from amqp_session_router.control.verbs import Arguments
+from amqp_session_router.control.verbs import Arguments, Verb
+from amqp_session_router.control.workers import WORDS, Leader
 from amqp_session_router.net import tls
 from amqp_session_router.selection.rules import first_match, target_name
 from amqp_session_router.telemetry import metrics
@@ -52,7 +52,6 @@ class Control:
         self._handlers: dict[str, Handler] = {
             "AUTH PRINT": self._auth_print,
             "BACKEND PRINT": lambda _: {"rows": metrics.backends(self._routes)},
-            "BACKEND DISCONNECT_GRACEFUL <name> [rate]": self._empty_backend,
             "BACKEND FORCE_DISCONNECT <name>": self._on_backend(lambda one: one.force()),
             "BACKEND BACKEND_DISCONNECT <name>": self._on_backend(lambda one: one.disconnect_backend()),
             "CONFIG PRINT": self._config_print,
@@ -85,6 +84,7 @@ class Control:
             "VHOST PRINT": self._vhost_print,
         }
         self._awaited: dict[str, Callable[[Arguments], Awaitable[Reply]]] = {
+            "BACKEND DISCONNECT_GRACEFUL <name> [rate]": self._empty_backend,
             "CONFIG RELOAD": self._reload,
             "CONFIG SAVE": self._save,
             "DRIFT [peer...]": self._drift,
@@ -105,9 +105,53 @@ class Control:
             edit = verb.edit
             changed = await self._service.change(lambda data: edit(data, arguments))
             return {"text": _changed(changed)}
+        others = self._service.others
+        if others is not None and verb.pattern in merging.EACH:
+            return await self._by_each(others, verb, arguments, words)
+        if others is not None and verb.pattern.startswith("SESSION <id> ") and not self._has(arguments["id"]):
+            return await self._by_owner(others, arguments["id"], words)
+        return await self._own(verb, arguments)
+
+    async def _own(self, verb: Verb, arguments: Arguments) -> Reply:
+        """Do what a verb says in this worker."""
         if verb.pattern in self._awaited:
             return await self._awaited[verb.pattern](arguments)
         return self._handlers[verb.pattern](arguments)
+
+    async def answer(self, what: str, body: bytes) -> bytes:
+        """Answer the leader: a verb, or the metrics as a page. Raises RouterError."""
+        if what == WORDS:
+            verb, arguments = verbs.find(json.loads(body))
+            return json.dumps(await self._own(verb, arguments), default=str).encode()
+        return await self._service.page(what)
+
+    async def _by_each(self, others: Leader, verb: Verb, arguments: Arguments, words: Sequence[str]) -> Reply:
+        """Have each worker do it. A name that any worker knows is none that is wrong."""
+        # The others first: once this one is told to leave it may be gone before it has told them.
+        answers: list[Reply | RouterError] = [*await others.call(words)]
+        try:
+            answers.insert(0, await self._own(verb, arguments))
+        except UsageError as error:
+            answers.insert(0, error)
+        wrong = [one for one in answers if isinstance(one, RouterError)]
+        for one in wrong:
+            if not isinstance(one, UsageError) or len(wrong) == len(answers):
+                raise one
+        return merging.EACH[verb.pattern]([one for one in answers if not isinstance(one, RouterError)])
+
+    def _has(self, session: str) -> bool:
+        return session in self._routes.sessions
+
+    async def _by_owner(self, others: Leader, session: str, words: Sequence[str]) -> Reply:
+        answers = await others.call(words)
+        for one in answers:
+            if isinstance(one, dict):
+                return one
+        for one in answers:
+            if not isinstance(one, UsageError):
+                assert isinstance(one, RouterError)
+                raise one
+        raise _no_session(session)
 
     # --- configuration ---
 
@@ -213,7 +257,8 @@ class Control:
         cache = self._routes.sticky.get(arguments["farm"])
         if cache is None:
             raise UsageError(unknown_name("farm with a cache", arguments["farm"], self._routes.sticky))
-        return {"text": f"{cache.clear()} keys forgotten"}
+        count = cache.clear()
+        return {"text": f"{count} keys forgotten", "keys": count}
 
     def _ciphers(self, side: str) -> Reply:
         shared = self._service.settings.config.tls
@@ -240,7 +285,7 @@ class Control:
     def _session(self, arguments: Arguments) -> Session:
         found = self._routes.sessions.get(arguments["id"])
         if found is None:
-            raise UsageError(f"no session has the id {arguments['id']!r}; CONN shows them")
+            raise _no_session(arguments["id"])
         return found
 
     def _on_session(self, act: Callable[[Session], None]) -> Handler:
@@ -269,13 +314,32 @@ class Control:
             raise UsageError(unknown_name("backend", name, self._routes.settings.backends))
         return sessions
 
-    def _empty_backend(self, arguments: Arguments) -> Reply:
-        self._backend_sessions(arguments["name"])
+    async def _empty_backend(self, arguments: Arguments) -> Reply:
+        name = arguments["name"]
         rate = _decimal(arguments["rate"] or f"{_EMPTYING_RATE:g}", "a rate")
         if not 0 < rate <= _MOST_A_SECOND:
             raise UsageError(f"a rate is above 0 and at most {_MOST_A_SECOND} sessions a second, not {rate:g}")
-        count = self._service.emptying.begin(arguments["name"], rate)
+        if self._service.others is None:
+            self._backend_sessions(name)
+            count = self._service.emptying.begin(name, rate)
+        else:
+            count = await self._empty_everywhere(self._service.others, name, rate)
         return {"text": f"{count} sessions, {rate:g} a second", "sessions": count}
+
+    async def _empty_everywhere(self, others: Leader, name: str, rate: float) -> int:
+        """Have each worker disconnect its sessions of a backend at its share of `rate`; returns how many there are."""
+        found = _replies(await others.call(["CONN", f"backend={name}"]))
+        counts = [len(self._service.emptying.sessions_of(name)), *(len(one["rows"]) for one in found)]
+        if not any(counts):
+            self._backend_sessions(name)
+        own, *theirs = merging.shares(rate, counts)
+        total = self._service.emptying.begin(name, own)
+        for index, share in enumerate(theirs, 1):
+            if not counts[index] and name not in self._routes.settings.backends:
+                continue
+            words = ["BACKEND", "DISCONNECT_GRACEFUL", name, repr(share)]
+            total += json.loads(await others.ask(index, WORDS, json.dumps(words).encode()))["sessions"]
+        return total
 
     async def _vhost_pause(self, arguments: Arguments) -> Reply:
         count = await self._service.pause_vhost(arguments["vhost"])
@@ -314,7 +378,7 @@ class Control:
                 raise UsageError(f"{name} is 0 to 3600 seconds, not {value:g}")
         count = len(self._routes.sessions)
         self._service.exit(drain, grace)
-        return {"text": f"leaving{f' in {grace:g} s' if grace else ''}, with {count} sessions"}
+        return {"text": f"leaving{f' in {grace:g} s' if grace else ''}, with {count} sessions", "sessions": count}
 
     def _per_source(self, arguments: Arguments, on: bool) -> Reply:
         if arguments["which"].lower() != "per-source":
@@ -325,27 +389,32 @@ class Control:
         return {"text": f"per-source is {'counted' if on else 'not counted'}"}
 
     async def _stat_print(self, arguments: Arguments) -> Reply:
-        return {
-            "data": await paced(
-                metrics.as_data(self._routes, self._service.limits, self._service.lag, _filter(arguments))
-            )
-        }
-
-    async def _counts(self, only: str) -> dict[str, Any]:
-        return await paced(metrics.as_data(self._routes, self._service.limits, self._service.lag, only))
+        return {"data": await self._service.counts(_filter(arguments))}
 
     async def _stat_listen(self, arguments: Arguments) -> AsyncIterator[Reply]:
         if arguments["format"].lower() not in ("json", "human"):
             raise UsageError(f"the format is json or human, not {arguments['format']!r}")
         only = _filter(arguments)
         while True:
-            yield {"data": await self._counts(only), "format": arguments["format"].lower()}
+            yield {"data": await self._service.counts(only), "format": arguments["format"].lower()}
             await asyncio.sleep(_STREAM_PERIOD)
 
 
 _LOOKS = {"PRINT", "HELP", "CONN", "TEST", "DRIFT"}
 _HARMLESS = frozenset(verb.pattern for verb in verbs.VERBS if _LOOKS & {*verb.pattern.split()})
 """Verbs that only look: they are not in the log."""
+
+
+def _replies(answers: Sequence[Reply | RouterError]) -> list[Reply]:
+    """Return the replies; raises RouterError if one is missing."""
+    for one in answers:
+        if isinstance(one, RouterError):
+            raise one
+    return [one for one in answers if isinstance(one, dict)]
+
+
+def _no_session(name: str) -> UsageError:
+    return UsageError(f"no session has the id {name!r}; CONN shows them")
 
 
 def _on_each(sessions: list[Session], act: Callable[[Session], None]) -> Reply:

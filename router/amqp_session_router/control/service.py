@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import json
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 from amqp_session_router.admission.authorization import AlwaysAllow, HttpAuthorizer, authorizer_of
 from amqp_session_router.admission.limits import Limiter
-from amqp_session_router.base.errors import UsageError
+from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import (
     CONNECTION_FORCED,
     Allowed,
@@ -30,8 +32,9 @@ from amqp_session_router.config import loader
 from amqp_session_router.config.digests import digest
 from amqp_session_router.config.schema import StatsdPart, StatusPart
 from amqp_session_router.config.settings import Problem, Settings, state_file
-from amqp_session_router.control import saved_state
+from amqp_session_router.control import merging, saved_state
 from amqp_session_router.control.emptying import Emptying
+from amqp_session_router.control.workers import WITHIN, Leader
 from amqp_session_router.routing.health import Checker
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.telemetry import metrics
@@ -41,8 +44,14 @@ from amqp_session_router.telemetry.loop_lag import LoopLag
 
 log = logging.getLogger(__name__)
 
+State = dict[str, Any]
+"""What all workers are to go by: the file's text, what control changed, paused vhosts."""
+
+
 DIGESTS = "/digests"
 PAUSED = "paused_vhosts"
+_SCRAPE = 2.0
+"""Seconds that the other workers have for their part of a page: it must not be late for one that is being replaced."""
 _LAST_ANSWERS = 60.0
 """Seconds that an authorisation hook which was replaced may take for the answers under way."""
 
@@ -60,15 +69,26 @@ class Service:
         log_to: Log | None = None,
         inherited: saved_state.Running | None = None,
         last_good: str | None = None,
+        follows: bool = False,
+        worker: int = 0,
     ) -> None:
         """Read the file at `path`, and what control had changed: `inherited` from the worker before, else from the
-        state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError."""
+        state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError.
+
+        `worker`: which of several workers it is. One that `follows` has no endpoints and goes by what the leader says,
+        and by `last_good` until then.
+        """
         self.path = path
+        self.follows = follows
+        self._worker = worker
+        self.others: Leader | None = None
+        """The other workers, where this is the leader of several."""
         self.on_kept: Callable[[str, saved_state.Running], None] = lambda text, running: None
         """Called with the file's text and what control changed, whenever either is other than before."""
         wrong: UsageError | None = None
         try:
-            self._text = loader.read(path)
+            # What the file says now is for the leader to take on.
+            self._text = last_good if follows and last_good is not None else loader.read(path)
             settings = loader.parse(self._text, str(path))
         except UsageError as error:
             if last_good is None:
@@ -77,6 +97,8 @@ class Service:
             self._text = last_good
             settings = loader.parse(last_good, str(path))
         self._saved = settings.config
+        self._applied = time.time_ns()
+        """Other than before whenever settings were applied: those of TLS stand in files, too."""
         kept = _kept(settings, self._text, inherited)
         self._log = log_to or Log()
         self._own_log = log_to is None
@@ -89,7 +111,7 @@ class Service:
                 self._log.apply(settings.config.log)
             except UsageError as error:
                 log.error("what control had changed does not fit any more: the file counts: %s", error)
-        self.routing = Routes(settings)
+        self.routing = Routes(settings, worker)
         for vhost in kept.paused if kept is not None else ():
             self.routing.pause(vhost)
         self.limits = Limiter(settings.config.limits)
@@ -99,6 +121,8 @@ class Service:
         self.lag = LoopLag()
         self.server: Server | None = None
         self.leaving = False
+        self.left = asyncio.Event()
+        """Set with `leaving`."""
         self._drain = 0.0
         self._grace: asyncio.TimerHandle | None = None
         self._status: StatusServer | None = None
@@ -157,7 +181,8 @@ class Service:
         self._tell_kept()
         self.lag.start()
         self.checker.apply(self.settings)
-        self._start_statsd(self.settings.config.statsd)
+        if not self.follows:
+            self._start_statsd(self.settings.config.statsd)
         if self.leaving:
             server.exit(self._drain)
 
@@ -203,24 +228,69 @@ class Service:
 
     # --- changes ---
 
+    @property
+    def state(self) -> State:
+        """What the other workers are to go by."""
+        running = self.running
+        return {"text": self._text, "config": running.config, "paused": running.paused, "applied": self._applied}
+
+    async def adopt(self, state: State) -> State:
+        """Go by what the leader says; returns how many sessions each paused vhost has here, and what became of those
+        whose pause ended. Raises UsageError with no setting changed."""
+        async with self._lock:
+            text = state["text"]
+            saved = loader.parse(text, str(self.path))
+            settings = saved if state["config"] is None else loader.from_data(state["config"])
+            if state["applied"] != self._applied:
+                await self._apply(settings)
+                self._applied = state["applied"]
+            self._text, self._saved = text, saved.config
+            going_on = disconnected = 0
+            for vhost in [*self.routing.paused]:
+                if vhost not in state["paused"]:
+                    more = self._unpause(vhost)
+                    going_on, disconnected = going_on + more[0], disconnected + more[1]
+            paused = {vhost: self._pause(vhost) for vhost in state["paused"]}
+            self._tell_kept()
+            return {"paused": paused, "going_on": going_on, "disconnected": disconnected}
+
     async def reload(self) -> list[str]:
         """Go by the file as it is now; returns the places that changed. Raises UsageError with nothing changed."""
         async with self._lock:
             text = loader.read(self.path)
             settings = loader.parse(text, str(self.path))
-            changed = await self._apply(settings)
-            self._text, self._saved = text, settings.config
-            await self._keep()
-            return changed
+            return await self._go_by(settings, text, settings)
 
     async def change(self, edit: Callable[[dict[str, Any]], None]) -> list[str]:
         """Apply `edit` to a copy of the running configuration's data and go by that; raises UsageError."""
         async with self._lock:
             data = copy.deepcopy(loader.to_data(self.settings.config))
             edit(data)
-            changed = await self._apply(loader.from_data(data))
+            return await self._go_by(loader.from_data(data))
+
+    async def _agree(self) -> list[State]:
+        """Have the other workers go by the state of now; returns what each answers. Raises RouterError."""
+        return [] if self.others is None else await self.others.agree()
+
+    async def _go_by(self, settings: Settings, text: str | None = None, saved: Settings | None = None) -> list[str]:
+        """Apply `settings` in all workers, or (UsageError) in none; with the file's `text` and what that says."""
+        before, text_before, saved_before = self.settings, self._text, self._saved
+        changed = await self._apply(settings)
+        self._applied += 1
+        if text is not None and saved is not None:
+            self._text, self._saved = text, saved.config
+        await self._keep()
+        try:
+            await self._agree()
+        except UsageError:
+            await self._apply(before)
+            self._applied += 1
+            self._text, self._saved = text_before, saved_before
             await self._keep()
-            return changed
+            with contextlib.suppress(RouterError):
+                await self._agree()
+            raise
+        return changed
 
     async def save(self) -> None:
         """Write the running configuration to the file, the old one to `FILE.bak`; raises UsageError."""
@@ -235,6 +305,7 @@ class Service:
                 raise UsageError(f"{self.path}: {error.strerror}") from None
             self._text, self._saved = text, self.settings.config
             await self._keep()
+            await self._agree()
 
     async def _apply(self, settings: Settings) -> list[str]:
         """Swap the settings. All that can fail is done first, and undone if a later part of it fails."""
@@ -242,6 +313,8 @@ class Service:
         for name in ("state_dir", "control"):
             if getattr(old.config, name) != getattr(settings.config, name):
                 raise Problem((name,), "it cannot change while the router runs; a planned restart takes it on")
+        if old.config.workers != settings.config.workers:
+            raise Problem(("workers",), "it cannot change while the router runs; a stop and a start take it on")
         authorizer = self._authorizer
         undo: contextlib.AsyncExitStack
         async with contextlib.AsyncExitStack() as undo:
@@ -276,7 +349,7 @@ class Service:
             session.meter()
         if self.server is not None:
             self.checker.apply(settings)
-            if settings.config.statsd != old.config.statsd:
+            if settings.config.statsd != old.config.statsd and not self.follows:
                 self._start_statsd(settings.config.statsd)
         changed = _differences(old.config.model_dump(), settings.config.model_dump())
         log.info("configuration applied", extra={"changed": changed})
@@ -291,6 +364,8 @@ class Service:
             # A TLS listener is always renewed: its certificate's files may have changed.
             if old.get(name) == listener and listener.tls is None:
                 continue
+            if self.others is not None and all(one.port != listener.port for one in old.values()):
+                self._check_free(listener)
             await self._listen(listener)
             undo.push_async_callback(self._unlisten, name, old.get(name))
 
@@ -306,10 +381,14 @@ class Service:
         try:
             await self.server.start(listener)
         except OSError as error:
-            why = error.strerror or str(error)
-            raise Problem(
-                ("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}"
-            ) from None
+            raise cannot_listen(listener, error) from None
+
+    def _check_free(self, listener: Listener) -> None:
+        assert self.server is not None
+        try:
+            self.server.check_free(listener)
+        except OSError as error:
+            raise cannot_listen(listener, error) from None
 
     def _retire(self, authorizer: AlwaysAllow | HttpAuthorizer) -> None:
         async def later() -> None:
@@ -325,6 +404,8 @@ class Service:
     async def _keep(self) -> None:
         """Write down what the file does not say. That it cannot be written costs no session and no change."""
         self._tell_kept()
+        if self.follows:
+            return
         path = state_file(self.settings, saved_state.FILE)
         if path is None:
             return
@@ -348,17 +429,31 @@ class Service:
         ]
 
     async def pause_vhost(self, vhost: str) -> int:
-        """Pause `vhost`: its sessions, and those that come; returns how many there are."""
+        """Pause `vhost`: its sessions, and those that come; returns how many there are. Raises RouterError if a worker
+        has not confirmed it in time."""
+        count = self._pause(vhost)
+        await self._keep()
+        return count + sum(one["paused"][vhost] for one in await self._agree())
+
+    def _pause(self, vhost: str) -> int:
         self.routing.pause(vhost)
         sessions = self.sessions_of(vhost)
         for session in sessions:
             session.pause()
-        await self._keep()
         return len(sessions)
 
     async def unpause_vhost(self, vhost: str) -> tuple[int, int]:
         """End the pause. A session that the rules would put elsewhere now is disconnected gracefully, so that its
-        client comes back to the right place, the others go on. Returns (going on, disconnected)."""
+        client comes back to the right place, the others go on. Returns (going on, disconnected). Raises RouterError if
+        a worker has not confirmed it in time."""
+        going_on, disconnected = self._unpause(vhost)
+        await self._keep()
+        answers = await self._agree()
+        return going_on + sum(one["going_on"] for one in answers), disconnected + sum(
+            one["disconnected"] for one in answers
+        )
+
+    def _unpause(self, vhost: str) -> tuple[int, int]:
         self.routing.unpause(vhost)
         going_on = disconnected = 0
         for session in self.sessions_of(vhost):
@@ -368,7 +463,6 @@ class Service:
             else:
                 session.unpause()
                 going_on += 1
-        await self._keep()
         return going_on, disconnected
 
     def exit(self, drain: float, grace: float = 0.0) -> None:
@@ -378,6 +472,7 @@ class Service:
         One that has not started yet leaves once it has, with what it took over by then.
         """
         self.leaving = True
+        self.left.set()
         self._drain = drain
         if self._grace is not None:
             self._grace.cancel()
@@ -391,7 +486,7 @@ class Service:
     # --- seen from outside ---
 
     async def _status_server(self, part: StatusPart | None) -> StatusServer | None:
-        if part is None:
+        if part is None or self.follows:
             return None
         server = StatusServer(
             {
@@ -410,14 +505,33 @@ class Service:
         return server
 
     async def _prometheus(self) -> Answer:
-        return (
-            200,
-            metrics.CONTENT_TYPE,
-            await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved)),
-        )
+        own = await self.page(metrics.PAGE)
+        if self.others is None:
+            return 200, metrics.CONTENT_TYPE, own
+        pages = [own]
+        answers = await self.others.ask_all(metrics.PAGE, b"", _SCRAPE)
+        pages += [b"" if isinstance(one, RouterError) else one for one in answers]
+        return 200, metrics.CONTENT_TYPE, await paced(metrics.joined(pages))
+
+    async def page(self, name: str) -> bytes:
+        """Return this worker's own page for Prometheus; raises UsageError if another is asked for."""
+        if name != metrics.PAGE:
+            raise UsageError(f"there is no page {name!r}")
+        worker = self._worker if self.follows or self.others is not None else None
+        return await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved, worker))
 
     async def _json(self) -> Answer:
-        return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits, self.lag))
+        if self.others is None:
+            return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits, self.lag))
+        return 200, "application/json", await asyncio.to_thread(_json_line, await self.counts("all", _SCRAPE))
+
+    async def counts(self, only: str, within: float = WITHIN) -> dict[str, Any]:
+        """Return what `metrics.as_data` does, of all workers that answer in time."""
+        own = await paced(metrics.as_data(self.routing, self.limits, self.lag, only))
+        if self.others is None:
+            return own
+        found = await self.others.call(["STAT", "PRINT", only], within)
+        return await asyncio.to_thread(merging.counts, [own, *(one["data"] for one in found if isinstance(one, dict))])
 
     async def _digests(self) -> Answer:
         return json_answer(200, self.digests())
@@ -454,6 +568,11 @@ class Service:
             task.cancel()
         self._statsd = [asyncio.create_task(self._send_statsd(part), name=f"statsd {part.host}") for part in parts]
 
+    async def _statsd_packets(self, statsd: metrics.Statsd) -> list[bytes]:
+        if self.others is None:
+            return await paced(statsd.packets(self.routing, self.lag))
+        return await paced(statsd.packets_of(await self.counts("all", _SCRAPE)))
+
     async def _send_statsd(self, part: StatsdPart) -> None:
         statsd = metrics.Statsd(part.prefix)
         loop = asyncio.get_running_loop()
@@ -462,11 +581,21 @@ class Service:
                 family, kind, _, _, address = (await loop.getaddrinfo(part.host, part.port, type=socket.SOCK_DGRAM))[0]
                 with socket.socket(family, kind) as out:
                     out.setblocking(False)
-                    for packet in await paced(statsd.packets(self.routing, self.lag)):
+                    for packet in await self._statsd_packets(statsd):
                         out.sendto(packet, address)
             except OSError as error:
                 log.warning("statsd packets were not sent: %s", error, extra={"to": f"{part.host}:{part.port}"})
             await asyncio.sleep(part.period)
+
+
+def cannot_listen(listener: Listener, error: OSError) -> Problem:
+    """Return what is wrong where a listener's address cannot be had."""
+    why = error.strerror or str(error)
+    return Problem(("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}")
+
+
+def _json_line(data: dict[str, Any]) -> bytes:
+    return json.dumps(data).encode() + b"\n"
 
 
 async def _healthy() -> Answer:

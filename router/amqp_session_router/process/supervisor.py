@@ -21,6 +21,7 @@ import time
 from amqp_session_router.process import lifecycle
 from amqp_session_router.process.descriptors import clone_sharing_files, close_all_but, unshare_files
 from amqp_session_router.process.lifecycle import Death, Step
+from amqp_session_router.process.place import ALONE, Place, place_of
 from amqp_session_router.relay import journal
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
@@ -31,7 +32,8 @@ _SHORT_LIFE, _SHORT_LIVES = 5.0, 5
 class Supervisor:
     """Runs routers, one after the other."""
 
-    def __init__(self, config: str, drain: float) -> None:
+    def __init__(self, config: str, drain: float, place: Place = ALONE) -> None:
+        self.place = place
         self.config = config
         self.drain = drain
         self.pid = 0
@@ -68,7 +70,8 @@ class Supervisor:
 
     def _own(self) -> set[int]:
         ends = (self._line, self._reach, None if self._relieving is None else self._relieving[1])
-        return {0, 1, 2, self._journal, self._store} | {end.fileno() for end in ends if end is not None}
+        lasting = {0, 1, 2, self._journal, self._store} | self.place.descriptors()
+        return lasting | {end.fileno() for end in ends if end is not None}
 
     def _start(self, recover: bool, predecessor: socket.socket | None) -> None:
         self._line, self._reach = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -89,7 +92,15 @@ class Supervisor:
 
             assert self._line is not None
             status = worker.work(
-                self.config, self.drain, self._journal, self._line, self._own(), recover, predecessor, self._store
+                self.config,
+                self.drain,
+                self._journal,
+                self._line,
+                self._own(),
+                recover,
+                predecessor,
+                self._store,
+                self.place,
             )
         except BaseException as error:
             print(f"amqp-session-router: {type(error).__name__}: {error}", file=sys.stderr)
@@ -182,13 +193,15 @@ class Supervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the path of the configuration and the seconds to drain."""
+    """Run with the path of the configuration, the seconds to drain, and the words of a `Place` where there are several
+    workers."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A session takes two descriptors, and more while bytes are stuck in pipes.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    place = place_of(arguments[2:])
     # Nothing that this process was started with may be taken for a session's.
-    close_all_but({0, 1, 2})
-    return Supervisor(arguments[0], float(arguments[1])).run()
+    close_all_but({0, 1, 2} | place.descriptors())
+    return Supervisor(arguments[0], float(arguments[1]), place).run()
 
 
 if __name__ == "__main__":

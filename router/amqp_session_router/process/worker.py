@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import os
 import signal
@@ -21,10 +22,12 @@ from amqp_session_router.base.model import Backend
 from amqp_session_router.config import loader
 from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
-from amqp_session_router.control.service import Service
+from amqp_session_router.control.service import Service, cannot_listen
+from amqp_session_router.control.workers import STATE, Follower, Leader
 from amqp_session_router.net.tcp_info import counts
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
+from amqp_session_router.process.place import Place
 from amqp_session_router.process.service_manager import ServiceManager
 from amqp_session_router.relay.journal import (
     PROGRESS,
@@ -37,7 +40,8 @@ from amqp_session_router.relay.journal import (
 )
 from amqp_session_router.relay.pipes import Pipe, pipe_of
 from amqp_session_router.session.handover import TIMEOUT, receive, send, send_when_possible
-from amqp_session_router.session.listeners import Listeners
+from amqp_session_router.session.listeners import Listeners, check_free
+from amqp_session_router.telemetry.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +57,21 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the configuration, then become the supervisor, which loads nothing of this."""
-    loader.load(arguments.config)
-    path = str(arguments.config.absolute())
-    words = [sys.executable, "-m", "amqp_session_router.process.supervisor", path, str(arguments.drain)]
-    os.execv(sys.executable, words)
+    """Check the configuration, then become the supervisor, or that of several, which load nothing of this."""
+    settings = loader.load(arguments.config)
+    workers = settings.config.workers
+    words = [str(arguments.config.absolute()), str(arguments.drain)]
+    if workers == 1:
+        program = "supervisor"
+    else:
+        program = "group"
+        for listener in settings.listeners.values():
+            try:
+                check_free(listener)
+            except OSError as error:
+                raise cannot_listen(listener, error) from None
+        words.append(str(workers))
+    os.execv(sys.executable, [sys.executable, "-m", f"amqp_session_router.process.{program}", *words])
 
 
 def work(
@@ -69,12 +83,13 @@ def work(
     recover: bool,
     predecessor: socket.socket | None,
     store: int,
+    place: Place,
 ) -> int:
     """Be the router's process; returns the exit status.
 
     `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
     With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
-    `store` is the descriptor of the last good configuration.
+    `store` is the descriptor of the last good configuration, and `place` which of several workers it is.
     """
     try:
         book = Journal(journal)
@@ -91,9 +106,16 @@ def work(
             last_good, inherited = config_store.load() or (None, None)
         elif predecessor is not None:
             inherited = running_of(predecessor)
-        service = Service(Path(path), inherited=inherited, last_good=last_good)
+        service = Service(
+            Path(path),
+            log_to=None if place.alone else Log(worker=place.index),
+            inherited=inherited,
+            last_good=last_good,
+            follows=not place.leads,
+            worker=place.index,
+        )
         service.on_kept = config_store.save
-        process = Process(service, drain, book, line)
+        process = Process(service, drain, book, line, place)
         return uvloop.run(process.serve(left, listeners, predecessor))
     except RouterError as error:
         print(f"amqp-session-router: {error}", file=sys.stderr)
@@ -116,7 +138,8 @@ def running_of(predecessor: socket.socket) -> saved_state.Running:
 class Process:
     """The control plane and the data path of one process."""
 
-    def __init__(self, service: Service, drain: float, journal: Journal, line: socket.socket) -> None:
+    def __init__(self, service: Service, drain: float, journal: Journal, line: socket.socket, place: Place) -> None:
+        self.place = place
         self.service = service
         self.drain = drain
         self.journal = journal
@@ -124,6 +147,8 @@ class Process:
         self.relieved = False
         self.server: Listeners
         self.control: ControlServer | None = None
+        self.leader: Leader | None = None
+        self.follower: Follower | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._ended = asyncio.Event()
@@ -134,7 +159,13 @@ class Process:
         """Run until SIGTERM, SIGINT, `ctl EXIT` or a successor; SIGHUP reads the configuration anew."""
         loop, service = asyncio.get_running_loop(), self.service
         self.server = server = Listeners(
-            loop, service.routing, service.limits, service, service.routing.client_name, self.journal
+            loop,
+            service.routing,
+            service.limits,
+            service,
+            service.routing.client_name,
+            self.journal,
+            shares=not self.place.alone,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.exit, self.drain)
@@ -150,9 +181,14 @@ class Process:
                 await self._take_over(predecessor)
                 service.routing.reopen()
             self.journal.cells[PROGRESS] = SERVING if keeps else STARTING
+            control = Control(service)
+            if not self.place.alone:
+                await self._join(control, first=not keeps)
+                if service.leaving and not keeps:
+                    return 0
             part = service.settings.config.control
-            if part is not None:
-                self.control = ControlServer(Control(service), Path(part.socket))
+            if part is not None and self.place.leads:
+                self.control = ControlServer(control, Path(part.socket))
                 try:
                     await self.control.start(take_over=keeps)
                 except UsageError as error:
@@ -161,6 +197,9 @@ class Process:
                     log.error("the router goes on without a part of it: %s", error)
             await service.start(server, go_on=keeps)
             server.drop_inherited()
+            if self.leader is not None:
+                # Until now the others waited: whether an address is free shows as long as none of us has it.
+                await self.leader.start(socket.socket(fileno=os.dup(self.place.line)))
             self.journal.cells[PROGRESS] = SERVING
             self.line.setblocking(False)
             loop.add_reader(self.line.fileno(), self._asked)
@@ -179,8 +218,36 @@ class Process:
         finally:
             # After a fault the sessions stay as they are, for the next worker.
             await service.stop()
+            await self._part()
             if not self.relieved and self.control is not None:
                 await self.control.stop()
+
+    async def _join(self, control: Control, first: bool) -> None:
+        """Become one of the workers. The leader's others begin to follow it once it listens; at the `first` start they
+        wait for that, and for what it says."""
+        if self.place.leads:
+            self.leader = self.service.others = Leader(self.place.workers, lambda: self.service.state)
+            return
+
+        async def answer(what: str, body: bytes) -> bytes:
+            if what == STATE:
+                return json.dumps(await self.service.adopt(json.loads(body))).encode()
+            return await control.answer(what, body)
+
+        self.follower = Follower(self.place.leader, self.place.index, answer)
+        await self.follower.start()
+        if first:
+            told, left = (asyncio.create_task(event.wait()) for event in (self.follower.told, self.service.left))
+            await asyncio.wait((told, left), return_when=asyncio.FIRST_COMPLETED)
+            for task in (told, left):
+                task.cancel()
+
+    async def _part(self) -> None:
+        """Be one of the workers no more."""
+        if self.leader is not None:
+            await self.leader.stop()
+        if self.follower is not None:
+            await self.follower.stop()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -362,6 +429,7 @@ class Process:
         except OSError as error:
             log.error("the handover failed: %s", error or "no answer", extra={"sessions": len(self.server.sessions)})
         await self.service.retire()
+        await self._part()
         if self.control is not None:
             await self.control.stop()
         self._settled.set()

@@ -39,8 +39,10 @@ log = logging.getLogger(__name__)
 class Routes:
     """See `model.Routing`. All of it runs in the event loop's thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, worker: int = 0) -> None:
+        """`worker`: which of several this is; each keeps its keys in a file of its own."""
         self.settings = settings
+        self._worker = worker
         self.markers = Markers()
         self.statistics = Statistics()
         self.sessions: dict[str, Session] = {}
@@ -70,7 +72,7 @@ class Routes:
         kept: dict[str, Stickiness] = {}
         for farm in settings.farms.values():
             if farm.cached:
-                path = _sticky_path(settings, farm)
+                path = _sticky_path(settings, farm, self._worker)
                 old = self.sticky.pop(farm.name, None)
                 if old is not None and old.path == path:
                     old.timeout, old.most = farm.cache_timeout, farm.cache_entries
@@ -316,8 +318,10 @@ def _key(farm: Farm, identity: Identity) -> str:
     return NO_KEY if farm.key is None else farm.key.of(identity)
 
 
-def _sticky_path(settings: Settings, farm: Farm) -> Path | None:
-    return state_file(settings, f"sticky-{farm.name}.jsonl") if farm.cache_persisted else None
+def _sticky_path(settings: Settings, farm: Farm, worker: int) -> Path | None:
+    """Return the file of a farm's keys; each worker but the first has a directory of its own."""
+    name = f"sticky-{farm.name}.jsonl"
+    return state_file(settings, f"worker-{worker}/{name}" if worker else name) if farm.cache_persisted else None
 
 
 def _about(session: Session) -> dict[str, object]:

@@ -79,7 +79,10 @@ class Listeners:
         authorizer: Authorizer,
         client_name: Callable[[str], Awaitable[str]] | None = None,
         journal: Journal | None = None,
+        shares: bool = False,
     ) -> None:
+        """`shares`: other workers listen on the same addresses; the kernel gives each connection to one of them."""
+        self._shares = shares
         self.loop = loop
         self.routing = routing
         self.limits = limits
@@ -169,26 +172,20 @@ class Listeners:
             self._read(again)
             raise
 
+    def check_free(self, listener: Listener) -> None:
+        """See `check_free` below."""
+        check_free(listener)
+
     def _bind(self, listener: Listener) -> list[socket.socket]:
         """Return one listening socket for each address of the listener's host."""
-        found = socket.getaddrinfo(
-            listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        sockets: list[socket.socket] = []
+        sockets = _bound(listener, self._shares)
         try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
-                sockets.append(sock)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
+            for sock in sockets:
                 set_dead_peer_timeout(sock, self.routing.timeouts.dead_peer)
-                set_congestion_control(sock, listener.congestion_control, str(address[0]))
-                sock.bind(address)
+                set_congestion_control(sock, listener.congestion_control, str(sock.getsockname()[0]))
                 sock.listen(_BACKLOG)
         except OSError:
-            for sock in sockets:
-                sock.close()
+            _close_all(sockets)
             raise
         return sockets
 
@@ -480,3 +477,34 @@ class Listeners:
 
 def _remember_name(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
     tls.asked_for = name or ""  # type: ignore[attr-defined]
+
+
+def check_free(listener: Listener) -> None:
+    """Raise OSError if anybody listens at the listener's address. The workers of one router share it, and the kernel
+    would let those of another router of the same user have a part of it unseen."""
+    _close_all(_bound(listener, shares=False))
+
+
+def _bound(listener: Listener, shares: bool) -> list[socket.socket]:
+    """Return one bound socket for each address of the listener's host; `shares`: other workers may bind there too."""
+    found = socket.getaddrinfo(listener.host or None, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shares:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, len(found) > 1)
+            sock.bind(address)
+    except OSError:
+        _close_all(sockets)
+        raise
+    return sockets
+
+
+def _close_all(sockets: list[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()

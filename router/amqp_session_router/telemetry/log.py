@@ -18,7 +18,12 @@ _json = json.JSONEncoder(default=str).encode
 
 
 class JsonLines(logging.Formatter):
-    """`time` (RFC 3339, UTC), `level`, `logger`, `message`, then the record's extra fields."""
+    """`time` (RFC 3339, UTC), `level`, `logger`, `message`, of several workers `worker`, then the record's extra
+    fields."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._always: dict[str, object] = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON; control characters are escaped, so that no client forges a line."""
@@ -29,6 +34,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name.removeprefix(PACKAGE + "."),
             "message": record.getMessage(),
         }
+        line |= self._always
         line |= {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -38,10 +44,12 @@ class JsonLines(logging.Formatter):
 class Log:
     """The handlers of the package's loggers, which control may set anew while it runs."""
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+    def __init__(self, stream: IO[str] | None = None, worker: int | None = None) -> None:
+        """`worker`: which of several workers writes."""
+        self._worker = worker
         self._logger = logging.getLogger(PACKAGE)
         self.console = logging.StreamHandler(stream or sys.stderr)
-        self.console.setFormatter(JsonLines())
+        self.console.setFormatter(JsonLines(worker))
         self.file: WatchedFileHandler | None = None
         self._logger.addHandler(self.console)
         self._logger.propagate = False
@@ -56,7 +64,7 @@ class Log:
                 fresh = WatchedFileHandler(part.file, encoding="utf-8")
             except OSError as error:
                 raise UsageError(f"log.file: cannot write {part.file}: {error.strerror}") from None
-            fresh.setFormatter(JsonLines())
+            fresh.setFormatter(JsonLines(self._worker))
         if fresh is not self.file:
             if self.file is not None:
                 self._logger.removeHandler(self.file)

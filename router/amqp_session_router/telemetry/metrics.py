@@ -13,6 +13,7 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from amqp_session_router.admission.limits import Limiter
@@ -23,6 +24,8 @@ from amqp_session_router.routing.statistics import BUCKETS, DIMENSIONS, Look, Sn
 from amqp_session_router.telemetry.loop_lag import LAGS, LoopLag
 
 PREFIX = "amqp_router"
+PAGE = "metrics"
+"""What another worker's page is asked for by."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _STARTED = time.time()
@@ -160,10 +163,11 @@ def as_json(routes: Routes, limits: Limiter, lag: LoopLag) -> Steps[bytes]:
     return f"{{{', '.join(pieces)}}}\n".encode()
 
 
-def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool) -> Steps[bytes]:
-    """Return the counts in Prometheus's text format; `unsaved`: the configuration is not the file's."""
+def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, worker: int | None = None) -> Steps[bytes]:
+    """Return the counts in Prometheus's text format; `unsaved`: the configuration is not the file's. Of several workers
+    each counts by itself, since each may begin anew: every value has its `worker`."""
     look = yield from routes.statistics.look(routes.sessions)
-    page = _Page()
+    page = _Page({} if worker is None else {"worker": str(worker)})
     yield from _sessions(page, look, "overall")
     for dimension in ("vhost", "backend"):
         yield from _sessions(page, look, dimension)
@@ -214,10 +218,36 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool) -> 
     return page.text()
 
 
-class _Page:
-    """Lines of Prometheus's text format, 0.0.4; names begin with `prefix`."""
+def joined(pages: Sequence[bytes]) -> Steps[bytes]:
+    """Return the pages of all workers as one; an empty one is of a worker that did not answer."""
+    families: dict[str, list[str]] = {}
+    for page in pages:
+        family = families.setdefault("", [])
+        for lines in strides(page.decode().splitlines()):
+            for line in lines:
+                if line.startswith("# HELP "):
+                    found = families.get(line)
+                    family = families.setdefault(line, [line])
+                    again = found is not None
+                elif not (again and line.startswith("#")):
+                    family.append(line)
+            yield
+    up = _Page()
+    up.family("worker_up", "gauge", "1: the worker answered in time.")
+    for index, page in enumerate(pages):
+        up.sample("worker_up", {"worker": str(index)}, bool(page))
+    whole: list[str] = []
+    for lines in families.values():
+        whole += lines
+        yield
+    return ("\n".join(whole) + "\n").encode() + up.text()
 
-    def __init__(self) -> None:
+
+class _Page:
+    """Lines of Prometheus's text format, 0.0.4; names begin with `prefix`, and every value has `labels` too."""
+
+    def __init__(self, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._labels = labels
         self.prefix = PREFIX
         self._lines: list[str] = []
 
@@ -231,7 +261,7 @@ class _Page:
 
     def line(self, name: str, labels: Mapping[str, str], value: float) -> str:
         """Return a value's line, for `lines`."""
-        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in (*labels.items(), *self._labels.items()))
         return f"{self.prefix}_{name}{'{' + shown + '}' if shown else ''} {float(value)}"
 
     def lines(self, lines: list[str]) -> None:
@@ -301,13 +331,32 @@ class Statsd:
         for dimension in ("overall", "vhost", "backend"):
             for values in strides(look.values(dimension)):
                 for value in values:
-                    name = dimension if dimension == "overall" else f"{dimension}.{_part(value)}"
-                    self._snapshot(lines, seen, name, look.of(dimension, value))
+                    self._counts(lines, seen, dimension, value, _fields(look.of(dimension, value)))
                 yield
-        lines += [f"{self._prefix}.process.{name}:{value:g}|g" for name, value in (yield from process(lag)).items()]
-        lines += [
-            f"{self._prefix}.backend.{_part(row['name'])}.healthy:{int(row['healthy'])}|g" for row in backends(routes)
-        ]
+        return (yield from self._packed(lines, seen, (yield from process(lag)), backends(routes), size))
+
+    def packets_of(self, data: Mapping[str, Any], size: int = 1400) -> Steps[list[bytes]]:
+        """Return what `as_data` gave (`all`) as packets."""
+        lines: list[str] = []
+        seen: dict[str, float] = {}
+        self._counts(lines, seen, "overall", "", data["overall"])
+        for dimension in ("vhost", "backend"):
+            for values in strides(data[dimension].items()):
+                for value, counts in values:
+                    self._counts(lines, seen, dimension, value, counts)
+                yield
+        return (yield from self._packed(lines, seen, data["process"], data["backends"], size))
+
+    def _packed(
+        self,
+        lines: list[str],
+        seen: dict[str, float],
+        own: Mapping[str, float],
+        rows: Sequence[Mapping[str, Any]],
+        size: int,
+    ) -> Steps[list[bytes]]:
+        lines += [f"{self._prefix}.process.{name}:{value:g}|g" for name, value in own.items()]
+        lines += [f"{self._prefix}.backend.{_part(row['name'])}.healthy:{int(row['healthy'])}|g" for row in rows]
         self._last = seen
         packets: list[bytes] = []
         for some in strides(lines):
@@ -320,12 +369,15 @@ class Statsd:
             yield
         return packets
 
-    def _snapshot(self, lines: list[str], seen: dict[str, float], name: str, snapshot: Snapshot) -> None:
+    def _counts(
+        self, lines: list[str], seen: dict[str, float], dimension: str, value: str, counts: Mapping[str, Any]
+    ) -> None:
+        name = dimension if dimension == "overall" else f"{dimension}.{_part(value)}"
         for counter in _COUNTERS:
-            self._count(lines, seen, f"{name}.{counter}", getattr(snapshot, counter))
-        for how, count in snapshot.ended.items():
+            self._count(lines, seen, f"{name}.{counter}", counts[counter])
+        for how, count in counts["ended"].items():
             self._count(lines, seen, f"{name}.ended.{how}", count)
-        lines += [f"{self._prefix}.{name}.{gauge}:{getattr(snapshot, gauge)}|g" for gauge in _GAUGES]
+        lines += [f"{self._prefix}.{name}.{gauge}:{counts[gauge]}|g" for gauge in _GAUGES]
 
     def _count(self, lines: list[str], seen: dict[str, float], name: str, value: float) -> None:
         seen[name] = value
