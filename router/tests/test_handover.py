@@ -17,7 +17,7 @@ from amqp_session_router.control.service import Service
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.lifecycle import Death, Step, after
 from amqp_session_router.process.place import ALONE
-from amqp_session_router.process.worker import Process
+from amqp_session_router.process.worker import Process, Told
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.journal import SERVING, STARTING, TAKING_OVER, Journal
 from amqp_session_router.session import handover
@@ -31,7 +31,7 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
 
     async def scene() -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        process = Process(cast(Service, None), 1.0, cast(Journal, None), ours, ALONE)
+        process = Process(cast(Service, None), 1.0, cast(Journal, None), ours, ALONE, Told(ALONE, 0, anew=True))
         relay = RelayContext(asyncio.get_running_loop())
         process.server = cast(Listeners, SimpleNamespace(relay=relay))
         process.journal = cast(Journal, SimpleNamespace(cells=[0] * 16))

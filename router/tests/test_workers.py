@@ -48,7 +48,9 @@ def echoes() -> Iterator[list[int]]:
 @pytest.fixture(scope="module")
 def router(echoes: list[int]) -> Iterator[Router]:
     """A router of two workers, whose keys stick."""
-    with router_of(config_of(*echoes, workers=WORKERS, status={"port": free_port()})) as found:
+    config = config_of(*echoes, workers=WORKERS, status={"port": free_port()})
+    config["farms"]["all"] |= {"key": {"type": "VHOST"}, "cache": {}}
+    with router_of(config) as found:
         wait_all_ready(found, 1)
         yield found
         # Whatever a test did, in the end nobody is left over.
@@ -212,6 +214,42 @@ def refused(router: Router, vhost: str) -> None:
         while data := sock.recv(65536):
             got += data
             assert b"\x00\x0a\x00\x32" not in got, got
+
+
+def test_a_limit_of_connections_is_one_of_all_workers(router: Router) -> None:
+    ctl(router, "LIMIT", "TOTAL_CONN", "VHOST", "few", "7")
+    socks = [peers.dial(router.port, "few") for _ in range(7)]
+    for _ in range(10):
+        with pytest.raises(AssertionError, match="connection limit"):
+            refused(router, "few")
+    (row,) = [row for row in ctl(router, "LIMIT", "PRINT", "few") if row["limit"] == "connections"]
+    assert (row["value"], row["now"]) == (7, 7)
+    # Each worker's successor counts what it took over, once.
+    for index in range(WORKERS):
+        kill_worker(router, index)
+        with pytest.raises(AssertionError, match="connection limit"):
+            refused(router, "few")
+    socks.pop().close()
+    wait_for("room", lambda: len(ctl(router, "CONN", "vhost=few")) == 6)
+    socks.append(peers.dial(router.port, "few"))
+    with pytest.raises(AssertionError, match="connection limit"):
+        refused(router, "few")
+    close(router, socks, "few")
+
+
+def test_a_key_is_at_one_backend_whichever_worker_it_comes_to(router: Router) -> None:
+    for vhost in ("one", "two", "three", "four"):
+        socks = spread(router, vhost, 6)
+        assert len({row["backend"] for row in ctl(router, "CONN", f"vhost={vhost}")}) == 1
+        close(router, socks, vhost)
+    # What a worker has told outlives it, though it is kept in no file.
+    before = {one["vhost"]: one["backend"] for one in router.entries("opened")}["one"]
+    for index in range(WORKERS):
+        kill_worker(router, index)
+    socks = spread(router, "one", 6)
+    assert {row["backend"] for row in ctl(router, "CONN", "vhost=one")} == {before}
+    close(router, socks, "one")
+    assert ctl(router, "STICKY", "CLEAR", "all")["text"].endswith("keys forgotten")
 
 
 def test_no_session_is_lost_when_any_worker_is_killed_or_all_are_replaced(router: Router) -> None:

@@ -2,14 +2,19 @@
 
 Each limit has a value that refuses or delays and one that only warns; with `alarm_only` every limit only warns. Counts
 survive a reload. Memory is bounded by live connections, not by the names that clients make up.
+
+Of several workers each counts its own and tells the others, by way of an `Others`, what a limit looks at. One enters
+what it is about to admit before it looks at what the others have, so that two never both take the last place; at worst
+both are refused.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
 from amqp_session_router.config.schema import LimitsPart, VhostLimits
@@ -45,17 +50,58 @@ class Bucket:
         """Take `tokens` if there are so many."""
         if self.level() < tokens:
             return False
-        self._level -= tokens
+        self._take(tokens)
         return True
 
     def owe(self, tokens: float) -> float:
         """Take `tokens` whether there are or not; returns the seconds until the debt is paid (0.0: there is none)."""
-        self._level = self.level() - tokens
-        return max(0.0, -self._level / self.rate)
+        level = self.level() - tokens
+        self._take(tokens)
+        return max(0.0, -level / self.rate)
+
+    def _take(self, tokens: float) -> None:
+        self._level -= tokens
 
 
 Buckets = dict[str, Bucket]
 """By the limit's name."""
+
+ROUTER, VHOST, WAITING = "router", "vhost", "waiting"
+"""What connections are counted of: the router, a vhost, an address and the paused vhost that it waits for."""
+
+
+class Others(Protocol):
+    """What the other workers have admitted."""
+
+    def tell(self, kind: str, name: str, count: int) -> None:
+        """Tell them how many connections there are here."""
+
+    def tell_all(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Tell them so many of each kind and name, and no other any more."""
+
+    def count(self, kind: str, name: str) -> int:
+        """Return how many they have."""
+
+    def bucket(self, limit: str, whose: str, rate: float, burst: float, clock: Clock) -> Bucket:
+        """Return a full bucket that is one with theirs."""
+
+
+class NoOthers:
+    """There is one worker only."""
+
+    def tell(self, kind: str, name: str, count: int) -> None:
+        """Nobody is there."""
+
+    def tell_all(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Nobody is there."""
+
+    def count(self, kind: str, name: str) -> int:
+        """Return 0."""
+        return 0
+
+    def bucket(self, limit: str, whose: str, rate: float, burst: float, clock: Clock) -> Bucket:
+        """Return a bucket of our own."""
+        return Bucket(rate, burst, clock)
 
 
 @dataclass(slots=True)
@@ -150,8 +196,12 @@ class VhostLease:
 class Limiter:
     """The limits of one router; see `model.Limits`."""
 
-    def __init__(self, limits: LimitsPart, clock: Clock = time.monotonic) -> None:
+    def __init__(self, limits: LimitsPart, clock: Clock = time.monotonic, others: Others | None = None) -> None:
+        """The `others` are told nothing until `tell_all`: what a process before this one told them counts until then,
+        while this one takes its connections over."""
         self._clock = clock
+        self._others = others or NoOthers()
+        self._tells = False
         self._config = limits
         self._merged: dict[str, VhostLimits] = {}
         self._vhosts: dict[str, _Vhost] = {}
@@ -170,6 +220,26 @@ class Limiter:
         """Go by new limits from here on; what is counted stays."""
         self._config = limits
         self._merged.clear()
+        if self._tells:
+            self.tell_all()
+
+    def tell_all(self) -> None:
+        """Tell the other workers all that they have to know, and from here on whenever it changes."""
+        self._tells = True
+        counts: dict[tuple[str, str], int] = {}
+        if self._config.connections is not None:
+            counts[ROUTER, ""] = self.connections
+        if self._config.unauthenticated_per_address is not None:
+            counts |= {(WAITING, _of(source)): count for source, count in self._unauthenticated.items()}
+        for vhost, state in self._vhosts.items():
+            if self._bounds(vhost):
+                counts[VHOST, vhost] = state.connections
+        self._others.tell_all(counts)
+
+    def _bounds(self, vhost: str) -> bool:
+        """Whether a limit or an alarm looks at the vhost's connections."""
+        limits = self.of(vhost)
+        return limits.connections is not None or limits.connections_alarm is not None
 
     def of(self, vhost: str) -> VhostLimits:
         """Return the limits of `vhost`: its own, and the defaults where it has none."""
@@ -185,29 +255,42 @@ class Limiter:
     def count(self, vhost: str) -> int:
         """Return the connections that are counted on `vhost`."""
         found = self._vhosts.get(vhost)
-        return 0 if found is None else found.connections
+        return (0 if found is None else found.connections) + self._others.count(VHOST, vhost)
+
+    @property
+    def all_connections(self) -> int:
+        """The connections of all workers."""
+        return self.connections + self._others.count(ROUTER, "")
 
     # --- what leases and the data path call ---
 
     def accept(self, source_ip: str | None) -> VhostLease | Refusal:
         """Count a new connection; on a Refusal nothing was counted. None: its client's address is not known yet."""
         most = self._config.connections
+        self._count(1)
+        refusal: Refusal | None = None
         if (
             most is not None
-            and self.connections >= most
+            and self.all_connections > most
             and self._passed("connections of the router", "", f"all {most} connections are in use")
         ):
-            return Refusal(CONNECTION_FORCED, f"the router's limit of {most} connections is reached")
+            refusal = Refusal(CONNECTION_FORCED, f"the router's limit of {most} connections is reached")
         lease = VhostLease(self)
-        refusal = None if source_ip is None else lease.identify(source_ip)
+        if refusal is None and source_ip is not None:
+            refusal = lease.identify(source_ip)
         if refusal is not None:
+            self._count(-1)
             return refusal
-        self.connections += 1
         return lease
+
+    def _count(self, more: int) -> None:
+        self.connections += more
+        if self._tells and self._config.connections is not None:
+            self._others.tell(ROUTER, "", self.connections)
 
     def adopt(self, vhost: str) -> VhostLease:
         """Count an open connection of `vhost` that another process admitted: no limit refuses it."""
-        self.connections += 1
+        self._count(1)
         lease = VhostLease(self)
         lease.adopt(vhost)
         return lease
@@ -221,7 +304,8 @@ class Limiter:
         bucket = self._addresses.get(address)
         if bucket is None or bucket.rate != rate:
             self._sweep_addresses()
-            bucket = self._addresses[address] = Bucket(rate, max(1.0, rate), self._clock)
+            bucket = self._others.bucket("connection_rate_per_address", address, rate, max(1.0, rate), self._clock)
+            self._addresses[address] = bucket
         told = f"more than {rate:g} a second"
         if bucket.try_take(1) or not self._passed("connection_rate_per_address", address, told):
             return None
@@ -229,24 +313,34 @@ class Limiter:
 
     def handshake_begins(self, source: tuple[str, str]) -> Refusal | None:
         """Count one more unauthenticated connection of (address, paused vhost or ""); on a Refusal it was not."""
-        waiting = self._unauthenticated.get(source, 0)
         most = self._config.unauthenticated_per_address
         address = source[0]
-        if (
-            most is not None
-            and waiting >= most
-            and self._passed("unauthenticated_per_address", address, f"{waiting} are not open yet")
-        ):
+        here = self._unauthenticated.get(source, 0) + 1
+        self._unauthenticated[source] = here
+        if most is None:
+            return None
+        self._tell_waiting(source, here)
+        waiting = here - 1 + self._others.count(WAITING, _of(source))
+        if waiting >= most and self._passed("unauthenticated_per_address", address, f"{waiting} are not open yet"):
+            self.handshake_done(source)
             return Refusal(CONNECTION_FORCED, f"{address} has {waiting} connections that are not open yet")
-        self._unauthenticated[source] = waiting + 1
         return None
+
+    def _tell_waiting(self, source: tuple[str, str], count: int) -> None:
+        if self._tells and self._config.unauthenticated_per_address is not None:
+            self._others.tell(WAITING, _of(source), count)
 
     def adopted(self, vhost: str) -> None:
         """Count one more connection on `vhost`, whatever the limits say."""
         state = self._vhosts.get(vhost)
         if state is None:
             state = self._vhosts[vhost] = _Vhost()
-        state.connections += 1
+        self._count_on(vhost, state, 1)
+
+    def _count_on(self, vhost: str, state: _Vhost, more: int) -> None:
+        state.connections += more
+        if self._tells and self._bounds(vhost):
+            self._others.tell(VHOST, vhost, state.connections)
 
     def opening(self, vhost: str, user: str) -> Refusal | None:
         """Count one more connection on `vhost`; on a Refusal it was not counted."""
@@ -255,27 +349,31 @@ class Limiter:
         if state is None:
             self._sweep()
             state = self._vhosts[vhost] = _Vhost()
-        told = f"{state.connections} connections, user {user!r}"
-        if limits.connections_alarm is not None and state.connections >= limits.connections_alarm:
+        self._count_on(vhost, state, 1)
+        refusal = self._refusal(vhost, user, limits, state)
+        if refusal is not None:
+            self._count_on(vhost, state, -1)
+        return refusal
+
+    def _refusal(self, vhost: str, user: str, limits: VhostLimits, state: _Vhost) -> Refusal | None:
+        """Return why the connection that was counted last on `vhost` may not come in."""
+        before = (self.count(vhost) if self._bounds(vhost) else state.connections) - 1
+        told = f"{before} connections, user {user!r}"
+        if limits.connections_alarm is not None and before >= limits.connections_alarm:
             self._alarm("connections_alarm", vhost, told)
-        if (
-            limits.connections is not None
-            and state.connections >= limits.connections
-            and self._passed("connections", vhost, told)
-        ):
+        if limits.connections is not None and before >= limits.connections and self._passed("connections", vhost, told):
             return Refusal(
                 NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached"
             )
-        alarm = self._bucket(state.buckets, "connection_rate_alarm", limits.connection_rate_alarm)
+        alarm = self._bucket(state.buckets, "connection_rate_alarm", limits.connection_rate_alarm, vhost)
         if alarm is not None and not alarm.try_take(1):
             self._alarm("connection_rate_alarm", vhost, told)
-        rate = self._bucket(state.buckets, "connection_rate", limits.connection_rate)
+        rate = self._bucket(state.buckets, "connection_rate", limits.connection_rate, vhost)
         if rate is not None and not rate.try_take(1) and self._passed("connection_rate", vhost, told):
             return Refusal(
                 CONNECTION_FORCED,
                 f"access to vhost '{vhost}' refused: more than {rate.rate:g} new connections a second; try again later",
             )
-        state.connections += 1
         return None
 
     def data(self, vhost: str, own: Buckets, nbytes: int) -> float:
@@ -293,6 +391,7 @@ class Limiter:
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
         left = self._unauthenticated.get(source, 0) - 1
+        self._tell_waiting(source, max(0, left))
         if left > 0:
             self._unauthenticated[source] = left
         else:
@@ -300,9 +399,9 @@ class Limiter:
 
     def left(self, vhost: str | None) -> None:
         """One connection less; on `vhost` too if it was counted there."""
-        self.connections -= 1
+        self._count(-1)
         if vhost is not None and (state := self._vhosts.get(vhost)) is not None:
-            state.connections -= 1
+            self._count_on(vhost, state, -1)
 
     def largest_frame(self, vhost: str | None) -> int:
         """Return the most bytes of a client's frame on `vhost` (None: before Open); 0: no limit of ours."""
@@ -310,21 +409,28 @@ class Limiter:
 
     # --- inside ---
 
-    def _bucket(self, buckets: Buckets, name: str, rate: float | None) -> Bucket | None:
+    def _bucket(self, buckets: Buckets, name: str, rate: float | None, vhost: str | None) -> Bucket | None:
+        """Return the bucket of the limit `name`, of a vhost's in all workers or (None) of one connection's."""
         if rate is None:
             buckets.pop(name, None)
             return None
         found = buckets.get(name)
         if found is None or found.rate != rate:
-            found = buckets[name] = Bucket(rate, max(1.0, rate), self._clock)
+            burst = max(1.0, rate)
+            if vhost is None:
+                found = Bucket(rate, burst, self._clock)
+            else:
+                found = self._others.bucket(name, vhost, rate, burst, self._clock)
+            buckets[name] = found
         return found
 
     def _charge(self, buckets: Buckets, name: str, limits: VhostLimits, vhost: str, nbytes: int) -> float:
         """Charge `nbytes` to the rate `name` and its alarm; returns the seconds to wait."""
-        alarm = self._bucket(buckets, f"{name}_alarm", getattr(limits, f"{name}_alarm"))
+        whose = None if name == "connection_data_rate" else vhost
+        alarm = self._bucket(buckets, f"{name}_alarm", getattr(limits, f"{name}_alarm"), whose)
         if alarm is not None and not alarm.try_take(min(nbytes, alarm.burst)):
             self._alarm(f"{name}_alarm", vhost, f"more than {alarm.rate:g} bytes a second")
-        rate = self._bucket(buckets, name, getattr(limits, name))
+        rate = self._bucket(buckets, name, getattr(limits, name), whose)
         if rate is None:
             return 0.0
         wait = rate.owe(nbytes)
@@ -373,6 +479,10 @@ class Limiter:
         }
 
 
+def _of(source: tuple[str, str]) -> str:
+    return "\0".join(source)
+
+
 def describe(limits: Limiter, config: LimitsPart, vhost: str | None) -> list[dict[str, object]]:
     """Return the limits as rows `of`, `limit`, `value`, `now` for a table; None: the defaults and the router's own."""
     rows: list[dict[str, object]] = []
@@ -383,7 +493,7 @@ def describe(limits: Limiter, config: LimitsPart, vhost: str | None) -> list[dic
     if vhost is None:
         if config.connections is not None:
             rows.append(
-                {"of": "router", "limit": "connections", "value": config.connections, "now": limits.connections}
+                {"of": "router", "limit": "connections", "value": config.connections, "now": limits.all_connections}
             )
         if config.unauthenticated_per_address is not None:
             rows.append(

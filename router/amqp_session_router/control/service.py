@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from amqp_session_router.admission.authorization import AlwaysAllow, HttpAuthorizer, authorizer_of
-from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.admission.limits import Limiter, Others
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import (
     CONNECTION_FORCED,
@@ -37,6 +37,7 @@ from amqp_session_router.control.emptying import Emptying
 from amqp_session_router.control.workers import WITHIN, Leader
 from amqp_session_router.routing.health import Checker
 from amqp_session_router.routing.routes import Routes
+from amqp_session_router.routing.stickiness import SharedKeys
 from amqp_session_router.telemetry import metrics
 from amqp_session_router.telemetry.http_status import Answer, StatusServer, json_answer
 from amqp_session_router.telemetry.log import Log
@@ -70,13 +71,15 @@ class Service:
         inherited: saved_state.Running | None = None,
         last_good: str | None = None,
         follows: bool = False,
+        others: Others | None = None,
+        keys: SharedKeys | None = None,
         worker: int = 0,
     ) -> None:
         """Read the file at `path`, and what control had changed: `inherited` from the worker before, else from the
         state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError.
 
-        `worker`: which of several workers it is. One that `follows` has no endpoints and goes by what the leader says,
-        and by `last_good` until then.
+        One of several workers, number `worker`, counts with `others` and shares `keys`; one that `follows` has no
+        endpoints and goes by what the leader says, and by `last_good` until then.
         """
         self.path = path
         self.follows = follows
@@ -111,10 +114,10 @@ class Service:
                 self._log.apply(settings.config.log)
             except UsageError as error:
                 log.error("what control had changed does not fit any more: the file counts: %s", error)
-        self.routing = Routes(settings, worker)
+        self.routing = Routes(settings, keys, worker)
         for vhost in kept.paused if kept is not None else ():
             self.routing.pause(vhost)
-        self.limits = Limiter(settings.config.limits)
+        self.limits = Limiter(settings.config.limits, others=others)
         self._authorizer: AlwaysAllow | HttpAuthorizer = authorizer_of(settings.config.authorization)
         self.checker = Checker(self.routing)
         self.emptying = Emptying(self.routing)

@@ -34,9 +34,11 @@ _LONGEST_WORD = 4096
 class Group:
     """Runs the supervisors."""
 
-    def __init__(self, config: str, drain: str, workers: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, config: str, drain: str, workers: int, shared: int, environment: Mapping[str, str]) -> None:
+        """`shared`: descriptor of the memory that the workers share."""
         self._words = [sys.executable, "-m", "amqp_session_router.process.supervisor", config, drain]
         self._workers = workers
+        self._shared = shared
         self._environment = dict(environment)
         self._manager = ServiceManager(environment)
         self._supervisors: dict[int, int] = {}
@@ -76,10 +78,11 @@ class Group:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.bind(str(path))
         line.listen(_BACKLOG)
-        line.set_inheritable(True)
+        for number in (line.fileno(), self._shared):
+            os.set_inheritable(number, True)
         self._lines = [line]
         for index in range(self._workers):
-            self._places.append(Place(index, self._workers, str(path), line.fileno()))
+            self._places.append(Place(index, self._workers, str(path), line.fileno(), self._shared))
             notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             notified.bind(self._notify_path(index))
             notified.setblocking(False)
@@ -189,9 +192,10 @@ def _say(text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the path of the configuration, the seconds to drain and the number of workers."""
-    config, drain, workers = arguments
-    return Group(config, drain, int(workers), os.environ).run()
+    """Run with the path of the configuration, the seconds to drain, the number of workers and the descriptor of the
+    memory that they share."""
+    config, drain, workers, shared = arguments
+    return Group(config, drain, int(workers), int(shared), os.environ).run()
 
 
 if __name__ == "__main__":

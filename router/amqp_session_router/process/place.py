@@ -22,6 +22,8 @@ class Place:
     """Path of the socket at which the leader is reached; empty where there is one worker only."""
     line: int
     """Descriptor of that socket, which listens as long as the router runs."""
+    shared: int
+    """Descriptor of the memory in which the workers tell each other counts and keys."""
 
     @property
     def leads(self) -> bool:
@@ -39,15 +41,25 @@ class Place:
 
     def descriptors(self) -> set[int]:
         """Return what has to stay open."""
-        return set() if self.alone else {self.line}
+        return set() if self.alone else {self.line, self.shared}
 
 
-ALONE = Place(LEADER, 1, "", -1)
+ALONE = Place(LEADER, 1, "", -1, -1)
 
 
 def place_of(words: Sequence[str]) -> Place:
     """Return what `Place.words` made; without words there is one worker only."""
     if not words:
         return ALONE
-    index, workers, leader, line = words
-    return Place(int(index), int(workers), leader, int(line))
+    index, workers, leader, line, shared = words
+    return Place(int(index), int(workers), leader, int(line), int(shared))
+
+
+def regions(workers: int) -> int:
+    """Return how many regions the shared memory has."""
+    return 2 * workers
+
+
+def region(place: Place, turn: int) -> int:
+    """Return the worker's region of the shared memory: it has two, for in a planned restart there are two of it."""
+    return 2 * place.index + turn

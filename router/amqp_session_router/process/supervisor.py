@@ -34,6 +34,8 @@ class Supervisor:
 
     def __init__(self, config: str, drain: float, place: Place = ALONE) -> None:
         self.place = place
+        self._turn = 0
+        """0 or 1, in turn from one planned restart to the next: which of its shared regions the worker writes to."""
         self.config = config
         self.drain = drain
         self.pid = 0
@@ -101,6 +103,7 @@ class Supervisor:
                 predecessor,
                 self._store,
                 self.place,
+                self._turn,
             )
         except BaseException as error:
             print(f"amqp-session-router: {type(error).__name__}: {error}", file=sys.stderr)
@@ -148,6 +151,7 @@ class Supervisor:
             self.pid, self._reach = self._relieving
             self._relieving = None
             self._served = True
+            self._turn = 1 - self._turn
             return None
         if exited != -signal.SIGKILL:
             # That one comes from outside (an operator, a drill, a kernel without memory), however often: it tells of no
@@ -188,6 +192,7 @@ class Supervisor:
         self._journal = journal.create()
         self._reach = self._line = None
         self._relieving = (self.pid, reach)
+        self._turn = 1 - self._turn
         close_all_but(self._own())
         self._start(recover=False, predecessor=reach)
 

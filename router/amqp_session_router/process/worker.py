@@ -17,6 +17,9 @@ from typing import Any
 
 import uvloop
 
+from amqp_session_router.admission import shared_counts
+from amqp_session_router.admission.shared_counts import SharedCounts
+from amqp_session_router.base import shared_table
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import Backend
 from amqp_session_router.config import loader
@@ -27,7 +30,7 @@ from amqp_session_router.control.workers import STATE, Follower, Leader
 from amqp_session_router.net.tcp_info import counts
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
-from amqp_session_router.process.place import Place
+from amqp_session_router.process.place import Place, region, regions
 from amqp_session_router.process.service_manager import ServiceManager
 from amqp_session_router.relay.journal import (
     PROGRESS,
@@ -39,6 +42,8 @@ from amqp_session_router.relay.journal import (
     JournaledSession,
 )
 from amqp_session_router.relay.pipes import Pipe, pipe_of
+from amqp_session_router.routing import stickiness
+from amqp_session_router.routing.stickiness import SharedKeys
 from amqp_session_router.session.handover import TIMEOUT, receive, send, send_when_possible
 from amqp_session_router.session.listeners import Listeners, check_free
 from amqp_session_router.telemetry.log import Log
@@ -70,7 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
                 check_free(listener)
             except OSError as error:
                 raise cannot_listen(listener, error) from None
-        words.append(str(workers))
+        count = regions(workers)
+        shared = shared_table.create([shared_counts.size(count), stickiness.shared_size(count)])
+        os.set_inheritable(shared, True)
+        words += [str(workers), str(shared)]
     os.execv(sys.executable, [sys.executable, "-m", f"amqp_session_router.process.{program}", *words])
 
 
@@ -84,12 +92,14 @@ def work(
     predecessor: socket.socket | None,
     store: int,
     place: Place,
+    turn: int,
 ) -> int:
     """Be the router's process; returns the exit status.
 
     `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
     With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
-    `store` is the descriptor of the last good configuration, and `place` which of several workers it is.
+    `store` is the descriptor of the last good configuration, `place` which of several workers it is, and `turn` which
+    of its two regions of their memory it uses.
     """
     try:
         book = Journal(journal)
@@ -106,20 +116,44 @@ def work(
             last_good, inherited = config_store.load() or (None, None)
         elif predecessor is not None:
             inherited = running_of(predecessor)
+        told = Told(place, turn, anew=not recover)
         service = Service(
             Path(path),
             log_to=None if place.alone else Log(worker=place.index),
             inherited=inherited,
             last_good=last_good,
             follows=not place.leads,
+            others=told.counts,
+            keys=told.keys,
             worker=place.index,
         )
         service.on_kept = config_store.save
-        process = Process(service, drain, book, line, place)
+        process = Process(service, drain, book, line, place, told)
         return uvloop.run(process.serve(left, listeners, predecessor))
     except RouterError as error:
         print(f"amqp-session-router: {error}", file=sys.stderr)
         return error.exit_status
+
+
+class Told:
+    """What this worker and the others tell each other in their memory."""
+
+    def __init__(self, place: Place, turn: int, anew: bool) -> None:
+        """Begin, `anew`, with no keys; without others there is nothing to tell."""
+        self.counts: SharedCounts | None = None
+        self.keys: SharedKeys | None = None
+        self._before = region(place, 1 - turn)
+        if not place.alone:
+            own, count = region(place, turn), regions(place.workers)
+            self.counts = SharedCounts(place.shared, 0, own, count)
+            self.keys = SharedKeys(place.shared, shared_counts.size(count), own, count)
+            if anew:
+                self.keys.empty()
+
+    def predecessor_gone(self) -> None:
+        """The connections that it had told of are no more, or ours."""
+        if self.counts is not None:
+            self.counts.clear(self._before)
 
 
 def running_of(predecessor: socket.socket) -> saved_state.Running:
@@ -138,8 +172,11 @@ def running_of(predecessor: socket.socket) -> saved_state.Running:
 class Process:
     """The control plane and the data path of one process."""
 
-    def __init__(self, service: Service, drain: float, journal: Journal, line: socket.socket, place: Place) -> None:
+    def __init__(
+        self, service: Service, drain: float, journal: Journal, line: socket.socket, place: Place, told: Told
+    ) -> None:
         self.place = place
+        self.told = told
         self.service = service
         self.drain = drain
         self.journal = journal
@@ -176,6 +213,10 @@ class Process:
             for name, host, port, numbers in listeners:
                 server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
             self._recover(left)
+            # What the process before told counted until here: no other worker has let in too many meanwhile.
+            service.limits.tell_all()
+            if predecessor is None:
+                self.told.predecessor_gone()
             keeps = bool(left or listeners or predecessor is not None)
             if predecessor is not None:
                 await self._take_over(predecessor)
@@ -343,6 +384,7 @@ class Process:
             line.close()
             self._predecessor = None
             self._settled.set()
+            self.told.predecessor_gone()
             return False
         if packet[0].get("settled"):
             self._settled.set()

@@ -27,7 +27,7 @@ from amqp_session_router.base.model import (
 from amqp_session_router.config.settings import Farm, Settings, state_file
 from amqp_session_router.net.reverse_dns import ReverseDns
 from amqp_session_router.routing.statistics import Statistics
-from amqp_session_router.routing.stickiness import Stickiness
+from amqp_session_router.routing.stickiness import SharedKeys, Stickiness
 from amqp_session_router.selection import partitions, selectors
 from amqp_session_router.selection.markers import Markers
 from amqp_session_router.selection.partitions import Surroundings
@@ -39,10 +39,10 @@ log = logging.getLogger(__name__)
 class Routes:
     """See `model.Routing`. All of it runs in the event loop's thread."""
 
-    def __init__(self, settings: Settings, worker: int = 0) -> None:
-        """`worker`: which of several this is; each keeps its keys in a file of its own."""
+    def __init__(self, settings: Settings, shared: SharedKeys | None = None, worker: int = 0) -> None:
+        """`shared`: the keys of all workers, of which this one is number `worker`."""
         self.settings = settings
-        self._worker = worker
+        self._shared, self._worker = shared, worker
         self.markers = Markers()
         self.statistics = Statistics()
         self.sessions: dict[str, Session] = {}
@@ -80,7 +80,10 @@ class Routes:
                 else:
                     if old is not None:
                         old.close()
-                    kept[farm.name] = Stickiness(farm.cache_timeout, path, most=farm.cache_entries)
+                    kept[farm.name] = Stickiness(
+                        farm.cache_timeout, path, most=farm.cache_entries, shared=self._shared, farm=farm.name
+                    )
+                kept[farm.name].know(backend.name for backend in farm.members)
         for gone in self.sticky.values():
             gone.close()
         self.sticky = kept

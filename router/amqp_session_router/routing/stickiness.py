@@ -3,6 +3,9 @@
 The file is a log of JSON lines, appended as sessions open and rewritten (to a new file, then renamed) with the first
 session of a process, and when it has grown to several times what is alive. Reading alone changes nothing: until the
 restart is over the file is the predecessor's. A line that a crash cut off is skipped when it is read back.
+
+Of several workers each has a file of its own with what it put, and tells the others at once by way of `SharedKeys`:
+where a key was at last, in whichever worker, counts.
 """
 
 from __future__ import annotations
@@ -12,16 +15,64 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
+from amqp_session_router.base import shared_table
 from amqp_session_router.base.model import NO_KEY
+from amqp_session_router.base.shared_table import SharedTable
 
 log = logging.getLogger(__name__)
 
 _SLACK = 1024
 """Lines that the file may have beyond twice the entries before it is rewritten."""
+
+
+_SLOTS = 131072
+_COLUMNS = 2
+_KEY, _BACKEND, _CLEARED = "key", "backend", "cleared"
+
+
+def shared_size(regions: int) -> int:
+    """Return the bytes that `SharedKeys` needs."""
+    return shared_table.size(regions, _SLOTS, _COLUMNS)
+
+
+class SharedKeys:
+    """Where the keys of all farms were at last in any worker: the id of a backend's name, and when that was."""
+
+    def __init__(self, number: int, offset: int, region: int, regions: int) -> None:
+        self._own = region
+        self._table = SharedTable(number, offset, region, regions, _SLOTS, _COLUMNS, lambda values: not values[1])
+
+    def id_of(self, backend: str) -> int:
+        """Return what stands for a backend."""
+        return self._table.id_of(_BACKEND, backend)
+
+    def tell(self, farm: str, key: str, backend: str, at: float) -> None:
+        """Tell where a key is. Where there is no room only this worker knows."""
+        self._table.say(self._table.id_of(_KEY, farm, key), self.id_of(backend), at)
+
+    def newest(self, farm: str, key: str) -> tuple[int, float]:
+        """Return where a key was at last, and when; (0, 0.0) if no worker tells."""
+        found = max(self._table.said(self._table.id_of(_KEY, farm, key)), key=lambda one: one[1], default=None)
+        return (int(found[0]), found[1]) if found is not None and found[1] > self._cleared(farm) else (0, 0.0)
+
+    def forget(self, farm: str, key: str) -> None:
+        """Tell no more of a key."""
+        self._table.forget(self._table.id_of(_KEY, farm, key))
+
+    def empty(self) -> None:
+        """Tell nothing any more."""
+        self._table.clear(self._own, lambda values: True)
+
+    def clear(self, farm: str, at: float) -> None:
+        """What was told of a farm until `at` does not count any more."""
+        self._table.say(self._table.id_of(_CLEARED, farm), 0.0, at)
+
+    def _cleared(self, farm: str) -> float:
+        return max((one[1] for one in self._table.said(self._table.id_of(_CLEARED, farm))), default=0.0)
 
 
 class Stickiness:
@@ -37,9 +88,15 @@ class Stickiness:
         path: Path | None = None,
         clock: Callable[[], float] = time.time,
         most: int = 65536,
+        shared: SharedKeys | None = None,
+        farm: str = "",
     ) -> None:
-        """`most`: keys at a time; beyond, the one that was used longest ago goes."""
+        """`most`: keys at a time; beyond, the one that was used longest ago goes. `shared`: where other workers tell
+        of the keys of `farm`."""
         self.timeout = timeout
+        self._shared, self._farm = shared, farm
+        self._names: dict[int, str] = {}
+        """The backends that `shared` may name."""
         self.most = most
         self.path = path
         self._clock = clock
@@ -57,12 +114,30 @@ class Stickiness:
     def get(self, key: str) -> str | None:
         """Return the backend's name for `key`, None if there is none or it has timed out."""
         entry = self._entries.get(key)
+        if self._shared is not None:
+            where, at = self._shared.newest(self._farm, key)
+            if where in self._names and (entry is None or at > entry[1]):
+                return None if self._expired(at) else self._names[where]
         if entry is None:
             return None
         if self._expired(entry[1]):
-            del self._entries[key]
+            self._forget(key)
             return None
         return entry[0]
+
+    def know(self, backends: Iterable[str]) -> None:
+        """Take the names of the backends at which a key may be."""
+        if self._shared is not None:
+            self._names = {self._shared.id_of(name): name for name in backends}
+
+    def _forget(self, key: str) -> None:
+        del self._entries[key]
+        if self._shared is not None:
+            self._shared.forget(self._farm, key)
+
+    def _tell(self, key: str) -> None:
+        if self._shared is not None:
+            self._shared.tell(self._farm, key, *self._entries[key])
 
     def put(self, key: str, backend: str) -> None:
         """Remember that `key` is at `backend` now."""
@@ -71,12 +146,15 @@ class Stickiness:
         now = self._clock()
         self._entries.pop(key, None)  # the order of the dict is that of the last use: old entries are in front
         self._entries[key] = (backend, now)
+        self._tell(key)
         self._drop_expired()
         self._append({"key": key, "backend": backend, "at": round(now, 3)})
 
     def clear(self) -> int:
         """Forget all keys; returns how many there were."""
         count = len(self._entries)
+        if self._shared is not None:
+            self._shared.clear(self._farm, self._clock())
         self._entries.clear()
         self._rewrite()
         return count
@@ -106,7 +184,7 @@ class Stickiness:
             key = next(iter(self._entries))
             if len(self._entries) <= self.most and not self._expired(self._entries[key][1]):
                 return
-            del self._entries[key]
+            self._forget(key)
 
     def _load(self, path: Path, newer: dict[str, tuple[str, float]] | None = None) -> None:
         try:
@@ -129,6 +207,8 @@ class Stickiness:
             self._entries.pop(key, None)
             self._entries[key] = entry
         self._drop_expired()
+        for key in self._entries:
+            self._tell(key)
 
     def _append(self, entry: dict[str, object]) -> None:
         if self.path is None or self._broken or self._closed:
