@@ -48,7 +48,8 @@ def prometheus_targets(
             if not _true(of.get("common_metrics", False)):
                 continue
             # An empty name is no host's variable.
-            address = of.get(variable.get("address", "")) or address_of(host, of, "common_metrics_address")
+            without = metrics.get("address", "common_metrics_address")
+            address = of.get(variable.get("address", "")) or address_of(host, of, without)
             port = of.get(variable.get("port", "")) or of.get("common_metrics_ports", {}).get(name, metrics["port"])
             found.append(
                 {

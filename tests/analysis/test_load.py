@@ -16,6 +16,7 @@ from brokerdrill.analysis.analyze import analyze, analyze_with_series
 from brokerdrill.analysis.verdict import exit_status
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, Clock, PromiseSpec, RunInfo
+from brokerdrill.ledger.spool import COLUMN_CODES, END, Header
 from tests.analysis.batch import differences, expected
 from tests.analysis.generate import generate
 from tests.analysis.write import lines, parquet, run_dir
@@ -109,6 +110,14 @@ def _strange_file(folder: Path) -> None:
     (folder / "ops" / "notes.txt").write_text("hello")
 
 
+def _spooled_conflict(folder: Path) -> None:
+    header = Header("r", str(SEND["clock"]), "core", [])
+    columns = [COLUMN_CODES["address"], "q", COLUMN_CODES["message_id"], "m9"]
+    lines = [[END, "p9", 0, 0, "send", outcome, 5, 1, None, *columns] for outcome in ("ok", "fail")]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    (folder / "ops" / "worker-2.spool").write_bytes(header.line() + text)
+
+
 def _no_ops(folder: Path) -> None:
     (folder / "ops" / "worker-1.jsonl").unlink()
     (folder / "ops").rmdir()
@@ -142,6 +151,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "end_before_start": (ops_are(SEND, {**GOT, "start_ns": 40}), W + "2: end_ns is before start_ns"),
     "two_runs": (ops_are(SEND, {**GOT, "run_id": "other"}), W + "2: run_id is 'other', but run.json's is 'r'"),
     "ok_against_fail": (ops_are(SEND, {**SEND, "outcome": "fail"}), "operation 0 of p: outcome is ok in one row"),
+    "ok_against_fail_in_a_spool": (_spooled_conflict, "ops/worker-2.spool, line 3: operation 0 of p9: outcome is ok"),
     "two_ops_in_one": (ops_are(SEND, {**SEND, "op": "ack", "delivery": "d"}), "operation 0 of p: op is ack and send"),
     "unknown_kind": (events_are(LOAD, {**LOAD, "kind": "party"}), "events/runner.jsonl, line 2: kind has the unknown"),
     "unknown_role": (events_are({**LOAD, "kind": "role", "value": "king"}), "line 1: value of a role event is 'king'"),
@@ -154,7 +164,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "expectation_without_bound": (run_says(expect={"failover_within": "violated"}), "promises gives it no bound"),
     "no_run_json": (_without_run, "run.json does not exist"),
     "no_ops_folder": (_no_ops, "has no folder ops"),
-    "strange_file": (_strange_file, "ops/notes.txt is neither Parquet"),
+    "strange_file": (_strange_file, "ops/notes.txt is none of .parquet, "),
     "torn_parquet": (_torn_parquet, "ops/part.parquet is no readable Parquet file"),
     "empty_parquet": (_empty_parquet, "ops/part.parquet is empty"),
     "parquet_without_column": (parquet_with(_without("outcome")), P + "column outcome is missing"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from brokerdrill.analysis import reading
 from brokerdrill.analysis.load import load
 from brokerdrill.analysis.reading import Piece, blocks, read
 from brokerdrill.analysis.sources import pieces
@@ -208,3 +209,24 @@ def test_a_spool_without_a_header_is_told(run_dir: Path) -> None:
     (run,), _ = load(None, [run_dir])
     ((_, found),) = read(pieces(run))
     assert [(p.problem, p.raw) for p in found.problems] == [("is no header of a spool", "[0,0,1,0,0,5]")]
+
+
+def test_one_wrong_line_does_not_make_each_line_a_question(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = run_dir / "ops" / "w0.spool"
+    written(path)
+    whole = path.read_bytes()
+    header, _, body = whole.partition(b"\n")
+    path.write_bytes(header + b"\n" + body * 64 + b'[4,"torn')
+    lines = path.read_bytes().count(b"\n")
+    asked: list[int] = []
+    checked = reading.checked
+
+    def counted(table: Any, piece: Piece) -> reading.Rows:
+        asked.append(len(table))
+        return checked(table, piece)
+
+    monkeypatch.setattr(reading, "checked", counted)
+    (run,), _ = load(None, [run_dir])
+    told = [problem for _, found in read(pieces(run)) for problem in found.problems]
+    assert [problem.problem for problem in told] == [reading.NOT_JSON]
+    assert len(asked) <= lines.bit_length() + 1

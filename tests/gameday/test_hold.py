@@ -205,6 +205,16 @@ def test_what_a_signal_ended_is_judged(stage: Stage) -> None:
     assert stage.ran == ["lost_reply@pair"]
 
 
+def test_who_ends_the_judging_too_is_told_of_a_stopped_day(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hold, "judge", judge)
+    stage.ends["lost_reply"] = Interrupted("interrupted by SIGINT; every fault is healed")
+    day = stage.hold()
+    assert (day.state, states(day), stage.told) == ("stopped", [("lost_reply", "stopped")], ["stopped"])
+
+
 def _aborted(run_dir: Path) -> None:
     ask_to_abort(run_dir, "the phone rings")
     raise InfrastructureError("abort: asked to abort: the phone rings")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic import ValidationError
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.gameday.guards import Watching
@@ -131,12 +132,28 @@ def test_a_value_above_its_limit(prometheus: Prometheus, tmp_path: Path) -> None
 
 def test_one_that_cannot_be_read(prometheus: Prometheus, tmp_path: Path) -> None:
     prometheus.answers = [{"status": "error", "error": "parse error"}]
-    with pytest.raises(InfrastructureError, match=f"errors a second cannot be read from {prometheus.url}: parse error"):
+    with pytest.raises(InfrastructureError, match=r"errors a second cannot be read from 127\.0\.0\.1: parse error"):
         told(prometheus.metric())
     with pytest.raises(InfrastructureError, match="a file of the guard cannot be read"):
         told(prometheus.metric(token_file=tmp_path / "none"))
-    with pytest.raises(InfrastructureError, match=r"cannot be read from http://127\.0\.0\.1:1"):
+    with pytest.raises(InfrastructureError, match=r"cannot be read from 127\.0\.0\.1: "):
         told(prometheus.metric(prometheus="http://127.0.0.1:1/"))
+
+
+@pytest.mark.parametrize("token", ["new-secret\n# old\nold-secret", "geheimnisträger"])
+def test_what_is_no_token_is_not_quoted(prometheus: Prometheus, tmp_path: Path, token: str) -> None:
+    (tmp_path / "token").write_text(token)
+    with pytest.raises(InfrastructureError, match="holds no token of one line") as caught:
+        told(prometheus.metric(token_file=tmp_path / "token"))
+    assert token[:6] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"), [("https://prom:909O", "no URL"), ("https://me:secret@prom", "a secret goes into token_file")]
+)
+def test_urls_that_are_refused(prometheus: Prometheus, url: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        prometheus.metric(prometheus=url)
 
 
 def test_a_drill_ends_when_others_suffer(prometheus: Prometheus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +171,13 @@ def test_a_drill_ends_when_nobody_can_say(prometheus: Prometheus, monkeypatch: p
     watch = watching(Guard(metrics=[prometheus.metric()], metrics_silent_s=0.2))
     assert asyncio.run(watch.too_high(NONE)).endswith("gone")
     assert len(prometheus.heard) > 2
+
+
+def test_two_of_one_name_are_two(prometheus: Prometheus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brokerdrill.gameday.guards.METRIC_PERIOD_S", 0.01)
+    gone = prometheus.metric(prometheus="http://127.0.0.1:1")
+    watch = watching(Guard(metrics=[prometheus.metric(), gone], metrics_silent_s=0.2))
+    assert "errors a second cannot be read" in asyncio.run(watch.too_high(NONE))
 
 
 def test_its_files_are_seen_from_the_game_days_folder(tmp_path: Path) -> None:

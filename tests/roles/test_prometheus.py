@@ -148,6 +148,11 @@ def test_a_database_is_read_by_tls_where_its_rest_api_is() -> None:
     first, second = filters.prometheus_targets({"lease_db": ["d1", "d2"]}, both, PRODUCTS)
     assert (first["address"], first["store"], first["tls"]) == ("10.0.0.5:8008", "leasedb", True)
     assert (second["address"], second["store"]) == ("10.0.9.9:1", "own")
+    # What asks for metrics elsewhere moves none of Patroni's listeners.
+    (moved,) = filters.prometheus_targets(
+        {"lease_db": ["d1"]}, {"d1": {**one, "common_metrics_address": "x"}}, PRODUCTS
+    )
+    assert moved["address"] == "10.0.0.5:8008"
     (job,) = filters.prometheus_scrape_configs([first, second], CA)
     assert (job["scheme"], job["tls_config"]) == ("https", {"ca_file": CA})
 

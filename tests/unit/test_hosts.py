@@ -7,7 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from brokerdrill.hosts.connection import HostConnection, _SshChannel
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts import connection
+from brokerdrill.hosts.connection import HostConnection, _SshChannel, _with_sudo
+from brokerdrill.inventory.topology import Host
 
 
 async def pieces() -> AsyncIterator[str]:
@@ -34,3 +37,37 @@ def test_a_process_that_ends_early_says_how(words: str, told: str) -> None:
         return await channel.ending()
 
     assert asyncio.run(ended()) == told
+
+
+class Ssh:
+    """A connection whose sudo waits for ever, or answers with `status`."""
+
+    def __init__(self, status: int | None = None) -> None:
+        self.status, self.closed = status, False
+
+    async def run(self, *_: Any, **__: Any) -> SimpleNamespace:
+        if self.status is None:
+            await asyncio.Future()
+        return SimpleNamespace(exit_status=self.status, stderr="")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(None, "host h: sudo does not answer within 0.05 s"), (1, "host h: sudo asks u for a password")],
+)
+def test_a_sudo_that_does_not_let_in_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch, status: int | None, told: str
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.05)
+    ssh = Ssh(status)
+    with pytest.raises(InfrastructureError, match=told):
+        asyncio.run(_with_sudo(Host("h", "h", 22, "u", None, (), {}), cast(Any, ssh)))
+    assert ssh.closed
+
+
+def test_sudo_by_its_full_name_is_sudo() -> None:
+    host = Host("h", "h", 22, "u", None, (), {"ansible_become_method": "ansible.builtin.sudo"})
+    assert asyncio.run(_with_sudo(host, cast(Any, Ssh(0)))) == host

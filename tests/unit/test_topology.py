@@ -65,6 +65,13 @@ def test_sudos_password_is_read_as_ansible_would_and_is_no_variable(tmp_path: Pa
     assert name not in h1.vars and name not in load(tmp_path).vars and "become_password" not in repr(h1)
 
 
+def test_of_several_passwords_that_is_sudos_which_ansible_would_take(tmp_path: Path) -> None:
+    # The last that is set, of those that Ansible's sudo plugin lists (ConfigManager).
+    text = "all: {hosts: {h1: {ansible_become_pass: B}}, vars: {ansible_become_password: A}}"
+    (tmp_path / "hosts.yml").write_text(text)
+    assert load(tmp_path).host("h1").become_password == "B"
+
+
 def test_sudos_password_may_be_vaulted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vault").write_text("opens it\n")
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "vault"))

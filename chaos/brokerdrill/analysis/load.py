@@ -93,7 +93,7 @@ def _open(spark: SparkSession | None, place: int, run_dir: Path | str) -> Run:
         for file in run.files[name]:
             written = SPOOLED if name == OPS_DIR else JSON_SUFFIXES
             if not file.endswith((".parquet", *written)):
-                raise UsageError(f"{folder.name}/{file} is neither Parquet (.parquet) nor JSON Lines (.jsonl)")
+                raise UsageError(f"{folder.name}/{file} is none of {', '.join(('.parquet', *written))}")
             if file.endswith(written):
                 _note_torn(run, name, file, folder.tail(file))
             else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from brokerdrill.analysis.load import JSON_SUFFIXES, Run
+from brokerdrill.analysis.load import SPOOLED, Run
 from brokerdrill.analysis.reading import NOT_JSON
 from brokerdrill.analysis.stages import Partials
+from brokerdrill.ledger import spool
 from brokerdrill.ledger.contract import OPS_DIR
 
 # A run is refused for its first problem; a few more are looked at to find which that is.
@@ -55,7 +57,7 @@ def _conflict(run: Run, row: Mapping[str, Any]) -> str:
     """A problem of several rows of one operation: name where the last of them is."""
     told = f"operation {row['op_id']} of {row['client']}: {row['problem']}"
     for file in sorted(run.files[OPS_DIR], reverse=True):
-        if file.endswith(JSON_SUFFIXES):
+        if file.endswith(SPOOLED):
             lines = list(_lines_of(run, file, row["client"], row["op_id"]))
             if lines:
                 return f"{run.folder.name}/{file}, line {lines[-1]}: {told}"
@@ -63,10 +65,25 @@ def _conflict(run: Run, row: Mapping[str, Any]) -> str:
 
 
 def _lines_of(run: Run, file: str, client: str, op_id: int) -> Iterator[int]:
-    for number, text in enumerate(run.folder.lines(file), start=1):
-        try:
-            value = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(value, dict) and (value.get("client"), value.get("op_id")) == (client, op_id):
+    told = _by_spool_line if file.endswith(spool.SUFFIX) else _by_line
+    for number, rows in told(run.folder.lines(file)):
+        if any((row.get("client"), row.get("op_id")) == (client, op_id) for row in rows):
             yield number
+
+
+def _by_line(lines: Iterable[str]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The row that each line of JSON tells, by the line's number."""
+    for number, text in enumerate(lines, start=1):
+        with suppress(ValueError):
+            value = json.loads(text)
+            yield number, [value] if isinstance(value, dict) else []
+
+
+def _by_spool_line(lines: Iterable[str]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The rows that each line of a spool tells, by the line's number."""
+    numbered = enumerate(lines, start=1)
+    header = spool.Header.parse(next(numbered, (1, ""))[1])
+    for number, text in numbered:
+        with suppress(ValueError, IndexError, TypeError, KeyError):
+            names, rows = spool.expand(json.loads(text), header)
+            yield number, [dict(zip(names, values, strict=True)) for values in rows]

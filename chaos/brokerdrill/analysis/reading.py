@@ -274,12 +274,14 @@ def _by_line(block: bytes, piece: Piece) -> Rows:
 # --- spools ---------------------------------------------------------------------------------------------------------
 
 _NO_SPOOL = "is no line of a spool"
+# With so many wrong lines a run is refused, whatever the others say.
+MOST_PROBLEMS = 20
 _WRONG = (ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, pa.ArrowInvalid)
 
 
 def parse_spool(block: bytes, piece: Piece) -> Rows:
     """Return the rows of a block of a spool's lines, whose header the piece has. As `parse`: what the fast reader does
-    not take is read line by line, which tells why."""
+    not take is divided until the lines are found that are wrong."""
     lines = [line for line in block.decode("utf-8", "replace").split("\n") if line.strip()]
     try:
         header = spool.Header.parse(piece.header or "")
@@ -287,11 +289,7 @@ def parse_spool(block: bytes, piece: Piece) -> Rows:
         return _no_header(lines, piece)
     # Only a file's first line is an object.
     lines = [line for line in lines if not line.startswith("{")]
-    try:
-        rows = checked(_expanded(json.loads(f"[{','.join(lines)}]"), header), piece)
-    except _WRONG:
-        return _spool_by_line(lines, header, piece)
-    return _spool_by_line(lines, header, piece) if rows.problems else rows
+    return _spool_rows(lines, header, piece)
 
 
 def _no_header(lines: Sequence[str], piece: Piece) -> Rows:
@@ -322,23 +320,32 @@ def _expanded(lines: Sequence[Sequence[Any]], header: spool.Header) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _spool_by_line(lines: Sequence[str], header: spool.Header, piece: Piece) -> Rows:
-    good: list[pa.Table] = [OP_SCHEMA.empty_table()]
-    problems: list[Problem] = []
-    for text in lines:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            problems.append(Problem(piece.run, piece.file, NOT_JSON, text))
-            continue
-        try:
-            rows = checked(_expanded([line], header), piece)
-        except _WRONG:
-            problems.append(Problem(piece.run, piece.file, _NO_SPOOL, text))
-            continue
-        good.append(rows.table)
-        problems += [problem._replace(raw=text) for problem in rows.problems]
-    return Rows(pa.concat_tables(good), problems)
+def _spool_rows(lines: Sequence[str], header: spool.Header, piece: Piece) -> Rows:
+    """Return the rows of `lines`; where something is wrong, of each half by itself, down to the line that is it."""
+    rows = None
+    with suppress(*_WRONG):
+        rows = checked(_expanded(json.loads(f"[{','.join(lines)}]"), header), piece)
+    if rows is not None and not rows.problems:
+        return rows
+    if len(lines) > 1:
+        middle = len(lines) // 2
+        first = _spool_rows(lines[:middle], header, piece)
+        if len(first.problems) >= MOST_PROBLEMS:
+            return first
+        second = _spool_rows(lines[middle:], header, piece)
+        return Rows(pa.concat_tables([first.table, second.table]), [*first.problems, *second.problems])
+    (line,) = lines
+    if rows is not None:
+        return Rows(rows.table, [problem._replace(raw=line) for problem in rows.problems])
+    return Rows(OP_SCHEMA.empty_table(), [Problem(piece.run, piece.file, _why_no_line(line), line)])
+
+
+def _why_no_line(text: str) -> str:
+    try:
+        json.loads(text)
+    except ValueError:
+        return NOT_JSON
+    return _NO_SPOOL
 
 
 # --- lines and their values -----------------------------------------------------------------------------------------

@@ -157,15 +157,15 @@ class Watching:
     async def too_high(self, _: Watched) -> str:
         """Say when one of the guard's metrics is too high, or was not to be had for too long."""
         guard = self.guard
-        read = {metric.name: now_ns() for metric in guard.metrics}
         async with asked(guard.metrics) as metrics:
+            read = [now_ns()] * len(metrics)
             while metrics:
-                for one in metrics:
+                for place, one in enumerate(metrics):
                     try:
                         told = await one.too_high()
-                        read[one.metric.name] = now_ns()
+                        read[place] = now_ns()
                     except InfrastructureError as error:
-                        silent_s = (now_ns() - read[one.metric.name]) / 1e9
+                        silent_s = (now_ns() - read[place]) / 1e9
                         told = str(error) if silent_s > guard.metrics_silent_s else None
                     if told:
                         self.ended = FAILED

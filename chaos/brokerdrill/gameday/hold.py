@@ -103,6 +103,8 @@ def hold(
             state, why = _Held(loaded, console, day, begun, seed, master).carry_out()
         except Interrupted as error:
             state, why = history.STOPPED, str(error)
+        except KeyboardInterrupt:
+            state, why = history.STOPPED, "interrupted while a run was judged; every fault is healed"
         except BrokerdrillError as error:
             state, why = history.FAILED, str(error)
         record_.write(day, "end", state=state, why=why)
@@ -275,6 +277,9 @@ class _Held:
             state, why = stopped or watching.ended or history.FAILED, str(error)
             self._say(f"{one.drill.name} on {topology.name} ended early: {error}")
         made = (run_dir / contract.RUN_FILE).exists()
+        if self.interrupted:
+            # Judging takes its time, and whoever ends a day may end that too.
+            write(self.day, "drilled", state=state, why=why, run=run_dir.name if made else None)
         if made:
             state, why = self._judged(run_dir, state, why)
         write(self.day, "drilled", state=state, why=why, run=run_dir.name if made else None)

@@ -50,7 +50,7 @@ class Asked:
             value = highest(response.json())
         except (httpx.HTTPError, ValueError) as error:
             told = str(error) or type(error).__name__
-            raise InfrastructureError(f"{metric.name} cannot be read from {metric.prometheus}: {told}") from None
+            raise InfrastructureError(f"{metric.name} cannot be read from {self._http.base_url.host}: {told}") from None
         return (
             f"{metric.name} is {value:g}, above {metric.above:g}"
             if value is not None and value > metric.above
@@ -80,6 +80,9 @@ def _client(metric: Metric) -> httpx.AsyncClient:
         verify = ssl.create_default_context(cafile=metric.ca_file) if metric.ca_file else True
     except (OSError, UnicodeDecodeError, ssl.SSLError) as error:
         raise InfrastructureError(f"{metric.name}: a file of the guard cannot be read: {error}") from None
+    # What is no token may still be a secret: it must not come to be quoted by who cannot send it.
+    if not (token.isascii() and token.isprintable()):
+        raise InfrastructureError(f"{metric.name}: {metric.token_file} holds no token of one line")
     return httpx.AsyncClient(
         base_url=metric.prometheus.rstrip("/") + "/",
         timeout=CALL_TIMEOUT_S,

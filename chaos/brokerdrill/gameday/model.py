@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import httpx
 from pydantic import Field, field_validator, model_validator
 
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
@@ -70,10 +71,24 @@ class Metric(Strict):
 
     name: str = Field(description="what it is, for the sentence that says that it was too high")
     prometheus: str = Field(pattern="^https?://", description="the URL of the Prometheus, without /api")
-    query: str = Field(description="PromQL; of several values the highest counts")
+    query: str = Field(
+        description="PromQL; of several values the highest counts, and none is not too high: where there must be "
+        "one, end the query with `or vector(N)`, N above the limit"
+    )
     above: float = Field(description="a value above it ends the drill, or lets none begin")
     token_file: Path | None = Field(None, description="a file with the bearer token, where one is asked for")
     ca_file: Path | None = Field(None, description="a PEM file with the CA of the Prometheus' certificate")
+
+    @field_validator("prometheus")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        try:
+            url = httpx.URL(value)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"no URL: {error}") from None
+        if url.userinfo:
+            raise ValueError("a secret goes into token_file")
+        return value
 
 
 class Guard(Strict):

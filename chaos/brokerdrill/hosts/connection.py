@@ -326,7 +326,7 @@ async def _may_be_root(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
     if host.user == "root":
         return host
     method = host.vars.get("ansible_become_method", "sudo")
-    if method != "sudo":
+    if str(method).removeprefix("ansible.builtin.") != "sudo":
         raise InfrastructureError(
             f"host {host.name}: a drill becomes root by sudo, not by {method} (ansible_become_method)"
         )
@@ -348,6 +348,21 @@ async def _may_be_root(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
     return host
 
 
+async def _with_sudo(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
+    """As `_may_be_root`, in time: sudo may wait for a directory service that a fault has cut off. Where it raises, the
+    connection is closed."""
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            return await _may_be_root(host, ssh)
+    except BaseException as error:
+        ssh.close()
+        if isinstance(error, TimeoutError):
+            raise InfrastructureError(f"host {host.name}: sudo does not answer within {CONNECT_TIMEOUT_S} s") from None
+        if isinstance(error, (OSError, asyncssh.Error)):
+            raise InfrastructureError(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
+        raise
+
+
 async def connect(host: Host) -> HostConnection:
     """Connect to `host` and start the agent there. Raises InfrastructureError, naming the host, when it cannot."""
     python = str(host.vars.get("ansible_python_interpreter", "python3"))
@@ -363,13 +378,13 @@ async def connect(host: Host) -> HostConnection:
                 asyncssh.connect(host.address, host.port, username=host.user, keepalive_interval=5, **options),
                 CONNECT_TIMEOUT_S,
             )
-            connection.host = await _may_be_root(host, ssh)
         except TimeoutError:
             raise InfrastructureError(
                 f"host {host.name} ({host.address}) does not answer within {CONNECT_TIMEOUT_S} s"
             ) from None
         except (OSError, asyncssh.Error) as error:
             raise InfrastructureError(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
+        connection.host = await _with_sudo(host, ssh)
     connection._ssh = ssh
     connection._agent = await connection.open([python, "-u", "-c", _AGENT_SOURCE])
     ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

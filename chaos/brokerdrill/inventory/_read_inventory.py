@@ -49,8 +49,8 @@ def _variables(loader: DataLoader, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# Ansible's own names for it, the one that wins first (`become` plugin sudo).
-BECOME_PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
+# Ansible's own names for it, the one that wins first: of those that its sudo plugin lists the last that is set.
+BECOME_PASSWORDS = ("ansible_sudo_pass", "ansible_become_pass", "ansible_become_password")
 
 
 def _become_password(loader: DataLoader, found: dict[str, Any], default: str | None) -> str | None:

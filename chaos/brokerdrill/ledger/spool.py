@@ -4,8 +4,8 @@ Standard library only and Python >= 3.10: the file is shipped to load hosts as i
 
 The header is an object; it holds what would stand in every row. Every other line is an array, whose first element says
 what it is. It needs the header and no other line, so that a file can be read from any line on, and one that was cut off
-up to its last whole line. In the place of a text there may be a number: the place of the text in the header's `texts`;
-of a `txn` and a `delivery` N it is CLIENT/tN and CLIENT/dN.
+up to its last whole line. In the place of a text (but a message_id, key or payload_sha of lines 1 and 4) there may be
+a number: the place of the text in the header's `texts`; of a `txn` and a `delivery` N it is CLIENT/tN and CLIENT/dN.
 """
 
 from __future__ import annotations
