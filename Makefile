@@ -21,20 +21,17 @@ lint: setup-tests
 	$(BIN)/mypy
 	$(BIN)/ansible-lint --offline
 
-# Two test processes: they wait half of their time, for brokers and for playbooks. Drills judge times and run alone.
-TOGETHER := $(BIN)/python -m pytest -n 2 --dist loadgroup --ignore=tests/drill --ignore=tests/e2e
-
 # From parts to the whole: what needs no hosts first, then molecule makes and removes its own, then the demo makes them
 # anew and the drills go on with those.
 test: lint
-	$(TOGETHER) -m "not long"
+	$(BIN)/python -m pytest -m "not long" --ignore=tests/drill --ignore=tests/e2e
 	$(BIN)/molecule test -s artemis_quorum
 	$(BIN)/python -m pytest -m "not long" tests/e2e tests/drill
 
 # Everything, in steps: what has passed with the checkout as it is now is not done again.
 MOLECULE := $(filter-out shared,$(notdir $(wildcard molecule/*)))
 test-all: lint
-	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(TOGETHER)
+	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest --ignore=tests/drill --ignore=tests/e2e
 	for topology in $(MOLECULE); do .ci/step molecule-$$topology $(BIN)/molecule test -s $$topology || exit 1; done
 	# One topology on another Debian, one on hosts that have no more than the roles ask for.
 	.ci/step molecule-debian13 env BENCH_IMAGE=debian13 $(BIN)/molecule test -s artemis_shared_store
