@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import multiprocessing
@@ -259,7 +260,13 @@ def large() -> Routes:
         pytest.param(lambda routes: metrics.Statsd("p").packets(routes, LAG), id="statsd"),
     ],
 )
-def test_who_looks_at_a_large_router_holds_up_no_session(look: Callable[[Routes], Any]) -> None:
+def test_who_looks_at_a_large_router_holds_up_no_session(
+    look: Callable[[Routes], Any], request: pytest.FixtureRequest
+) -> None:
+    # What other tests have left in this process is not the router's to look through for garbage.
+    gc.collect()
+    gc.freeze()
+    request.addfinalizer(gc.unfreeze)
     routes = large()
 
     async def story() -> list[float]:
