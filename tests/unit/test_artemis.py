@@ -38,6 +38,17 @@ def test_a_broker_without_its_bean_is_starting() -> None:
     assert health_of([{"status": 200, "value": value}], "shared_store").state == "passive"
 
 
+@pytest.mark.parametrize("attribute", ["Active", "Backup", "ReplicaSync"])
+@pytest.mark.parametrize("instead", [None, "ERROR: the broker ends"])
+def test_a_broker_without_an_attribute_is_starting(attribute: str, instead: str | None) -> None:
+    value: dict[str, Any] = {"Active": True, "Backup": False, "ReplicaSync": False, "HAPolicy": "Replication Primary"}
+    if instead is None:
+        del value[attribute]
+    else:
+        value[attribute] = instead
+    assert health_of([{"status": 200, "value": value}]).state == "starting"
+
+
 NO_BEAN = {"status": 404, "error": "InstanceNotFoundException"}
 SPARE = {"ha_policy": "shared_store", "role": "backup", "backups": 2}
 

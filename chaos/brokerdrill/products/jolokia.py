@@ -48,9 +48,13 @@ class JolokiaClient:
         if response.status_code != 200:
             raise ManagementError(f"HTTP {response.status_code} from {self._url}")
         try:
-            return list(response.json())
+            replies = response.json()
         except ValueError:
             raise ManagementError(f"no JSON from {self._url}") from None
+        # A broker that shuts down may answer with one error for all requests.
+        if not isinstance(replies, list) or len(replies) != len(requests):
+            raise ManagementError(f"no reply to each request from {self._url}")
+        return replies
 
     async def close(self) -> None:
         await self._http.aclose()

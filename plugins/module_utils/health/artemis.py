@@ -8,11 +8,13 @@ from typing import Any
 from . import jolokia
 from .answer import Health
 
+ROLE_ATTRIBUTES = ("Active", "Backup", "ReplicaSync")
+
 
 def requests(broker_name: str) -> list[dict[str, Any]]:
     """Return the Jolokia requests whose replies tell the role of that broker."""
     bean = f'org.apache.activemq.artemis:broker="{broker_name}"'
-    return [{"type": "read", "mbean": bean, "attribute": ["Active", "Backup", "ReplicaSync", "HAPolicy"]}]
+    return [{"type": "read", "mbean": bean, "attribute": [*ROLE_ATTRIBUTES, "HAPolicy"]}]
 
 
 def state_of(active: bool, backup: bool, in_sync: bool, policy: str = "") -> str:
@@ -63,12 +65,13 @@ def health_of(
     found = jolokia.value(reply)
     if not isinstance(found, dict) and may_wait and reply.get("status") == 404:
         return Health("passive", False, "waits for the place of the backup that is announced")
-    if not isinstance(found, dict):
+    # While it starts or ends, some attributes may have no value.
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), bool) for name in ROLE_ATTRIBUTES):
         return Health("starting", False, str(reply.get("error", "no broker bean yet")))
     state = state_of(found["Active"], found["Backup"], found["ReplicaSync"], policy)
     if state == "starting" and waits_for_store:
         return Health("passive", False, "waits for its store, which the broker keeps that took it over")
-    return Health(state, bool(found["ReplicaSync"]), str(found["HAPolicy"]))
+    return Health(state, bool(found["ReplicaSync"]), str(found.get("HAPolicy")))
 
 
 def read(descriptor: dict[str, Any]) -> Health:
