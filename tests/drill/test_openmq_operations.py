@@ -44,7 +44,7 @@ def on_host(topology: Topology, host: str, script: str) -> str:
 
     async def main() -> str:
         async with connected([item for item in topology.hosts if item.name == host]) as connections:
-            return (await connections[host].sh(script, check=True)).stdout
+            return (await connections[host].sh(script, check=True)).out
 
     return asyncio.run(main())
 
