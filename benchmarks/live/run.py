@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import secrets
 import socket
@@ -30,6 +29,7 @@ from typing import Any
 import httpx
 import yaml
 
+from brokerdrill.base.json_lines import entries
 from brokerdrill.ledger.journal import JOURNAL
 from brokerdrill.runner.live import LIVE_FILE
 
@@ -67,12 +67,6 @@ def until(what: Callable[[], Any], failure: str) -> Any:
     return found
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file of JSON Lines; none while it is not there."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
 @contextmanager
 def served(runs: Path, token: str) -> Iterator[tuple[str, int]]:
     """The address of a server of `runs` and its process id."""
@@ -108,7 +102,7 @@ def drilled(
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         until(
-            lambda: any(row.get("sent_ok") for row in lines(run_dir / LIVE_FILE)) or process.poll() is not None,
+            lambda: any(row.get("sent_ok") for row in entries(run_dir / LIVE_FILE)) or process.poll() is not None,
             "the load does not begin",
         )
         if process.poll() is not None:
@@ -164,16 +158,16 @@ def processor_s(pid: int) -> float:
 
 def pace(run_dir: Path, begin: float, end: float) -> float:
     """Messages acknowledged a second between two moments (s, on the run's clock)."""
-    rows = [row for row in lines(run_dir / LIVE_FILE) if begin <= row["t_ns"] / 1e9 <= end]
+    rows = [row for row in entries(run_dir / LIVE_FILE) if begin <= row["t_ns"] / 1e9 <= end]
     return float((rows[-1]["sent_ok"] - rows[0]["sent_ok"]) / ((rows[-1]["t_ns"] - rows[0]["t_ns"]) / 1e9))
 
 
 def base_s(run_dir: Path) -> float:
     """The run's beginning on the monotonic clock (s), as the soonest of some samples shows it."""
-    path, found, known = run_dir / LIVE_FILE, [], len(lines(run_dir / LIVE_FILE))
+    path, found, known = run_dir / LIVE_FILE, [], len(entries(run_dir / LIVE_FILE))
     end = time.monotonic() + 3
     while time.monotonic() < end:
-        rows = lines(path)
+        rows = entries(path)
         if len(rows) > known:
             found.append(time.monotonic() - rows[-1]["t_ns"] / 1e9)
             known = len(rows)
@@ -206,7 +200,7 @@ async def page(address: str, server: int, run_dir: Path, clients: int, windows: 
     async with watching(address, clients) as seen:
         await asyncio.sleep(CLIENTS_S)
     # A state is as old as the newest sample that it tells of; of samples that tell the same the first is meant.
-    samples = [row for row in lines(run_dir / LIVE_FILE) if "sent_ok" in row]
+    samples = [row for row in entries(run_dir / LIVE_FILE) if "sent_ok" in row]
     at = {row["sent_ok"]: row["t_ns"] / 1e9 for row in reversed(samples)}
     behind = sorted(moment - base - at[acknowledged] for moment, acknowledged in seen if acknowledged in at)
     told(
@@ -221,10 +215,10 @@ async def page(address: str, server: int, run_dir: Path, clients: int, windows: 
 def abort(address: str, token: str, run_dir: Path) -> float:
     """Abort the run from the page while its fault is in effect; return the seconds until a heal has begun."""
     journal = run_dir / JOURNAL
-    until(lambda: any(row["phase"] == "injected" for row in lines(journal)), "the fault does not come")
+    until(lambda: any(row["phase"] == "injected" for row in entries(journal)), "the fault does not come")
     begin = time.monotonic()
     httpx.post(f"{address}/abort", headers={"Authorization": f"Bearer {token}"}).raise_for_status()
-    until(lambda: any(row["phase"] == "heal_intent" for row in lines(journal)), "no heal begins")
+    until(lambda: any(row["phase"] == "heal_intent" for row in entries(journal)), "no heal begins")
     return time.monotonic() - begin
 
 

@@ -62,6 +62,18 @@ def message(size: int) -> bytes:
     return out + b"".join(frame(3, 1, body[at : at + step]) for at in range(0, size, step))
 
 
+def comes_back(sock: socket.socket, size: int = 100) -> None:
+    """Send a message by a session to a peer that echoes, and see it come back. Raises AssertionError where the session
+    was lost on the way."""
+    sent, got = message(size), b""
+    sock.sendall(sent)
+    while len(got) < len(sent):
+        data = sock.recv(65536)
+        assert data, "a session was lost"
+        got += data
+    assert got == sent
+
+
 def read_frame(sock: socket.socket) -> bytes:
     """Return one whole frame."""
     data = bytearray()

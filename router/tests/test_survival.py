@@ -195,17 +195,6 @@ def children(router: Router) -> list[int]:
     return sorted(map(int, found))
 
 
-def echoes(sock: socket.socket, size: int = 100) -> None:
-    message = peers.message(size)
-    sock.sendall(message)
-    got = b""
-    while len(got) < len(message):
-        data = sock.recv(65536)
-        assert data, "a session was lost"
-        got += data
-    assert got == message
-
-
 def wait_ready(router: Router, count: int) -> None:
     wait_for("a successor", lambda: len(router.entries("ready")) >= count)
 
@@ -220,8 +209,8 @@ def test_a_kill_with_a_wrong_file_on_disk_loses_nothing(echo: int) -> None:
         router.file.write_text("listeners: [")
         kill(router)
         wait_ready(router, 2)
-        echoes(sock)
-        echoes(peers.dial(router.port, "echo"))
+        peers.comes_back(sock)
+        peers.comes_back(peers.dial(router.port, "echo"))
         assert "stays as it was" in router.log.read_text()
         assert "here" in str(router.ctl("DATACENTER", "PRINT"))
         assert [row["vhost"] for row in router.ctl("VHOST", "PRINT") if row["paused"]] == ["other"]
@@ -230,7 +219,7 @@ def test_a_kill_with_a_wrong_file_on_disk_loses_nothing(echo: int) -> None:
         wait_ready(router, 3)
         router.file.write_text(good)
         router.ctl("CONFIG", "RELOAD")
-        echoes(sock)
+        peers.comes_back(sock)
         sock.close()
 
 
@@ -256,9 +245,9 @@ def test_a_successor_that_is_killed_costs_nothing(echo: int, moment: str) -> Non
                 wait_ready(router, 3)
                 slow.close()
         for sock in socks:
-            echoes(sock)
+            peers.comes_back(sock)
         late = peers.dial(router.port, "echo")
-        echoes(late)
+        peers.comes_back(late)
         for sock in (*socks, late):
             sock.close()
         wait_for("an empty list", lambda: not router.ctl("CONN"))
@@ -282,7 +271,7 @@ def test_a_successor_killed_while_it_takes_is_followed_by_one_that_takes_the_res
             os.kill(new, signal.SIGKILL)
             (old,) = wait_for("a third worker alone", lambda gone={old, new}: only_other(router, gone))  # type: ignore[misc]
             for sock in socks:
-                echoes(sock)
+                peers.comes_back(sock)
         for sock in socks:
             sock.close()
 
@@ -320,7 +309,7 @@ def test_a_large_configuration_and_many_sessions_are_handed_over(echo: int) -> N
         restart(router)
         wait_ready(router, 2)
         for sock in socks:
-            echoes(sock)
+            peers.comes_back(sock)
             sock.close()
         assert "here" in str(router.ctl("DATACENTER", "PRINT"))
 
@@ -352,7 +341,7 @@ def test_a_paused_vhosts_waiting_clients_are_told_to_come_back(echo: int) -> Non
             assert b"the router restarts" in got
         wait_for("the end of the predecessor", lambda: len(children(router)) == 1)
         router.ctl("VHOST", "UNPAUSE", "echo")
-        echoes(peers.dial(router.port, "echo"))
+        peers.comes_back(peers.dial(router.port, "echo"))
 
 
 def test_a_kernel_that_forbids_unshare_ends_no_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,18 +111,6 @@ def replace_all(router: Router) -> None:
     wait_for("one worker each", lambda: all(len(children(supervisor(router, i))) == 1 for i in range(WORKERS)))
 
 
-def echo(sock: socket.socket, size: int = 100) -> None:
-    """Send a message and get it back."""
-    message = peers.message(size)
-    sock.sendall(message)
-    got = b""
-    while len(got) < len(message):
-        data = sock.recv(65536)
-        assert data, "a session was lost"
-        got += data
-    assert got == message
-
-
 def spread(router: Router, vhost: str, count: int = 8) -> list[socket.socket]:
     """Return sessions of a vhost, some of them in each worker."""
     found: list[socket.socket] = []
@@ -257,12 +245,12 @@ def test_no_session_is_lost_when_any_worker_is_killed_or_all_are_replaced(router
     for index in (1, 0):
         kill_worker(router, index)
         for sock in socks:
-            echo(sock)
+            peers.comes_back(sock)
     data = yaml.safe_load(router.file.read_text())
     router.file.write_text(yaml.safe_dump(data | {"datacenter": "read anew"}))
     replace_all(router)
     for sock in socks:
-        echo(sock, 50_000)
+        peers.comes_back(sock, 50_000)
     assert len(ctl(router, "CONN", "vhost=lives")) == len(socks)
     assert "read anew" in str(ctl(router, "DATACENTER", "PRINT"))
     close(router, socks, "lives")
@@ -275,17 +263,17 @@ def test_a_wrong_file_ends_and_replaces_no_worker(router: Router) -> None:
     for index in range(WORKERS):
         kill_worker(router, index)
     for sock in socks:
-        echo(sock)
+        peers.comes_back(sock)
     assert router.process is not None
     router.process.send_signal(signal.SIGUSR2)
     wait_for("both refusals", lambda: router.log.read_text().count("the restart failed") == WORKERS)
     for sock in socks:
-        echo(sock)
+        peers.comes_back(sock)
     router.file.write_text(good)
     ctl(router, "CONFIG", "RELOAD")
     replace_all(router)
     for sock in socks:
-        echo(sock)
+        peers.comes_back(sock)
     close(router, socks, "stays")
 
 
@@ -325,7 +313,7 @@ def test_a_worker_whose_supervisor_is_killed_goes_on_and_begins_anew_when_it_end
     word = f"the supervisor of worker {index} was killed"
     wait_for("the word", lambda: word in router.log.read_text())
     for sock in socks:
-        echo(sock)
+        peers.comes_back(sock)
     before = readies(router, index)
     os.kill(worker, signal.SIGKILL)
     wait_for("the worker", lambda: readies(router, index) > before)
@@ -334,7 +322,7 @@ def test_a_worker_whose_supervisor_is_killed_goes_on_and_begins_anew_when_it_end
     alive = 0
     for sock in socks:
         try:
-            echo(sock)
+            peers.comes_back(sock)
             alive += 1
         except (OSError, AssertionError):
             continue
