@@ -7,25 +7,30 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner.roles import RoleWatch
 from brokerdrill.runner.system import Instance, System
+from brokerdrill.runner.watches import Watched, unless, until_blind
 
 
 class Told:
-    """A broker's management that answers what it is told, and not at all while it is silent."""
+    """A broker's management that answers what it is told, not at all while it is silent, and breaks where it is odd."""
 
     def __init__(self, role: str) -> None:
         self.answer = role
-        self.silent = False
+        self.silent = self.odd = False
 
     async def role(self) -> str:
+        if self.odd:
+            raise ValueError("odd")
         if self.silent:
             raise ManagementError("no answer", refused=False)
         return self.answer
@@ -85,17 +90,49 @@ class Sent:
     client = "some"
 
 
+def _add(system: System, instances: dict[str, Told]) -> None:
+    """Let `system` have a pair of these."""
+    for name, management in instances.items():
+        descriptor = Descriptor.model_validate(
+            {"schema": 1, "product": "artemis", "instance": name, "host": name, "version": "1", "store": "pair"}
+        )
+        system.instances[name] = Instance(Sent(), descriptor, None, management)  # type: ignore[arg-type]
+
+
+def test_a_watch_that_dies_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    """What it said last is taken for what is: a broker that became active would stand there as what it was before."""
+
+    async def main() -> None:
+        one, two = Told("active"), Told("passive")
+        system = System(Progress(Console(quiet=True)))
+        _add(system, {"one": one, "two": two})
+        events = EventWriter(tmp_path, "run", now_ns())
+        watched = Watched(tmp_path, None, system, None, None)  # type: ignore[arg-type]
+
+        async def work() -> None:
+            system.watch(events)
+            await until(system.in_sync)
+            two.odd = True
+            await asyncio.Future()
+
+        try:
+            await unless(work(), [until_blind(watched)])
+        finally:
+            await system.stop_watching()
+            assert system.failed_watches() == ["the watch of the live roles failed: ValueError: odd"]
+            events.close()
+
+    with pytest.raises(InfrastructureError, match=r"^abort: the watch of the live roles failed: ValueError: odd$"):
+        asyncio.run(main())
+
+
 def test_what_was_seen_before_an_act_says_nothing_of_after_it(tmp_path: Path) -> None:
     """A fault that has just been healed: until all have answered anew, nothing is known to be in sync."""
 
     async def main() -> None:
         one, two = Told("active"), Told("passive")
         system = System(Progress(Console(quiet=True)))
-        for name, management in {"one": one, "two": two}.items():
-            descriptor = Descriptor.model_validate(
-                {"schema": 1, "product": "artemis", "instance": name, "host": name, "version": "1", "store": "pair"}
-            )
-            system.instances[name] = Instance(Sent(), descriptor, None, management)  # type: ignore[arg-type]
+        _add(system, {"one": one, "two": two})
         events = EventWriter(tmp_path, "run", now_ns())
         system.watch(events)
         await until(system.in_sync)

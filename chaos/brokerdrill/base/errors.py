@@ -40,6 +40,11 @@ class UsageError(BrokerdrillError):
     exit_status = EXIT_USAGE
 
 
+def in_words(error: BaseException) -> str:
+    """Return what an error says: a user's error its sentence, any other its type as well."""
+    return str(error) if isinstance(error, BrokerdrillError) else f"{type(error).__name__}: {error}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a `name` that is none of `known`, with the nearest one where there is one."""
     names = sorted(known)

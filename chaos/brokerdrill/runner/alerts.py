@@ -49,6 +49,7 @@ class AlertWatch(PollingWatch):
     `stores`: the store of each instance that is drilled, for alerts that name the instance alone.
     """
 
+    what = "the alerts"
     period_s = 0.25
 
     def __init__(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import in_words
 
 
 class PollingWatch(ABC):
     """Asks each of `names` until it is stopped. What it sees is written down from `record` on, not before."""
 
+    # What is watched, for people.
+    what: ClassVar[str]
     # Seconds from one question to the next, to the same one.
     period_s: ClassVar[float]
 
@@ -32,12 +35,16 @@ class PollingWatch(ABC):
         return self._since_ns
 
     async def stop(self) -> None:
-        """Stop asking. Raises what ended a loop before its time."""
+        """Stop asking."""
         for task in self._tasks:
             task.cancel()
-        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(outcome, Exception):
-                raise outcome
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def failures(self) -> Iterator[str]:
+        """Say what ended a loop before its time, a sentence each: what it asked for is not known any more."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                yield f"the watch of {self.what} failed: {in_words(error)}"
 
     async def _watch(self, name: str) -> None:
         while True:

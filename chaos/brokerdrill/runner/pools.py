@@ -34,6 +34,7 @@ def combined(views: Collection[View], targets: Collection[str], before: Mapping[
 class PoolWatch(PollingWatch):
     """Asks all `routers` (instance to its management) which targets are ready."""
 
+    what = "the routers' pools"
     period_s = 0.25
 
     def __init__(

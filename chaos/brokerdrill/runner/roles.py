@@ -30,6 +30,7 @@ class RoleWatch(PollingWatch):
     that only kept the place warm look like the original one.
     """
 
+    what = "the live roles"
     period_s = 0.15
 
     def __init__(

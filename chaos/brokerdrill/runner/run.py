@@ -44,7 +44,7 @@ from brokerdrill.runner.spools import fetch_finished, fetch_spool
 from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
-from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked
+from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind
 from brokerdrill.scenario.drill import resolve
 from brokerdrill.scenario.model import LoadedScenario, Scenario
 from brokerdrill.workload import header
@@ -144,7 +144,7 @@ class _Run:
         reason = ""
         drained: dict[str, bool] = {}
         watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor)
-        always = (until_asked, until_full, fetch_finished, live.write_samples)
+        always = (until_asked, until_blind, until_full, fetch_finished, live.write_samples)
         watches = [watch(watched) for watch in (*always, *self.request.watches)]
         try:
             drained = await unless(self._way(instances, hosts), watches)
@@ -158,7 +158,9 @@ class _Run:
             ended = error if self.load.begun or not isinstance(error, Unmet) else InfrastructureError(reason)
         problems = await self._finish(outcome, drained)
         if problems:
-            ended = InfrastructureError("; ".join(filter(None, [reason, *problems])))
+            # What ended the run may be met again at its end.
+            said = [reason, *(problem for problem in problems if problem not in reason)]
+            ended = InfrastructureError("; ".join(filter(None, said)))
         if ended:
             if self.load.begun and isinstance(ended, BrokerdrillError):
                 ended.runs = (self.request.run_dir,)
@@ -265,8 +267,9 @@ class _Run:
         until_ns = now_ns()
         try:
             await self.system.stop_watching()
-        except Exception as error:  # a watch that had died left the run with roles that were no longer live
-            problems.append(f"the watch of the live roles failed: {type(error).__name__}: {error}")
+        except BrokerdrillError as error:
+            problems.append(str(error))
+        problems += self.system.failed_watches()
         for part in self._evidence(until_ns):
             try:
                 await part

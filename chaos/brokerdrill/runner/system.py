@@ -15,6 +15,7 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import Management, Product, Routing
 from brokerdrill.runner.alerts import AlertWatch, alert_watches
 from brokerdrill.runner.changes import POLL_S, Changes
+from brokerdrill.runner.polling import PollingWatch
 from brokerdrill.runner.pools import PoolWatch
 from brokerdrill.runner.roles import RoleWatch
 
@@ -104,10 +105,16 @@ class System:
         self.recorded_since_ns = self._watch.record()
 
     async def stop_watching(self) -> None:
-        """Stop asking. Raises what ended a watch before its time."""
-        for watch in (self._watch, self._pools, *self._alerts):
-            if watch:
-                await watch.stop()
+        """Stop asking."""
+        for watch in self._watches():
+            await watch.stop()
+
+    def failed_watches(self) -> list[str]:
+        """What ended a watch before its time, a sentence each."""
+        return [said for watch in self._watches() for said in watch.failures()]
+
+    def _watches(self) -> list[PollingWatch]:
+        return [watch for watch in (self._watch, self._pools, *self._alerts) if watch]
 
     async def close(self) -> None:
         for item in self.instances.values():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brokerdrill.base.atomic import write
-from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet, UsageError
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet, UsageError, in_words
 from brokerdrill.base.locks import is_held
 from brokerdrill.faults.executor import Executor
 from brokerdrill.ledger import contract
@@ -80,6 +80,13 @@ async def until_asked(watched: Watched) -> str:
     return why
 
 
+async def until_blind(watched: Watched) -> str:
+    """Wait until a watch of the drilled system has ended before its time: the roles that steps go by may be old."""
+    while not (failed := watched.system.failed_watches()):
+        await asyncio.sleep(ASK_PERIOD_S)
+    raise InfrastructureError("; ".join(failed))
+
+
 async def unless(work: Coroutine[Any, Any, T], watches: Iterable[Awaitable[str]]) -> T:
     """Return what `work` returns. After `work` was cancelled and has ended, raises Unmet as soon as one of `watches`
     says why it must end, InfrastructureError as soon as a watch fails."""
@@ -91,7 +98,7 @@ async def unless(work: Coroutine[Any, Any, T], watches: Iterable[Awaitable[str]]
             return working.result()
         said = next(watch for watch in watching if watch.done())
         if failure := said.exception():
-            raise InfrastructureError(f"abort: {type(failure).__name__}: {failure}")
+            raise InfrastructureError(f"abort: {in_words(failure)}")
         raise Unmet(f"abort: {said.result()}")
     finally:
         for task in (working, *watching):
