@@ -13,15 +13,18 @@ from typing import Any, TypedDict
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
 Details = Mapping[str, Any]
+LABELS = ("host", "instance", "store", "cluster")
 
 
 class Target(TypedDict):
-    """What is scraped: a product's instance at an address, with the store that it serves, and whether by TLS."""
+    """What is scraped: a product's instance at an address, with the store that it serves, its cluster ("": none with a
+    name), and whether by TLS."""
 
     product: str
     host: str
     instance: str
     store: str
+    cluster: str
     address: str
     tls: bool
 
@@ -36,8 +39,8 @@ def prometheus_targets(
 ) -> list[Target]:
     """Return the targets of the inventory by product and host: the hosts of each product whose common_metrics is true.
 
-    Address, port and store are those of the product's variables where the host has them; else the address and port of
-    common_metrics_address and common_metrics_ports, and else what the product's metrics say.
+    Address, port, store and cluster are those of the product's variables where the host has them; else the address
+    and port of common_metrics_address and common_metrics_ports, and else what the product's metrics say.
     """
     found: list[Target] = []
     for product in sorted(_measured(products), key=lambda one: one["name"]):
@@ -57,6 +60,7 @@ def prometheus_targets(
                     "host": host,
                     "instance": str(of.get(f"{name}_instance", host)),
                     "store": str(of.get(variable.get("store", ""), metrics.get("store", host))),
+                    "cluster": str(of.get(variable.get("cluster", ""), metrics.get("cluster", ""))),
                     "address": f"[{address}]:{port}" if ":" in address else f"{address}:{port}",
                     "tls": bool(metrics.get("tls", False)),
                 }
@@ -83,7 +87,8 @@ def prometheus_problems(targets: Sequence[Target], host: str, products: Sequence
 
 
 def prometheus_scrape_configs(targets: Sequence[Target], ca: str) -> list[dict[str, Any]]:
-    """Return the entries of scrape_configs for `targets`, one a product; the labels say host, instance and store.
+    """Return the entries of scrape_configs for `targets`, one a product; the labels say host, instance, store, and
+    the cluster where there is one.
 
     `ca`: the path of the certificate that those are held against which are read by TLS.
     """
@@ -93,7 +98,7 @@ def prometheus_scrape_configs(targets: Sequence[Target], ca: str) -> list[dict[s
         entries = [
             {
                 "targets": [target["address"]],
-                "labels": {name: target[name] for name in ("host", "instance", "store")},  # type: ignore[literal-required]
+                "labels": {name: of for name in LABELS if (of := target[name])},  # type: ignore[literal-required]
             }
             for target in mine
         ]

@@ -18,8 +18,8 @@ import yaml
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 KEYS = {"uses", "client", "tool", "metrics"}
 CLIENT_KEYS = {"protocol", "more_protocols", "archive", "jars", "version", "include", "directory"}
-METRICS_KEYS = {"address", "port", "store", "tls", "variables"}
-VARIABLE_KEYS = {"address", "port", "store"}
+METRICS_KEYS = {"address", "cluster", "port", "store", "tls", "variables"}
+VARIABLE_KEYS = {"address", "cluster", "port", "store"}
 METRICS_FILES = {"rules": "rules.yml", "dashboards": "dashboard.json"}
 """What a role may have in its folder files/prometheus, by the folder of Prometheus' that it goes to."""
 

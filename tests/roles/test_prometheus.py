@@ -97,7 +97,7 @@ def test_zookeeper_serves_them_by_its_own_provider(render: Render) -> None:
 def test_openmq_loads_an_agent(render: Render) -> None:
     inventory = ROOT / "inventories" / "openmq_master"
     name = {"java.options": "java.options.j2"}
-    off = render("openmq", "openmq1", name, inventory=inventory)["files"]["java.options"]
+    off = render("openmq", "openmq1", name, inventory=inventory, common_metrics=False)["files"]["java.options"]
     on = render("openmq", "openmq1", name, inventory=inventory, common_metrics=True)["files"]["java.options"]
     assert "jmx_prometheus" not in off
     (line,) = [line for line in on.splitlines() if "jmx_prometheus" in line]
@@ -118,6 +118,7 @@ def test_targets_follow_from_the_inventory() -> None:
         "host": "a1",
         "instance": "a1",
         "store": "p",
+        "cluster": "",
         "address": f"10.0.0.1:{PORTS['artemis']}",
         "tls": False,
     }
@@ -129,6 +130,15 @@ def test_targets_follow_from_the_inventory() -> None:
         "targets": [first["address"]],
         "labels": {"host": "a1", "instance": "a1", "store": "p"},
     }
+
+
+def test_each_cluster_has_its_name() -> None:
+    one = {"ansible_host": "10.0.0.1", "common_metrics": True}
+    two = {"r1": {**one, "rabbitmq_cluster": "orders"}, "r2": one}
+    (job,) = filters.prometheus_scrape_configs(
+        filters.prometheus_targets({"rabbitmq": ["r1", "r2"]}, two, PRODUCTS), CA
+    )
+    assert [entry["labels"]["cluster"] for entry in job["static_configs"]] == ["orders", "rabbit"]
 
 
 def test_an_inventory_that_says_otherwise_is_heeded() -> None:
@@ -162,8 +172,8 @@ def test_what_a_product_says_of_its_metrics_are_its_roles_variables() -> None:
         defaults = load(ROOT / "roles" / name / "defaults" / "main.yml")
         metrics, variables = product["metrics"], product["metrics"].get("variables", {})
         assert set(variables.values()) <= set(defaults), name
-        if "store" in metrics:
-            assert defaults[variables["store"]] == metrics["store"], name
+        for label in {"store", "cluster"} & set(metrics):
+            assert defaults[variables[label]] == metrics[label], name
         if "port" in variables:
             # A number of the role's own, or the port of its metrics.
             assert defaults[variables["port"]] in (metrics["port"], f"{{{{ common_metrics_port_of.{name} }}}}"), name
