@@ -91,7 +91,11 @@ def test_bounds_follow_the_deployed_settings(session_ms: int) -> None:
     [
         (voting(), {"failover_within": 10000}),
         (classic("lease", "database_store"), {"failover_within": 4500, "available": 5500}),
-        (classic("lease", lock_acquire_sleep_interval_ms=1500), {"failover_within": 5500, "available": 6500}),
+        (classic("lease", "file_store"), {"failover_within": 5500, "available": 6500}),
+        (
+            classic("lease", "database_store", lock_acquire_sleep_interval_ms=1500),
+            {"failover_within": 5500, "available": 6500},
+        ),
         (classic("database_lock", "database_store"), {"failover_within": 1000, "available": 2000}),
         (classic("file_lock", lock_acquire_sleep_interval_ms=1000), {"failover_within": 3000, "available": 4000}),
     ],
@@ -111,7 +115,7 @@ def test_steps_and_promises_only_where_their_needs_are_met() -> None:
     without = on("kill_active", quorum(features=()))
     assert steps(without) == ["kill-active", "failover", "restart", "in-sync-again"]
     assert "failback_within" not in bounds(without)
-    assert (without.load.rate, on("kill_active", classic("lease")).load.rate) == (400, 100)
+    assert (without.load.rate, on("kill_active", classic("lease", "file_store")).load.rate) == (400, 100)
 
 
 def test_with_several_stores_one_of_them_is_hit() -> None:

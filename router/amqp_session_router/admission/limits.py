@@ -23,6 +23,18 @@ log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
+LIMITS = (
+    "connections of the router",
+    "connection_rate_per_address",
+    "unauthenticated_per_address",
+    "connections",
+    "connection_rate",
+    "data_rate",
+    "connection_data_rate",
+)
+"""All that `Limiter.refused` may count."""
+ALARMS = ("connections_alarm", "connection_rate_alarm", "data_rate_alarm", "connection_data_rate_alarm")
+"""What `Limiter.alarms` may count, and with `alarm_only` LIMITS too."""
 _DATA_RATES = ("data_rate", "data_rate_alarm", "connection_data_rate", "connection_data_rate_alarm")
 _WARN_EVERY = 10.0
 """Seconds between two warnings of one limit on one vhost or address."""

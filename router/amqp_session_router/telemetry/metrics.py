@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.admission.limits import ALARMS, LIMITS, Limiter
 from amqp_session_router.base.paced import Steps, strides
 from amqp_session_router.config.digests import OWN
 from amqp_session_router.routing.routes import Routes
@@ -187,12 +187,13 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
         page.sample("farm_active", {"farm": farm.name}, routes.why_inactive(farm) is None)
     page.family("paused_vhosts", "gauge", "Vhosts that are paused.")
     page.sample("paused_vhosts", {}, len(routes.paused))
-    for name, counts, told in (
-        ("limited_total", limits.refused, "Connections that a limit refused, or reads that it delayed."),
-        ("alarms_total", limits.alarms, "Times that a limit was passed with a warning only."),
+    for name, known, counts, told in (
+        ("limited_total", LIMITS, limits.refused, "Connections that a limit refused, or reads that it delayed."),
+        ("alarms_total", ALARMS, limits.alarms, "Times that a limit was passed with a warning only."),
     ):
         page.family(name, "counter", told)
-        for limit, count in counts.items():
+        # A counter that comes into being with its first event shows no rate of it.
+        for limit, count in (dict.fromkeys(known, 0) | counts).items():
             page.sample(name, {"limit": limit}, count)
     page.family("config_unsaved", "gauge", "1: control changed what the configuration's file does not say.")
     page.sample("config_unsaved", {}, unsaved)
