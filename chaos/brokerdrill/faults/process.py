@@ -14,14 +14,15 @@ from brokerdrill.inventory.targets import Target
 _DOWN = "! systemctl is-active --quiet {unit}"
 _UP = "systemctl is-active --quiet {unit}"
 # The unit restarts by itself (Restart=always); a fault that shall last until its heal holds it down with a drop-in
-# under /run, which a reboot forgets.
+# under /run, which a reboot forgets. The last name wins over the unit's other drop-ins, wherever these are.
 _KEEP_DOWN = """
 mkdir -p /run/systemd/system/{unit}.d
-printf '[Service]\\nRestart=no\\n' > /run/systemd/system/{unit}.d/brokerdrill.conf
+printf '[Service]\\nRestart=no\\n' > /run/systemd/system/{unit}.d/zzz-brokerdrill.conf
 systemctl daemon-reload
+[ "$(systemctl show -p Restart --value {unit})" = no ]
 """
 _LET_START = """
-rm -f /run/systemd/system/{unit}.d/brokerdrill.conf
+rm -f /run/systemd/system/{unit}.d/zzz-brokerdrill.conf
 systemctl daemon-reload
 systemctl reset-failed {unit} 2>/dev/null || :
 systemctl start --no-block {unit}
