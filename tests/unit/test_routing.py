@@ -7,15 +7,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from brokerdrill.base.errors import UsageError
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import Unmet, UsageError
+from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.products.artemis import ArtemisDescriptor, onlooker
 from brokerdrill.products.base import ManagementError
+from brokerdrill.runner import routers, steady_state
+from brokerdrill.runner.changes import Changes
 from brokerdrill.runner.load_plan import worker_configs
 from brokerdrill.runner.pools import PoolWatch, View, combined
 from brokerdrill.scenario.facts import facts
@@ -218,6 +224,88 @@ def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pyt
         ("pool", "a1", "a1", "not_ready", "r1"),
         ("pool", "a1", "a1", "ready", "r1"),
     ]
+
+
+def leading(name: str, *targets: str) -> Descriptor:
+    dials = [{"link": "target", "to": to, "address": "192.0.2.9", "port": 1} for to in targets]
+    return instance("artemis", name, dials=dials)
+
+
+@pytest.mark.parametrize(
+    ("active", "answers", "lacking"),
+    [
+        (["r1", "a1", "b1"], [[("192.0.2.1", 1), ("192.0.2.2", 2)]], {}),
+        (["r1", "a1", "b1"], [[("192.0.2.2", 2)]], {"r1": ["a1"]}),
+        # One that waits for its turn is not expected, nor one that the router does not dial
+        (["r1", "a1"], [[("192.0.2.1", 1)]], {}),
+        (["r1", "a1", "b2"], [[("192.0.2.1", 1)]], {}),
+        (["r1", "a1", "b1"], [[("192.0.2.1", 1), ("192.0.2.2", 2)], None], {"r1": ["a1", "b1"]}),
+        (["a1", "b1"], [None], {}),
+    ],
+    ids=["whole", "one is not ready", "passive", "none of its targets", "a silent router", "a router that is down"],
+)
+def test_a_router_lacks_what_is_active_and_not_ready_to_it(
+    active: list[str],
+    answers: list[list[tuple[str, int]] | None],
+    lacking: dict[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
+    told = Told(*answers)
+
+    async def watched() -> dict[str, list[str]]:
+        instances = {item.instance: item for item in (leading("r1", "a1", "b1"), *TARGETS)}
+        # Clients ask another router: what this one has ready is of no matter to them, and known all the same.
+        watch = PoolWatch({"r1": told}, instances, EventWriter(tmp_path, "r", 0), clients_ask=[])
+        watch.record()
+        watch.start()
+        await asyncio.wait_for(told.done.wait(), 10)
+        await watch.stop()
+        return watch.lacking(active)
+
+    assert asyncio.run(watched()) == lacking
+    assert not (tmp_path / "events" / FILE).read_text()
+
+
+class Lacking:
+    """A system whose router r1 does not have a1 ready the first so many `times` it is asked."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.changes = Changes()
+        self.ran: list[str] = []
+        described = SimpleNamespace(unit="artemis.service")
+        self.instances = {"r1": SimpleNamespace(descriptor=described, connection=self)}
+
+    def lacking(self) -> dict[str, list[str]]:
+        self.times -= 1
+        return {"r1": ["a1"]} if self.times >= 0 else {}
+
+    async def sh(self, script: str, **_: object) -> None:
+        self.ran.append(script)
+
+
+def test_only_a_router_that_takes_up_nobody_again_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "RECOVERY_S", 0.5)
+
+    async def left(times: int) -> list[str]:
+        system: Any = Lacking(times)
+        await routers.restart(await routers.still_lacking(system), system, Progress(Console(quiet=True)))
+        return system.ran
+
+    assert asyncio.run(left(2)) == []
+    assert asyncio.run(left(10**6)) == ["systemctl restart artemis.service"]
+
+
+def test_a_load_does_not_begin_with_a_target_missing() -> None:
+    async def waited(times: int, end_ns: int) -> None:
+        system: Any = Lacking(times)
+        await steady_state._until_led(system, end_ns)
+
+    asyncio.run(waited(2, now_ns() + 10**10))
+    with pytest.raises(Unmet, match="r1 does not have a1 ready; a router takes up again what it has lost when it is"):
+        asyncio.run(waited(10**6, now_ns()))
 
 
 def described(**change: Any) -> ArtemisDescriptor:

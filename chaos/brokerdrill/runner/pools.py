@@ -2,6 +2,8 @@
 
 A target is ready in the ledger when every router that answers has it ready: what one of them does not see is no move
 that a client is to blame it for.
+
+A router may also never have a target ready again that was killed and came back (FINDINGS.md): `lacking` says so.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError, Routing
 from brokerdrill.runner.polling import PollingWatch
+
+# What a descriptor calls the way from a router to an instance that it leads clients to.
+TARGET = "target"
 
 
 @dataclass
@@ -38,10 +43,21 @@ class PoolWatch(PollingWatch):
     period_s = 0.25
 
     def __init__(
-        self, routers: Mapping[str, Routing], instances: Mapping[str, Descriptor], events: EventWriter
+        self,
+        routers: Mapping[str, Routing],
+        instances: Mapping[str, Descriptor],
+        events: EventWriter,
+        clients_ask: Collection[str] | None = None,
     ) -> None:
+        """`clients_ask`: those of `routers` that say what is ready in the ledger; None: all."""
         super().__init__(routers)
         self._routers = routers
+        self._clients_ask = frozenset(routers if clients_ask is None else clients_ask)
+        self._leads_to = {
+            name: frozenset(dial.to for dial in instances[name].dials if dial.link == TARGET)
+            for name in routers
+            if name in instances
+        }
         self._places = {
             (listener.address, listener.port): item for item in instances.values() for listener in item.listeners
         }
@@ -61,11 +77,23 @@ class PoolWatch(PollingWatch):
         self._targets |= {item.instance: item for item in found}
         before_ns, view.asked_ns = view.asked_ns, asked_ns
         view.ready = frozenset(item.instance for item in found)
-        now = combined(self._views.values(), self._targets, self._ready)
+        if name not in self._clients_ask:
+            return
+        now = combined([self._views[asked] for asked in self._clients_ask], self._targets, self._ready)
         for target, ready in now.items():
             if ready != self._ready.get(target) and (placed := self._placed(asked_ns, before_ns)):
                 self._write(target, ready, name, *placed)
         self._ready = now
+
+    def lacking(self, active: Collection[str]) -> dict[str, list[str]]:
+        """Return by router, of those that are `active`, which of the `active` instances that it could lead clients to
+        it does not have ready; one that has not answered has none."""
+        lacks = {
+            name: sorted((targets & {*active}) - (self._views[name].ready or frozenset()))
+            for name, targets in self._leads_to.items()
+            if name in active
+        }
+        return {name: missing for name, missing in lacks.items() if missing}
 
     def _write_known(self, at_ns: int) -> None:
         for name, ready in self._ready.items():

@@ -27,7 +27,7 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
 from brokerdrill.products.base import Product
 from brokerdrill.products.registry import DESCRIPTORS, managed
-from brokerdrill.runner import live
+from brokerdrill.runner import live, routers
 from brokerdrill.runner.abort import under_load
 from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
@@ -265,6 +265,7 @@ class _Run:
         await self.load.close()
         self._note_left_over()
         until_ns = now_ns()
+        lacking = await routers.still_lacking(self.system)
         try:
             await self.system.stop_watching()
         except BrokerdrillError as error:
@@ -275,6 +276,11 @@ class _Run:
                 await part
             except BrokerdrillError as error:
                 problems.append(str(error))
+        # Their processes' ends are none of the run's: the logs have been read.
+        try:
+            await routers.restart(lacking, self.system, self.progress)
+        except BrokerdrillError as error:
+            problems.append(str(error))
         if problems and outcome == "completed":
             outcome = "aborted"
         await self.system.close()

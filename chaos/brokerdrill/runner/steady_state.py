@@ -1,10 +1,12 @@
-"""The steady state: before the load all stores in sync and all queues empty; under the load, messages acknowledged."""
+"""The steady state: before the load all stores in sync, all routers' targets ready and all queues empty; under the
+load, messages acknowledged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner.changes import POLL_S
@@ -17,7 +19,7 @@ ARRIVAL_S = 5
 
 
 async def settle(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
-    """Wait until the topology is in sync and its queues are empty.
+    """Wait until the topology is in sync, its routers have ready what is active, and its queues are empty.
 
     Returns how many messages were ever added to each of `addresses` until then. Raises Unmet after SETTLE_DEADLINE_S.
     """
@@ -26,6 +28,7 @@ async def settle(system: System, addresses: Sequence[str], progress: Progress) -
     while True:
         await system.until(system.in_sync, SETTLE_DEADLINE_S, "the topology was not in sync")
         try:
+            await _until_led(system, end)
             await _until_arrived(system, progress)
             return await _purge(system, addresses, progress)
         except ManagementError:
@@ -33,6 +36,20 @@ async def settle(system: System, addresses: Sequence[str], progress: Progress) -
             if now_ns() > end:
                 raise
         await system.changes.wait(POLL_S)
+
+
+async def _until_led(system: System, end_ns: int) -> None:
+    """Wait until all routers that are active have ready what is active: with fewer targets than it takes for granted a
+    drill breaks nothing, or finds nobody who serves. Raises Unmet at `end_ns` (controller's clock)."""
+    while lacking := system.lacking():
+        if now_ns() > end_ns:
+            raise Unmet(f"{lacks(lacking)}; a router takes up again what it has lost when it is restarted")
+        await system.changes.wait(POLL_S)
+
+
+def lacks(lacking: Mapping[str, Sequence[str]]) -> str:
+    """Say which routers do not have which active instances ready."""
+    return "; ".join(f"{router} does not have {', '.join(missing)} ready" for router, missing in lacking.items())
 
 
 async def _until_arrived(system: System, progress: Progress) -> None:

@@ -69,8 +69,8 @@ class System:
             self.instances[item.instance] = Instance(product, item, connection, product.manage(item, credentials, ca))
 
     def watch(self, events: EventWriter, routers: int = 0) -> None:
-        """Ask for the live roles from here on, and the first so many `routers` by name (0: all) for their pools: those
-        that the clients ask."""
+        """Ask for the live roles from here on, and the routers for their pools; clients ask the first so many `routers`
+        by name (0: all)."""
         watched = {}
         for name, item in self.instances.items():
             # What nobody sends to has no store in the ledger.
@@ -83,8 +83,8 @@ class System:
             for name, item in sorted(self.instances.items())
             if isinstance(item.management, Routing) and item.management.leads()
         }
-        routers_asked = dict(list(leading.items())[: routers or None])
-        self._pools = PoolWatch(routers_asked, {name: told for name, (told, _) in watched.items()}, events)
+        told_of = {name: told for name, (told, _) in watched.items()}
+        self._pools = PoolWatch(leading, told_of, events, [*leading][: routers or None])
         self._pools.start()
 
     def watch_alerts(
@@ -167,6 +167,12 @@ class System:
     def in_sync(self) -> bool:
         """Whether all stores are in sync by what their instances said since the last act."""
         return in_sync(self.stores(self.roles_since_act))
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return by router which active instances it could lead clients to and does not have ready."""
+        roles = self.roles_since_act
+        active = [name for name, role in roles.items() if role == "active"]
+        return self._pools.lacking(active) if self._pools else {}
 
     async def until(self, condition: Callable[[], bool], limit_s: float, failure: str) -> None:
         """Wait until `condition` holds; after `limit_s` seconds raise Unmet: `failure`, and the roles."""
