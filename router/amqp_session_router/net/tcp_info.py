@@ -14,7 +14,8 @@ from typing import NamedTuple
 _STATE = struct.Struct("B")
 _RECEIVED, _NOT_SENT, _SENT = struct.Struct("=128xQ"), struct.Struct("=144xI"), struct.Struct("=200xQQ")
 _SIZE = 216
-_PEER_ENDED = frozenset({7, 8, 9, 11})
+_CLOSE = 7
+_PEER_ENDED = frozenset({_CLOSE, 8, 9, 11})
 """The states CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING: the end of the stream counts as one byte received."""
 
 
@@ -43,6 +44,11 @@ def counts(sock: socket.socket) -> Counts:
         waiting = unread(sock)
     sent, again = _SENT.unpack_from(info)
     return Counts(received - waiting, sent - again + _NOT_SENT.unpack_from(info)[0])
+
+
+def over(sock: socket.socket) -> bool:
+    """Return whether the connection is over in both directions, as after a reset: its counts say nothing then."""
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _STATE.size)[0] == _CLOSE
 
 
 def unread(sock: socket.socket) -> int:

@@ -27,17 +27,16 @@ from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.service import Service, cannot_listen
 from amqp_session_router.control.workers import STATE, Follower, Leader
-from amqp_session_router.net.tcp_info import counts
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
+from amqp_session_router.process.recovery import carried, rescue
 from amqp_session_router.process.service_manager import ServiceManager
 from amqp_session_router.relay.journal import (
     PROGRESS,
     SERVING,
     STARTING,
     TAKING_OVER,
-    UNKNOWN,
     Journal,
     JournaledSession,
 )
@@ -212,7 +211,7 @@ class Process:
         try:
             for name, host, port, numbers in listeners:
                 server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
-            self._recover(left)
+            self._recover(len(left))
             # What the process before told counted until here: no other worker has let in too many meanwhile.
             service.limits.tell_all()
             if predecessor is None:
@@ -301,49 +300,27 @@ class Process:
 
     # after a kill
 
-    def _staged_bytes(self, one: JournaledSession) -> tuple[bytes, bytes] | None:
-        """Return what `held` does; None, and a word of it, for a session that cannot go on."""
-        try:
-            return staged_bytes(self.journal, one)
-        except OSError as error:
-            log.error("a session is lost", extra={"session": one.facts["id"], "error": error.strerror})
-            return None
-
-    def _recover(self, left: list[JournaledSession]) -> None:
-        for one in left:
-            # It gets a slot of its own again, perhaps this one.
-            self.journal.closed(one.slot)
-        outboxes = [self._staged_bytes(one) for one in left]
-        read, write = self.journal.active_pipe
-        self.journal.clear_active()
-        for one, outbox in zip(left, outboxes, strict=True):
-            if outbox is None:
+    def _recover(self, count: int) -> None:
+        """Go on with the `count` sessions of a process that died; killed meanwhile, the next one does so again."""
+        over = rescue(self.journal, self.server.relay.pool)
+        for one in [*self.journal.sessions()]:
+            try:
+                flows, pipes = carried(self.journal, one, over)
+            except OSError as error:
+                log.error("a session is lost", extra={"session": one.facts["id"], "error": error.strerror})
+                self.journal.closed(one.slot)
                 os.close(one.client)
                 os.close(one.broker)
                 continue
-            states: list[dict[str, Any]] = []
-            pipes: list[Pipe | None] = []
-            for index, (rest, lent) in enumerate(zip(one.rest, one.pipes, strict=True)):
-                ends = (lent & 0xFFFFFFFF, lent >> 32) if lent else (read, write) if one.splicing[index] else None
-                pipe = None if ends is None else pipe_of(*ends)
-                unknown = one.splicing[index] or one.staging[index] or rest == UNKNOWN
-                states.append(
-                    {
-                        "rest": None if unknown else rest,
-                        "left": 0 if pipe is None else pipe.filled(),
-                        "outbox": outbox[index].hex(),
-                    }
-                )
-                pipes.append(pipe if states[-1]["left"] else None)
             facts = one.facts | {
-                "flows": states,
+                "flows": flows,
                 "paused": one.paused or one.facts["identity"]["vhost"] in self.service.routing.paused,
                 "blocked_sent": one.blocked_sent,
             }
             client, broker = socket.socket(fileno=one.client), socket.socket(fileno=one.broker)
-            self.server.adopt(facts, client, broker, self._backend(one.facts["backend"]), (pipes[0], pipes[1]))
-        if left:
-            log.warning("recovered after a kill", extra={"sessions": len(left)})
+            self.server.adopt(facts, client, broker, self._backend(one.facts["backend"]), pipes, one.slot)
+        if count:
+            log.warning("recovered after a kill", extra={"sessions": count})
 
     # as a successor
 
@@ -481,18 +458,6 @@ class Process:
         await self.server.leaving.wait()
         await self._say(self.line, {"end": True})
         self._ended.set()
-
-
-def staged_bytes(journal: Journal, one: JournaledSession) -> tuple[bytes, bytes]:
-    """Return what a process that died had read and not written, for each direction of a session; raises OSError."""
-    found = [b"", b""]
-    for index, ends in enumerate(((one.client, one.broker), (one.broker, one.client))):
-        # Once a pipe is lent, what did not fit the sink is in it.
-        if one.staging[index] and not one.pipes[index]:
-            with socket.socket(fileno=os.dup(ends[0])) as source, socket.socket(fileno=os.dup(ends[1])) as sink:
-                ahead = counts(source).read - counts(sink).written - one.count_offset[index]
-            found[index] = journal.staged(ahead % (1 << 64))
-    return found[0], found[1]
 
 
 async def _reload(service: Service) -> None:

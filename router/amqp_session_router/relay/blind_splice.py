@@ -155,8 +155,8 @@ class BlindSplice:
         flow = self._flow
         relay = flow.relay
         pipe = relay.pool.free[-1]
-        relay.cells[ACTIVE_FLOW] = flow.cell
         relay.cells[ACTIVE_PIPE] = pipe.ends
+        relay.cells[ACTIVE_FLOW] = flow.cell
         failed: OSError | None = None
         moved = there = 0
         try:

@@ -100,11 +100,19 @@ class Journal:
         """Return the first cell for a session's flows."""
         return self._base(slot) + CELLS
 
-    def opened(self, facts: dict[str, Any], client: int, broker: int, count_offset: tuple[int, int]) -> int | None:
+    def opened(
+        self,
+        facts: dict[str, Any],
+        client: int,
+        broker: int,
+        count_offset: tuple[int, int],
+        rest: tuple[int, int] = (0, 0),
+        pipes: tuple[int, int] = (0, 0),
+    ) -> int | None:
         """Enter a session with its descriptors; returns its slot, None if there is none.
 
-        `count_offset`: for each direction bytes read from its source minus bytes written to its sink, with nothing in
-        flight, modulo 2^64.
+        For each direction: `count_offset`, bytes read from its source minus bytes written to its sink, with nothing in
+        flight, modulo 2^64; `rest`, bytes left of the current frame, or UNKNOWN; `pipes`, the pipe in use, or 0.
         """
         text = marshal.dumps(facts)
         if not self._free or len(text) > _SLOT - _TEXT:
@@ -115,7 +123,8 @@ class Journal:
         self._memory[at : at + len(text)] = text
         cells = self.cells
         cells[base + _ENDS] = client << 32 | broker
-        cells[base + CELLS] = cells[base + CELLS + 1] = cells[base + CELLS + 2] = cells[base + CELLS + 3] = 0
+        cells[base + CELLS], cells[base + CELLS + 1] = rest
+        cells[base + CELLS + 2], cells[base + CELLS + 3] = pipes
         cells[base + CELLS + 4], cells[base + CELLS + 5] = count_offset[0] & _MASK, count_offset[1] & _MASK
         cells[base + _LENGTH] = len(text)
         cells[base + _PAUSE] = 0
@@ -138,6 +147,17 @@ class Journal:
         if len(text) <= _STAGING_AT - _TEXT:
             self._memory[_TEXT : _TEXT + len(text)] = text
             self.cells[_LISTENERS] = len(text)
+
+    def rescued(self, slot: int, index: int, pipe: int) -> None:
+        """What a process that died was moving in direction `index` of a session is in `pipe` now (0: there is none):
+        from here on nothing else says of it."""
+        first = self.first_cell(slot) + index
+        self.cells[first] = UNKNOWN
+        self.cells[first + 2] = pipe
+
+    def emptied(self, slot: int, index: int) -> None:
+        """The pipe of direction `index` of a session is in use no more."""
+        self.cells[self.first_cell(slot) + index + 2] = 0
 
     # --- read by the next worker ------------------------------------------------------------------------------------
 

@@ -171,7 +171,6 @@ class SpliceFlow(FastPath):
         """Continue from the `export_state` of another process, and the pipe with `left` bytes."""
         self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
         self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
-        self._count_unread(self._left + len(self._outbox))
         if pipe is not None:
             self._pipe = pipe
             self.relay.cells[self.cell + 2] = pipe.ends
@@ -279,8 +278,9 @@ class SpliceFlow(FastPath):
         relay = self.relay
         pipe = relay.pool.free[-1]
         rest = self.rest
-        relay.cells[ACTIVE_FLOW] = self.cell
+        # The pipe first: whoever finds the flow takes what is in the pipe for its bytes.
         relay.cells[ACTIVE_PIPE] = pipe.ends
+        relay.cells[ACTIVE_FLOW] = self.cell
         try:
             if rest >= LARGE_FRAME:
                 moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)

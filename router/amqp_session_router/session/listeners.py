@@ -302,17 +302,29 @@ class Listeners:
         return f"{await self._client_name(host)}:{port}"
 
     def cell_of(self, session: LiveSession) -> int:
-        """Enter the session in the journal; return the first of the cells that its flows write to."""
+        """Enter the session in the journal, unless it is there; return the first cell that its flows write to."""
         journal, client, broker = self.journal, session.client_transport, session.broker_transport
         if journal is None or not isinstance(client, SocketTransport) or not isinstance(broker, SocketTransport):
             return NO_CELLS
+        if session.slot is not None:
+            return journal.first_cell(session.slot)
         try:
             from_client, from_broker = client.counts(), broker.counts()
         except OSError:
             # A kernel that does not count: nobody could say what was in flight.
             return NO_CELLS
-        ahead = from_client.read - from_broker.written, from_broker.read - from_client.written
-        session.slot = journal.opened(transfer.facts(session), client.fd, broker.fd, ahead)
+        up, down = session.carried
+        session.slot = journal.opened(
+            transfer.facts(session),
+            client.fd,
+            broker.fd,
+            (
+                from_client.read - from_broker.written - up.in_flight,
+                from_broker.read - from_client.written - down.in_flight,
+            ),
+            (up.rest, down.rest),
+            (up.pipe, down.pipe),
+        )
         if session.slot is None:
             log.warning("a session will not survive a kill of the router: no room", extra={"session": session.id})
             return NO_CELLS
@@ -360,12 +372,13 @@ class Listeners:
         broker: socket.socket,
         backend: Backend,
         pipes: tuple[Pipe | None, Pipe | None],
+        slot: int | None = None,
     ) -> None:
-        """Go on with a session that another process had."""
+        """Go on with a session that another process had; `slot`: where it stands in the journal already."""
         for sock in (client, broker):
             sock.setblocking(False)
         lease = self.limits.adopt(facts["identity"]["vhost"])
-        session = transfer.import_session(self, facts, client, broker, backend, lease)
+        session = transfer.import_session(self, facts, client, broker, backend, lease, pipes, slot)
         self.sessions[session.id] = session
         self.routing.registered(session)
         for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):

@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from amqp_session_router.amqp import codec, frames
 from amqp_session_router.base.model import (
@@ -38,11 +38,20 @@ from amqp_session_router.session.pausing import BrokerHeartbeats, Pause
 _NOT_AGREED = Tune()
 
 
+class Carried(NamedTuple):
+    """What one direction of a session brings along: bytes left of its frame (or `journal.UNKNOWN`), the journal's word
+    for its pipe (0: none), and the bytes that were read and not yet written."""
+
+    rest: int = 0
+    pipe: int = 0
+    in_flight: int = 0
+
+
 class Host(SessionHost, Protocol):
     """What a live session needs of its listeners besides what its stages need."""
 
     def cell_of(self, session: LiveSession) -> int:
-        """Enter the session in the journal; return the index of its first cell."""
+        """Enter the session in the journal, unless it is there; return the index of its first cell."""
 
     def remove_from_journal(self, session: LiveSession) -> None:
         """The session's descriptors are about to be closed."""
@@ -74,6 +83,8 @@ class LiveSession:
         self.broker_transport: Transport | None = None
         self.flows: tuple[Flow, ...] = ()
         self.slot: int | None = None
+        self.carried = Carried(), Carried()
+        """What each direction brought along when the session was entered in the journal."""
         self.ended: list[int] = []
         """Indices of the flows whose source sent its last byte, in order."""
         self.pausing: Pause | None = None

@@ -7,9 +7,11 @@ from typing import Any
 
 from amqp_session_router.base.model import Backend, Identity, Lease, Phase, Route, Tune
 from amqp_session_router.net.transport import SocketTransport
+from amqp_session_router.relay.journal import UNKNOWN
+from amqp_session_router.relay.pipes import Pipe
 from amqp_session_router.relay.splice_flow import SpliceFlow
 from amqp_session_router.session.pausing import Pause
-from amqp_session_router.session.session import Host, LiveSession
+from amqp_session_router.session.session import Carried, Host, LiveSession
 
 
 def facts(session: LiveSession) -> dict[str, Any]:
@@ -60,8 +62,13 @@ def import_session(
     broker: socket.socket,
     backend: Backend,
     lease: Lease,
+    pipes: tuple[Pipe | None, Pipe | None],
+    slot: int | None,
 ) -> LiveSession:
-    """Return the session that another process had, with its flows stopped; see `LiveSession.resume`."""
+    """Return the session that another process had, with its flows stopped; see `LiveSession.resume`.
+
+    `slot`: where it stands in the journal already; None: it is entered.
+    """
     session = LiveSession(
         host,
         state["listener"],
@@ -84,5 +91,18 @@ def import_session(
     session.ended = [*state.get("ended", ())]
     session.broker_transport = SocketTransport(host.loop, broker, host.relay.error_watcher, past=True)
     session.phase = Phase.OPEN
+    session.slot = slot
+    first, second = (_carried(flow, pipe) for flow, pipe in zip(state["flows"], pipes, strict=True))
+    session.carried = first, second
     session.make_flows(session.tune.frame_max)
     return session
+
+
+def _carried(flow: dict[str, Any], pipe: Pipe | None) -> Carried:
+    """Return what the journal must know at once of a direction that another process exported."""
+    unknown = flow["rest"] is None or flow.get("part")
+    return Carried(
+        rest=UNKNOWN if unknown else flow["rest"],
+        pipe=0 if pipe is None else pipe.ends,
+        in_flight=flow["left"] + len(flow.get("outbox", "")) // 2,
+    )
