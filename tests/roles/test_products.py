@@ -45,7 +45,10 @@ def test_what_a_product_can_do_is_its_roles_task_files() -> None:
         ({"client": {"protocol": "x", "jars": []}}, "client.version is missing"),
         ({"metrics": 9404}, "metrics is no mapping"),
         ({"metrics": {"store": "x"}}, "metrics.port is no number"),
-        ({"metrics": {"port": 1, "path": "/"}}, "metrics.path is none of address, cluster, port, store, tls, variables"),
+        (
+            {"metrics": {"port": 1, "path": "/"}},
+            "metrics.path is none of address, cluster, port, store, tls, variables",
+        ),
         ({"metrics": {"port": 1, "variables": {"host": "x"}}}, "metrics.variables.host is none of"),
         ({"metrics": {"port": 1, "variables": ["x"]}}, "metrics.variables is no mapping"),
     ],

@@ -75,6 +75,8 @@ def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = 
     places = ",".join(f"{scheme}://{host_of(item.address)}:{item.port}" for item in dialled)
     own = {
         "timeout": str(config.call_timeout_ms),
+        # Else who is redirected may wait for the answer to its first request for ever (FINDINGS.md).
+        "jms.connectResponseTimeout": str(config.call_timeout_ms),
         "jms.checkForDuplicates": "true" if config.duplicate_detection else "false",
     }
     led = {"maxReconnectAttempts": "0"} if routed else {}
