@@ -226,6 +226,25 @@ def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pyt
     ]
 
 
+def test_a_target_that_was_never_ready_is_none_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its store would count as ready while its active broker is away, and moves to another as unexcused."""
+    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
+    told = Told([("192.0.2.2", 2)], [], [("192.0.2.3", 3)])
+
+    async def watched() -> None:
+        instances = {item.instance: item for item in (leading("r1", "b1", "b2"), *TARGETS)}
+        watch = PoolWatch({"r1": told}, instances, EventWriter(tmp_path, "r", 0))
+        watch.record()
+        watch.start()
+        await asyncio.wait_for(told.done.wait(), 10)
+        await watch.stop()
+
+    asyncio.run(watched())
+    rows = [json.loads(line) for line in (tmp_path / "events" / FILE).read_text().splitlines()]
+    assert sorted((row["instance"], row["value"]) for row in rows[:2]) == [("b1", "ready"), ("b2", "not_ready")]
+    assert [(row["instance"], row["value"]) for row in rows[2:]] == [("b1", "not_ready"), ("b2", "ready")]
+
+
 def leading(name: str, *targets: str) -> Descriptor:
     dials = [{"link": "target", "to": to, "address": "192.0.2.9", "port": 1} for to in targets]
     return instance("artemis", name, dials=dials)

@@ -63,7 +63,14 @@ class PoolWatch(PollingWatch):
         }
         self._events = events
         self._views = {name: View() for name in routers}
-        self._targets: dict[str, Descriptor] = {}
+        # Also those that have not been ready yet, as a backup that waits: its store is not ready when it alone is left.
+        self._targets = {
+            target: instances[target]
+            for name, targets in self._leads_to.items()
+            if name in self._clients_ask
+            for target in targets
+            if target in instances
+        }
         self._ready: dict[str, bool] = {}
 
     async def _ask(self, name: str, asked_ns: int) -> None:
