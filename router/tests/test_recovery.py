@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pytest
 from router_support import Router, config_of, router_of, wait_for
 from test_survival import Talk, children, echo, worker  # noqa: F401  (a fixture)
 
+from amqp_session_router.net import tcp_info
 from amqp_session_router.net.tcp_info import counts
 from amqp_session_router.process.recovery import carried, rescue
 from amqp_session_router.relay.journal import (
@@ -54,6 +56,11 @@ class Scene:
         (one,) = journal.sessions()
         (state, _), (pipe, _) = carried(journal, one, over)
         return b"" if pipe is None else os.read(pipe.read, 1 << 20), bytes.fromhex(state["outbox"])
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
@@ -144,6 +151,22 @@ def test_bytes_that_died_with_a_process_end_their_session_with_a_word(scene: Sce
 
 def others(router: Router, gone: int) -> list[int]:
     return [pid for pid in children(router) if pid != gone]
+
+
+def test_a_client_that_is_gone_ends_its_session_where_bytes_were_on_their_way(scene: Scene) -> None:
+    """After a reset the kernel's counts are one off: the broker would get a frame without its first byte."""
+    stage(scene, b"w" * 50)
+    reset(scene.peer)
+    wait_for("the reset", lambda: tcp_info.over(scene.client))
+    with pytest.raises(OSError, match="cannot be told"):
+        scene.found()
+
+
+def test_a_session_whose_staged_bytes_nobody_can_tell_is_lost_with_a_word(scene: Scene) -> None:
+    stage(scene, b"v" * 50)
+    scene.journal.cells[STAGED] = 10
+    with pytest.raises(OSError, match="cannot be told"):
+        scene.found()
 
 
 def test_killed_again_before_it_serves(echo: int) -> None:  # noqa: F811

@@ -20,13 +20,14 @@ from amqp_session_router.relay.pipes import Pipe, PipePool, pipe_of
 Flows = tuple[list[dict[str, Any]], tuple[Pipe | None, Pipe | None]]
 
 
-def rescue(journal: Journal, pool: PipePool) -> dict[tuple[int, int], bytes]:
+def rescue(journal: Journal, pool: PipePool) -> dict[tuple[int, int], bytes | None]:
     """Bring what the process that died was moving to a pipe of its session.
 
-    Returns by slot and direction what found no room in one, and so is in this process alone.
+    Returns by slot and direction what found no room in one, and so is in this process alone; None: nobody can say what
+    was staged.
     """
     read, write = journal.active_pipe
-    over = {}
+    over: dict[tuple[int, int], bytes | None] = {}
     for one in [*journal.sessions()]:
         for index, pipe in enumerate(one.pipes):
             if pipe and (one.splicing[index] or one.staging[index]):
@@ -38,17 +39,15 @@ def rescue(journal: Journal, pool: PipePool) -> dict[tuple[int, int], bytes]:
                 try:
                     data = journal.staged(_in_flight(one, index))
                 except OSError:
-                    # The connection is over, or `carried` finds bytes missing.
-                    journal.rescued(one.slot, index, 0)
+                    over[one.slot, index] = None
                     continue
-                ends, left = _poured(data, pool)
-                over[one.slot, index] = left
+                ends, over[one.slot, index] = _poured(data, pool)
                 journal.rescued(one.slot, index, ends)
     journal.clear_active()
     return over
 
 
-def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, int], bytes]) -> Flows:
+def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, int], bytes | None]) -> Flows:
     """Return for each direction of a session what `SpliceFlow.import_state` goes on from, and its pipe.
 
     `over`: what `rescue` returned. Raises OSError where bytes are missing: to go on would be to leave them out.
@@ -57,6 +56,8 @@ def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, in
     pipes: list[Pipe | None] = []
     for index, (rest, ends) in enumerate(zip(one.rest, one.pipes, strict=True)):
         outbox = over.get((one.slot, index), b"")
+        if outbox is None:
+            raise OSError(0, "what was on its way cannot be told")
         pipe = pipe_of(ends & 0xFFFFFFFF, ends >> 32) if ends else None
         left = 0 if pipe is None else pipe.filled()
         if pipe is not None and not left:
@@ -87,12 +88,14 @@ def _in_flight(one: JournaledSession, index: int) -> int:
     ends = (one.client, one.broker) if index == 0 else (one.broker, one.client)
     with socket.socket(fileno=os.dup(ends[0])) as source, socket.socket(fileno=os.dup(ends[1])) as sink:
         if tcp_info.over(source) or tcp_info.over(sink):
+            # It may or may not have counted the end of the stream as a byte.
             raise OSError(0, "the connection is over")
         return (counts(source).read - counts(sink).written - one.count_offset[index]) % (1 << 64)
 
 
 def _missing(one: JournaledSession, index: int, found: int) -> int:
-    """Return how many bytes of a direction are neither written nor among those `found`; 0 where nobody counted."""
+    """Return how many bytes of a direction are neither written nor among those `found`; 0 where the counts say nothing,
+    as after a reset."""
     try:
         missing = (_in_flight(one, index) - found) % (1 << 64)
     except OSError:
