@@ -149,10 +149,6 @@ def test_bytes_that_died_with_a_process_end_their_session_with_a_word(scene: Sce
         scene.found()
 
 
-def others(router: Router, gone: int) -> list[int]:
-    return [pid for pid in children(router) if pid != gone]
-
-
 def test_a_client_that_is_gone_ends_its_session_where_bytes_were_on_their_way(scene: Scene) -> None:
     """After a reset the kernel's counts are one off: the broker would get a frame without its first byte."""
     stage(scene, b"w" * 50)
@@ -167,6 +163,10 @@ def test_a_session_whose_staged_bytes_nobody_can_tell_is_lost_with_a_word(scene:
     scene.journal.cells[STAGED] = 10
     with pytest.raises(OSError, match="cannot be told"):
         scene.found()
+
+
+def others(router: Router, gone: int) -> list[int]:
+    return [pid for pid in children(router) if pid != gone]
 
 
 def test_killed_again_before_it_serves(echo: int) -> None:  # noqa: F811

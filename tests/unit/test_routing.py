@@ -203,20 +203,26 @@ class Told:
         return answer
 
 
-def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
-    a1, b1 = ("192.0.2.1", 1), ("192.0.2.2", 2)
-    told = Told([a1, b1], [b1], None, [a1, b1])
+def watched(told: Told, instances: Sequence[Descriptor], folder: Path, **change: Any) -> PoolWatch:
+    """Return the watch of router r1 once it has had all that is `told`; its events are below `folder`."""
 
-    async def watched() -> None:
-        instances: Mapping[str, Descriptor] = {item.instance: item for item in TARGETS}
-        watch = PoolWatch({"r1": told}, instances, EventWriter(tmp_path, "r", 0))
+    async def until_told() -> PoolWatch:
+        named: Mapping[str, Descriptor] = {item.instance: item for item in instances}
+        watch = PoolWatch({"r1": told}, named, EventWriter(folder, "r", 0), **change)
         watch.record()
         watch.start()
         await asyncio.wait_for(told.done.wait(), 10)
         await watch.stop()
+        return watch
 
-    asyncio.run(watched())
+    return asyncio.run(until_told())
+
+
+def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
+    a1, b1 = ("192.0.2.1", 1), ("192.0.2.2", 2)
+    told = Told([a1, b1], [b1], None, [a1, b1])
+    watched(told, TARGETS, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "events" / FILE).read_text().splitlines()]
     assert [(row["kind"], row["instance"], row["store"], row["value"], row["name"]) for row in rows] == [
         ("pool", "a1", "a1", "ready", "r1"),
@@ -230,16 +236,7 @@ def test_a_target_that_was_never_ready_is_none_from_the_first(tmp_path: Path, mo
     """Else its store would count as ready while its active broker is away, and moves to another as unexcused."""
     monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
     told = Told([("192.0.2.2", 2)], [], [("192.0.2.3", 3)])
-
-    async def watched() -> None:
-        instances = {item.instance: item for item in (leading("r1", "b1", "b2"), *TARGETS)}
-        watch = PoolWatch({"r1": told}, instances, EventWriter(tmp_path, "r", 0))
-        watch.record()
-        watch.start()
-        await asyncio.wait_for(told.done.wait(), 10)
-        await watch.stop()
-
-    asyncio.run(watched())
+    watched(told, [leading("r1", "b1", "b2"), *TARGETS], tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "events" / FILE).read_text().splitlines()]
     assert sorted((row["instance"], row["value"]) for row in rows[:2]) == [("b1", "ready"), ("b2", "not_ready")]
     assert [(row["instance"], row["value"]) for row in rows[2:]] == [("b1", "not_ready"), ("b2", "ready")]
@@ -272,18 +269,9 @@ def test_a_router_lacks_what_is_active_and_not_ready_to_it(
 ) -> None:
     monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
     told = Told(*answers)
-
-    async def watched() -> dict[str, list[str]]:
-        instances = {item.instance: item for item in (leading("r1", "a1", "b1"), *TARGETS)}
-        # Clients ask another router: what this one has ready is of no matter to them, and known all the same.
-        watch = PoolWatch({"r1": told}, instances, EventWriter(tmp_path, "r", 0), clients_ask=[])
-        watch.record()
-        watch.start()
-        await asyncio.wait_for(told.done.wait(), 10)
-        await watch.stop()
-        return watch.lacking(active)
-
-    assert asyncio.run(watched()) == lacking
+    # Clients ask another router: what this one has ready is of no matter to them, and known all the same.
+    watch = watched(told, [leading("r1", "a1", "b1"), *TARGETS], tmp_path, clients_ask=[])
+    assert watch.lacking(active) == lacking
     assert not (tmp_path / "events" / FILE).read_text()
 
 
