@@ -214,7 +214,8 @@ class _Maker:
                         if self.chance(0.7):
                             self.event("pool", begin + self.within(2 * S, 4 * S), instance=instance, value="ready")
         period, timeout = self.rng.choice((None, 0.0, 300.0)), self.rng.choice((None, None, 0.0, 1500.0))
-        return [PromiseSpec("sticky", check_period_ms=period, cache_timeout_ms=timeout)]
+        moves = self.rng.choice((None, "excused", "never", "some"))
+        return [PromiseSpec("sticky", check_period_ms=period, cache_timeout_ms=timeout, moves=moves)]
 
     # -- sends --
 

@@ -121,7 +121,7 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
 
     dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
     number), name, target (the instance or link that it hit), f_at, healed. specs: spec (the promise's place in the
-    run's list), name, bound, scope, side, check_period, cache_timeout. unready: store, n_from, n_to. rounds: round (its
+    run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to. rounds: round (its
     place), r_from, r_to (the end not in it). asked: name.
     segments and widths as in `stage_tables`."""
     return {
@@ -158,12 +158,13 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
                         spec.side or "send",
                         ns(spec.check_period_ms or 0),
                         ns(spec.cache_timeout_ms or 0),
+                        spec.moves or "",
                     )
                     for run, specs in promises.items()
                     for place, spec in enumerate(specs)
                 ),
                 "run int, spec int, name string, bound long, scope string, side string, check_period long, "
-                "cache_timeout long",
+                "cache_timeout long, moves string",
             ),
             "unready": table(
                 ((run, *span) for run, one in times.items() for span in one.unready),

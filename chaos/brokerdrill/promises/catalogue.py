@@ -102,7 +102,7 @@ _ALL = (
             breaks="a routing key that reaches another pair while its own is ready",
             kept="Every key kept reaching the same broker pair.",
             broken="{times} a key reached another broker pair although its own was ready.",
-            unknown="No key connected twice, so that nothing could be compared.",
+            unknown="No key connected twice, or none moved where the promise asks for a move: nothing was proven.",
             excused="moves while the old pair was not ready, or after the cached choice had expired",
         ),
         fields=(
@@ -112,6 +112,16 @@ _ALL = (
                 "how long the router remembers a key's choice after its last connect (0: always)",
                 unit="ms",
                 default=0,
+            ),
+            Field(
+                "moves",
+                "which moves of a key are kept to",
+                choices={
+                    "excused": "moves away from what is not ready excused",
+                    "never": "no move excused: served where it was, or nowhere",
+                    "some": "at least one excused move, so that the load met the fault",
+                },
+                default="excused",
             ),
         ),
         doubts=_EVENTS | _CLOCKS,
