@@ -105,12 +105,13 @@ def artemis_connection_routers(given: Sequence[Entry], user: str) -> list[Router
 
 
 def artemis_described_routers(routers: Sequence[Router]) -> list[dict[str, Any]]:
-    """Return the routers as a descriptor says them: {"name", "key_type", "policy", "cached", "check_period_ms",
-    "targets"}, the last of which counts the connectors of a static pool, else it is None."""
+    """Return the routers as a descriptor says them: {"name", "key_type", "key_filter", "policy", "cached",
+    "check_period_ms", "targets"}, the last of which counts the connectors of a static pool, else it is None."""
     return [
         {
             "name": router["name"],
             "key_type": router["elements"]["key-type"] or DEFAULT_KEY,
+            "key_filter": router["elements"]["key-filter"],
             "policy": router["policy"],
             "cached": router["cache"] is not None,
             "check_period_ms": _period_ms(router["pool"]),

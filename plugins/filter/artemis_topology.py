@@ -179,19 +179,20 @@ def _listener(name: str, address: str, port: int, protocol: str) -> Listener:
 
 
 def artemis_listeners(
-    acceptors: Sequence[Mapping[str, Any]], address: str, console_port: int, keys: Mapping[str, str]
+    acceptors: Sequence[Mapping[str, Any]], address: str, console_port: int, routers: Sequence[Mapping[str, Any]]
 ) -> list[Listener]:
     """Return what a broker with `acceptors` serves at `address`, for each protocol of an acceptor a listener.
 
-    `keys`: connection router to the type of its key.
+    `routers`: the connection routers, as a descriptor says them.
     """
+    keys = {item["name"]: {"key": item["key_type"], "key_filter": item["key_filter"]} for item in routers}
     found: list[Listener] = []
     for item in acceptors:
         if transport(item) == "tcp":
             for protocol in item["protocols"]:
                 found.append(_listener(item["name"], address, int(item["port"]), str(protocol).lower()))
                 if item.get("router"):
-                    found[-1] |= {"router": item["router"], "key": keys.get(item["router"], "")}
+                    found[-1] |= {"router": item["router"], **keys.get(item["router"], {})}
     return [*found, _listener("console", address, int(console_port), "https")]
 
 

@@ -6,7 +6,8 @@ from typing import NotRequired, TypedDict
 
 
 class Listener(TypedDict):
-    """A port that an instance serves; `router` names what leads its clients to another instance, by what `key` says."""
+    """A port that an instance serves; `router` names what leads its clients to another instance, by what `key` says,
+    of which `key_filter` takes a part."""
 
     name: str
     address: str
@@ -15,6 +16,7 @@ class Listener(TypedDict):
     tls: bool
     router: NotRequired[str]
     key: NotRequired[str]
+    key_filter: NotRequired[str | None]
 
 
 class Dial(TypedDict):

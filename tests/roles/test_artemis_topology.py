@@ -151,7 +151,7 @@ def test_listeners_are_the_acceptors_and_the_console() -> None:
         {"name": "all", "port": "61617", "protocols": ["AMQP", "CORE"]},
         {"name": "within", "type": "vm", "server_id": 0},
     ]
-    found = topology.artemis_listeners(acceptors, "192.0.2.1", "8161", {})
+    found = topology.artemis_listeners(acceptors, "192.0.2.1", "8161", [])
     assert found == [
         {"name": "all", "address": "192.0.2.1", "port": 61617, "protocol": "amqp", "tls": True},
         {"name": "all", "address": "192.0.2.1", "port": 61617, "protocol": "core", "tls": True},

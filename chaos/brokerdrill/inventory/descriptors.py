@@ -43,9 +43,11 @@ class Listener(Endpoint):
     tls: bool = False
     # Whether the drills' clients dial it; not where they reach the instance through another system.
     clients: bool = True
-    # What leads its clients to another instance, and what of their connection is their key (`routers` of the instance).
+    # What leads its clients to another instance, what of their connection is their key (`routers` of the instance), and
+    # the expression whose first match in it is what counts; no match counts as no key.
     router: str | None = None
     key: str | None = None
+    key_filter: str | None = None
 
 
 class Dial(Endpoint):

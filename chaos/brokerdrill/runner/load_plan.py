@@ -54,11 +54,12 @@ def secure(servers: Sequence[Descriptor], protocol: str) -> bool:
 
 @dataclass(frozen=True)
 class Led:
-    """How the clients of a load are led: the routers that they ask, by which key, and the `stores` (instances each)
-    that they get to, which may be the routers' own. `keys` are those of all producers."""
+    """How the clients of a load are led: the routers that they ask, by which key after which filter, and the `stores`
+    (instances each) that they get to, which may be the routers' own. `keys` are those of all producers."""
 
     routers: tuple[Router, ...]
     key_type: str
+    key_filter: str | None
     keys: tuple[str, ...]
     stores: tuple[tuple[str, ...], ...]
 
@@ -98,6 +99,7 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
     return Led(
         tuple(router_at(item, listener) for item, listener in asked),
         key_type,
+        asked[0][1].key_filter,
         _keys(load, key_type, protocol, run_id),
         tuple(tuple(sorted(names)) for _, names in sorted(stores.items())),
     )
@@ -164,6 +166,8 @@ def worker_configs(
             endpoints=endpoints(direct, protocol),
             routers=leading.routers if leading else (),
             key_type=leading.key_type if leading else "",
+            key_filter=leading.key_filter if leading else None,
+            keeps_connection=load.keeps_connection,
             credentials=Credentials(credentials["username"], credentials["password"]),
             addresses=tuple(load.addresses),
             producers=own,

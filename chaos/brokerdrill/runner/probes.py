@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import Unmet
 from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.inventory.targets import leads_clients
 from brokerdrill.runner.injections import Injected
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
@@ -36,6 +37,15 @@ def failed_back(hit: Sequence[Descriptor], roles: Roles) -> bool:
 def kept(brokers: Iterable[Descriptor], before: Roles, roles: Roles) -> bool:
     """Whether every broker that was active `before` is active."""
     return all(roles.get(item.instance) == "active" for item in brokers if before.get(item.instance) == "active")
+
+
+def even(reached: Mapping[str, int], brokers: Iterable[Descriptor], roles: Roles, most: int) -> bool:
+    """Whether no two stores that are served differ by more than `most` in how many connections `reached` them."""
+    counts: dict[str, int] = {}
+    for item in brokers:
+        if item.store and roles.get(item.instance) == "active" and not leads_clients(item):
+            counts[item.store] = counts.get(item.store, 0) + reached.get(item.instance, 0)
+    return bool(counts) and max(counts.values()) - min(counts.values()) <= most
 
 
 def proven(place: Callable[[], bool], acknowledged: Callable[[], int], count: int) -> Callable[[], bool]:
@@ -74,6 +84,7 @@ def condition(probe: Probe, about: Injected | None, system: System, load: LoadCo
         "kept": proven(lambda: kept(brokers, before, system.roles_since_act), acknowledged, probe.count),
         "syncing": lambda: "syncing" in system.roles_since_act.values(),
         "in_sync": system.in_sync,
+        "even": lambda: even(load.reached(), brokers, system.roles_since_act, probe.count),
         "acknowledged": lambda: acknowledged() >= start + probe.count,
     }
     return conditions[probe.until]

@@ -8,12 +8,13 @@ decide what to do then, and write the ledger.
 from __future__ import annotations
 
 import importlib
+import re
 import socket
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from brokerdrill.base.errors import unknown_name
-from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import NO_KEY, Endpoint, Router, WorkerConfig
 
 OK = "ok"
 FAIL = "fail"
@@ -154,8 +155,17 @@ class Aim(NamedTuple):
 
 
 def known_as(config: WorkerConfig, aim: Aim) -> str | None:
-    """Return the key by which the router knows a connection of this process, `aim.key` where the client chooses it or
-    its account has it; None where no address of this host leads to the router any more."""
+    """Return the key by which the router knows a connection of this process: what its key-filter leaves of `aim.key`
+    where the client chooses it or its account has it; None where no address of this host leads to the router any more.
+    """
+    key = _unfiltered(config, aim)
+    if key is None or key == NO_KEY or config.key_filter is None:
+        return key
+    found = re.search(config.key_filter, key)
+    return found[0] if found else NO_KEY
+
+
+def _unfiltered(config: WorkerConfig, aim: Aim) -> str | None:
     if config.key_type == "USER_NAME":
         return config.credentials.username
     if config.key_type != "SOURCE_IP":

@@ -72,7 +72,8 @@ class WorkerConfig:
     `payload_bytes` are the sizes to draw from, evenly. `keys` is how many message groups each producer uses in turn, 0:
     none. `resend`: whether a batch whose outcome is unknown is sent again. `jars` is the directory of the broker's
     client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
-    (one of KEY_TYPES). `spool` is the ledger file to create; None: no ledger (for benchmarks); as soon as it has
+    (one of KEY_TYPES) after the expression `key_filter`. `keeps_connection`: producers with routing keys connect anew
+    only where their connection broke, each with its first key, not for each batch. `spool` is the ledger file to create; None: no ledger (for benchmarks); as soon as it has
     `piece_bytes` it is put aside under a name of its own. `url_params` and `jvm_options` go to clients that have them,
     after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how
@@ -90,6 +91,8 @@ class WorkerConfig:
     consumers: tuple[ClientSpec, ...] = ()
     routers: tuple[Router, ...] = ()
     key_type: str = ""
+    key_filter: str | None = None
+    keeps_connection: bool = False
     seed: int = 0
     tls_ca: str | None = None
     rate: float | None = None
@@ -166,6 +169,8 @@ _PLAIN: dict[str, type] = {
     "clock": str,
     "client": str,
     "key_type": str,
+    "key_filter": str,
+    "keeps_connection": bool,
     "seed": int,
     "tls_ca": str,
     "rate": float,
@@ -181,7 +186,7 @@ _PLAIN: dict[str, type] = {
     "retry_after_stop_s": float,
     "close_s": float,
 }
-_NULLABLE = ("tls_ca", "rate", "jars", "spool")
+_NULLABLE = ("key_filter", "tls_ca", "rate", "jars", "spool")
 _LEAST: dict[str, float] = {
     "transaction": 0,
     "keys": 0,

@@ -83,7 +83,9 @@ def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = 
     # In a transaction the commit proves the acknowledgements; waiting for each as well can hang in a failover.
     each = {"blockOnAcknowledge": "false" if config.transaction else "true"}
     named = {"clientID": key} if key and config.key_type == "CLIENT_ID" else {}
-    params = {**URL_PARAMS, **each, **named, "callTimeout": str(config.call_timeout_ms), **config.url_params}
+    # Who is led goes back to its router when its broker is gone; with 0 the library takes a redirect for a failure.
+    led = {"reconnectAttempts": "1"} if routed else {}
+    params = {**URL_PARAMS, **each, **named, **led, "callTimeout": str(config.call_timeout_ms), **config.url_params}
     return f"({places})?{query(params)}"
 
 

@@ -361,7 +361,8 @@ class Producer(_Runner):
 
 
 class Visitor(Producer):
-    """A producer that is led: it asks the routers in turn, anew for each batch, as the next of its routing keys."""
+    """A producer that is led: it asks the routers in turn, anew for each batch, as the next of its routing keys; where
+    it keeps its connection, only when that broke, with one key."""
 
     def __init__(
         self,
@@ -389,7 +390,8 @@ class Visitor(Producer):
         try:
             super()._deliver(address, batch)
         finally:
-            self._disconnect()
+            if not self._config.keeps_connection:
+                self._disconnect()
 
     def _aim(self) -> None:
         self._aimed = Aim(next(self._routers), self._key)
