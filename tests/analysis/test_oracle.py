@@ -447,7 +447,14 @@ def pool(instance: str, value: str, at: float) -> Row:
             0,
             1,
         ),
-        (PromiseSpec("sticky", moves="some"), [connect(100, "a", 0), connect(200, "b", 1)], BOTH_ACTIVE, "unknown", 0, 0),
+        (
+            PromiseSpec("sticky", moves="some"),
+            [connect(100, "a", 0), connect(200, "b", 1)],
+            BOTH_ACTIVE,
+            "unknown",
+            0,
+            0,
+        ),
         # … only after the connect, and only the period reaches there
         (STICKY, [connect(100, "a", 0), connect(200, "x", 1)], [*BOTH_ACTIVE, role("a", "down", 250)], "fail", 1, 0),
         (

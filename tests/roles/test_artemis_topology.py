@@ -160,6 +160,20 @@ def test_listeners_are_the_acceptors_and_the_console() -> None:
     assert [item["port"] for item in topology.artemis_moved_listeners(found, "10")] == [61627, 61627, 8161]
 
 
+def test_a_listener_with_a_router_says_its_key() -> None:
+    routers = [
+        {"name": "parts", "key_type": "SNI_HOST", "key_filter": "[0-9]$"},
+        {"name": "whole", "key_type": "CLIENT_ID", "key_filter": None},
+    ]
+    acceptors = [{"name": name, "port": 1, "protocols": ["CORE"], "router": name} for name in ("parts", "whole")]
+    found = topology.artemis_listeners(acceptors, "192.0.2.1", "8161", routers)
+    assert [(item.get("router"), item.get("key"), item.get("key_filter")) for item in found] == [
+        ("parts", "SNI_HOST", "[0-9]$"),
+        ("whole", "CLIENT_ID", None),
+        (None, None, None),
+    ]
+
+
 def test_a_broker_dials_its_cluster_and_zookeeper() -> None:
     cluster = members(
         a={"artemis_pair": "p"},

@@ -149,3 +149,15 @@ def test_a_stomp_client_goes_where_its_key_belongs(management: Management) -> No
 )
 def test_the_key_is_the_one_that_the_router_sees(key_type: str, known: str) -> None:
     assert known_as(config(key_type=key_type), Aim(Router(HERE, 9, "r1", "h3"), "anna")) == known
+
+
+@pytest.mark.parametrize(
+    ("key_filter", "known"), [(None, "anna-17"), ("[0-9]$", "7"), ("^[^-]+", "anna"), ("^VIP-", "NULL")]
+)
+def test_what_the_filter_leaves_of_a_key_is_the_key(key_filter: str | None, known: str) -> None:
+    asked = Aim(Router(HERE, 9, "r1", "h3"), "anna-17")
+    assert known_as(config(key_filter=key_filter), asked) == known
+
+
+def test_a_filter_finds_nothing_in_no_key() -> None:
+    assert known_as(config(key_filter="^N"), Aim(Router(HERE, 9, "r1", "h3"), "NULL")) == "NULL"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.probes import failed_back, failed_over, kept, proven
+from brokerdrill.runner.probes import even, failed_back, failed_over, kept, proven
 from brokerdrill.runner.system import in_sync, served
 
 
@@ -45,6 +45,31 @@ def test_kept_asks_for_those_that_were_active_only() -> None:
     before = roles("active", "passive", "active", "passive")
     assert kept(ALL, before, roles("active", "down", "active", "syncing"))
     assert not kept(ALL, before, roles("active", "passive", "passive", "active"))
+
+
+@pytest.mark.parametrize(
+    ("now", "reached", "expected"),
+    [
+        (roles("active", "passive", "active", "passive"), {"a1": 5, "b1": 4}, True),
+        (roles("active", "passive", "active", "passive"), {"a1": 6, "b1": 4}, False),
+        # The store is one, whichever of its members clients reached; a store that nobody serves does not count
+        (roles("down", "active", "active", "passive"), {"a2": 5, "b1": 5}, True),
+        (roles("active", "passive", "down", "passive"), {"a1": 9}, True),
+        (roles("active", "passive", "active", "passive"), {"a1": 9}, False),
+        (roles("down", "passive", "down", "passive"), {}, False),
+    ],
+)
+def test_even_compares_the_stores_that_are_served(now: dict[str, str], reached: dict[str, int], expected: bool) -> None:
+    assert even(reached, ALL, now, most=1) is expected
+
+
+def test_a_router_gets_no_connections_that_would_have_to_be_even() -> None:
+    led = {"name": "led", "address": "192.0.2.1", "port": 1, "protocol": "core", "router": "r", "key": "SNI_HOST"}
+    router = Descriptor.model_validate(
+        {"schema": 1, "product": "artemis", "instance": "r1", "host": "r1", "store": "r1", "listeners": [led]}
+    )
+    now = {**roles("active", "passive", "active", "passive"), "r1": "active"}
+    assert even({"a1": 5, "b1": 5}, [*ALL, router], now, most=1)
 
 
 def test_messages_of_before_the_new_place_prove_nothing() -> None:

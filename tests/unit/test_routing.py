@@ -126,6 +126,19 @@ def test_clients_that_choose_a_key_by_themselves_are_not_asked_to_come_without()
         planned(spoken, protocol="amqp", routing_keys=0)
 
 
+def test_the_filter_of_the_listener_goes_to_the_workers() -> None:
+    filtered = [listener(10), listener(11, "led", router="r", key="SNI_HOST", key_filter="[0-9]$")]
+    config = planned([instance("artemis", "r1", store="r1", listeners=filtered), *TARGETS])["worker-0"]
+    assert config.key_filter == "[0-9]$"
+
+
+def test_a_connection_that_is_kept_has_one_key() -> None:
+    config = planned([router("r1", 10), *TARGETS], producers=4, routing_keys=4, keeps_connection=True)["worker-0"]
+    assert config.keeps_connection and all(len(spec.keys) == 1 for spec in config.producers)
+    with pytest.raises(ValueError, match="4 producers keep as many keys, not 5"):
+        planned([router("r1", 10), *TARGETS], producers=4, routing_keys=5, keeps_connection=True)
+
+
 def test_a_listener_that_leads_nobody_is_named() -> None:
     with pytest.raises(UsageError, match=r"no listener with a connection router is called 'core'; .*led"):
         planned([router("r1", 10), *TARGETS], through="core")

@@ -12,10 +12,10 @@ import pytest
 
 from brokerdrill.ledger import spool
 from brokerdrill.ledger.spool import Header
-from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Outcome
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Message, Outcome
+from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock
-from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule
+from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule, Visitor
 from tests.workload.fake_client import FakeClient
 from tests.workload.worker_process import judge, merged
 
@@ -423,3 +423,47 @@ def test_payloads(size: int) -> None:
 def test_sizes_are_all_drawn() -> None:
     payloads = Payloads("seed", [10, 20, 30])
     assert {len(payloads.make(f"m-{n}")[0]) for n in range(100)} == {10, 20, 30}
+
+
+class Led(FakeClient):
+    """A client that is led; its third send breaks its connection."""
+
+    def __init__(self, settings: WorkerConfig, name: str) -> None:
+        super().__init__(settings, name)
+        self._sends = 0
+
+    def aim(self, router: Router, key: str) -> None:
+        """Go where the fake goes."""
+
+    def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        self._sends += 1
+        if self._sends == 3:
+            return Outcome(UNKNOWN, "broken", usable=False)
+        return super().send(address, message, attempt)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_who_keeps_its_connection_is_led_anew_only_when_it_broke(keeps: bool) -> None:
+    settings = config(
+        transaction=0,
+        resend=False,
+        keeps_connection=keeps,
+        key_type="SNI_HOST",
+        routers=(Router("10.0.0.9", 1, "r1", "h9"),),
+    )
+    stop, data = threading.Event(), list[bytes]()
+    client = Led(settings, "producer-0")
+    spec = ClientSpec("producer-0", ("q",), keys=("anna",))
+    visitor = Visitor(settings, spec, client, ClientLedger(data.append, Clock(), HEADER, "producer-0"), stop)
+    thread = threading.Thread(target=visitor.run, daemon=True)
+    thread.start()
+    end = time.monotonic() + 30
+    while visitor.counts.sent_ok < 6:
+        assert time.monotonic() < end and thread.is_alive()
+        stop.wait(0.002)
+    stop.set()
+    thread.join(10)
+    ops = merged(rows_in(data))
+    connects = [(op["key"], op["via"]) for op in ops if op["op"] == "connect"]
+    assert set(connects) == {("anna", "r1")}
+    assert len(connects) == (2 if keeps else len([op for op in ops if op["op"] == "send"]))

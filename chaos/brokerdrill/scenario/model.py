@@ -110,14 +110,15 @@ class Load(Strict):
     )
     keeps_connection: bool = Field(
         False,
-        description="with `through`: whether a producer keeps its connection until that breaks, and its one key for good",
+        description="with `through`: whether a producer keeps its connection until that breaks, and its one key",
     )
 
     @model_validator(mode="after")
     def _a_connection_has_one_key(self) -> Load:
         if self.keeps_connection and self.routing_keys > self.producers:
             raise ValueError(
-                f"keeps_connection: {self.producers} producers keep as many keys, not {self.routing_keys} (routing_keys)"
+                f"keeps_connection: {self.producers} producers keep as many keys, not {self.routing_keys} "
+                "(routing_keys)"
             )
         return self
 
@@ -196,8 +197,12 @@ class Probe(_Step):
     type: Literal["probe"]
     until: Literal["failed_over", "failed_back", "kept", "syncing", "in_sync", "acknowledged", "unanswered", "even"]
     of: str | None = Field(None, description="the step whose fault the condition is about")
-    count: int = Field(1, ge=1, description="for acknowledged and unanswered: how many messages; for even: how many connections one "
-        "active store may have more than another")
+    count: int = Field(
+        1,
+        ge=1,
+        description="for acknowledged and unanswered: how many messages; for even: how many connections one "
+        "active store may have more than another",
+    )
     timeout: float = Field(60, gt=0, description="seconds")
 
     @model_validator(mode="after")

@@ -25,7 +25,8 @@ JOIN specs s ON p.run = s.run AND s.name = 'sticky' WHERE p.old_at IS NOT NULL;
 """
 COUNTS = """
 SELECT run, spec, count(*) FILTER (moved AND NOT excused) AS n, count(*) FILTER (moved AND excused) AS excused,
-       bool_or(known AND (moved OR NOT needed)) AS evidence, bool_or(NOT known) AS doubt, NULL::DOUBLE AS measured FROM move GROUP BY run, spec
+       bool_or(known AND (moved OR NOT needed)) AS evidence, bool_or(NOT known) AS doubt,
+       NULL::DOUBLE AS measured FROM move GROUP BY run, spec
 """
 BY_ROUND = by_round("move WHERE moved AND NOT excused", "'sticky'", "moment")
 WORST = f"""
