@@ -121,8 +121,8 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
 
     dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
     number), name, target (the instance or link that it hit), f_at, healed. specs: spec (the promise's place in the
-    run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to. rounds: round
-    (its place), r_from, r_to (the end not in it). asked: name.
+    run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to.
+    rounds: round (its place), r_from, r_to (the end not in it). asked: name.
     segments and widths as in `stage_tables`."""
     return {
         name: pack(made)
