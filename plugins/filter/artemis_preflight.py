@@ -27,9 +27,15 @@ def _pair_problems(pair: str, members: Mapping[str, Mapping[str, Any]]) -> list[
     return problems
 
 
+def _alike(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the members that have no other policy than this broker: those that do are judged on their own hosts."""
+    same = (None, config["policy"])
+    return {host: member for host, member in config["members"].items() if member["policy"] in same}
+
+
 def _pairs(config: Mapping[str, Any]) -> dict[str, dict[str, Mapping[str, Any]]]:
     pairs: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for host, member in config["members"].items():
+    for host, member in _alike(config).items():
         pairs.setdefault(member["pair"], {})[host] = member
     return dict(sorted(pairs.items()))
 
@@ -120,7 +126,8 @@ def _replication_problems(config: Mapping[str, Any]) -> list[str]:
 def _minority_vote(config: Mapping[str, Any]) -> list[str]:
     """A vote that fewer than most of the other pairs can win: QuorumVoteServerConnect asks n/2 of up to 2 brokers, else
     n/2 + 1, rounded down, where n is the quorum size."""
-    size, others = config["optional"].get("artemis_quorum_size"), len(_pairs(config)) - 1
+    size = config["optional"].get("artemis_quorum_size")
+    others = len({member["pair"] for member in config["members"].values()}) - 1
     if size is None or int(size) < 0 or not others:
         return []
     needed = int(int(size) / 2 + (int(size) > 2))
@@ -219,7 +226,7 @@ def _second_backups(config: Mapping[str, Any]) -> list[str]:
 
 
 def _no_backups(config: Mapping[str, Any]) -> list[str]:
-    backups = sorted(host for host, member in config["members"].items() if member["role"] == "backup")
+    backups = sorted(host for host, member in _alike(config).items() if member["role"] == "backup")
     return [f"{host} is a backup, but artemis_ha_policy {config['policy']} has none" for host in backups]
 
 

@@ -17,12 +17,13 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVa
 
 
 class Member(TypedDict):
-    """A broker as the others of its cluster see it."""
+    """A broker as the others of its cluster see it; `policy` is None where its inventory says none."""
 
     instance: str
     pair: str
     group: str
     role: str
+    policy: str | None
     address: str
     port: int
     jgroups_port: int
@@ -105,6 +106,7 @@ def artemis_members(
             "pair": pair,
             "group": of.get("artemis_group_name") or pair,
             "role": artemis_modern(of.get("artemis_ha_role", "primary")),
+            "policy": artemis_modern(of["artemis_ha_policy"]) if "artemis_ha_policy" in of else None,
             "address": address_of(host, of, "artemis_address"),
             "port": _cluster_port(of.get("artemis_acceptors", defaults["acceptors"])),
             "jgroups_port": int(of.get("artemis_jgroups_port", defaults["jgroups_port"])),

@@ -33,6 +33,7 @@ def test_a_member_is_what_its_inventory_says_else_what_the_role_gives() -> None:
         "pair": "b",
         "group": "b",
         "role": "primary",
+        "policy": None,
         "address": "b",
         "port": 61616,
         "jgroups_port": 7800,
@@ -45,6 +46,11 @@ def test_a_member_is_what_its_inventory_says_else_what_the_role_gives() -> None:
     }
     assert (found["a"]["role"], found["a"]["coordination_id"]) == ("backup", "p")
     assert found["a"]["store_dir"] == "/var/lib/artemis/one/data"
+
+
+def test_a_members_policy_is_the_one_that_its_inventory_says() -> None:
+    found = members(a={"artemis_ha_policy": "live-only"}, b={"artemis_ha_policy": "shared_store"}, c={})
+    assert [member["policy"] for member in found.values()] == ["primary_only", "shared_store", None]
 
 
 def test_a_members_address_is_its_own_then_ansibles() -> None:

@@ -12,7 +12,7 @@ preflight = plugin("filter", "artemis_preflight")
 
 
 def member(role: str = "primary", pair: str = "p1", **change: Any) -> dict[str, Any]:
-    same = {"cluster_user": "c", "cluster_password": "s", "journal": "10M", "store_dir": f"/srv/{pair}"}
+    same = {"policy": None, "cluster_user": "c", "cluster_password": "s", "journal": "10M", "store_dir": f"/srv/{pair}"}
     return {"pair": pair, "group": pair, "role": role, "coordination_id": pair, **same, **change}
 
 
@@ -138,6 +138,17 @@ def test_a_pair_is_one_primary_and_backups() -> None:
     ]
     config["members"]["a1"]["role"] = "master"
     assert "a1 has the artemis_ha_role 'master': it must be primary or backup" in preflight.artemis_problems(config)
+
+
+def test_brokers_with_another_policy_are_not_this_ones_to_judge() -> None:
+    alone = member(pair="p2", policy="primary_only")
+    pair = {"a1": member(policy="shared_store"), "a2": member("backup", policy="shared_store")}
+    assert preflight.artemis_problems(cluster(policy="shared_store", members=pair | {"b1": alone})) == []
+    assert preflight.artemis_problems(cluster(policy="primary_only", members=pair | {"b1": alone})) == []
+    pair["a2"]["policy"] = "primary_only"
+    assert preflight.artemis_problems(cluster(policy="shared_store", members=pair)) == [
+        "pair p1 has no backup: give a second host of it artemis_ha_role: backup"
+    ]
 
 
 def test_a_shared_store_has_one_backup_unless_a_drill_wants_several() -> None:
