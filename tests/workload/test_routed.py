@@ -205,6 +205,23 @@ def test_with_the_list_of_all_urls_each_key_gets_to_its_own_broker(routed: Route
         assert [one.rpartition(":")[2] for one in reached] == [str(routed.own_ports[own])]
 
 
+def test_who_is_led_to_a_broker_that_has_just_gone_is_not_connected(
+    distribution: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The library gives a session all the same, a closed one, whose connection leads to the router."""
+    cached = "<key-type>SNI_HOST</key-type><cache/><policy name='ROUND_ROBIN'/>{static}"
+    made = Routed(distribution, tmp_path_factory.mktemp("gone"), {"led": cached}, check_period_ms=10_000)
+    try:
+        made.start()
+        own = {visit(made, "led", f"gone-{number}")[0]: f"gone-{number}" for number in range(4)}
+        made.targets["t2"].kill()
+        with pytest.raises(ClientError):
+            visit(made, "led", own["t2"], call_timeout_ms=2000)
+        assert visit(made, "led", own["t1"])[0] == "t1"
+    finally:
+        made.kill()
+
+
 @pytest.mark.parametrize(
     ("protocol", "key_type"),
     [("core", "SNI_HOST"), ("openwire", "CLIENT_ID"), ("amqp", "CLIENT_ID"), ("stomp", "SNI_HOST")],
