@@ -224,7 +224,13 @@ def test_who_is_led_to_a_broker_that_has_just_gone_is_not_connected(
 
 @pytest.mark.parametrize(
     ("protocol", "key_type"),
-    [("core", "SNI_HOST"), ("openwire", "CLIENT_ID"), ("amqp", "CLIENT_ID"), ("stomp", "SNI_HOST")],
+    [
+        ("core", "SNI_HOST"),
+        ("openwire", "CLIENT_ID"),
+        ("amqp", "CLIENT_ID"),
+        ("stomp", "SNI_HOST"),
+        ("mqtt", "SNI_HOST"),
+    ],
 )
 def test_what_a_worker_records(
     routed: Routed, worker: Callable[..., WorkerProcess], tmp_path: Path, protocol: str, key_type: str

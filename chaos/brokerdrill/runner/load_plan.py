@@ -10,7 +10,16 @@ from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_nam
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Listener
 from brokerdrill.inventory.targets import leads_clients
 from brokerdrill.scenario.model import Load
-from brokerdrill.workload.config import NO_KEY, REDIRECTED, ClientSpec, Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import (
+    NO_KEY,
+    REDIRECTED,
+    UNTRANSACTED,
+    ClientSpec,
+    Credentials,
+    Endpoint,
+    Router,
+    WorkerConfig,
+)
 from brokerdrill.workload.header import tag_of
 
 # Of a connection's keys those that a client can choose.
@@ -146,8 +155,10 @@ def worker_configs(
     Raises InfrastructureError where clients would have to speak TLS to some servers only.
 
     Producers and consumers are dealt out to the workers in turn, workers to the hosts in turn. Raises UsageError where
-    nothing leads clients as the load wants it.
+    nothing leads clients as the load wants it, or where it has transactions and the protocol has none.
     """
+    if protocol in UNTRANSACTED and load.transaction > 0:
+        raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
     count = min(load.workers, load.producers + load.consumers)
     leading = led(servers, load, protocol, run_id)
     producers = [producer(load, number, leading) for number in range(load.producers)]

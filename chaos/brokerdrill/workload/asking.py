@@ -9,10 +9,10 @@ import base64
 import json
 import ssl
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from brokerdrill.workload.client import Aim, ClientError, endpoint_at
+from brokerdrill.workload.client import Aim, ClientError, endpoint_at, known_as
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 
 ASK_S = 5.0
@@ -32,6 +32,14 @@ def place_in(value: str | None) -> tuple[str, int] | None:
     """Return address and port of the target in a router's answer; None where it is its own broker, or there is none."""
     connector = json.loads(value)["connector"] if value else None
     return (str(connector["params"]["host"]), int(connector["params"]["port"])) if connector else None
+
+
+def whom_to_dial(config: WorkerConfig, aim: Aim | None) -> Sequence[Endpoint]:
+    """Return whom a client is to dial, in turn: all, or whom the router names that it is led by. Raises ClientError
+    where that is nobody."""
+    if aim is None:
+        return config.endpoints
+    return [target_of(config, aim, known_as(config, aim) or aim.key)]
 
 
 def target_of(config: WorkerConfig, aim: Aim, key: str) -> Endpoint:

@@ -184,6 +184,7 @@ CLIENTS: dict[str, str] = {
     "amqp": "brokerdrill.workload.amqp_jms:AmqpJms",
     "amqp091": "brokerdrill.workload.amqp091:Amqp091",
     "core": "brokerdrill.workload.core_jms:CoreJms",
+    "mqtt": "brokerdrill.workload.mqtt:Mqtt",
     "openmq": "brokerdrill.workload.openmq_jms:OpenMqJms",
     "openwire": "brokerdrill.workload.openwire_jms:OpenWireJms",
     "stomp": "brokerdrill.workload.stomp:Stomp",

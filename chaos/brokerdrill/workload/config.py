@@ -16,6 +16,8 @@ KEY_TYPES = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
 NO_KEY = "NULL"
 # Protocols whose clients a connection router redirects when they connect; those of others have to ask it first.
 REDIRECTED = ("amqp", "core", "openwire")
+# Protocols without transactions, or with such that are not atomic: each send stands alone.
+UNTRANSACTED = ("amqp091", "mqtt")
 
 # A spool is divided into finished pieces of about this size: some seconds of a busy worker's, to be fetched meanwhile.
 PIECE_BYTES = 16 << 20

@@ -32,7 +32,6 @@ from brokerdrill.workload.client import (
     Message,
     Outcome,
     Reconnect,
-    known_as,
 )
 from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
 
@@ -226,15 +225,9 @@ class Stomp:
     def aim(self, router: Router, key: str) -> None:
         self._aimed = Aim(router, key)
 
-    def _endpoints(self) -> Sequence[Endpoint]:
-        """Whom to dial, in turn. Raises ClientError where a router names nobody."""
-        if self._aimed is None:
-            return self._config.endpoints
-        return [asking.target_of(self._config, self._aimed, known_as(self._config, self._aimed) or self._aimed.key)]
-
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         problems = []
-        for endpoint in self._endpoints():
+        for endpoint in asking.whom_to_dial(self._config, self._aimed):
             try:
                 self._line = Line(self._config, endpoint)
                 break
