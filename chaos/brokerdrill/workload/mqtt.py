@@ -8,7 +8,8 @@ Facts about Artemis 2.56.0 that this rests on:
 - user properties are the message's: the header is one. An MQTT 3.1.1 message could not have it;
 - what was not acknowledged goes back to the queue with its connection, and comes again without the DUP flag, for that
   speaks of one session, and each here is new;
-- an acknowledgement has no answer, and what is read later does not say that it is on the disk: it stays unknown;
+- an acknowledgement has no answer. But the broker hands a connection no more than its receive maximum beyond what that
+  has acknowledged, so that a later delivery proves the acknowledgements that its room came from;
 - acknowledgements right before a DISCONNECT may be lost, and are not where an UNSUBSCRIBE is answered in between;
 - there are no transactions, message groups or browsers: who looks subscribes and acknowledges nothing.
 
@@ -24,7 +25,7 @@ import socket
 import ssl
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -276,6 +277,11 @@ class Mqtt:
         self._line: Line | None = None
         self._endpoint: Endpoint | None = None
         self._opened = 0
+        self._delivered = 0
+        # Whose acknowledgements no delivery has proven yet, oldest first (None: of another run's message), and how many
+        # are proven that the addresses' next deliveries are to tell.
+        self._acknowledged: deque[str | None] = deque()
+        self._proven: Counter[str] = Counter()
 
     def aim(self, router: Router, key: str) -> None:
         self._aimed = Aim(router, key)
@@ -296,6 +302,9 @@ class Mqtt:
             raise ClientError("; ".join(problems))
         self._endpoint = endpoint
         self._opened += 1
+        self._delivered = 0
+        self._acknowledged.clear()
+        self._proven.clear()
 
     def _open_line(self) -> Line:
         line = self._line
@@ -325,7 +334,13 @@ class Mqtt:
 
     def receive(self, timeout_s: float) -> Delivery | None:
         message = self._open_line().message(timeout_s)
-        return None if message is None else self._delivery(message)
+        if message is None:
+            return None
+        self._delivered += 1
+        if self._delivered > PREFETCH and self._acknowledged and (proven := self._acknowledged.popleft()):
+            self._proven[proven] += 1
+        found = self._delivery(message)
+        return found._replace(proves=self._proven.pop(found.address, 0))
 
     def _delivery(self, message: paho.MQTTMessage) -> Delivery:
         own = dict(getattr(message.properties, "UserProperty", ()))
@@ -344,6 +359,7 @@ class Mqtt:
             self._open_line().acknowledge(delivery.handle)
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
+        self._acknowledged.append(None if delivery.left_by else delivery.address)
         return Outcome(UNKNOWN, ONE_WAY)
 
     def browse(self, address: str) -> Iterable[Delivery]:
