@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.load_plan import endpoints, secure
+from brokerdrill.runner.load_plan import endpoints, secure, worker_configs
+from brokerdrill.scenario.model import Load
 
 
 def server(name: str, *, tls: bool, clients: bool = True) -> Descriptor:
@@ -39,3 +40,14 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
     assert secure([*BEHIND, server("router1", tls=True)], "amqp091")
     with pytest.raises(InfrastructureError, match="some listeners of amqp091 use TLS"):
         secure([server("router1", tls=True), server("router2", tls=False)], "amqp091")
+
+
+@pytest.mark.parametrize("protocol", ["amqp091", "mqtt"])
+def test_a_protocol_without_transactions_refuses_them_before_anything_is_started(protocol: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf"^clients of {protocol} send without transactions: set load\.transaction to 0$"
+    ):
+        worker_configs(
+            run_id="r", seed=1, protocol=protocol, load=Load(addresses=["q"], transaction=1), servers=[],
+            credentials={"username": "u", "password": "p"}, hosts=[],
+        )  # fmt: skip
