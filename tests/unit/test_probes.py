@@ -63,6 +63,11 @@ def test_even_compares_the_stores_that_are_served(now: dict[str, str], reached: 
     assert even(reached, ALL, now, most=1) is expected
 
 
+def test_stores_are_not_even_while_a_role_is_not_known() -> None:
+    now = roles("active", "passive", "active", "passive")
+    assert not even({"a1": 5, "b1": 5}, ALL, {name: role for name, role in now.items() if name != "b1"}, most=1)
+
+
 def test_a_router_gets_no_connections_that_would_have_to_be_even() -> None:
     led = {"name": "led", "address": "192.0.2.1", "port": 1, "protocol": "core", "router": "r", "key": "SNI_HOST"}
     router = Descriptor.model_validate(

@@ -40,12 +40,15 @@ def kept(brokers: Iterable[Descriptor], before: Roles, roles: Roles) -> bool:
 
 
 def even(reached: Mapping[str, int], brokers: Iterable[Descriptor], roles: Roles, most: int) -> bool:
-    """Whether no two stores that are served differ by more than `most` in how many connections `reached` them."""
+    """Whether no two stores that are served differ by more than `most` in how many connections `reached` them. Not
+    before all roles are known: who serves may be one that has not answered yet."""
+    targets = [item for item in brokers if item.store and not leads_clients(item)]
     counts: dict[str, int] = {}
-    for item in brokers:
-        if item.store and roles.get(item.instance) == "active" and not leads_clients(item):
-            counts[item.store] = counts.get(item.store, 0) + reached.get(item.instance, 0)
-    return bool(counts) and max(counts.values()) - min(counts.values()) <= most
+    for item in targets:
+        if roles.get(item.instance) == "active":
+            counts[str(item.store)] = counts.get(str(item.store), 0) + reached.get(item.instance, 0)
+    known = all(item.instance in roles for item in targets)
+    return known and bool(counts) and max(counts.values()) - min(counts.values()) <= most
 
 
 def proven(place: Callable[[], bool], acknowledged: Callable[[], int], count: int) -> Callable[[], bool]:
