@@ -10,6 +10,7 @@ import os
 import platform
 import pwd
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -63,6 +64,10 @@ options:
       group: {description: Its group., type: str, default: root}
       mode: {description: Its mode in octal., type: str, default: "0644"}
       secret: {description: Never show a difference., type: bool, default: false}
+      validate:
+        description: A command of the host that must take the new file, C(%s), before that is put in place.
+        type: str
+        default: ""
       schema:
         description: >-
           The C(archive) on the controller, the C(member) of it that is an XML schema (or several C(members), each with
@@ -238,6 +243,8 @@ def file(module: AnsibleModule, entry: dict[str, Any]) -> dict[str, str] | None:
                     stream.write(new)
                     stream.flush()
                     os.fsync(stream.fileno())
+                if entry["validate"]:
+                    run(module, [part.replace("%s", work) for part in shlex.split(entry["validate"])])
                 Path(work).replace(path)
             except BaseException:
                 Path(work).unlink()
@@ -261,6 +268,7 @@ FILE = {
     **COMMON,
     "mode": {"type": "str", "default": "0644"},
     "secret": {"type": "bool", "default": False, "no_log": False},
+    "validate": {"type": "str", "default": ""},
     "schema": {"type": "dict"},
 }
 

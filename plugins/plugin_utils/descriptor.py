@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 class Listener(TypedDict):
     """A port that an instance serves; `router` names what leads its clients to another instance, by what `key` says,
-    of which `key_filter` takes a part."""
+    of which `key_filter` takes a part; `relays`: it hands connections on as they are."""
 
     name: str
     address: str
@@ -17,6 +17,7 @@ class Listener(TypedDict):
     router: NotRequired[str]
     key: NotRequired[str]
     key_filter: NotRequired[str | None]
+    relays: NotRequired[bool]
 
 
 class Dial(TypedDict):

@@ -135,4 +135,4 @@ def test_products_and_their_health_are_found_from_there(installed: Path, tmp_pat
         text=True,
         check=False,
     )
-    assert "product 'x' is none of activemq_classic, amqp_router, artemis, lease_db" in done.stdout
+    assert "product 'x' is none of activemq_classic, amqp_router, artemis, balancer, lease_db" in done.stdout

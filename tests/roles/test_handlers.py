@@ -9,8 +9,8 @@ import pytest
 from tests.roles.conftest import ROLES, ROOT, load
 
 # A broker's restart moves its role, a ZooKeeper server's costs the ensemble a member: playbooks do these one by one.
-# A router's sessions outlive its own.
-IN_PLACE = ["amqp_router", "prometheus", "toxiproxy"]
+# A router's sessions outlive its own, a balancer's connections its worker's reload.
+IN_PLACE = ["amqp_router", "balancer", "prometheus", "toxiproxy"]
 
 
 def notified(tasks: list[dict[str, Any]]) -> set[str]:

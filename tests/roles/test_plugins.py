@@ -197,6 +197,19 @@ def test_files_are_written_once_whole_and_with_their_mode(tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "d").iterdir()) == ["plain", "secret"]
 
 
+def test_a_file_that_its_program_refuses_is_not_put_in_place(tmp_path: Path) -> None:
+    import getpass
+    import grp
+
+    me = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
+    place = tmp_path / "file"
+    entry = {"dest": str(place), **me, "validate": "grep -q good %s"}
+    assert put([], [{**entry, "content": "good\n"}])["changed"]
+    assert put([], [{**entry, "content": "bad\n"}])["failed"]
+    assert place.read_text() == "good\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_secrets_are_one_inventorys_alone(tmp_path: Path) -> None:
     secrets, production = tmp_path / "secrets", tmp_path / "production"
     secrets.mkdir()

@@ -48,6 +48,8 @@ class Listener(Endpoint):
     router: str | None = None
     key: str | None = None
     key_filter: str | None = None
+    # Whether it hands connections on as they are: who serves one shows by its certificate alone.
+    relays: bool = False
 
 
 class Dial(Endpoint):

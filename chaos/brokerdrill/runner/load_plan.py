@@ -13,6 +13,7 @@ from brokerdrill.scenario.model import Load
 from brokerdrill.workload.config import (
     NO_KEY,
     REDIRECTED,
+    SHOWN,
     UNTRANSACTED,
     ClientSpec,
     Credentials,
@@ -44,7 +45,7 @@ def endpoints(servers: Sequence[Descriptor], protocol: str) -> tuple[Endpoint, .
         Endpoint(listener.address, listener.port, item.instance, item.host)
         for item in ordered
         for listener in item.listeners
-        if listener.protocol == protocol and listener.clients and listener.router is None
+        if listener.protocol == protocol and listener.clients and listener.router is None and not listener.relays
     )
 
 
@@ -77,7 +78,8 @@ def router_at(item: Descriptor, listener: Listener) -> Router:
     """Return the router behind a listener of `item`, and where it can be asked."""
     known = item.management if isinstance(item.management, JolokiaManagement) else None
     broker, url = (known.broker_name, known.url) if known else ("", "")
-    return Router(listener.address, listener.port, item.instance, item.host, listener.router or "", broker, url)
+    own = listener.router or ""
+    return Router(listener.address, listener.port, item.instance, item.host, own, broker, url, listener.relays)
 
 
 def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -> Led | None:
@@ -85,7 +87,7 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
 
     Keys are the run's own: a router that remembers would know those of an earlier one. Clients that no router redirects
     ask the one behind the listener, which need not speak their protocol. Raises UsageError where no router of `servers`
-    has the listener that `load` names.
+    has the listener that `load` names, and where it is a balancer's and clients could not tell who serves them.
     """
     if load.through is None:
         return None
@@ -99,6 +101,9 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
     if not listening:
         raise unknown_name("listener with a connection router", load.through, {one.name for _, one in leading})
     asked = list(listening.values())[: load.routers or None]
+    if any(listener.relays and not (listener.tls and protocol in SHOWN) for _, listener in asked):
+        known = " and ".join(SHOWN)
+        raise UsageError(f"behind the balancer's {load.through} only clients of {known}, with TLS, can tell who serves")
     key_type = asked[0][1].key or ""
     stores: dict[str, list[str]] = {}
     only_led_to = [item for item in servers if not leads_clients(item)]

@@ -16,6 +16,7 @@ FACTS: Mapping[str, str] = {
     "openmq": "a broker of Open MQ",
     "rabbitmq": "a broker of RabbitMQ",
     "amqp_router": "a session router between clients and brokers",
+    "balancer": "a balancer that hands connections on to brokers in turn",
     "lasting_sessions": "sessions that outlive the router's process which serves them",
     "quorum_queues": "queues with copies on a majority of the brokers",
     "classic_queues": "queues that one broker of a cluster has",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from brokerdrill.base.errors import unknown_name
@@ -130,7 +130,8 @@ class Client(Protocol):
         ...
 
     def served_by(self) -> Endpoint | None:
-        """Which endpoint the connection reaches, by its remote address; None where it is none of the endpoints."""
+        """Which endpoint the connection reaches, by its remote address, behind a balancer by the certificate that it
+        was shown; None where it is none of the endpoints."""
         ...
 
     def close(self) -> Outcome:
@@ -212,3 +213,10 @@ def endpoint_at(remote: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
     if exact:
         return exact[0]
     return same[0] if len(same) == 1 else None
+
+
+def endpoint_certified(names: Collection[str], endpoints: Sequence[Endpoint]) -> Endpoint | None:
+    """Return the endpoint whose host or address is among the `names` of a certificate, None where that is not one
+    instance's alone."""
+    found = [item for item in endpoints if item.host in names or item.address in names]
+    return found[0] if len({item.instance for item in found}) == 1 else None

@@ -18,6 +18,8 @@ NO_KEY = "NULL"
 REDIRECTED = ("amqp", "core", "openwire")
 # Protocols without transactions, or with such that are not atomic: each send stands alone.
 UNTRANSACTED = ("amqp091", "mqtt")
+# Protocols whose clients tell by the certificate that they are shown which broker serves, where a balancer is between.
+SHOWN = ("core",)
 
 # A spool is divided into finished pieces of about this size: some seconds of a busy worker's, to be fetched meanwhile.
 PIECE_BYTES = 16 << 20
@@ -36,11 +38,13 @@ class Endpoint:
 @dataclass(frozen=True)
 class Router(Endpoint):
     """A listener whose clients are led by the connection router `router`, and where that can be asked: `url` is the
-    Jolokia of its broker, which is called `broker` there."""
+    Jolokia of its broker, which is called `broker` there. `relays`: it is a balancer's, which hands connections on to
+    brokers that each have such a router."""
 
     router: str = ""
     broker: str = ""
     url: str = ""
+    relays: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,12 +137,12 @@ def _each(value: Any, name: str, kind: type) -> tuple[Any, ...]:
 
 
 def _object(kind: type, value: Any, name: str) -> Any:
-    """Build dataclass `kind`, whose fields are str or int, from a JSON object."""
+    """Build dataclass `kind`, whose fields are str, int or bool, from a JSON object."""
     if not isinstance(value, Mapping):
         raise UsageError(f"worker configuration: {name} must be an object")
     values = {}
     for item in fields(kind):
-        wanted: type = int if item.type == "int" else str
+        wanted: type = {"int": int, "bool": bool}.get(str(item.type), str)
         if not _is(value.get(item.name), wanted):
             raise UsageError(f"worker configuration: {name}: {item.name} must be a {wanted.__name__}")
         values[item.name] = value[item.name]

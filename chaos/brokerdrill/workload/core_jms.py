@@ -15,8 +15,18 @@ from typing import Any, ClassVar
 
 import jpype
 
-from brokerdrill.workload.client import FAIL, OK, REFUSED_AS_DUPLICATE, UNKNOWN, Aim, Message, Outcome, endpoint_at
-from brokerdrill.workload.config import NO_KEY, Endpoint, WorkerConfig
+from brokerdrill.workload.client import (
+    FAIL,
+    OK,
+    REFUSED_AS_DUPLICATE,
+    UNKNOWN,
+    Aim,
+    Message,
+    Outcome,
+    endpoint_at,
+    endpoint_certified,
+)
+from brokerdrill.workload.config import NO_KEY, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.jms import Operation, described, first_line, host_of, query
 from brokerdrill.workload.routed_jms import RoutedJms
 
@@ -102,6 +112,20 @@ def kind_of(error: Any) -> tuple[str, str]:
     return "", described(error)
 
 
+def shown_names(connection: Any) -> set[str]:
+    """Return the names and addresses of the certificate that the peer of a CORE connection has shown; none of one that
+    is closed, or without TLS."""
+    netty = connection.getTransportConnection().getChannel().pipeline()
+    handler = netty.get(jpype.JClass("io.netty.handler.ssl.SslHandler").class_)
+    if handler is None:
+        return set()
+    try:
+        shown = handler.engine().getSession().getPeerCertificates()
+    except jpype.JClass("javax.net.ssl.SSLPeerUnverifiedException"):
+        return set()
+    return {str(name.get(1)) for name in shown[0].getSubjectAlternativeNames() or ()}
+
+
 class CoreJms(RoutedJms):
     """One CORE JMS connection and session."""
 
@@ -182,5 +206,8 @@ class CoreJms(RoutedJms):
         return int(self._core.getConnection().hashCode())
 
     def served_by(self) -> Endpoint | None:
-        known = (*self._config.endpoints, *self._config.routers)
-        return endpoint_at(str(self._core.getConnection().getRemoteAddress()), known)
+        connection = self._core.getConnection()
+        found = endpoint_at(str(connection.getRemoteAddress()), (*self._config.endpoints, *self._config.routers))
+        if isinstance(found, Router) and found.relays:
+            return endpoint_certified(shown_names(connection), self._config.endpoints)
+        return found

@@ -38,7 +38,7 @@ def test_listeners_listen_where_the_descriptor_says(instance: Instance, host: An
 def test_keys_are_private(instance: Instance, host: Any) -> None:
     tls = instance.get("tls")
     if not tls:
-        assert instance["product"] in ("prometheus", "toxiproxy")
+        assert instance["product"] in ("balancer", "prometheus", "toxiproxy")
         return
     bundle = host.file(tls["bundle"])
     assert (bundle.user, bundle.mode) == ("root", 0o640)

@@ -7,12 +7,25 @@ chaos/brokerdrill/products/health. Standard library only, Python 3.9 or newer.
 
 from __future__ import annotations
 
-from . import activemq_classic, amqp_router, artemis, lease_db, load, openmq, prometheus, rabbitmq, toxiproxy, zookeeper
+from . import (
+    activemq_classic,
+    amqp_router,
+    artemis,
+    balancer,
+    lease_db,
+    load,
+    openmq,
+    prometheus,
+    rabbitmq,
+    toxiproxy,
+    zookeeper,
+)
 
 READERS = {
     "activemq_classic": activemq_classic.read,
     "amqp_router": amqp_router.read,
     "artemis": artemis.read,
+    "balancer": balancer.read,
     "lease_db": lease_db.read,
     "load": load.read,
     "openmq": openmq.read,
