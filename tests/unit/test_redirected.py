@@ -7,9 +7,11 @@ import pytest
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload import amqp_jms, openwire_jms
 from brokerdrill.workload.amqp_jms import AmqpJms
-from brokerdrill.workload.client import Aim
+from brokerdrill.workload.client import Aim, ClientError
 from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.jms import JmsClient
 from brokerdrill.workload.openwire_jms import OpenWireJms, place_of
+from brokerdrill.workload.routed_jms import RoutedJms
 
 ENDPOINTS = (Endpoint("192.0.2.1", 61616, "a1", "h1"), Endpoint("2001:db8::2", 61616, "b1", "h2"))
 ROUTER = Router("192.0.2.9", 61622, "r1", "h3")
@@ -45,6 +47,29 @@ def test_amqp_dials_one_place_at_a_time() -> None:
     assert amqp_jms.url(config(tls_ca=None), ENDPOINTS[0]).startswith("amqp://192.0.2.1:61616?")
     assert "jms.clientID=anna" in amqp_jms.url(config(), ROUTER, Aim(ROUTER, "anna"))
     assert "clientID" not in amqp_jms.url(config("USER_NAME"), ROUTER, Aim(ROUTER, "anna"))
+
+
+@pytest.mark.parametrize(
+    ("reached", "connected"),
+    [(ENDPOINTS[1], True), (Router("192.0.2.1", 61622, "a1", "h1"), True), (ROUTER, False), (None, True)],
+)
+def test_who_is_left_at_a_router_that_serves_nobody_is_not_connected(
+    reached: Endpoint | None, connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(JmsClient, "__init__", lambda self, config, _: setattr(self, "_config", config))
+    monkeypatch.setattr(JmsClient, "open", lambda *_, **__: calls.append("open"))
+    monkeypatch.setattr(RoutedJms, "served_by", lambda _: reached)
+    monkeypatch.setattr(RoutedJms, "close", lambda _: calls.append("close"))
+    client = RoutedJms(config(), "c")
+    client.aim(ROUTER, "anna")
+    if connected:
+        client.open(["q"], [], transacted=False)
+        assert calls == ["open"]
+    else:
+        with pytest.raises(ClientError, match="neither served nor led on by r1"):
+            client.open(["q"], [], transacted=False)
+        assert calls == ["open", "close"]
 
 
 @pytest.mark.parametrize(

@@ -213,15 +213,10 @@ class JmsClient:
             consumers = [(name, session.createConsumer(session.createQueue(name))) for name in receives_from]
             connection.start()
             self._opened(connection, session)
-            ended = self._ended()
         except self._throwable as error:
             if connection is not None:
                 self._close(connection)
             raise ClientError(self._described(error)) from None
-        if ended:
-            # As a library was seen to give that was led to a broker which had just gone.
-            self._close(connection)
-            raise ClientError(ended)
         with self._lock:
             self._connection = connection
         self._session = session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from brokerdrill.workload.client import Aim, ClientError, endpoint_at
@@ -18,6 +19,15 @@ class RoutedJms(JmsClient):
 
     def aim(self, router: Router, key: str) -> None:
         self._aimed = Aim(router, key)
+
+    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
+        super().open(sends_to, receives_from, transacted=transacted)
+        reached = self.served_by()
+        # Sent to a broker that had just gone, the CORE library was seen to give a connection to the router all the
+        # same, whose session it closes at once.
+        if reached is not None and reached.instance not in {item.instance for item in self._config.endpoints}:
+            self.close()
+            raise ClientError(f"neither served nor led on by {reached.instance}")
 
     def _connect(self) -> Any:
         return self._connect_to((self._aimed.router,) if self._aimed else self._config.endpoints)
