@@ -41,6 +41,7 @@ FACTS: Mapping[str, str] = {
     "store_takeover": "a broker that takes over the store of one that failed, beside its own",
     "duplicate_ids": "a broker that refuses the second copy of a message by its id",
     "connection_router": "a broker that leads clients to others by their routing key",
+    "cluster_pool": "a broker that leads clients to the other members of its cluster by their routing key",
     "local_partition": "brokers that each serve the clients of its own routing keys and refuse others",
     "database": "a database that the brokers use",
     "lease": "a lease in the database that decides which broker is active",
@@ -70,7 +71,7 @@ def stores(descriptors: Iterable[Descriptor]) -> dict[str, list[Descriptor]]:
 def facts(descriptors: Sequence[Descriptor]) -> frozenset[str]:
     """Return the words of FACTS that hold for these instances."""
     found = {item.product for item in descriptors} | {name for item in descriptors for name in item.features}
-    if led := found & {"connection_router", "local_partition"}:
+    if led := found & {"connection_router", "cluster_pool", "local_partition"}:
         # Clients get to a store by their key: what is said of stores that they dial themselves does not hold.
         return frozenset({*(item.product for item in descriptors), *led} & set(FACTS))
     pairs = stores(descriptors)
