@@ -163,7 +163,7 @@ def test_every_setting_reaches_the_broker(render: Render, tmp_path: Path) -> Non
     assert described["routers"][1] == {
         "name": "whole",
         "key_type": "SOURCE_IP",
-        "key_filter": None,
+        "key_filter": "^.{3}&",
         "policy": "ROUND_ROBIN",
         "cached": True,
         "check_period_ms": 1000,
