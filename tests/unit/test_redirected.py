@@ -50,16 +50,17 @@ def test_amqp_dials_one_place_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reached", "connected"),
-    [(ENDPOINTS[1], True), (Router("192.0.2.1", 61622, "a1", "h1"), True), (ROUTER, False), (None, True)],
+    ("reached", "answered", "connected"),
+    [(ENDPOINTS[1], False, True), (ROUTER, True, True), (ROUTER, False, False), (None, False, True)],
 )
 def test_who_is_left_at_a_router_that_serves_nobody_is_not_connected(
-    reached: Endpoint | None, connected: bool, monkeypatch: pytest.MonkeyPatch
+    reached: Endpoint | None, answered: bool, connected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
     monkeypatch.setattr(JmsClient, "__init__", lambda self, config, _: setattr(self, "_config", config))
     monkeypatch.setattr(JmsClient, "open", lambda *_, **__: calls.append("open"))
     monkeypatch.setattr(RoutedJms, "served_by", lambda _: reached)
+    monkeypatch.setattr(RoutedJms, "_answered", lambda _: answered)
     monkeypatch.setattr(RoutedJms, "close", lambda _: calls.append("close"))
     client = RoutedJms(config(), "c")
     client.aim(ROUTER, "anna")

