@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -204,24 +203,6 @@ def test_with_the_list_of_all_urls_each_key_gets_to_its_own_broker(routed: Route
         # Never served by another; that each of 60 tries begins at the wrong one is as good as impossible.
         refused_before(connect, most=60)
         assert [one.rpartition(":")[2] for one in reached] == [str(routed.own_ports[own])]
-
-
-def test_who_is_led_to_a_broker_that_has_just_gone_is_not_connected(
-    distribution: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The library was seen to give a session all the same, a closed one, whose connection leads to the router. Where
-    that has noticed already it leads to another broker."""
-    cached = "<key-type>SNI_HOST</key-type><cache/><policy name='ROUND_ROBIN'/>{static}"
-    made = Routed(distribution, tmp_path_factory.mktemp("gone"), {"led": cached}, check_period_ms=10_000)
-    try:
-        made.start()
-        own = {visit(made, "led", f"gone-{number}")[0]: f"gone-{number}" for number in range(4)}
-        made.targets["t2"].kill()
-        with contextlib.suppress(ClientError):
-            assert visit(made, "led", own["t2"], call_timeout_ms=2000)[0] == "t1"
-        assert visit(made, "led", own["t1"])[0] == "t1"
-    finally:
-        made.kill()
 
 
 @pytest.mark.parametrize(
