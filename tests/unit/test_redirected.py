@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from brokerdrill.base.errors import InfrastructureError
@@ -9,9 +11,8 @@ from brokerdrill.workload import amqp_jms, openwire_jms
 from brokerdrill.workload.amqp_jms import AmqpJms
 from brokerdrill.workload.client import Aim, ClientError
 from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
-from brokerdrill.workload.jms import JmsClient
+from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.openwire_jms import OpenWireJms, place_of
-from brokerdrill.workload.routed_jms import RoutedJms
 
 ENDPOINTS = (Endpoint("192.0.2.1", 61616, "a1", "h1"), Endpoint("2001:db8::2", 61616, "b1", "h2"))
 ROUTER = Router("192.0.2.9", 61622, "r1", "h3")
@@ -50,27 +51,27 @@ def test_amqp_dials_one_place_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reached", "answered", "connected"),
-    [(ENDPOINTS[1], False, True), (ROUTER, True, True), (ROUTER, False, False), (None, False, True)],
+    ("remote", "answered", "reached"),
+    [
+        ("/192.0.2.1:61616", False, ENDPOINTS[0]),
+        ("/192.0.2.9:61622", True, ROUTER),
+        ("/192.0.2.9:61622", False, "neither served nor led on by r1"),
+        ("/192.0.2.77:1", False, None),
+    ],
 )
-def test_who_is_left_at_a_router_that_serves_nobody_is_not_connected(
-    reached: Endpoint | None, answered: bool, connected: bool, monkeypatch: pytest.MonkeyPatch
+def test_who_is_left_at_a_router_that_serves_nobody_reaches_nobody(
+    remote: str, answered: bool, reached: Endpoint | str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(JmsClient, "__init__", lambda self, config, _: setattr(self, "_config", config))
-    monkeypatch.setattr(JmsClient, "open", lambda *_, **__: calls.append("open"))
-    monkeypatch.setattr(RoutedJms, "served_by", lambda _: reached)
-    monkeypatch.setattr(RoutedJms, "_answered", lambda _: answered)
-    monkeypatch.setattr(RoutedJms, "close", lambda _: calls.append("close"))
-    client = RoutedJms(config(), "c")
-    client.aim(ROUTER, "anna")
-    if connected:
-        client.open(["q"], [], transacted=False)
-        assert calls == ["open"]
+    client = object.__new__(CoreJms)  # making one needs a JVM
+    monkeypatch.setattr(client, "_config", config(), raising=False)
+    connection = SimpleNamespace(getRemoteAddress=lambda: remote)
+    monkeypatch.setattr(client, "_core", SimpleNamespace(getConnection=lambda: connection), raising=False)
+    monkeypatch.setattr(client, "_answered", lambda: answered)
+    if isinstance(reached, str):
+        with pytest.raises(ClientError, match=reached):
+            client.served_by()
     else:
-        with pytest.raises(ClientError, match="neither served nor led on by r1"):
-            client.open(["q"], [], transacted=False)
-        assert calls == ["open", "close"]
+        assert client.served_by() == reached
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,35 @@ def test_connecting_is_tried_until_it_works() -> None:
     assert [(op["session"], op["outcome"]) for op in bench.ops("connect")] == [(0, "fail"), (0, "fail"), (0, "ok")]
 
 
+class LeftClient(FakeClient):
+    """Its library leaves it at a router that serves nobody, each second time that it connects."""
+
+    connects = 0
+
+    def served_by(self) -> Endpoint | None:
+        self.connects += 1
+        if self.connects % 2:
+            raise ClientError("neither served nor led on by r1")
+        return super().served_by()
+
+    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
+        self.opened = True
+        super().open(sends_to, receives_from, transacted=transacted)
+
+    def close(self) -> Outcome:
+        self.opened = False
+        return super().close()
+
+
+def test_who_is_left_at_a_router_has_not_connected() -> None:
+    """Nor has one whom the library took back there by itself, for whom no router is then a broker that was reached."""
+    bench = Bench(Producer, config(url_params={"commits": "ok,gone,gone", "moves": "1"}), 8, LeftClient).run()
+    connects = [(op["session"], op["outcome"], op.get("instance")) for op in bench.ops("connect")]
+    assert connects[:4] == [(0, "fail", None), (0, "ok", "a1"), (1, "fail", None), (2, "ok", "a1")]
+    assert bench.ops("connect")[2]["error"] == "neither served nor led on by r1"
+    assert isinstance(bench.client, LeftClient) and not bench.client.opened
+
+
 def test_a_stopped_producer_proves_what_is_in_doubt() -> None:
     bench = produced(",".join(["gone"] * 3), messages=0)
     said = judge(bench.rows)

@@ -131,7 +131,8 @@ class Client(Protocol):
 
     def served_by(self) -> Endpoint | None:
         """Which endpoint the connection reaches, by its remote address, behind a balancer by the certificate that it
-        was shown; None where it is none of the endpoints."""
+        was shown; None where it is none of the endpoints. Raises ClientError where it only leads to a router, which
+        neither serves the session nor led it on."""
         ...
 
     def close(self) -> Outcome:

@@ -21,6 +21,7 @@ from brokerdrill.workload.client import (
     REFUSED_AS_DUPLICATE,
     UNKNOWN,
     Aim,
+    ClientError,
     Message,
     Outcome,
     endpoint_at,
@@ -179,8 +180,8 @@ class CoreJms(RoutedJms):
         self._core = session.getCoreSession()
 
     def _answered(self) -> bool:
-        """Sent to a broker that had just gone, the library was seen to give a connection to the router all the same,
-        whose session it closes at once."""
+        """Whether a router serves the session itself. Sent to a broker that had just gone, or back to the router when
+        its broker goes, the library was seen to keep a connection to the router, whose session it closes at once."""
         text = jpype.JClass("org.apache.activemq.artemis.api.core.SimpleString")
         try:
             self._core.addressQuery(text.of(self._config.addresses[0]))
@@ -218,6 +219,10 @@ class CoreJms(RoutedJms):
     def served_by(self) -> Endpoint | None:
         connection = self._core.getConnection()
         found = endpoint_at(str(connection.getRemoteAddress()), (*self._config.endpoints, *self._config.routers))
-        if isinstance(found, Router) and found.relays:
+        if not isinstance(found, Router):
+            return found
+        if found.relays:
             return endpoint_certified(shown_names(connection), self._config.endpoints)
+        if not self._answered():
+            raise ClientError(f"neither served nor led on by {found.instance}")
         return found

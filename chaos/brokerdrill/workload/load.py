@@ -145,17 +145,27 @@ class _Runner:
             try:
                 self._client.open(sends_to, receives_from, transacted=self._config.transaction > 0)
             except ClientError as error:
-                self._ledger.end(begun, Outcome(FAIL, str(error)))
-                self._pause()
+                outcome = Outcome(FAIL, str(error))
             else:
-                self._connection = self._client.connection_id()
-                self._reach()
-                self._ledger.end(begun, DONE, self._endpoint, **self._led())
-                return
+                outcome = self._reach()
+                if outcome.result == OK:
+                    self._connection = self._client.connection_id()
+                    self._ledger.end(begun, outcome, self._endpoint, **self._led())
+                    return
+                self._client.close()
+            self._ledger.end(begun, outcome)
+            self._pause()
 
-    def _reach(self) -> None:
-        self._endpoint = self._client.served_by()
+    def _reach(self) -> Outcome:
+        """Find who serves the connection now; the outcome says why nobody does."""
+        outcome = DONE
+        try:
+            self._endpoint = self._client.served_by()
+        except ClientError as error:
+            self._endpoint = None
+            outcome = Outcome(FAIL, str(error))
         self.counts.reached = self._endpoint.instance if self._endpoint else None
+        return outcome
 
     def _aim(self) -> None:
         """Choose whom the next attempt to connect asks; who is led by nobody has nothing to choose."""
@@ -171,12 +181,12 @@ class _Runner:
             return False
         self._connection = now
         self._session += 1
-        self._reach()
+        outcome = self._reach()
         times = self._client.reconnect()
         clock = self._ledger.clock
         begun = self._ledger.begin("connect", self._session, start_ns=clock.at(times.lost_ns) if times else None)
         back_ns = clock.at(times.back_ns) if times else None
-        self._ledger.end(begun, DONE, self._endpoint, end_ns=back_ns, **self._led())
+        self._ledger.end(begun, outcome, self._endpoint, end_ns=back_ns, **self._led())
         return True
 
     def _disconnect(self) -> None:
@@ -337,11 +347,11 @@ class Producer(_Runner):
         begun = ledger.begin_commit(session, txn, late_ns)
         outcome = self._client.commit(resent=attempt > 0)
         # A success across a failover was the new instance's: the library rolls back whatever the old one had begun.
-        moved = self._client.connection_id() != self._connection
-        endpoint = self._client.served_by() if moved and outcome.result == OK else self._endpoint
+        if outcome.result == OK and self._client.connection_id() != self._connection:
+            self._reach()
         sent = Outcome(OK, DUPLICATE) if outcome.error == DUPLICATE else DONE
-        ledger.end_sends(session, first, times, sent, endpoint)
-        ledger.end(begun, outcome, endpoint)
+        ledger.end_sends(session, first, times, sent, self._endpoint)
+        ledger.end(begun, outcome, self._endpoint)
         return outcome
 
     def _end_broken(self, session: int, first: int, size: int, times: list[int], outcome: Outcome) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from brokerdrill.workload.client import Aim, ClientError, endpoint_at
@@ -19,17 +18,6 @@ class RoutedJms(JmsClient):
 
     def aim(self, router: Router, key: str) -> None:
         self._aimed = Aim(router, key)
-
-    def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
-        super().open(sends_to, receives_from, transacted=transacted)
-        reached = self.served_by()
-        if isinstance(reached, Router) and not self._answered():
-            self.close()
-            raise ClientError(f"neither served nor led on by {reached.instance}")
-
-    def _answered(self) -> bool:
-        """Whether the router, to which the connection still leads, serves the session itself."""
-        return True
 
     def _connect(self) -> Any:
         return self._connect_to((self._aimed.router,) if self._aimed else self._config.endpoints)
