@@ -154,20 +154,22 @@ def test_connecting_is_tried_until_it_works() -> None:
 class LeftClient(FakeClient):
     """Its library leaves it at a router that serves nobody, each second time that it connects."""
 
-    connects = 0
+    def __init__(self, config: WorkerConfig, name: str) -> None:
+        super().__init__(config, name)
+        self.calls: list[str] = []
 
     def served_by(self) -> Endpoint | None:
-        self.connects += 1
-        if self.connects % 2:
+        self.calls.append("served_by")
+        if self.calls.count("served_by") % 2:
             raise ClientError("neither served nor led on by r1")
         return super().served_by()
 
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
-        self.opened = True
+        self.calls.append("open")
         super().open(sends_to, receives_from, transacted=transacted)
 
     def close(self) -> Outcome:
-        self.opened = False
+        self.calls.append("close")
         return super().close()
 
 
@@ -177,7 +179,9 @@ def test_who_is_left_at_a_router_has_not_connected() -> None:
     connects = [(op["session"], op["outcome"], op.get("instance")) for op in bench.ops("connect")]
     assert connects[:4] == [(0, "fail", None), (0, "ok", "a1"), (1, "fail", None), (2, "ok", "a1")]
     assert bench.ops("connect")[2]["error"] == "neither served nor led on by r1"
-    assert isinstance(bench.client, LeftClient) and not bench.client.opened
+    assert isinstance(bench.client, LeftClient)
+    opened = ["open", "served_by", "close", "open", "served_by"]
+    assert bench.client.calls[:5] == opened, "a connection that is not used is closed"
 
 
 def test_a_stopped_producer_proves_what_is_in_doubt() -> None:
