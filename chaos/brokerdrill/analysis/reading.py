@@ -47,6 +47,10 @@ OP_SCHEMA = pa.schema([(column.name, ARROW[column.type]) for column in OP_COLUMN
 RAW_SCHEMA = pa.schema([("run", pa.int32()), *((column.name, ARROW[column.type]) for column in RAW)])
 
 
+# Values by column: a row that has none of them is not asked for.
+Only = Mapping[str, pa.Array]
+
+
 class Piece(NamedTuple):
     """Part of a local file of operations: a Parquet file's row groups `begin` to `end`, or of JSON Lines the lines that
     begin in these bytes. `run` is the run's number, `run_id` what its rows must say, `file` its path in the run,
@@ -79,8 +83,8 @@ class Rows:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
-    """Yield the rows of the pieces, some at a time."""
+def read(pieces: Iterable[Piece], only: Only | None = None) -> Iterator[tuple[Piece, Rows]]:
+    """Yield the rows of the pieces, some at a time; of Parquet only those that have one of the values in `only`."""
     for piece in pieces:
         if piece.path.endswith(".parquet"):
             with pq.ParquetFile(piece.path, pre_buffer=False) as file:
@@ -88,7 +92,8 @@ def read(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
                 there = set(file.schema_arrow.names)
                 names = [column.name for column in OP_COLUMNS if column.name in there]
                 for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
-                    yield piece, checked(conform(pa.Table.from_batches([batch])), piece)
+                    table = conform(pa.Table.from_batches([batch]))
+                    yield piece, checked(table if only is None else having(table, only), piece)
         elif piece.path.endswith(spool.SUFFIX):
             with Path(piece.path).open("rb") as file:
                 own = piece._replace(header=file.readline().decode("utf-8", "replace"))
@@ -97,6 +102,19 @@ def read(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, Rows]]:
         else:
             for block in blocks(piece):
                 yield piece, parse(block, piece)
+
+
+def having(table: pa.Table, only: Only) -> pa.Table:
+    """Return the rows of a table, as `conform` makes it, that have one of the values in `only`. A column that is not of
+    the contract's type leaves nothing out: what it says is judged by `checked`."""
+    keep: pa.ChunkedArray | None = None
+    for name, values in only.items():
+        found = table.column(name)
+        if found.type != OP_SCHEMA.field(name).type:
+            return table
+        one = pc.is_in(found, values)
+        keep = one if keep is None else pc.or_(keep, one)
+    return table.slice(0, 0) if keep is None else table.filter(keep)
 
 
 def blocks(piece: Piece) -> Iterator[bytes]:

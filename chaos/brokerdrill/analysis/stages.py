@@ -7,9 +7,13 @@ which the later stages need.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -27,11 +31,12 @@ from brokerdrill.analysis.kernel import (
     TO_DRIVER,
     Parcel,
     add,
-    batch,
     divide,
     engine,
+    given,
     pack,
     parcels,
+    taken,
     to_driver,
     unpack,
 )
@@ -48,7 +53,7 @@ from brokerdrill.analysis.reading import (
     raw,
     read,
 )
-from brokerdrill.analysis.stories import ASKED
+from brokerdrill.analysis.stories import ASKED, narrowed
 
 # Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
 Owners = Mapping[str, tuple[int, str, str, str | None]]
@@ -86,8 +91,8 @@ def _load_pieces(base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece]) -> It
 
 def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, Rows]]:
     """The rows of what Spark reads, by file."""
-    for given in batches:
-        table = pa.Table.from_batches([given])
+    for read_rows in batches:
+        table = pa.Table.from_batches([read_rows])
         for path in table.column("path").unique().to_pylist():
             run, run_id, file, header = owners[path]
             piece = Piece(run, run_id, file, path, 0, 0, header)
@@ -102,25 +107,22 @@ def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piec
 _BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
 
 
-def _spread(parts: int, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Iterator[pa.RecordBatch]:
+def _spread(plan: Plan, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Iterator[pa.RecordBatch]:
     """Stage 0: rows to the partition of their client."""
     with engine() as base:
-        for parcel in base_rows(base):
-            yield batch(parcel)
-        for parcel in divide(base, "raw", _BY_CLIENT, parts):
-            yield batch(parcel)
+        yield from given(chain(base_rows(base), divide(base, "raw", _BY_CLIENT, plan.parts)), plan.folder)
 
 
-def _read_task(tasks: Sequence[Sequence[Piece]], parts: int) -> Callable[[Batches], Batches]:
+def _read_task(tasks: Sequence[Sequence[Piece]], plan: Plan) -> Callable[[Batches], Batches]:
     def work(batches: Batches) -> Batches:
-        for given in batches:
-            for number in given.column(0).to_pylist():
-                yield from _spread(parts, lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
+        for numbers in batches:
+            for number in numbers.column(0).to_pylist():
+                yield from _spread(plan, lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
 
     return work
 
 
-def _batch_task(kind: str, owners: Owners, parts: int) -> Callable[[Batches], Batches]:
+def _batch_task(kind: str, owners: Owners, plan: Plan) -> Callable[[Batches], Batches]:
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
         add(base, "raw", RAW_SCHEMA.empty_table())
         for piece, rows in _rows_of(batches, kind, owners):
@@ -129,7 +131,7 @@ def _batch_task(kind: str, owners: Owners, parts: int) -> Callable[[Batches], Ba
             yield from _problems(rows.problems)
 
     def work(batches: Batches) -> Batches:
-        yield from _spread(parts, lambda base: fill(base, batches))
+        yield from _spread(plan, lambda base: fill(base, batches))
 
     return work
 
@@ -142,15 +144,12 @@ def _client_task(
     def judge(load: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Batches:
         with engine(tables) as base:
             empty_foreign(base, tables)
-            for parcel in load(base):
-                yield batch(parcel)
-            for parcel in by_client(base, plan):
-                yield batch(parcel)
+            yield from given(chain(load(base), by_client(base, plan)), plan.folder)
 
     def of_pieces(batches: Batches) -> Batches:
         assert tasks is not None
-        for given in batches:
-            for number in given.column(0).to_pylist():
+        for numbers in batches:
+            for number in numbers.column(0).to_pylist():
                 yield from judge(lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
 
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
@@ -159,7 +158,7 @@ def _client_task(
             if parcel.part == TO_DRIVER:
                 yield parcel
             else:
-                add(base, "raw", unpack(parcel.data))
+                add(base, "raw", taken(parcel, plan.folder))
 
     def of_parcels(batches: Batches) -> Batches:
         yield from judge(lambda base: fill(base, batches))
@@ -175,17 +174,18 @@ def _later_task(
 ) -> Callable[[Batches], Batches]:
     """Stages 2 and 3: partial results pass through; the others fill the tables of `empty`."""
 
+    def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
+        for parcel in parcels(batches):
+            if parcel.part == TO_DRIVER:
+                yield parcel
+            else:
+                add(base, parcel.kind, taken(parcel, plan.folder))
+
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
             for name, columns in empty.items():
                 base.execute(f'CREATE TABLE "{name}" ({columns})')
-            for parcel in parcels(batches):
-                if parcel.part == TO_DRIVER:
-                    yield batch(parcel)
-                else:
-                    add(base, parcel.kind, unpack(parcel.data))
-            for parcel in rules(base, plan):
-                yield batch(parcel)
+            yield from given(chain(fill(base, batches), rules(base, plan)), plan.folder)
 
     return work
 
@@ -199,17 +199,17 @@ def _look_up_task(
         if form is not None:
             yield from _rows_of(batches, *form)
         else:
-            for given in batches:
-                for number in given.column(0).to_pylist():
-                    yield from read(tasks[number])
+            only = narrowed({name: unpack(rows) for name, rows in tables.items()})
+            for numbers in batches:
+                for number in numbers.column(0).to_pylist():
+                    yield from read(tasks[number], only)
 
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
             for piece, rows in blocks(batches):
                 numbers = pa.array([piece.run] * len(rows.table), pa.int32())
                 base.register("block", rows.table.drop_columns(["run_id"]).append_column("run", numbers))
-                for parcel in to_driver(base, "row", ASKED):
-                    yield batch(parcel)
+                yield from given(to_driver(base, "row", ASKED), None)
                 base.unregister("block")
 
     return work
@@ -238,13 +238,19 @@ class Stages:
     def __init__(self, spark: SparkSession, source: Source, plan: Plan) -> None:
         self._spark = spark
         self._source = source
-        self._plan = plan
+        # A local master's tasks see the driver's disk: what one leaves there for another need not pass the JVM.
+        self._folder = (
+            tempfile.mkdtemp(prefix="parcels-", dir=spark.sparkContext.getConf().get("spark.local.dir"))
+            if spark.sparkContext.master.startswith("local")
+            else None
+        )
+        self._plan = replace(plan, folder=self._folder)
         self._kept: DataFrame | None = None
 
     def first(self, tables: Mapping[str, bytes]) -> Partials:
         """Run stage 1 with `tables` (`tables.stage_tables`); a second time (with what other clients ended) it replaces
         the first."""
-        self.close()
+        self._forget()
         kept = self._clients(tables).persist(StorageLevel.DISK_ONLY)
         self._kept = kept
         return _gathered(kept.where(F.col("part") == TO_DRIVER))
@@ -275,17 +281,24 @@ class Stages:
         return [row for one in parcels_of.get("row", ()) for row in one.to_pylist()]
 
     def close(self) -> None:
+        self._forget()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _forget(self) -> None:
         if self._kept is not None:
             self._kept.unpersist()
             self._kept = None
+            for file in Path(self._folder).iterdir() if self._folder is not None else ():
+                file.unlink()
 
     def _clients(self, tables: Mapping[str, bytes]) -> DataFrame:
         source, plan, spark = self._source, self._plan, self._spark
         numbers = spark.range(0, len(source.tasks), 1, max(1, len(source.tasks)))
         if source.whole and not source.frames:
             return numbers.mapInArrow(_client_task(tables, plan, source.tasks), PARCEL_SCHEMA)
-        spread = [numbers.mapInArrow(_read_task(source.tasks, plan.parts), PARCEL_SCHEMA)] if source.tasks else []
+        spread = [numbers.mapInArrow(_read_task(source.tasks, plan), PARCEL_SCHEMA)] if source.tasks else []
         for frame, kind, owners in source.frames:
-            spread.append(frame.mapInArrow(_batch_task(kind, owners, plan.parts), PARCEL_SCHEMA))
+            spread.append(frame.mapInArrow(_batch_task(kind, owners, plan), PARCEL_SCHEMA))
         rows = _shuffled(reduce(DataFrame.unionByName, spread), plan.parts)
         return rows.mapInArrow(_client_task(tables, plan, None), PARCEL_SCHEMA)

@@ -102,6 +102,16 @@ QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start
 """
 
 
+def narrowed(tables: Mapping[str, pa.Table]) -> dict[str, pa.Array]:
+    """Return, by column, the values of which every row that `tables` (`WANTED`) ask for has one (`reading.having`)."""
+    columns = {"message": "message_id", "span": "client", "operation": "op_id"}
+    return {
+        columns.get(name, name): rows.column(columns.get(name, name)).combine_chunks()
+        for name, rows in tables.items()
+        if name != "clock" and len(rows)
+    }
+
+
 def tell(results: Mapping[int, dict[str, Any]], runs: Runs, times: Times, look_up: LookUp) -> None:
     """Give every witness of `results` (the verdict's JSON by run) its `story`: a list of steps by time.
 

@@ -35,7 +35,7 @@ from brokerdrill.ledger.verdict import Failover
 from brokerdrill.report import format as fmt
 from brokerdrill.report.details import SAME_NS
 from brokerdrill.report.palette import PALETTE
-from brokerdrill.report.series import Band, Bucket, RoleSpan, Routes, Series
+from brokerdrill.report.series import Band, Bucket, RoleSpan, Routes, Series, Stay
 from brokerdrill.report.words import CLASS_WORDS, FAILOVER_PARTS, ROLE_WORDS
 
 TIME_RANGE = "run_time"
@@ -458,10 +458,16 @@ def store_colours(routes: Routes) -> dict[str, str]:
 
 
 def _routes(series: Series, routes: Routes, x_range: Range1d, left_px: int) -> Any:
-    """Draw for each key, a line each, which store its connects reached; keys of one first store lie together."""
+    """Draw for each key, a line each, which store its connects reached, pale until a connect reaches another; keys of
+    one first store lie together."""
     first: dict[str, str] = {}
+    until = dict.fromkeys(routes.stays, series.end_ns)
+    latest: dict[str, Stay] = {}
     for stay in sorted(routes.stays, key=lambda item: item.start_ns):
         first.setdefault(stay.key, stay.store)
+        if stay.key in latest:
+            until[latest[stay.key]] = stay.start_ns
+        latest[stay.key] = stay
     lanes = {key: -place for place, key in enumerate(sorted(first, key=lambda key: (first[key], key)))}
     height = min(560, max(90, 4 * len(lanes)))
     plot = _time_figure(height, x_range, left_px, y_range=Range1d(-len(lanes) + 0.5, 0.5))
@@ -478,6 +484,7 @@ def _routes(series: Series, routes: Routes, x_range: Range1d, left_px: int) -> A
             {
                 "left": [_s(stay.start_ns) for stay in stays],
                 "right": [_s(max(stay.end_ns, stay.start_ns + series.bucket_ns // 4)) for stay in stays],
+                "until": [_s(max(stay.end_ns, until[stay])) for stay in stays],
                 "top": [lanes[stay.key] + 0.42 for stay in stays],
                 "bottom": [lanes[stay.key] - 0.42 for stay in stays],
                 "key": [plain(stay.key) for stay in stays],
@@ -486,11 +493,13 @@ def _routes(series: Series, routes: Routes, x_range: Range1d, left_px: int) -> A
                 "length": [fmt.span(stay.end_ns - stay.start_ns) for stay in stays],
             }
         )
-        bars = plot.quad("left", "right", "top", "bottom", source=source, line_width=0)
-        themed(bars.glyph, fill_color=colour)
-        renderers.append(bars)
+        # A client that keeps its connection connects once: its key is there for longer than its connects say.
+        for right, alpha in (("until", 0.4), ("right", 1.0)):
+            bars = plot.quad("left", right, "top", "bottom", source=source, line_width=0, fill_alpha=alpha)
+            themed(bars.glyph, fill_color=colour)
+            renderers.append(bars)
     rows = [("key", "@key"), ("reached", "@store"), ("connects", "@connects"), ("for", "@length")]
-    plot.add_tools(HoverTool(renderers=renderers, tooltips=tip(rows)))
+    plot.add_tools(HoverTool(renderers=renderers[::2], tooltips=tip(rows)))
     return plot
 
 
