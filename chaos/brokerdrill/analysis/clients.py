@@ -331,13 +331,11 @@ WHERE o.op = 'connect' AND o.outcome = 'ok' AND o.key IS NOT NULL
 @dataclass(frozen=True)
 class Plan:
     """What the stages are to find: `parts` partitions of the next stages, `asked` names of promises, `series` whether
-    what a report draws is wanted. `folder`: where all tasks are on one host, that of what one stage leaves for the next
-    (`kernel.given`)."""
+    what a report draws is wanted."""
 
     parts: int
     asked: frozenset[str]
     series: bool
-    folder: str | None = None
 
 
 def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:

@@ -2,8 +2,7 @@
 
 Spark carries parcels: rows (part, kind, data), where `data` is an Arrow stream. A parcel of part >= 0 goes to that
 partition of the next stage; one of `TO_DRIVER` is a partial result. A kernel takes the parcels of its partition,
-runs a few SQL statements over them and yields parcels. Where all tasks are on one host, what goes to the next stage
-lies in files there, and Spark carries where in them.
+runs a few SQL statements over them and yields parcels.
 """
 
 from __future__ import annotations
@@ -101,34 +100,6 @@ def parcels(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
 def batch(parcel: Parcel) -> pa.RecordBatch:
     """Return one parcel as Spark takes it."""
     return pa.RecordBatch.from_arrays([pa.array([value]) for value in parcel], schema=_PARCEL)
-
-
-def given(found: Iterable[Parcel], folder: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield parcels as Spark takes them; those for the next stage as places in a file in `folder`, if there is one."""
-    if folder is None:
-        yield from map(batch, found)
-        return
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="parcels-", delete=False) as file:
-        for parcel in found:
-            if parcel.part == TO_DRIVER:
-                yield batch(parcel)
-            else:
-                place = f"{file.name}\n{file.tell()}\n{len(parcel.data)}".encode()
-                file.write(parcel.data)
-                # The next stage may be in this very task
-                file.flush()
-                yield batch(parcel._replace(data=place))
-
-
-def taken(parcel: Parcel, folder: str | None) -> pa.Table:
-    """Return the rows of a parcel for this stage that `given` has put into Spark with the same `folder`."""
-    if folder is None:
-        return unpack(parcel.data)
-    name, begin, size = parcel.data.decode().split("\n")
-    with pa.memory_map(name) as file:
-        file.seek(int(begin))
-        with pa.ipc.open_stream(file.read_buffer(int(size))) as reader:
-            return reader.read_all()
 
 
 def to_driver(base: duckdb.DuckDBPyConnection, kind: str, query: str) -> Iterator[Parcel]:

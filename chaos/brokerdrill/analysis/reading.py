@@ -93,7 +93,10 @@ def read(pieces: Iterable[Piece], only: Only | None = None) -> Iterator[tuple[Pi
                 names = [column.name for column in OP_COLUMNS if column.name in there]
                 for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
                     table = conform(pa.Table.from_batches([batch]))
-                    yield piece, checked(table if only is None else having(table, only), piece)
+                    if only is not None:
+                        table = having(table, only)
+                    if len(table):
+                        yield piece, checked(table, piece)
         elif piece.path.endswith(spool.SUFFIX):
             with Path(piece.path).open("rb") as file:
                 own = piece._replace(header=file.readline().decode("utf-8", "replace"))

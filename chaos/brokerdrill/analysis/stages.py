@@ -7,13 +7,9 @@ which the later stages need.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -31,12 +27,11 @@ from brokerdrill.analysis.kernel import (
     TO_DRIVER,
     Parcel,
     add,
+    batch,
     divide,
     engine,
-    given,
     pack,
     parcels,
-    taken,
     to_driver,
     unpack,
 )
@@ -55,6 +50,8 @@ from brokerdrill.analysis.reading import (
 )
 from brokerdrill.analysis.stories import ASKED, narrowed
 
+# A look-up asks of so many rows at once.
+HEAP_ROWS = 100_000
 # Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
 Owners = Mapping[str, tuple[int, str, str, str | None]]
 # Partial results by kind: a table of each partition that has some.
@@ -91,8 +88,8 @@ def _load_pieces(base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece]) -> It
 
 def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, Rows]]:
     """The rows of what Spark reads, by file."""
-    for read_rows in batches:
-        table = pa.Table.from_batches([read_rows])
+    for given in batches:
+        table = pa.Table.from_batches([given])
         for path in table.column("path").unique().to_pylist():
             run, run_id, file, header = owners[path]
             piece = Piece(run, run_id, file, path, 0, 0, header)
@@ -107,22 +104,25 @@ def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piec
 _BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
 
 
-def _spread(plan: Plan, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Iterator[pa.RecordBatch]:
+def _spread(parts: int, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Iterator[pa.RecordBatch]:
     """Stage 0: rows to the partition of their client."""
     with engine() as base:
-        yield from given(chain(base_rows(base), divide(base, "raw", _BY_CLIENT, plan.parts)), plan.folder)
+        for parcel in base_rows(base):
+            yield batch(parcel)
+        for parcel in divide(base, "raw", _BY_CLIENT, parts):
+            yield batch(parcel)
 
 
-def _read_task(tasks: Sequence[Sequence[Piece]], plan: Plan) -> Callable[[Batches], Batches]:
+def _read_task(tasks: Sequence[Sequence[Piece]], parts: int) -> Callable[[Batches], Batches]:
     def work(batches: Batches) -> Batches:
-        for numbers in batches:
-            for number in numbers.column(0).to_pylist():
-                yield from _spread(plan, lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
+        for given in batches:
+            for number in given.column(0).to_pylist():
+                yield from _spread(parts, lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
 
     return work
 
 
-def _batch_task(kind: str, owners: Owners, plan: Plan) -> Callable[[Batches], Batches]:
+def _batch_task(kind: str, owners: Owners, parts: int) -> Callable[[Batches], Batches]:
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
         add(base, "raw", RAW_SCHEMA.empty_table())
         for piece, rows in _rows_of(batches, kind, owners):
@@ -131,7 +131,7 @@ def _batch_task(kind: str, owners: Owners, plan: Plan) -> Callable[[Batches], Ba
             yield from _problems(rows.problems)
 
     def work(batches: Batches) -> Batches:
-        yield from _spread(plan, lambda base: fill(base, batches))
+        yield from _spread(parts, lambda base: fill(base, batches))
 
     return work
 
@@ -144,12 +144,15 @@ def _client_task(
     def judge(load: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Batches:
         with engine(tables) as base:
             empty_foreign(base, tables)
-            yield from given(chain(load(base), by_client(base, plan)), plan.folder)
+            for parcel in load(base):
+                yield batch(parcel)
+            for parcel in by_client(base, plan):
+                yield batch(parcel)
 
     def of_pieces(batches: Batches) -> Batches:
         assert tasks is not None
-        for numbers in batches:
-            for number in numbers.column(0).to_pylist():
+        for given in batches:
+            for number in given.column(0).to_pylist():
                 yield from judge(lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
 
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
@@ -158,7 +161,7 @@ def _client_task(
             if parcel.part == TO_DRIVER:
                 yield parcel
             else:
-                add(base, "raw", taken(parcel, plan.folder))
+                add(base, "raw", unpack(parcel.data))
 
     def of_parcels(batches: Batches) -> Batches:
         yield from judge(lambda base: fill(base, batches))
@@ -174,18 +177,17 @@ def _later_task(
 ) -> Callable[[Batches], Batches]:
     """Stages 2 and 3: partial results pass through; the others fill the tables of `empty`."""
 
-    def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
-        for parcel in parcels(batches):
-            if parcel.part == TO_DRIVER:
-                yield parcel
-            else:
-                add(base, parcel.kind, taken(parcel, plan.folder))
-
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
             for name, columns in empty.items():
                 base.execute(f'CREATE TABLE "{name}" ({columns})')
-            yield from given(chain(fill(base, batches), rules(base, plan)), plan.folder)
+            for parcel in parcels(batches):
+                if parcel.part == TO_DRIVER:
+                    yield batch(parcel)
+                else:
+                    add(base, parcel.kind, unpack(parcel.data))
+            for parcel in rules(base, plan):
+                yield batch(parcel)
 
     return work
 
@@ -200,16 +202,28 @@ def _look_up_task(
             yield from _rows_of(batches, *form)
         else:
             only = narrowed({name: unpack(rows) for name, rows in tables.items()})
-            for numbers in batches:
-                for number in numbers.column(0).to_pylist():
+            for given in batches:
+                for number in given.column(0).to_pylist():
                     yield from read(tasks[number], only)
+
+    def heaps(batches: Batches) -> Iterator[pa.Table]:
+        """The blocks' rows with their run's number; small blocks together, since each question takes its time."""
+        heap: list[pa.Table] = []
+        for piece, rows in blocks(batches):
+            numbers = pa.array([piece.run] * len(rows.table), pa.int32())
+            heap.append(rows.table.drop_columns(["run_id"]).append_column("run", numbers))
+            if sum(map(len, heap)) >= HEAP_ROWS:
+                yield pa.concat_tables(heap)
+                heap = []
+        if heap:
+            yield pa.concat_tables(heap)
 
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
-            for piece, rows in blocks(batches):
-                numbers = pa.array([piece.run] * len(rows.table), pa.int32())
-                base.register("block", rows.table.drop_columns(["run_id"]).append_column("run", numbers))
-                yield from given(to_driver(base, "row", ASKED), None)
+            for rows in heaps(batches):
+                base.register("block", rows)
+                for parcel in to_driver(base, "row", ASKED):
+                    yield batch(parcel)
                 base.unregister("block")
 
     return work
@@ -238,19 +252,13 @@ class Stages:
     def __init__(self, spark: SparkSession, source: Source, plan: Plan) -> None:
         self._spark = spark
         self._source = source
-        # A local master's tasks see the driver's disk: what one leaves there for another need not pass the JVM.
-        self._folder = (
-            tempfile.mkdtemp(prefix="parcels-", dir=spark.sparkContext.getConf().get("spark.local.dir"))
-            if spark.sparkContext.master.startswith("local")
-            else None
-        )
-        self._plan = replace(plan, folder=self._folder)
+        self._plan = plan
         self._kept: DataFrame | None = None
 
     def first(self, tables: Mapping[str, bytes]) -> Partials:
         """Run stage 1 with `tables` (`tables.stage_tables`); a second time (with what other clients ended) it replaces
         the first."""
-        self._forget()
+        self.close()
         kept = self._clients(tables).persist(StorageLevel.DISK_ONLY)
         self._kept = kept
         return _gathered(kept.where(F.col("part") == TO_DRIVER))
@@ -281,24 +289,17 @@ class Stages:
         return [row for one in parcels_of.get("row", ()) for row in one.to_pylist()]
 
     def close(self) -> None:
-        self._forget()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _forget(self) -> None:
         if self._kept is not None:
             self._kept.unpersist()
             self._kept = None
-            for file in Path(self._folder).iterdir() if self._folder is not None else ():
-                file.unlink()
 
     def _clients(self, tables: Mapping[str, bytes]) -> DataFrame:
         source, plan, spark = self._source, self._plan, self._spark
         numbers = spark.range(0, len(source.tasks), 1, max(1, len(source.tasks)))
         if source.whole and not source.frames:
             return numbers.mapInArrow(_client_task(tables, plan, source.tasks), PARCEL_SCHEMA)
-        spread = [numbers.mapInArrow(_read_task(source.tasks, plan), PARCEL_SCHEMA)] if source.tasks else []
+        spread = [numbers.mapInArrow(_read_task(source.tasks, plan.parts), PARCEL_SCHEMA)] if source.tasks else []
         for frame, kind, owners in source.frames:
-            spread.append(frame.mapInArrow(_batch_task(kind, owners, plan), PARCEL_SCHEMA))
+            spread.append(frame.mapInArrow(_batch_task(kind, owners, plan.parts), PARCEL_SCHEMA))
         rows = _shuffled(reduce(DataFrame.unionByName, spread), plan.parts)
         return rows.mapInArrow(_client_task(tables, plan, None), PARCEL_SCHEMA)
