@@ -106,7 +106,13 @@ _ALL = (
             excused="moves while the old pair was not ready, or after the cached choice had expired",
         ),
         fields=(
-            Field("check_period_ms", "the period of the router's health check of its pool", unit="ms", default=0),
+            Field(
+                "check_period_ms",
+                "how far apart a router's pools learn that a broker is gone or back: the period of the health check; "
+                "of a broker that falls silent the time-out of the check's call",
+                unit="ms",
+                default=0,
+            ),
             Field(
                 "cache_timeout_ms",
                 "how long the router remembers a key's choice after its last connect (0: always)",
