@@ -51,7 +51,7 @@ from brokerdrill.analysis.reading import (
 from brokerdrill.analysis.stories import ASKED, narrowed
 
 # A look-up asks of so many rows at once.
-HEAP_ROWS = 100_000
+LOOK_UP_ROWS = 100_000
 # Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
 Owners = Mapping[str, tuple[int, str, str, str | None]]
 # Partial results by kind: a table of each partition that has some.
@@ -206,21 +206,21 @@ def _look_up_task(
                 for number in given.column(0).to_pylist():
                     yield from read(tasks[number], only)
 
-    def heaps(batches: Batches) -> Iterator[pa.Table]:
+    def gathered(batches: Batches) -> Iterator[pa.Table]:
         """The blocks' rows with their run's number; small blocks together, since each question takes its time."""
-        heap: list[pa.Table] = []
+        some: list[pa.Table] = []
         for piece, rows in blocks(batches):
             numbers = pa.array([piece.run] * len(rows.table), pa.int32())
-            heap.append(rows.table.drop_columns(["run_id"]).append_column("run", numbers))
-            if sum(map(len, heap)) >= HEAP_ROWS:
-                yield pa.concat_tables(heap)
-                heap = []
-        if heap:
-            yield pa.concat_tables(heap)
+            some.append(rows.table.drop_columns(["run_id"]).append_column("run", numbers))
+            if sum(map(len, some)) >= LOOK_UP_ROWS:
+                yield pa.concat_tables(some)
+                some = []
+        if some:
+            yield pa.concat_tables(some)
 
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
-            for rows in heaps(batches):
+            for rows in gathered(batches):
                 base.register("block", rows)
                 for parcel in to_driver(base, "row", ASKED):
                     yield batch(parcel)
