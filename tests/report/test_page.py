@@ -13,8 +13,17 @@ from lxml import etree, html
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.ledger.verdict import Failover, run_verdict
 from brokerdrill.report.index import repeat_bounds, strip
-from brokerdrill.report.pictures import MAX_BARS, draw, failover_bars, log_ticks, mark_rows, merged_bands, plain
-from brokerdrill.report.series import mark_faults
+from brokerdrill.report.pictures import (
+    MAX_BARS,
+    draw,
+    failover_bars,
+    log_ticks,
+    mark_rows,
+    merged_bands,
+    plain,
+    until_elsewhere,
+)
+from brokerdrill.report.series import Stay, mark_faults
 
 from . import sample
 
@@ -170,6 +179,13 @@ def test_routing_keys_have_a_picture_and_a_table(pages: dict[str, Path]) -> None
     assert "chi-square 0.3 with 2 stores" in section
     assert "the fullest store has 1.33 times its even part" in section
     assert "<td>orders_pair2</td>" in section
+
+
+def test_a_routing_key_is_where_it_connected_until_it_connects_elsewhere() -> None:
+    kept, moved, other = (
+        Stay(key, store, at, at, 1) for key, store, at in (("k", "a", 1), ("k", "b", 9), ("o", "a", 2))
+    )
+    assert until_elsewhere([moved, other, kept], 20) == {kept: 9, moved: 20, other: 20}
 
 
 def test_clients_have_lanes(pages: dict[str, Path]) -> None:

@@ -457,17 +457,25 @@ def store_colours(routes: Routes) -> dict[str, str]:
     return {row.store: ROUTE_COLOURS[place % len(ROUTE_COLOURS)] for place, row in enumerate(routes.stores)}
 
 
+def until_elsewhere(stays: Iterable[Stay], end_ns: int) -> dict[Stay, int]:
+    """Return for each stay when its key connected elsewhere (ns), `end_ns` where it never did."""
+    found: dict[Stay, int] = {}
+    latest: dict[str, Stay] = {}
+    for stay in sorted(stays, key=lambda item: item.start_ns):
+        found[stay] = end_ns
+        if stay.key in latest:
+            found[latest[stay.key]] = stay.start_ns
+        latest[stay.key] = stay
+    return found
+
+
 def _routes(series: Series, routes: Routes, x_range: Range1d, left_px: int) -> Any:
     """Draw for each key, a line each, which store its connects reached, pale until a connect reaches another; keys of
     one first store lie together."""
     first: dict[str, str] = {}
-    until = dict.fromkeys(routes.stays, series.end_ns)
-    latest: dict[str, Stay] = {}
     for stay in sorted(routes.stays, key=lambda item: item.start_ns):
         first.setdefault(stay.key, stay.store)
-        if stay.key in latest:
-            until[latest[stay.key]] = stay.start_ns
-        latest[stay.key] = stay
+    until = until_elsewhere(routes.stays, series.end_ns)
     lanes = {key: -place for place, key in enumerate(sorted(first, key=lambda key: (first[key], key)))}
     height = min(560, max(90, 4 * len(lanes)))
     plot = _time_figure(height, x_range, left_px, y_range=Range1d(-len(lanes) + 0.5, 0.5))
