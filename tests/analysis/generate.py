@@ -108,7 +108,9 @@ class _Maker:
             self.stores["s1"] = (*self.stores["s1"], "a")  # may serve, and never does
         for _ in range(self.rng.choice((0, 0, 1))):
             begin = self.within(*self.load)
-            self.event("fault", begin, name="cut", target="client→broker")
+            store = self.rng.choice((None, *self.stores))
+            detail = {"toward": ", ".join(self.stores[store])} if store else None
+            self.event("fault", begin, name="cut", target="client→broker", detail=detail)
             if self.chance(0.7):
                 self.event("heal", begin + self.within(S // 10, 2 * S), name="cut", target="client→broker")
 
@@ -208,7 +210,8 @@ class _Maker:
                 for instance in named:
                     self.event("pool", self.within(S // 2, 9 * S // 10), instance=instance, value="ready")
                 if self.chance(0.5):
-                    begin = self.within(*self.load)
+                    hits = [e["t_ns"] for e in self.events if e["kind"] == "fault"]
+                    begin = self.rng.choice(hits) if hits and self.chance(0.5) else self.within(*self.load)
                     for instance in named if self.chance(0.7) else named[:1]:
                         self.event("pool", begin + self.within(0, S), instance=instance, value="not_ready")
                         if self.chance(0.7):

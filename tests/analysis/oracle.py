@@ -116,6 +116,9 @@ Where the contract leaves a choice, this is the one made:
 64  atomic: no evidence                       no transaction with two units that are seen or certainly not
 65  stays_up: an end without an instance      adds nothing
 66  ordered: "the session had connected"      the end of its first ok connect; of a session without one at all times
+67  sticky: the fault that explains           its time as recorded, its uncertainty aside; at the
+                                              very begin or end of the time in which the
+                                              store was ready it counts
 """
 
 from __future__ import annotations
@@ -753,24 +756,53 @@ def ordered(facts: Facts, spec: PromiseSpec) -> Row:
 # --- sticky ---------------------------------------------------------------------------------------------------------
 
 
-def not_ready_between(facts: Facts, store: str, begin: float, end: float) -> bool:
-    """Whether the target was not ready at some time of [begin, end]."""
+def ready_changes(facts: Facts, store: str) -> list[tuple[float, bool]]:
+    """When the store was ready and when not, as (from, ready), by time; each differs from the one before it."""
     members = set(facts.run.stores.get(store, ()))
     pool = [e for e in facts.events if e["kind"] == "pool" and e.get("instance") in members]
-    roles = [e for e in facts.events if e["kind"] == "role"]
-    # The state only changes at events: it is enough to look at the window's begin and at each event in it.
-    moments = [begin, *(e["t_ns"] for e in (*pool, *roles) if begin <= e["t_ns"] <= end)]
-    for moment in moments:
+    latest = dict.fromkeys((e["instance"] for e in pool), "ready")
+    states: list[tuple[float, bool]] = []
+    # The state only changes at events.
+    for moment in sorted({-NEVER, *(e["t_ns"] for e in facts.events)}):
+        for event in pool:
+            if event["t_ns"] == moment:
+                latest[event["instance"]] = event["value"]
+        # "all its instances in the pool are not_ready", "where no pool event names them, none of them is active"
         if pool:
-            # "all its instances in the pool are not_ready"
-            latest = dict.fromkeys({e["instance"] for e in pool}, "ready")
-            for event in pool:
-                if event["t_ns"] <= moment:
-                    latest[event["instance"]] = event["value"]
-            if all(value == "not_ready" for value in latest.values()):
-                return True
-        # "where no pool event names them, no instance is active on that store"
-        elif not any(epoch.store == store and epoch.covers(moment) for epoch in facts.epochs):
+            ready = any(value != "not_ready" for value in latest.values())
+        else:
+            ready = any(epoch.store == store and epoch.covers(moment) for epoch in facts.epochs)
+        if not states or states[-1][1] != ready:
+            states.append((moment, ready))
+    return states
+
+
+def not_ready_between(facts: Facts, store: str, begin: float, end: float) -> bool:
+    """Whether the target was not ready at some time of [begin, end], or was on its way there by a fault."""
+    members = set(facts.run.stores.get(store, ()))
+    states = ready_changes(facts, store)
+    for (since, ready), (until, _) in pairwise([*states, (NEVER, True)]):
+        if not ready and since <= end and begin < until:
+            return True
+        # "Such a time counts from the fault that explains it"
+        if not ready or until == NEVER or until < begin or since > end:
+            continue
+        explains = -NEVER
+        for fault in facts.events:
+            toward = ((fault.get("detail") or {}).get("toward") or "").split(", ")
+            there = fault.get("store") == store or {fault.get("instance"), *toward} & members
+            if fault["kind"] != "fault" or not there or not since <= fault["t_ns"] <= until:
+                continue
+            healed = [
+                heal["t_ns"]
+                for heal in facts.events
+                if heal["kind"] == "heal"
+                and all(heal.get(name) == fault.get(name) for name in ("name", "instance", "target"))
+                and heal["t_ns"] > fault["t_ns"]
+            ]
+            if min(healed, default=NEVER) > until:
+                explains = max(explains, fault["t_ns"])
+        if -NEVER < explains <= end:
             return True
     return False
 

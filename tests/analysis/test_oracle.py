@@ -411,6 +411,9 @@ def pool(instance: str, value: str, at: float) -> Row:
     return event("pool", at, instance=instance, value=value)
 
 
+LATE = [pool("a", "not_ready", 240), pool("b", "not_ready", 250)]
+
+
 @pytest.mark.parametrize(
     ("spec", "connects", "events", "verdict", "count", "excused"),
     [
@@ -481,6 +484,30 @@ def pool(instance: str, value: str, at: float) -> Row:
             "pass",
             0,
             1,
+        ),
+        # "from the fault that explains it": one on the target, in effect when it is taken for not ready
+        *(
+            (STICKY, [connect(100, "a", 0), connect(200, "x", 1)], [*faults, *LATE], verdict, count, 1 - count)
+            for faults, verdict, count in (
+                ([event("fault", 150, name="kill", instance="a")], "pass", 0),
+                ([event("fault", 150, name="cut", detail={"toward": "q, a"})], "pass", 0),
+                ([event("fault", 150, name="kill", store="s")], "pass", 0),
+                # on another, without an end that is known, after the move, or healed by then
+                ([event("fault", 150, name="kill", instance="x")], "fail", 1),
+                ([event("fault", 150, name="cut")], "fail", 1),
+                ([event("fault", 210, name="kill", instance="a")], "fail", 1),
+                ([event("fault", 150, name="cut", detail={"toward": "a"}), event("heal", 230, name="cut")], "fail", 1),
+                # an earlier time without the target is what it explains; what comes later needs one of its own
+                (
+                    [
+                        event("fault", 20, name="kill", instance="a"),
+                        *(pool(who, "not_ready", 30) for who in "ab"),
+                        pool("a", "ready", 90),
+                    ],
+                    "fail",
+                    1,
+                ),
+            )
         ),
         (
             PromiseSpec("sticky", cache_timeout_ms=90),

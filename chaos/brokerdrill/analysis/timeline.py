@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from brokerdrill.ledger.contract import ALERTS_WATCHED, LOG_READ, OPERATION, ROUND, WITH
+from brokerdrill.ledger.contract import ALERTS_WATCHED, LOG_READ, OPERATION, ROUND, TOWARD, WITH
 
 # Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
 NEVER = 1 << 62
@@ -48,7 +48,7 @@ class Epoch(NamedTuple):
 
 class Fault(NamedTuple):
     """A fault, numbered by time, and when it was healed (the first later heal of the same name and target; None:
-    never)."""
+    never). `toward`: the instances at the ends of the link that it hit."""
 
     number: int
     name: str | None
@@ -58,6 +58,7 @@ class Fault(NamedTuple):
     at: int
     u: int
     healed_at: int | None
+    toward: tuple[str, ...] = ()
 
 
 class Hit(NamedTuple):
@@ -196,7 +197,9 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         hits=hit,
         takeovers=takeovers(epoch),
         failbacks=failbacks(events, epoch),
-        unready=(*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)),
+        unready=since_faults(
+            [*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)], fault, stores
+        ),
         pooled=pooled(events, stores),
         endings=endings(events, fault),
         logged=frozenset(e.instance for e in events if (e.kind, e.name) == ("note", LOG_READ) and e.instance),
@@ -324,6 +327,7 @@ def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
             event.at,
             event.u,
             min((at for at in heals[whom(event)] if at > event.at), default=None),
+            tuple(filter(None, dict(event.detail).get(TOWARD, "").split(", "))),
         )
         for number, event in enumerate(ordered, start=1)
     )
@@ -530,3 +534,25 @@ def unready_by_role(
             steps += [(e.end, -1) for e in epoch if e.store == store and not e.open]
             spans += [Span(store, start, end) for start, end in _at_level(steps, 0)]
     return spans
+
+
+def since_faults(
+    spans: Sequence[Span], fault: Sequence[Fault], stores: Mapping[str, Sequence[str]]
+) -> tuple[Span, ...]:
+    """Return the spans in which a store was not ready, each from the fault that explains it: the last one on the store,
+    on an instance of it or on a link toward one, that came while the store was ready before, and was in effect still.
+    Whoever watches a pool learns of it later than some of those that the pool leads."""
+    found = []
+    ended: dict[str, int] = {}
+    for span in sorted(span for span in spans if span.start < span.end):
+        members = {*stores.get(span.store, ())}
+        causes = [
+            one.at
+            for one in fault
+            if ended.get(span.store, one.at) <= one.at <= span.start
+            and (one.healed_at is None or one.healed_at > span.start)
+            and (one.store == span.store or members & {one.instance, *one.toward})
+        ]
+        found.append(span._replace(start=max(causes, default=span.start)))
+        ended[span.store] = span.end
+    return tuple(found)

@@ -19,6 +19,7 @@ from brokerdrill.faults.toxiproxy import ToxiproxyServer
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Endpoint
 from brokerdrill.inventory.targets import Target
+from brokerdrill.ledger.contract import TOWARD
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
 
@@ -47,6 +48,12 @@ systemd-run --quiet --collect --unit={unit} --on-active={ttl} --timer-property=A
 def heal_file(fault_id: str) -> str:
     """The path of a fault's heal script on its host."""
     return f"{HEAL_DIR}/{fault_id}.sh"
+
+
+def _toward(target: Target) -> dict[str, str]:
+    """What a fault's event says of the links that it hits: whom they lead to."""
+    led = sorted({link.instance for link in target.links})
+    return {TOWARD: ", ".join(led)} if led else {}
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ class Executor:
                 store=item.change.store,
                 name=fault.name,
                 value=name,
-                detail={"fault_id": item.fault_id, "asked": target.spec},
+                detail={"fault_id": item.fault_id, "asked": target.spec} | _toward(target),
             )
         await asyncio.gather(*map(self._verify, injection.applied))
         return injection

@@ -65,6 +65,8 @@ ALERTS_WATCHED = "alerts watched"
 LEFT_BEHIND = "left behind"
 # In the details of `ended`: the other instances in the process that ended, a line each.
 WITH = "with"
+# In the details of a fault on a link: the instances that its connections go to, joined by ", ".
+TOWARD = "toward"
 # In the details of the notes at the begin and the end of a playbook that a step runs: `begin` or `end`.
 OPERATION = "operation"
 # In the details of the notes at the begin and the end of a round, whose number is their name: `begin` or `end`.

@@ -108,8 +108,8 @@ _ALL = (
         fields=(
             Field(
                 "check_period_ms",
-                "how far apart a router's pools learn that a broker is gone or back: the period of the health check; "
-                "of a broker that falls silent the time-out of the check's call",
+                "how far apart a router's pools learn that a broker is back, or gone without a fault: the period of "
+                "the health check",
                 unit="ms",
                 default=0,
             ),
