@@ -190,10 +190,17 @@ class _Maker:
 
     def draw_keys(self) -> list[PromiseSpec]:
         """Draw clients that connect by key; return the `sticky` promise."""
-        faithful = 1 - self.rng.choice((0.0, 0.2, 0.6))
+        faithful = 1 - self.rng.choice((0.0, 0.3, 0.8))
+        hits = [event["t_ns"] for event in self.events if event["kind"] == "fault"]
         for number in range(self.rng.choice((0, 1, 2))):
             client, key = f"router-{number}", f"k{number}"
-            begins = sorted(self.within(S * 3 // 2, self.drain[0]) for _ in range(self.rng.randint(1, 5)))
+            begins = [self.within(S * 3 // 2, self.drain[0]) for _ in range(self.rng.randint(1, 5))]
+            if hits and self.chance(
+                0.7
+            ):  # soon before a fault, and soon after it, when nobody has said yet what it did
+                hit = self.rng.choice(hits)
+                begins += [max(hit - self.within(0, S), S * 3 // 2), hit + self.within(0, S // 2)]
+            begins.sort()
             self.sessions[client] = begins
             store = self.rng.choice(list(self.stores))
             for session, begin in enumerate(begins):
@@ -210,10 +217,9 @@ class _Maker:
                 for instance in named:
                     self.event("pool", self.within(S // 2, 9 * S // 10), instance=instance, value="ready")
                 if self.chance(0.5):
-                    hits = [e["t_ns"] for e in self.events if e["kind"] == "fault"]
-                    begin = self.rng.choice(hits) if hits and self.chance(0.5) else self.within(*self.load)
+                    begin = self.rng.choice(hits) if hits and self.chance(0.7) else self.within(*self.load)
                     for instance in named if self.chance(0.7) else named[:1]:
-                        self.event("pool", begin + self.within(0, S), instance=instance, value="not_ready")
+                        self.event("pool", begin + self.within(0, 2 * S), instance=instance, value="not_ready")
                         if self.chance(0.7):
                             self.event("pool", begin + self.within(2 * S, 4 * S), instance=instance, value="ready")
         period, timeout = self.rng.choice((None, 0.0, 300.0)), self.rng.choice((None, None, 0.0, 1500.0))

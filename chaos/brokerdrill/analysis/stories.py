@@ -211,10 +211,11 @@ def _belongs(want: Wanted, row: Mapping[str, Any], dead: Mapping[str, str]) -> b
             for address, message_id in want.messages
         )
     at = row["start"] if row["end"] is None else row["end"]
-    near = (want.start or 0) - AROUND_NS <= at and row["start"] <= (want.end or want.start or 0) + AROUND_NS
+    # Of rows without an end, more is looked up than belongs to it.
+    within = (want.start or 0) <= at and row["start"] <= (want.end or want.start or 0)
     if want.client:
         return bool(row["client"] == want.client)
-    return bool(want.key is not None and row["op"] == "connect" and near)
+    return bool(want.key is not None and row["op"] == "connect" and within)
 
 
 def _story(
