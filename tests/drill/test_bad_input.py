@@ -115,6 +115,17 @@ def test_a_host_that_does_not_answer(topology: Topology, inventory: Callable[...
     assert_refused(done, 3, "load9", "172.30.16.99")
 
 
+def test_a_topology_that_is_not_deployed(topology: Topology, inventory: Callable[..., Path], tmp_path: Path) -> None:
+    def only_load(hosts: dict[str, Any]) -> None:
+        hosts["all"]["hosts"] = {"load1": hosts["all"]["hosts"]["load1"]}
+        hosts["all"]["children"] = {"load": hosts["all"]["children"]["load"]}
+
+    folder = inventory(only_load)
+    (folder / "hosts.yml").write_text("all: {children: {load: {hosts: {load1: }}}}\n")
+    done = brokerdrill("run", "by_client", "-i", folder, "--runs", tmp_path / "runs")
+    assert_refused(done, 3, "no host has the descriptor of a broker", "is the topology deployed?")
+
+
 def test_a_run_directory_that_exists(topology: Topology, quick: Path) -> None:
     assert_refused(brokerdrill("run", quick, "--run-dir", quick.parent), 64, "exists already")
 

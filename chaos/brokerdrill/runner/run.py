@@ -62,8 +62,9 @@ async def run(request: RunRequest, progress: Progress) -> Path:
         async with connected(request.topology.hosts) as connections:
             await _refuse_left_over(connections.values())
             found = await read_all(connections.values(), DESCRIPTORS)
-            loaded = resolve(request.drill, found, request.topology.name, request.changes)
+            # What is not deployed first: no drill applies to it, and that is not why.
             instances = managed(found)
+            loaded = resolve(request.drill, found, request.topology.name, request.changes)
             hosts = load_hosts(request.topology.name, found, connections)
             begun = _begin(request, loaded, connections, found, instances, progress)
             with held(request.run_dir / LOCK_FILE, "another process makes this run"):
