@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import peers
@@ -74,6 +74,50 @@ def wait_for_port(port: int) -> None:
 
 
 @contextlib.contextmanager
+def started(directory: Path, commands: Sequence[Sequence[str]], ports: Iterable[int]) -> Iterator[list[int]]:
+    """Run `commands` until the block's end; yields their process ids when something listens at each of `ports`."""
+    processes = []
+    out = (directory / "out").open("ab")
+    try:
+        for words in commands:
+            processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+        for port in ports:
+            wait_for_port(port)
+        yield [process.pid for process in processes]
+    except BaseException:
+        print((directory / "out").read_text()[-3000:], file=sys.stderr)
+        raise
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def peer(port: int, cores: str) -> list[str]:
+    """Return the command of the broker at `port`."""
+    return [sys.executable, str(HERE / "peers.py"), str(port), cores]
+
+
+def router(config: Path) -> list[str]:
+    """Return the router's command."""
+    return [str(Path(sys.executable).with_name("amqp-session-router")), "run", "--config", str(config)]
+
+
+def haproxy(config: Path) -> list[str]:
+    """Return HAProxy's command."""
+    return ["/usr/sbin/haproxy", "-db", "-f", str(config)]
+
+
+def pinned(core: int, command: list[str]) -> list[str]:
+    """Return `command`, run on one core."""
+    return ["taskset", "-c", str(core), *command]
+
+
+@contextlib.contextmanager
 def sides(directory: Path, host: str = RENO, told: str | None = None) -> Iterator[dict[str, tuple[int, int]]]:
     """Start the broker and both proxies; yields name → (port, pid; 0 without a proxy).
 
@@ -94,37 +138,85 @@ def sides(directory: Path, host: str = RENO, told: str | None = None) -> Iterato
             }
         )
     )
-    program = Path(sys.executable).with_name("amqp-session-router")
-    pin = ["taskset", "-c", str(PROXY_CORE)]
-    processes = []
-    out = (directory / "out").open("ab")
-    try:
-        for words in (
-            [sys.executable, str(HERE / "peers.py"), str(broker), str(PEER_CORE)],
-            [*pin, "/usr/sbin/haproxy", "-db", "-f", str(directory / "haproxy.cfg")],
-            [*pin, str(program), "run", "--config", str(directory / "router.yaml")],
-        ):
-            processes.append(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
-        for port in (broker, tcp, splice, own):
-            wait_for_port(port)
+    commands = [
+        peer(broker, str(PEER_CORE)),
+        pinned(PROXY_CORE, haproxy(directory / "haproxy.cfg")),
+        pinned(PROXY_CORE, router(directory / "router.yaml")),
+    ]
+    with started(directory, commands, (broker, tcp, splice, own)) as pids:
         os.sched_setaffinity(0, {PEER_CORE})
         yield {
             "direct": (broker, 0),
-            "haproxy": (tcp, processes[1].pid),
-            "haproxy-splice": (splice, processes[1].pid),
-            "router": (own, processes[2].pid),
+            "haproxy": (tcp, pids[1]),
+            "haproxy-splice": (splice, pids[1]),
+            "router": (own, pids[2]),
         }
-    except BaseException:
-        print((directory / "out").read_text()[-3000:], file=sys.stderr)
-        raise
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
+
+
+def certificate(directory: Path) -> Path:
+    """Write a certificate of localhost and its key into one file, and return it."""
+    key, cert, both = (directory / name for name in ("key.pem", "cert.pem", "both.pem"))
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    name = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    words = ("openssl", "req", "-x509", "-nodes", "-days", "2", *curve, *name, "-keyout", str(key), "-out", str(cert))
+    subprocess.run(words, check=True, capture_output=True)
+    both.write_text(key.read_text() + cert.read_text())
+    both.chmod(0o600)
+    return both
+
+
+@contextlib.contextmanager
+def tls_sides(directory: Path) -> Iterator[dict[str, tuple[int, int]]]:
+    """Start both proxies with TLS on both sides; yields name → (plain port for clients, pid of the proxy).
+
+    The peers are those of the other parts. Before and behind the proxies another HAProxy, on the peers' core, speaks
+    TLS for them: a new session for each client's connection, none resumed.
+    """
+    broker, behind, bound, own, to_haproxy, to_router = (free_port() for _ in range(6))
+    both = certificate(directory)
+    by_tls = f"ssl verify required ca-file {directory / 'cert.pem'} verifyhost localhost"
+    listens = {
+        "measured": [(bound, f"ssl crt {both}", behind, by_tls)],
+        "ends": [
+            (behind, f"ssl crt {both}", broker, ""),
+            (to_haproxy, "", bound, f"{by_tls} no-ssl-reuse"),
+            (to_router, "", own, f"{by_tls} no-ssl-reuse"),
+        ],
+    }
+    for name, each in listens.items():
+        parts = [
+            f"listen at{at}\n  bind 127.0.0.1:{port} {how}\n  server next 127.0.0.1:{to} {then}"
+            for at, (port, how, to, then) in enumerate(each)
+        ]
+        config = (HERE / "haproxy_tls.cfg").read_text().format(maxconn=5000, listens="\n".join(parts), name=name)
+        (directory / f"{name}.cfg").write_text(config + "\n")
+    files = {"cert_file": str(directory / "cert.pem"), "key_file": str(directory / "key.pem"), "minimum": "1.3"}
+    (directory / "router.yaml").write_text(
+        json.dumps(
+            {
+                "listeners": {"tls": {"host": "127.0.0.1", "port": own, "tls": files}},
+                "backends": {
+                    "broker": {
+                        "host": "127.0.0.1",
+                        "port": behind,
+                        "tls": {"ca_file": str(directory / "cert.pem"), "server_name": "localhost", "minimum": "1.3"},
+                    }
+                },
+                "default": {"backend": "broker"},
+                "control": {"socket": str(directory / "control.sock")},
+                "log": {"level": "error"},
+            }
+        )
+    )
+    commands = [
+        peer(broker, str(PEER_CORE)),
+        pinned(PEER_CORE, haproxy(directory / "ends.cfg")),
+        pinned(PROXY_CORE, haproxy(directory / "measured.cfg")),
+        pinned(PROXY_CORE, router(directory / "router.yaml")),
+    ]
+    with started(directory, commands, (broker, behind, bound, own, to_haproxy, to_router)) as pids:
+        os.sched_setaffinity(0, {PEER_CORE})
+        yield {"haproxy": (to_haproxy, pids[2]), "router": (to_router, pids[3])}
 
 
 def used(pid: int, work: Callable[[], object]) -> float:
@@ -312,8 +404,7 @@ def survive(
 def routers(directory: Path) -> Iterator[dict[str, tuple[int, int]]]:
     """Start two brokers, and a router of one worker and one of two, on all cores; yields name → (port, pid)."""
     brokers, ports = (free_port(), free_port()), {"one": free_port(), "two": free_port()}
-    program = Path(sys.executable).with_name("amqp-session-router")
-    words = [[sys.executable, str(HERE / "peers.py"), str(port), "0-1"] for port in brokers]
+    words = [peer(port, "0-1") for port in brokers]
     for workers, (name, port) in enumerate(ports.items(), 1):
         config = {
             "workers": workers,
@@ -325,18 +416,30 @@ def routers(directory: Path) -> Iterator[dict[str, tuple[int, int]]]:
             "log": {"level": "error"},
         }
         (directory / f"{name}.yaml").write_text(json.dumps(config))
-        words.append([str(program), "run", "--config", str(directory / f"{name}.yaml")])
+        words.append(router(directory / f"{name}.yaml"))
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    processes = [subprocess.Popen(one, stdin=subprocess.DEVNULL) for one in words]
-    try:
-        for port in (*brokers, *ports.values()):
-            wait_for_port(port)
-        yield {name: (port, process.pid) for (name, port), process in zip(ports.items(), processes[2:], strict=True)}
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(40)
+    with started(directory, words, (*brokers, *ports.values())) as pids:
+        yield {name: (port, pid) for (name, port), pid in zip(ports.items(), pids[2:], strict=True)}
+
+
+def tls(on: dict[str, tuple[int, int]], report: Report, rounds: int, total: int, count: int) -> None:
+    """Bytes a CPU-second and new sessions a CPU-second with TLS on both sides, against HAProxy."""
+    for size, name in ((1_000_000, "1 MB"), (100, "100 B")):
+        found: dict[str, list[float]] = {side: [] for side in on}
+        for _ in range(rounds):
+            for side, (port, pid) in on.items():
+                seconds = used(pid, lambda port=port, size=size: peers.bulk(port, size, total))  # type: ignore[misc]
+                found[side].append(total / seconds / 1e6)
+        value = ratio(found, "router", "haproxy")
+        what = f"bulk with TLS on both sides, {name} messages, router / HAProxy"
+        report.line(what, value, "≥ 0.9", value >= 0.9, show(medians(found), "MB/CPU-s"))
+    found = {side: [] for side in on}
+    for _ in range(rounds):
+        for side, (port, pid) in on.items():
+            found[side].append(count / used(pid, lambda port=port: peers.connections(port, count)))  # type: ignore[misc]
+    value = ratio(found, "router", "haproxy")
+    what = "new sessions with TLS on both sides, router / HAProxy"
+    report.line(what, value, "≥ 0.5", value >= 0.5, show(medians(found), "a CPU-s"))
 
 
 def at_once(count: int, work: Callable[..., object], *arguments: object) -> float:
@@ -390,7 +493,7 @@ def alone(words: list[str]) -> None:
         sys.exit("unshare is missing, which makes the network namespace; Debian's package is util-linux")
 
 
-PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill", "workers")
+PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill", "tls", "workers")
 
 
 def main() -> int:
@@ -412,7 +515,7 @@ def main() -> int:
     rounds = arguments.rounds
     beside = contextlib.ExitStack()
     with beside:
-        if set(parts) - {"workers"}:
+        if set(parts) - {"tls", "workers"}:
             directory = beside.enter_context(tempfile.TemporaryDirectory(prefix="router-benchmark-"))
             on = beside.enter_context(sides(Path(directory)))
         # Rounds of what is short are more: a busy neighbour on this machine's host slows some seconds by a third.
@@ -432,6 +535,9 @@ def main() -> int:
             temporary = tempfile.TemporaryDirectory(prefix="router-benchmark-")
             with temporary as directory, sides(Path(directory), BBR, told) as on:
                 bulk(on, report, rounds, 1 << 31, what)
+    if "tls" in parts:
+        with tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory, tls_sides(Path(directory)) as on:
+            tls(on, report, rounds, 1 << 29, 300)
     if "workers" in parts:
         with tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory, routers(Path(directory)) as on:
             workers(on, report, rounds)

@@ -7,13 +7,13 @@ falls away; the true one never does. If all that are left arrive at one place, t
 (a body made to look like frames) nothing is known, and the caller waits for more bytes or does without.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from dataclasses import dataclass
 
 cdef int64_t _HEADER = 7, _OVERHEAD = 8
-cdef uint8_t _FRAME_END = 0xCE
+cdef uint8_t _FRAME_END = 0xCE, _METHOD = 1
 cdef int32_t _BREAKS = -1
 LARGEST = 1 << 24
 cdef int64_t _LARGEST = LARGEST
@@ -105,6 +105,28 @@ cdef int64_t _arrives(const Sample *seen, int32_t *known, int64_t start) noexcep
         known[place] = _BREAKS if found < 0 else <int32_t>(found - seen.length + _HEADER + 1)
         place = after
     return found
+
+
+def walk(bytes whole not None, int64_t at, int64_t most, int64_t stop):
+    """Follow the frames of `whole`, of which one begins at `at`, as far as their headers are there.
+
+    It ends at the first boundary behind `stop`, or at a frame with more than `most` bytes of payload. Returns where the
+    next frame begins, behind the end of `whole` if it has not come yet; the last method of channel 0 that it met (class
+    and method as one number, 0: none); and how many bytes of payload the frame that is too large has (-1: there is none).
+    """
+    cdef const uint8_t *data = whole
+    cdef const uint8_t *head
+    cdef int64_t length = len(whole), size
+    cdef uint32_t method = 0
+    while at + _HEADER <= length and at <= stop:
+        head = data + at
+        size = <int64_t>head[3] << 24 | head[4] << 16 | head[5] << 8 | head[6]
+        if size > most:
+            return at, method, size
+        if head[0] == _METHOD and not head[1] and not head[2] and at + _HEADER + 4 <= length:
+            method = <uint32_t>head[7] << 24 | head[8] << 16 | head[9] << 8 | head[10]
+        at += size + _OVERHEAD
+    return at, method, -1
 
 
 def locate(bytes data not None, frame_max, channel_max):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from amqp_session_router.amqp import frames
-from amqp_session_router.amqp.boundary import Position
+from amqp_session_router.amqp.boundary import Position, walk
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.relay.interfaces import FlowOwner
-
-_HEADER = struct.Struct(">BHI")
 
 
 class BufferedFlow:
@@ -115,18 +112,17 @@ class BufferedFlow:
     def _forward(self, data: bytes) -> None:
         """Send `data`, only up to the first boundary if somebody waits for one; hold the rest."""
         part = self._position.part
-        whole = part + data
-        at = self._position.rest
-        while at + 7 <= len(whole) and not (self._boundary_waiters and at > len(part)):
-            _, channel, size = _HEADER.unpack_from(whole, at)
-            if size > self._most:
-                self._held = data
-                self.halt()
-                self.owner.flow_frame_too_large(self, size + frames.OVERHEAD)
-                return
-            if whole[at] == frames.METHOD and not channel and at + 11 <= len(whole):
-                self.last_method = int.from_bytes(whole[at + 7 : at + 11], "big")
-            at += size + frames.OVERHEAD
+        whole = part + data if part else data
+        # Where somebody waits for a boundary, to the first one in `data`.
+        stop = len(part) if self._boundary_waiters else len(whole)
+        at, method, too_large = walk(whole, self._position.rest, self._most, stop)
+        if method:
+            self.last_method = method
+        if too_large >= 0:
+            self._held = data
+            self.halt()
+            self.owner.flow_frame_too_large(self, too_large + frames.OVERHEAD)
+            return
         sent = data
         if self._boundary_waiters and len(part) < at <= len(whole):
             sent = data[: at - len(part)]

@@ -241,22 +241,36 @@ class LiveSession:
             # TLS has no half-closed state: nothing can come back, so no event would end the session.
             self.finish(*self._verdict())
             return
-        if clean and self._deadline is None:
-            # After a Close handshake nothing more can come: wait for the end of stream as long as for a Close-Ok.
+        if clean:
+            self._wait_for_end()
+
+    def flow_close_ok(self, flow: Flow) -> None:
+        """Close-Ok: who sent the Close ends the connection (2.2.4). A broker is not waited for. A client is, as brokers
+        do: another of its threads may be in a call yet, for which a Close-Ok is an answer and an end of stream is none.
+        """
+        if self.phase is Phase.CLOSING:
+            return
+        if flow.index == 1:
+            self._wait_for_end()
+            return
+        assert self.broker_transport is not None
+        sink = self.broker_transport.kernel
+        assert sink is not None
+        if (
+            self.flows[1].last_method == codec.CLOSE
+            and self.flows[1].clear
+            and flow.known_boundary()
+            and not unread(sink)
+        ):
+            # With unread bytes close(2) would send a reset, which could overtake the Close-Ok.
+            self.finish(*self._verdict())
+
+    def _wait_for_end(self) -> None:
+        """After a Close handshake nothing more can come: wait for the end of stream as long as for a Close-Ok."""
+        if self._deadline is None:
             self._deadline = self.host.loop.call_later(
                 self.host.routing.timeouts.close, lambda: self.finish(*self._verdict())
             )
-
-    def flow_close_ok(self, flow: Flow) -> None:
-        """Close-Ok: the session ends without waiting for the end of stream (2.2.4)."""
-        if self.phase is Phase.CLOSING:
-            return
-        other = self.flows[1 - flow.index]
-        sink = self.client_transport if flow.index == 1 else self.broker_transport
-        assert sink is not None and sink.kernel is not None
-        if other.last_method == codec.CLOSE and other.clear and flow.known_boundary() and not unread(sink.kernel):
-            # With unread bytes close(2) would send a reset, which could overtake the Close-Ok.
-            self.finish(*self._verdict())
 
     def _clean(self) -> bool:
         """Return whether the last method of either side was Close or Close-Ok."""
