@@ -596,6 +596,23 @@ def test_after_close_and_close_ok_the_session_is_over_whoever_keeps_its_socket_o
         assert router.entries("closed")[0]["how"] == f"{closer}_closed"
 
 
+def test_a_client_that_was_sent_close_ok_ends_the_connection_itself() -> None:
+    """Another of its threads may wait for an answer yet: an end of stream before its own would be an error there."""
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        client.send(codec.close(200, "bye") + codec.close(200, "bye"))
+        broker.peer().expect(codec.CLOSE)
+        broker.peer().send(codec.CLOSE_OK_FRAME)
+        client.expect(codec.CLOSE_OK)
+        client.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.frame()
+        client.sock.close()
+        wait_for("how it ended", lambda: router.entries("closed"))
+        assert router.entries("closed")[0]["how"] == "client_closed"
+
+
 def test_a_close_ok_that_is_not_whole_ends_nothing_yet() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port, timeouts={"close": 60})) as router:

@@ -36,6 +36,8 @@ from amqp_session_router.session.opening import Opening
 from amqp_session_router.session.pausing import BrokerHeartbeats, Pause
 
 _NOT_AGREED = Tune()
+_CLIENT_ENDS = 1.0
+"""Seconds in which a client that was sent Close-Ok ends its connection; then the session is over all the same."""
 
 
 class Carried(NamedTuple):
@@ -251,19 +253,23 @@ class LiveSession:
         if self.phase is Phase.CLOSING:
             return
         if flow.index == 1:
-            self._wait_for_end()
-            return
-        assert self.broker_transport is not None
-        sink = self.broker_transport.kernel
-        assert sink is not None
-        if (
-            self.flows[1].last_method == codec.CLOSE
-            and self.flows[1].clear
-            and flow.known_boundary()
-            and not unread(sink)
-        ):
-            # With unread bytes close(2) would send a reset, which could overtake the Close-Ok.
+            if self._deadline is None:
+                self._deadline = self.host.loop.call_later(_CLIENT_ENDS, self._client_is_late)
+        elif self.flows[1].last_method == codec.CLOSE and self.flows[1].clear and flow.known_boundary():
+            self._finish_unless_unread(self.broker_transport)
+
+    def _client_is_late(self) -> None:
+        self._deadline = None
+        self._finish_unless_unread(self.client_transport)
+
+    def _finish_unless_unread(self, transport: Transport | None) -> None:
+        """End the session, but not while its peer has sent more than was read: close(2) would send a reset, which could
+        overtake the Close-Ok."""
+        assert transport is not None and transport.kernel is not None
+        if not unread(transport.kernel):
             self.finish(*self._verdict())
+        else:
+            self._wait_for_end()
 
     def _wait_for_end(self) -> None:
         """After a Close handshake nothing more can come: wait for the end of stream as long as for a Close-Ok."""
