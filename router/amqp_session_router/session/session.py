@@ -24,6 +24,7 @@ from amqp_session_router.base.model import (
     Route,
     Tune,
 )
+from amqp_session_router.net.deadlines import Deadline
 from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.relay.buffered_flow import BufferedFlow
@@ -96,7 +97,7 @@ class LiveSession:
         self._counters = Counters()
         self._opening: Opening | None = None
         self._closing: Closing | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: Deadline | asyncio.TimerHandle | None = None
         self._meter: asyncio.TimerHandle | None = None
 
     # --- state ------------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ class LiveSession:
             return
         if flow.index == 1:
             if self._deadline is None:
-                self._deadline = self.host.loop.call_later(_CLIENT_ENDS, self._client_is_late)
+                self._deadline = self.host.deadlines.after(_CLIENT_ENDS, self._client_is_late)
         elif self.flows[1].last_method == codec.CLOSE and self.flows[1].clear and flow.known_boundary():
             self._finish_unless_unread(self.broker_transport)
 
