@@ -28,6 +28,7 @@ from tests.free_ports import free_port
 
 from amqp_session_router.control.commands import Control
 from amqp_session_router.control.service import Service
+from amqp_session_router.process import keeper
 from amqp_session_router.session.listeners import Listeners
 from amqp_session_router.telemetry.log import Log
 
@@ -240,6 +241,19 @@ class Router:
                 self.process.wait(20)
                 raise AssertionError("the router did not end: " + self.log.read_text()[-2000:]) from None
         assert not (found := self.faults()), found
+
+
+def workers_of(supervisor: int) -> list[int]:
+    """Return a supervisor's workers, the oldest first; its other children keep files for one of them."""
+    found = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+
+    def is_keeper(pid: str) -> bool:
+        try:
+            return Path(f"/proc/{pid}/comm").read_text().strip() == keeper.NAME
+        except OSError:  # it has just ended
+            return True
+
+    return sorted(int(pid) for pid in found if not is_keeper(pid))
 
 
 def config_of(*backends: int, **more: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from router_support import Router, accepts, config_of, router_of, wait_for
+from router_support import Router, accepts, config_of, router_of, wait_for, workers_of
 from tests.free_ports import free_port
 
 from amqp_session_router.process import supervisor
@@ -90,8 +90,7 @@ class Talk:
 def worker(router: Router) -> int:
     """The router's own process, the supervisor's child that lives longest."""
     assert router.process is not None
-    children = Path(f"/proc/{router.process.pid}/task/{router.process.pid}/children").read_text().split()
-    return int(children[-1])
+    return workers_of(router.process.pid)[-1]
 
 
 def kill(router: Router) -> None:
@@ -189,10 +188,9 @@ def test_descriptors_do_not_pile_up(echo: int) -> None:
 
 
 def children(router: Router) -> list[int]:
-    """The supervisor's children, the oldest first."""
+    """The supervisor's workers, the oldest first."""
     assert router.process is not None
-    found = Path(f"/proc/{router.process.pid}/task/{router.process.pid}/children").read_text().split()
-    return sorted(map(int, found))
+    return workers_of(router.process.pid)
 
 
 def wait_ready(router: Router, count: int) -> None:
@@ -251,6 +249,90 @@ def test_a_successor_that_is_killed_costs_nothing(echo: int, moment: str) -> Non
         for sock in (*socks, late):
             sock.close()
         wait_for("an empty list", lambda: not router.ctl("CONN"))
+
+
+@pytest.mark.parametrize("delay", [0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6])
+def test_a_predecessor_that_is_killed_costs_nothing(echo: int, delay: float) -> None:
+    """At whatever place of the handover: its keeper stands in for it."""
+    with router_of(config_of(echo)) as router:
+        socks = [peers.dial(router.port, "echo") for _ in range(200)]
+        (old,) = children(router)
+        restart(router)
+        (new,) = wait_for("a successor", lambda: [pid for pid in children(router) if pid != old])
+        time.sleep(delay)
+        if old in children(router):
+            os.kill(old, signal.SIGKILL)
+        wait_for("the successor alone", lambda: children(router) == [new] and len(router.entries("ready")) == 2)
+        late = peers.dial(router.port, "echo")
+        for sock in (*socks, late):
+            peers.comes_back(sock)
+        wait_for("no keeper", lambda: not keepers(router))
+        # Both can be killed and replaced as ever.
+        kill(router)
+        wait_ready(router, 3)
+        restart(router)
+        wait_ready(router, 4)
+        for sock in (*socks, late):
+            peers.comes_back(sock)
+            sock.close()
+        wait_for("an empty list", lambda: not router.ctl("CONN"))
+
+
+def test_one_that_goes_on_after_a_failed_restart_is_protected_still(echo: int) -> None:
+    with router_of(config_of(echo)) as router:
+        socks = [peers.dial(router.port, "echo") for _ in range(60)]
+        (old,) = children(router)
+        for number in range(2):
+            restart(router)
+            (new,) = wait_for("a successor", lambda: [pid for pid in children(router) if pid != old])
+            os.kill(new, signal.SIGKILL)
+            wait_for(
+                "the word",
+                lambda number=number: router.log.read_text().count("the restart failed") > number,  # type: ignore[misc]
+            )
+            assert len(keepers(router)) == 1
+        os.kill(old, signal.SIGKILL)
+        wait_ready(router, 2)
+        for sock in socks:
+            peers.comes_back(sock)
+        wait_for("no keeper", lambda: not keepers(router))
+        restart(router)
+        wait_ready(router, 3)
+        for sock in socks:
+            peers.comes_back(sock)
+            sock.close()
+
+
+def test_a_successor_is_killed_after_its_predecessor(echo: int) -> None:
+    """Both die; the third one finds the sessions of the first at the keeper and those of the second in the journal."""
+    with router_of(config_of(echo)) as router:
+        socks = [peers.dial(router.port, "echo") for _ in range(200)]
+        for _ in range(3):
+            (old,) = children(router)
+            before = len(router.entries("ready"))
+            restart(router)
+            (new,) = wait_for("a successor", lambda old=old: [pid for pid in children(router) if pid != old])  # type: ignore[misc]
+            os.kill(old, signal.SIGKILL)
+            os.kill(new, signal.SIGKILL)
+            wait_for(
+                "a third worker alone",
+                lambda before=before, gone={old, new}: (  # type: ignore[misc]
+                    only_other(router, gone) and len(router.entries("ready")) > before
+                ),
+            )
+            for sock in socks:
+                peers.comes_back(sock)
+            wait_for("no keeper", lambda: not keepers(router))
+        for sock in socks:
+            sock.close()
+
+
+def keepers(router: Router) -> list[int]:
+    """The supervisor's children that are no workers."""
+    assert router.process is not None
+    pid = router.process.pid
+    found = set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    return sorted(found - {*children(router)})
 
 
 def only_other(router: Router, gone: set[int]) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from router_support import Router, accepts, config_of, router_of, wait_for
+from router_support import Router, accepts, config_of, router_of, wait_for, workers_of
 from tests.free_ports import free_port
 
 from amqp_session_router.base.errors import RouterError
@@ -80,8 +80,8 @@ def readies(router: Router, index: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return a process's children, the oldest first."""
-    return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    """Return a process's children but the keepers, the oldest first."""
+    return workers_of(pid)
 
 
 def supervisor(router: Router, index: int) -> int:

@@ -3,7 +3,8 @@
 The router's process is made by clone(2) with CLONE_FILES: both share one table of descriptors. However the router
 dies, its sockets and pipes stay open in the supervisor, which never looks at them, and its successor finds them under
 the same numbers (`journal` says which). This costs a session nothing. A planned restart is different: there old and
-new run side by side, each with a table of its own, and pass descriptors on with SCM_RIGHTS (`handover`).
+new run side by side, each with a table of its own, and pass descriptors on with SCM_RIGHTS (`handover`). The old one's
+table has another holder then (`keeper`), who stands in for it if it is killed.
 
 This module imports nothing heavy, so that each router's process reads its own, perhaps newer, code.
 """
@@ -17,14 +18,16 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
-from amqp_session_router.process import lifecycle
-from amqp_session_router.process.descriptors import clone_sharing_files, close_all_but, unshare_files
+from amqp_session_router.process import keeper, lifecycle
+from amqp_session_router.process.descriptors import HANDED_OVER, clone_sharing_files, close_all_but, unshare_files
 from amqp_session_router.process.lifecycle import Death, Step
 from amqp_session_router.process.place import ALONE, Place, place_of
 from amqp_session_router.relay import journal
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+_COMM = Path("/proc/self/comm")
 _SHORT_LIFE, _SHORT_LIVES = 5.0, 5
 """So many routers in a row that ended within so many seconds are too many."""
 
@@ -45,7 +48,10 @@ class Supervisor:
         self._reach: socket.socket | None = None
         """The other end."""
         self._relieving: tuple[int, socket.socket] | None = None
-        """A predecessor that has given nothing or not all away yet, and the end by which its successor reaches it."""
+        """A predecessor that has given nothing or not all away yet (0: it was killed, and its keeper stands in for it),
+        and the end by which its successor reaches it."""
+        self._keeper = 0
+        """The process that keeps the files of a predecessor, or of one that goes on since its successor failed."""
         self._started = 0.0
         self._short = 0
         self._served = False
@@ -119,14 +125,26 @@ class Supervisor:
                 return 70
             if not pid:
                 return None
-            if self._relieving is not None and pid == self._relieving[0]:
-                # The successor, with whom we share it, closes this line when it has heard the end.
-                self._relieving[1].detach()
-                self._relieving = None
+            if pid == self._keeper:
+                self._keeper = 0
+                if self._relieving is not None and not self._relieving[0]:
+                    self._relieved()
+            elif self._relieving is not None and pid == self._relieving[0]:
+                if self._keeper and os.waitstatus_to_exitcode(status) != HANDED_OVER:
+                    self._relieving = (0, self._relieving[1])
+                else:
+                    self._relieved()
             elif pid == self.pid:
                 ended = self._ended(status)
                 if ended is not None:
                     return ended
+
+    def _relieved(self) -> None:
+        """Nobody is left of whom the newest worker takes over."""
+        assert self._relieving is not None
+        # The successor, with whom we share it, closes this line when it has heard the end.
+        self._relieving[1].detach()
+        self._relieving = None
 
     def _ended(self, status: int) -> int | None:
         """The newest worker ended: do what `lifecycle` says. Returns the exit status if that is to leave."""
@@ -137,7 +155,7 @@ class Supervisor:
             Death(
                 progress=progress,
                 status=exited if exited >= 0 else None,
-                predecessor=self._relieving is not None,
+                predecessor=self._relieving is not None and self._relieving[0] != 0,
                 protected=self._line is not None,
                 served=self._served,
             )
@@ -162,10 +180,38 @@ class Supervisor:
             print(f"amqp-session-router: {how}, again and again", file=sys.stderr)
             return 128 - exited if exited < 0 else exited
         print(f"amqp-session-router: {how}; starting again", file=sys.stderr)
+        if self._keeper and self._relieving is None and self._reach is not None:
+            # A worker that went on since its successor failed: its sessions are its keeper's.
+            self._relieving, self._reach = (0, self._reach), None
         self._drop_line()
         reach = None if self._relieving is None else self._relieving[1]
-        self._start(recover=step is Step.RECOVER, predecessor=reach if step is Step.RECOVER else None)
+        self._start(recover=step is Step.RECOVER, predecessor=reach)
         return None
+
+    def _keep(self, line: int) -> None:
+        """Make the process that keeps the worker's files while we keep those of its successor. Without it the restart
+        is made all the same."""
+        ours = os.getpid()
+        own_name = _COMM.read_text()
+        try:
+            # So it has its name from its first moment on.
+            _COMM.write_text(keeper.NAME)
+            pid = clone_sharing_files()
+        except OSError as error:
+            print(f"amqp-session-router: a restart without a keeper: {error.strerror}", file=sys.stderr)
+            return
+        finally:
+            if os.getpid() == ours:
+                _COMM.write_text(own_name)
+        if pid == 0:
+            try:
+                keeper.keep(self.pid, line, self._journal, self._store)
+            except BaseException as error:
+                print(f"amqp-session-router: keeper: {type(error).__name__}: {error}", file=sys.stderr)
+            finally:
+                sys.stderr.flush()
+                os._exit(0)
+        self._keeper = pid
 
     def _drop_line(self) -> None:
         for end in (self._line, self._reach):
@@ -178,12 +224,16 @@ class Supervisor:
         if self._relieving is not None or self._reach is None:
             print("amqp-session-router: a restart is under way: no other begins", file=sys.stderr)
             return
+        if self._line is not None:
+            self._keep(self._line.fileno())
         try:
             unshare_files()
         except OSError as error:
             # A container engine's seccomp profile may forbid unshare(2).
             why = f"this process may not have its own descriptors: {error.strerror}"
             print(f"amqp-session-router: no restart: {why}", file=sys.stderr)
+            if self._keeper:
+                os.kill(self._keeper, signal.SIGKILL)
             return
         reach = self._reach
         if self._line is not None:

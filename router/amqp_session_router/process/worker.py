@@ -33,6 +33,8 @@ from amqp_session_router.process.place import Place, region, regions
 from amqp_session_router.process.recovery import carried, rescue
 from amqp_session_router.process.service_manager import ServiceManager
 from amqp_session_router.relay.journal import (
+    LEAVING,
+    LEFT,
     PROGRESS,
     SERVING,
     STARTING,
@@ -160,12 +162,19 @@ def running_of(predecessor: socket.socket) -> saved_state.Running:
     predecessor.settimeout(TIMEOUT)
     try:
         send(predecessor, {"ask": "state"})
-        answer = receive(predecessor)
+        # What was meant for a successor that is dead may come first.
+        while (answer := receive(predecessor)) is not None and "base" not in answer[0]:
+            _close_all(answer[1])
     except OSError as error:
         raise RouterError(f"the process to relieve does not answer: {error}") from None
     if answer is None:
         raise RouterError("the process to relieve is gone")
     return saved_state.Running(answer[0]["base"], answer[0]["config"], tuple(answer[0]["paused"]))
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for number in descriptors:
+        os.close(number)
 
 
 class Process:
@@ -333,11 +342,16 @@ class Process:
         self._predecessor = line
         # From here on the supervisor must not go back to the predecessor.
         self.journal.cells[PROGRESS] = TAKING_OVER
-        self._spawn(self._say(line, {"ask": "go"}))
+        self._go(line)
         asyncio.get_running_loop().add_reader(line.fileno(), self._heard)
         # One that goes without reading our last word leaves an error behind, after which the loop tells of nothing.
         self.server.relay.error_watcher.watch(line.fileno(), self)
         await self._settled.wait()
+
+    def _go(self, line: socket.socket) -> None:
+        """Ask for all that is not here yet."""
+        ask = {"ask": "go", "has": [*self.server.sessions], "settled": self._settled.is_set()}
+        self._spawn(self._say(line, ask))
 
     def drain_on_error(self) -> None:
         """The predecessor is gone: read all that it said before."""
@@ -365,6 +379,9 @@ class Process:
             return False
         if packet[0].get("settled"):
             self._settled.set()
+        elif packet[0].get("again"):
+            # It was killed; who stands in for it does not know what it had given.
+            self._go(line)
         else:
             self._packet(*packet)
             if "sessions" in packet[0]:
@@ -386,8 +403,7 @@ class Process:
             own, descriptors = descriptors[: facts["descriptors"]], descriptors[facts["descriptors"] :]
             if facts["id"] in self.server.sessions:
                 # Given a second time, after the death of the first successor: the journal knew more of it.
-                for number in own:
-                    os.close(number)
+                _close_all(own)
                 continue
             client, broker, *ends = own
             pipes: list[Pipe | None] = []
@@ -418,6 +434,7 @@ class Process:
             self._taken.set()
         elif not self.relieved:
             self.relieved = True
+            self.journal.cells[PROGRESS] = LEAVING
             self._spawn(self._leave())
         else:
             # Another successor, after the first one died.
@@ -457,6 +474,7 @@ class Process:
         # Handshakes that are under way end in time by themselves; TLS sessions were told to go.
         await self.server.leaving.wait()
         await self._say(self.line, {"end": True})
+        self.journal.cells[PROGRESS] = LEFT
         self._ended.set()
 
 

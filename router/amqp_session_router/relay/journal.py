@@ -33,8 +33,8 @@ ACTIVE_FLOW, ACTIVE_PIPE, NO_CELLS, _LISTENERS, STAGED = 0, 1, 2, 8, 9
 that it uses, cells for flows that are not in the journal, length of the listeners' text, bytes staged."""
 PROGRESS = 10
 """Word of the head: how far the worker is, for its supervisor."""
-STARTING, TAKING_OVER, SERVING = 0, 1, 2
-"""Nothing is its own yet; it is being given sessions; everything is its own."""
+STARTING, TAKING_OVER, SERVING, LEAVING, LEFT = range(5)
+"""Nothing is its own yet; it is being given sessions; everything is its own; it gives all away; nothing is left."""
 STAGED_FLAG = 1 << 32
 UNKNOWN = (1 << 64) - 1
 """In a cell: the position in the stream is unknown."""
