@@ -243,17 +243,21 @@ class Router:
         assert not (found := self.faults()), found
 
 
+def children_of(pid: int) -> list[int]:
+    """Return a process's children, the oldest first."""
+    return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
 def workers_of(supervisor: int) -> list[int]:
     """Return a supervisor's workers, the oldest first; its other children keep files for one of them."""
-    found = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
 
-    def is_keeper(pid: str) -> bool:
+    def is_keeper(pid: int) -> bool:
         try:
             return Path(f"/proc/{pid}/comm").read_text().strip() == keeper.NAME
         except OSError:  # it has just ended
             return True
 
-    return sorted(int(pid) for pid in found if not is_keeper(pid))
+    return [pid for pid in children_of(supervisor) if not is_keeper(pid)]
 
 
 def config_of(*backends: int, **more: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from router_support import Router, accepts, config_of, router_of, wait_for, workers_of
+from router_support import Router, accepts, children_of, config_of, router_of, wait_for, workers_of
 from tests.free_ports import free_port
 
 from amqp_session_router.process import supervisor
@@ -303,8 +303,10 @@ def test_one_that_goes_on_after_a_failed_restart_is_protected_still(echo: int) -
             sock.close()
 
 
-def test_a_successor_is_killed_after_its_predecessor(echo: int) -> None:
-    """Both die; the third one finds the sessions of the first at the keeper and those of the second in the journal."""
+@pytest.mark.parametrize("wrong", [False, True], ids=["good file", "wrong file"])
+def test_a_successor_is_killed_after_its_predecessor(echo: int, wrong: bool) -> None:
+    """Both die; the third one finds the sessions of the first at the keeper and those of the second in the journal,
+    whatever is on disk by then."""
     with router_of(config_of(echo)) as router:
         socks = [peers.dial(router.port, "echo") for _ in range(200)]
         for _ in range(3):
@@ -312,6 +314,9 @@ def test_a_successor_is_killed_after_its_predecessor(echo: int) -> None:
             before = len(router.entries("ready"))
             restart(router)
             (new,) = wait_for("a successor", lambda old=old: [pid for pid in children(router) if pid != old])  # type: ignore[misc]
+            good = router.file.read_text()
+            if wrong:
+                router.file.write_text("listeners: [")
             os.kill(old, signal.SIGKILL)
             os.kill(new, signal.SIGKILL)
             wait_for(
@@ -323,6 +328,7 @@ def test_a_successor_is_killed_after_its_predecessor(echo: int) -> None:
             for sock in socks:
                 peers.comes_back(sock)
             wait_for("no keeper", lambda: not keepers(router))
+            router.file.write_text(good)
         for sock in socks:
             sock.close()
 
@@ -330,9 +336,7 @@ def test_a_successor_is_killed_after_its_predecessor(echo: int) -> None:
 def keepers(router: Router) -> list[int]:
     """The supervisor's children that are no workers."""
     assert router.process is not None
-    pid = router.process.pid
-    found = set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-    return sorted(found - {*children(router)})
+    return sorted({*children_of(router.process.pid)} - {*children(router)})
 
 
 def only_other(router: Router, gone: set[int]) -> list[int]:

@@ -9,7 +9,6 @@ the journal; no byte is moved here.
 from __future__ import annotations
 
 import ctypes
-import os
 import select
 import signal
 import socket
@@ -23,16 +22,15 @@ NAME = "keeper"
 
 
 def keep(worker: int, line: int, journal: int, store: int) -> None:
-    """Wait for the end of the process `worker`, and stand in for it if it did not leave in order.
+    """Wait for the end of a worker, and stand in for it if it did not leave in order.
 
-    The others are numbers in its table of descriptors: its end of the line to a successor, its journal, and the last
-    good configuration. Raises OSError.
+    All are descriptors in its table: the worker's own (pidfd), its end of the line to a successor, its journal, and the
+    last good configuration. Raises OSError.
     """
     # Without the supervisor nobody would start a successor that could ask.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    end = os.pidfd_open(worker)
     waiting = select.poll()
-    waiting.register(end, select.POLLIN)
+    waiting.register(worker, select.POLLIN)
     waiting.poll()
     from amqp_session_router.relay.journal import LEFT, PROGRESS, Journal
 

@@ -24,7 +24,7 @@ class Step(enum.Enum):
     RECOVER = enum.auto()
     """Start a worker that finds sessions and listeners in the journal; it goes on taking from a living predecessor."""
     FALL_BACK = enum.auto()
-    """The predecessor has given nothing away: it goes on, without protection."""
+    """The predecessor has given nothing away: it goes on, and its keeper with it."""
 
 
 @dataclass(frozen=True, slots=True)

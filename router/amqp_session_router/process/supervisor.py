@@ -180,38 +180,45 @@ class Supervisor:
             print(f"amqp-session-router: {how}, again and again", file=sys.stderr)
             return 128 - exited if exited < 0 else exited
         print(f"amqp-session-router: {how}; starting again", file=sys.stderr)
-        if self._keeper and self._relieving is None and self._reach is not None:
+        if self._keeper and self._line is None and self._reach is not None:
             # A worker that went on since its successor failed: its sessions are its keeper's.
             self._relieving, self._reach = (0, self._reach), None
         self._drop_line()
         reach = None if self._relieving is None else self._relieving[1]
-        self._start(recover=step is Step.RECOVER, predecessor=reach)
+        # With a keeper, too, the next one goes by the last good configuration: no router ends for a wrong file.
+        self._start(recover=step is Step.RECOVER or reach is not None, predecessor=reach)
         return None
 
-    def _keep(self, line: int) -> None:
-        """Make the process that keeps the worker's files while we keep those of its successor. Without it the restart
-        is made all the same."""
+    def _keep(self, line: int) -> int:
+        """Make the process that keeps the worker's files while we keep those of its successor.
+
+        Returns the descriptor by which it sees the worker's end; -1: there is no such process, and the restart is made
+        without.
+        """
         ours = os.getpid()
         own_name = _COMM.read_text()
         try:
+            # Here, where nobody else waits for the worker: by the time that the keeper runs it may be dead.
+            worker = os.pidfd_open(self.pid)
             # So it has its name from its first moment on.
             _COMM.write_text(keeper.NAME)
             pid = clone_sharing_files()
         except OSError as error:
             print(f"amqp-session-router: a restart without a keeper: {error.strerror}", file=sys.stderr)
-            return
+            return -1
         finally:
             if os.getpid() == ours:
                 _COMM.write_text(own_name)
         if pid == 0:
             try:
-                keeper.keep(self.pid, line, self._journal, self._store)
+                keeper.keep(worker, line, self._journal, self._store)
             except BaseException as error:
                 print(f"amqp-session-router: keeper: {type(error).__name__}: {error}", file=sys.stderr)
             finally:
                 sys.stderr.flush()
                 os._exit(0)
         self._keeper = pid
+        return worker
 
     def _drop_line(self) -> None:
         for end in (self._line, self._reach):
@@ -224,16 +231,16 @@ class Supervisor:
         if self._relieving is not None or self._reach is None:
             print("amqp-session-router: a restart is under way: no other begins", file=sys.stderr)
             return
-        if self._line is not None:
-            self._keep(self._line.fileno())
+        watch = -1 if self._line is None else self._keep(self._line.fileno())
         try:
             unshare_files()
         except OSError as error:
             # A container engine's seccomp profile may forbid unshare(2).
             why = f"this process may not have its own descriptors: {error.strerror}"
             print(f"amqp-session-router: no restart: {why}", file=sys.stderr)
-            if self._keeper:
+            if watch >= 0:
                 os.kill(self._keeper, signal.SIGKILL)
+                os.close(watch)
             return
         reach = self._reach
         if self._line is not None:
