@@ -33,7 +33,7 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = Process(cast(Service, None), 1.0, cast(Journal, None), ours, ALONE, Told(ALONE, 0, anew=True))
         relay = RelayContext(asyncio.get_running_loop())
-        process.server = cast(Listeners, SimpleNamespace(relay=relay))
+        process.server = cast(Listeners, SimpleNamespace(relay=relay, sessions={}))
         process.journal = cast(Journal, SimpleNamespace(cells=[0] * 16))
         taking = asyncio.ensure_future(process._take_over(ours))
         # Two turns: the line is watched, and our word is sent.
