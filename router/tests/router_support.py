@@ -28,7 +28,7 @@ from tests.free_ports import free_port
 
 from amqp_session_router.control.commands import Control
 from amqp_session_router.control.service import Service
-from amqp_session_router.process import keeper
+from amqp_session_router.process.supervisor import KEEPER
 from amqp_session_router.session.listeners import Listeners
 from amqp_session_router.telemetry.log import Log
 
@@ -253,7 +253,7 @@ def workers_of(supervisor: int) -> list[int]:
 
     def is_keeper(pid: int) -> bool:
         try:
-            return Path(f"/proc/{pid}/comm").read_text().strip() == keeper.NAME
+            return Path(f"/proc/{pid}/comm").read_text().strip() == KEEPER
         except OSError:  # it has just ended
             return True
 

@@ -112,7 +112,7 @@ def late():
 
 def test_the_supervisor_loads_nothing_that_a_new_version_replaces() -> None:
     """What it loads stays in memory over restarts, so it is kept to what cannot change its meaning."""
-    found = graph()["process.supervisor"] - {"process.worker"}
+    found = graph()["process.supervisor"] - {"process.worker", "process.keeper"}
     assert found == {"process.descriptors", "process.lifecycle", "process.place", "relay.journal"}
     assert set().union(*(graph()[one] for one in found)) == {"relay.journal"}
     # Nor does the process above several, but what it speaks to systemd by.

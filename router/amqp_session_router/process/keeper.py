@@ -1,39 +1,31 @@
-"""The process that keeps the files of a worker that is being replaced, and stands in for it if it is killed.
+"""What keeps the files of a worker that is being replaced, and stands in for it if it is killed.
 
-It shares that worker's table of descriptors (clone(2) with CLONE_FILES), as the supervisor does with the newest worker:
-however the worker dies, its sockets and pipes stay open here, and its journal says of them. If it ends before it has
-left in order, its successor, or a later one, asks here for what it has not got yet. Sessions are given as they stand in
-the journal; no byte is moved here.
+The supervisor makes a process that shares that worker's table of descriptors (clone(2) with CLONE_FILES), as it shares
+the newest worker's itself: however the worker dies, its sockets and pipes stay open there, and its journal says of
+them. If it ends before it has left in order, its successor, or a later one, asks here for what it has not got yet.
+Sessions are given as they stand in the journal; no byte is moved.
 """
 
 from __future__ import annotations
 
-import ctypes
-import select
-import signal
 import socket
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
-NAME = "keeper"
-"""What the process is called in lists of processes (its `comm`)."""
+from amqp_session_router.process.config_store import ConfigStore
+from amqp_session_router.process.recovery import carried, rescue
+from amqp_session_router.relay.journal import LEAVING, LEFT, PROGRESS, Journal
+from amqp_session_router.relay.pipes import PipePool
+from amqp_session_router.session.handover import receive, send
 
 
-def keep(worker: int, line: int, journal: int, store: int) -> None:
-    """Wait for the end of a worker, and stand in for it if it did not leave in order.
+def stand_in(line: int, journal: int, store: int) -> None:
+    """Stand in for a worker that has ended, if it did not leave in order.
 
-    All are descriptors in its table: the worker's own (pidfd), its end of the line to a successor, its journal, and the
-    last good configuration. Raises OSError.
+    All are descriptors in its table: its end of the line to a successor, its journal, and the last good configuration.
+    Raises OSError.
     """
-    # Without the supervisor nobody would start a successor that could ask.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    waiting = select.poll()
-    waiting.register(worker, select.POLLIN)
-    waiting.poll()
-    from amqp_session_router.relay.journal import LEFT, PROGRESS, Journal
-
     book = Journal(journal)
     if book.cells[PROGRESS] != LEFT:
         _StandIn(socket.socket(fileno=line), book, store).serve()
@@ -42,11 +34,7 @@ def keep(worker: int, line: int, journal: int, store: int) -> None:
 class _StandIn:
     """Answers a successor in the place of a worker that is dead."""
 
-    def __init__(self, line: socket.socket, book: Any, store: int) -> None:
-        from amqp_session_router.process.config_store import ConfigStore
-        from amqp_session_router.process.recovery import rescue
-        from amqp_session_router.relay.pipes import PipePool
-
+    def __init__(self, line: socket.socket, book: Journal, store: int) -> None:
         self._line = line
         self._book = book
         self._config = ConfigStore(store)
@@ -56,9 +44,6 @@ class _StandIn:
 
     def serve(self) -> None:
         """Answer until all was given; raises OSError."""
-        from amqp_session_router.relay.journal import LEAVING, PROGRESS
-        from amqp_session_router.session.handover import receive, send
-
         self._line.setblocking(True)
         if self._book.cells[PROGRESS] == LEAVING:
             # A successor has begun to take, and how far it came is known to it alone.
@@ -89,8 +74,6 @@ class _StandIn:
 
     def _left(self, has: set[str]) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Yield what `Listeners.adopt` goes on from, and the descriptors, of each session that a successor has not."""
-        from amqp_session_router.process.recovery import carried
-
         for one in [*self._book.sessions()]:
             if one.facts["id"] in has:
                 continue

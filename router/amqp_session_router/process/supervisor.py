@@ -12,15 +12,17 @@ This module imports nothing heavy, so that each router's process reads its own, 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
+import select
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
 
-from amqp_session_router.process import keeper, lifecycle
+from amqp_session_router.process import lifecycle
 from amqp_session_router.process.descriptors import HANDED_OVER, clone_sharing_files, close_all_but, unshare_files
 from amqp_session_router.process.lifecycle import Death, Step
 from amqp_session_router.process.place import ALONE, Place, place_of
@@ -28,8 +30,20 @@ from amqp_session_router.relay import journal
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _COMM = Path("/proc/self/comm")
+KEEPER = "keeper"
+"""What a process that keeps a worker's files is called in lists of processes."""
+_PR_SET_PDEATHSIG = 1
 _SHORT_LIFE, _SHORT_LIVES = 5.0, 5
 """So many routers in a row that ended within so many seconds are too many."""
+
+
+def _wait_for_end(process: int) -> None:
+    """Return when the process of this descriptor (pidfd) has ended. Dies with the supervisor: without it nobody would
+    start a successor that could ask."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    waiting = select.poll()
+    waiting.register(process, select.POLLIN)
+    waiting.poll()
 
 
 class Supervisor:
@@ -201,7 +215,7 @@ class Supervisor:
             # Here, where nobody else waits for the worker: by the time that the keeper runs it may be dead.
             worker = os.pidfd_open(self.pid)
             # So it has its name from its first moment on.
-            _COMM.write_text(keeper.NAME)
+            _COMM.write_text(KEEPER)
             pid = clone_sharing_files()
         except OSError as error:
             print(f"amqp-session-router: a restart without a keeper: {error.strerror}", file=sys.stderr)
@@ -211,7 +225,11 @@ class Supervisor:
                 _COMM.write_text(own_name)
         if pid == 0:
             try:
-                keeper.keep(worker, line, self._journal, self._store)
+                _wait_for_end(worker)
+                # Only now, as it may be newer code.
+                from amqp_session_router.process import keeper
+
+                keeper.stand_in(line, self._journal, self._store)
             except BaseException as error:
                 print(f"amqp-session-router: keeper: {type(error).__name__}: {error}", file=sys.stderr)
             finally:
