@@ -37,6 +37,18 @@ _SHORT_LIFE, _SHORT_LIVES = 5.0, 5
 """So many routers in a row that ended within so many seconds are too many."""
 
 
+def _named(name: str) -> str:
+    """Give this process `name` in lists of processes, and so its next child from its first moment on; returns the old
+    one. Where /proc is hidden, or for no name, nothing changes."""
+    try:
+        before = _COMM.read_text().strip()
+        if name:
+            _COMM.write_text(name)
+    except OSError:
+        return ""
+    return before
+
+
 def _wait_for_end(process: int) -> None:
     """Return when the process of this descriptor (pidfd) has ended. Dies with the supervisor: without it nobody would
     start a successor that could ask."""
@@ -209,20 +221,16 @@ class Supervisor:
         Returns the descriptor by which it sees the worker's end; -1: there is no such process, and the restart is made
         without.
         """
-        ours = os.getpid()
-        own_name = _COMM.read_text()
+        name = ""
         try:
             # Here, where nobody else waits for the worker: by the time that the keeper runs it may be dead.
             worker = os.pidfd_open(self.pid)
-            # So it has its name from its first moment on.
-            _COMM.write_text(KEEPER)
+            name = _named(KEEPER)
             pid = clone_sharing_files()
         except OSError as error:
+            _named(name)
             print(f"amqp-session-router: a restart without a keeper: {error.strerror}", file=sys.stderr)
             return -1
-        finally:
-            if os.getpid() == ours:
-                _COMM.write_text(own_name)
         if pid == 0:
             try:
                 _wait_for_end(worker)
@@ -235,6 +243,7 @@ class Supervisor:
             finally:
                 sys.stderr.flush()
                 os._exit(0)
+        _named(name)
         self._keeper = pid
         return worker
 
