@@ -613,6 +613,19 @@ def test_a_client_that_was_sent_close_ok_ends_the_connection_itself() -> None:
         assert router.entries("closed")[0]["how"] == "client_closed"
 
 
+def test_a_close_ok_that_nobody_asked_for_ends_nothing() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client, peer = Client(router.port).opened(), broker.peer()
+        peer.send(codec.CLOSE_OK_FRAME)
+        client.expect(codec.CLOSE_OK)
+        client.sock.settimeout(1.5)  # longer than a client is waited for that did ask
+        with pytest.raises(TimeoutError):
+            client.frame()
+        assert not router.entries("closed")
+        client.sock.close()
+
+
 def test_a_close_ok_that_is_not_whole_ends_nothing_yet() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port, timeouts={"close": 60})) as router:

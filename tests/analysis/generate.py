@@ -195,9 +195,8 @@ class _Maker:
         for number in range(self.rng.choice((0, 1, 2))):
             client, key = f"router-{number}", f"k{number}"
             begins = [self.within(S * 3 // 2, self.drain[0]) for _ in range(self.rng.randint(1, 5))]
-            if hits and self.chance(
-                0.7
-            ):  # soon before a fault, and soon after it, when nobody has said yet what it did
+            if hits and self.chance(0.7):
+                # Soon before a fault, and soon after it, when nobody has said yet what it did
                 hit = self.rng.choice(hits)
                 begins += [max(hit - self.within(0, S), S * 3 // 2), hit + self.within(0, S // 2)]
             begins.sort()

@@ -221,7 +221,7 @@ class Supervisor:
         Returns the descriptor by which it sees the worker's end; -1: there is no such process, and the restart is made
         without.
         """
-        name = ""
+        name, worker = "", -1
         try:
             # Here, where nobody else waits for the worker: by the time that the keeper runs it may be dead.
             worker = os.pidfd_open(self.pid)
@@ -229,6 +229,8 @@ class Supervisor:
             pid = clone_sharing_files()
         except OSError as error:
             _named(name)
+            if worker >= 0:
+                os.close(worker)
             print(f"amqp-session-router: a restart without a keeper: {error.strerror}", file=sys.stderr)
             return -1
         if pid == 0:

@@ -244,8 +244,11 @@ class LiveSession:
             # TLS has no half-closed state: nothing can come back, so no event would end the session.
             self.finish(*self._verdict())
             return
-        if clean:
-            self._wait_for_end()
+        if clean and self._deadline is None:
+            # After a Close handshake nothing more can come: wait for the end of stream as long as for a Close-Ok.
+            self._deadline = self.host.loop.call_later(
+                self.host.routing.timeouts.close, lambda: self.finish(*self._verdict())
+            )
 
     def flow_close_ok(self, flow: Flow) -> None:
         """Close-Ok: who sent the Close ends the connection (2.2.4). A broker is not waited for. A client is, as brokers
@@ -253,31 +256,27 @@ class LiveSession:
         """
         if self.phase is Phase.CLOSING:
             return
-        if flow.index == 1:
-            if self._deadline is None:
-                self._deadline = self.host.deadlines.after(_CLIENT_ENDS, self._client_is_late)
-        elif self.flows[1].last_method == codec.CLOSE and self.flows[1].clear and flow.known_boundary():
-            self._finish_unless_unread(self.broker_transport)
+        other = self.flows[1 - flow.index]
+        if other.last_method != codec.CLOSE or not other.clear or not flow.known_boundary():
+            return
+        if flow.index == 0:
+            self._finish_if_read(self.broker_transport)
+        elif self._deadline is None:
+            self._deadline = self.host.deadlines.after(_CLIENT_ENDS, self._client_is_late)
 
     def _client_is_late(self) -> None:
         self._deadline = None
-        self._finish_unless_unread(self.client_transport)
+        if not self._finish_if_read(self.client_transport):
+            self._deadline = self.host.deadlines.after(_CLIENT_ENDS, self._client_is_late)
 
-    def _finish_unless_unread(self, transport: Transport | None) -> None:
+    def _finish_if_read(self, transport: Transport | None) -> bool:
         """End the session, but not while its peer has sent more than was read: close(2) would send a reset, which could
-        overtake the Close-Ok."""
+        overtake the Close-Ok. Returns whether it ended."""
         assert transport is not None and transport.kernel is not None
-        if not unread(transport.kernel):
-            self.finish(*self._verdict())
-        else:
-            self._wait_for_end()
-
-    def _wait_for_end(self) -> None:
-        """After a Close handshake nothing more can come: wait for the end of stream as long as for a Close-Ok."""
-        if self._deadline is None:
-            self._deadline = self.host.loop.call_later(
-                self.host.routing.timeouts.close, lambda: self.finish(*self._verdict())
-            )
+        if unread(transport.kernel):
+            return False
+        self.finish(*self._verdict())
+        return True
 
     def _clean(self) -> bool:
         """Return whether the last method of either side was Close or Close-Ok."""
