@@ -25,17 +25,17 @@ lint: setup-tests
 # anew and the drills go on with those.
 test: lint
 	$(BIN)/python -m pytest -m "not long" --ignore=tests/drill --ignore=tests/e2e
-	$(BIN)/molecule test -s artemis_quorum
+	.ci/molecule artemis_quorum
 	$(BIN)/python -m pytest -m "not long" tests/e2e tests/drill
 
 # Everything, in steps: what has passed with the checkout as it is now is not done again.
 MOLECULE := $(filter-out shared,$(notdir $(wildcard molecule/*)))
 test-all: lint
 	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest --ignore=tests/drill --ignore=tests/e2e
-	for topology in $(MOLECULE); do .ci/step molecule-$$topology $(BIN)/molecule test -s $$topology || exit 1; done
+	for topology in $(MOLECULE); do .ci/step molecule-$$topology .ci/molecule $$topology || exit 1; done
 	# One topology on another Debian, one on hosts that have no more than the roles ask for.
-	.ci/step molecule-debian13 env BENCH_IMAGE=debian13 $(BIN)/molecule test -s artemis_shared_store
-	.ci/step molecule-bare env BENCH_IMAGE=bare $(BIN)/molecule test -s artemis_quorum
+	.ci/step molecule-debian13 env BENCH_IMAGE=debian13 .ci/molecule artemis_shared_store
+	.ci/step molecule-bare env BENCH_IMAGE=bare .ci/molecule artemis_quorum
 	.ci/step drills $(BIN)/python -m pytest tests/e2e tests/drill
 
 # Takes down every bench host of this checkout; the cache and the engine stay.
