@@ -376,17 +376,18 @@ class Talk:
             sock.close()
 
 
+def for_seconds(seconds: float) -> Callable[[], bool]:
+    """Return whether so much time is over since now."""
+    end = time.perf_counter() + seconds
+    return lambda: time.perf_counter() > end
+
+
 def survive(
     on: dict[str, tuple[int, int]], report: Report, name: str, act: Callable[[int], None], limit: float
 ) -> None:
     """Sessions lost, and the longest that an echo took, over one planned restart or one SIGKILL."""
     port, pid = on["router"]
     talk = Talk(port, 1000)
-
-    def for_seconds(seconds: float) -> Callable[[], bool]:
-        end = time.perf_counter() + seconds
-        return lambda: time.perf_counter() > end
-
     talk.run(3000, for_seconds(2))
     before, talk.worst = talk.worst, 0.0
     act(pid)
@@ -479,6 +480,59 @@ def workers(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None
         report.line(f"rate with two workers / one, {what}", value, "none", True, show(medians(rates), "a second"))
 
 
+@contextlib.contextmanager
+def watched(directory: Path) -> Iterator[tuple[int, str]]:
+    """Start a broker and a router whose status page is served; yields its port and the page's URL."""
+    broker, port, status = free_port(), free_port(), free_port()
+    config = {
+        "listeners": {"plain": {"host": "127.0.0.1", "port": port, "backlog": 4096}},
+        "backends": {"broker": {"host": "127.0.0.1", "port": broker}},
+        "farms": {"all": {"members": ["broker"]}},
+        "default": {"farm": "all"},
+        "control": {"socket": str(directory / "control.sock")},
+        "status": {"host": "127.0.0.1", "port": status},
+        "log": {"level": "error"},
+    }
+    (directory / "router.yaml").write_text(json.dumps(config))
+    words = [peer(broker, str(PEER_CORE)), pinned(PROXY_CORE, router(directory / "router.yaml"))]
+    with started(directory, words, (broker, port, status)):
+        yield port, f"http://127.0.0.1:{status}/metrics"
+
+
+# A process of its own: what it does must not delay who takes the sessions' times.
+SCRAPER = """
+import json, sys, time, urllib.request
+for _ in range(int(sys.argv[2])):
+    begin = time.perf_counter()
+    size = len(urllib.request.urlopen(sys.argv[1]).read())
+    print(json.dumps([time.perf_counter() - begin, size]), flush=True)
+    time.sleep(0.3)
+"""
+
+
+def scrape(port: int, url: str, report: Report, count: int, vhosts: int, scrapes: int) -> None:
+    """How long a scrape of many sessions and vhosts holds up those that talk meanwhile."""
+    socks = [peers.dial(port, f"vhost{number % vhosts}") for number in range(count)]
+    talk = Talk(port, 100)
+    talk.run(1000, for_seconds(5))
+    before, talk.worst = talk.worst, 0.0
+    scraper = subprocess.Popen([sys.executable, "-c", SCRAPER, url, str(scrapes)], stdout=subprocess.PIPE, text=True)
+    talk.run(1000, lambda: scraper.poll() is not None)
+    assert scraper.stdout is not None
+    found = [json.loads(line) for line in scraper.stdout]
+    worst = talk.worst
+    talk.close()
+    for sock in socks:
+        sock.close()
+    middle = statistics.median(one for one, _ in found)
+    detail = (
+        f"{len(found)} scrapes of {found[-1][1] / 1e6:.1f} MB, {middle:.2f} s each; "
+        f"worst without one {before * 1e3:.1f} ms"
+    )
+    name = f"longest stall by a scrape at {count} sessions and {vhosts} vhosts, ms"
+    report.line(name, worst * 1e3, "≤ 20", worst <= 0.020 and talk.lost == 0, detail)
+
+
 def worker(pid: int) -> int:
     """Return the router's own process, the newest child of its supervisor."""
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[-1])
@@ -493,7 +547,7 @@ def alone(words: list[str]) -> None:
         sys.exit("unshare is missing, which makes the network namespace; Debian's package is util-linux")
 
 
-PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill", "tls", "workers")
+PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill", "tls", "workers", "scrape")
 
 
 def main() -> int:
@@ -515,7 +569,7 @@ def main() -> int:
     rounds = arguments.rounds
     beside = contextlib.ExitStack()
     with beside:
-        if set(parts) - {"tls", "workers"}:
+        if set(parts) - {"tls", "workers", "scrape"}:
             directory = beside.enter_context(tempfile.TemporaryDirectory(prefix="router-benchmark-"))
             on = beside.enter_context(sides(Path(directory)))
         # Rounds of what is short are more: a busy neighbour on this machine's host slows some seconds by a third.
@@ -541,6 +595,13 @@ def main() -> int:
     if "workers" in parts:
         with tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory, routers(Path(directory)) as on:
             workers(on, report, rounds)
+    if "scrape" in parts:
+        with (
+            tempfile.TemporaryDirectory(prefix="router-benchmark-") as directory,
+            watched(Path(directory)) as (at, url),
+        ):
+            for count, vhosts in ((100, 16), (1000, 1000), (min(10_000, (descriptors - 200) // 2), 4096)):
+                scrape(at, url, report, count, vhosts, rounds)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report.rows, indent=1))
     return 0 if report.kept else 1

@@ -135,6 +135,38 @@ def test_a_broker_is_drained_once_the_router_says_so(
         assert run(asked["verify"]) and run(asked["verify_heal"])
 
 
+@pytest.mark.parametrize(
+    ("says", "verified", "healed"),
+    [
+        ([{"vhost": "/", "paused": True}, {"vhost": "other", "paused": False}], True, False),
+        ([{"vhost": "/", "paused": False}, {"vhost": "other", "paused": True}], False, True),
+        # One without sessions is not in the list any more.
+        ([], False, True),
+        # A router that does not answer has neither had them wait nor let them go on.
+        (None, False, False),
+    ],
+)
+def test_sessions_wait_once_each_router_says_so(says: object, verified: bool, healed: bool, tmp_path: Path) -> None:
+    control = "/opt/router ctl"
+    routers = [descriptor(f"router{n}", "amqp_router", control=control) for n in (1, 2)]
+    target = resolve(Scene(routers, {}, random.Random(1)), "all of amqp_router")
+    changes = FAULTS["hold"].plan(target, FAULTS["hold"].complete({}), "t1-1")
+    assert [(change.host, change.effect) for change in changes] == [
+        (f"router{n}", "/opt/router ctl VHOST PAUSE /") for n in (1, 2)
+    ]
+    assert changes[0].heal == "/opt/router ctl VHOST UNPAUSE /"
+    (tmp_path / "says").write_text("" if says is None else json.dumps(says))
+    router = f"{control} --json VHOST PRINT"
+    asked = [text.replace(router, f"cat {tmp_path}/says") for text in (changes[0].verify, changes[0].verify_heal)]
+    assert [run(one) == 0 for one in asked] == [verified, healed]
+
+
+def test_who_is_told_nothing_cannot_have_sessions_wait() -> None:
+    target = resolve(Scene([descriptor("b1", "artemis")], {}, random.Random(1)), "b1")
+    with pytest.raises(InfrastructureError, match="b1: its descriptor says no `control` command"):
+        FAULTS["hold"].plan(target, FAULTS["hold"].complete({}), "t1-1")
+
+
 def test_a_pause_may_end_with_a_start() -> None:
     (change,) = planned("pause", end="kill")
     assert "--signal=KILL" in change.heal and "systemctl start" in change.heal

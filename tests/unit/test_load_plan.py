@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
@@ -42,12 +44,21 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
         secure([server("router1", tls=True), server("router2", tls=False)], "amqp091")
 
 
-@pytest.mark.parametrize("protocol", ["amqp091", "mqtt"])
-def test_a_protocol_without_transactions_refuses_them_before_anything_is_started(protocol: str) -> None:
-    with pytest.raises(
-        UsageError, match=rf"^clients of {protocol} send without transactions: set load\.transaction to 0$"
-    ):
+@pytest.mark.parametrize(
+    ("protocol", "load", "told"),
+    [
+        ("amqp091", Load(addresses=["q"], transaction=1), "send without transactions: set load.transaction to 0"),
+        ("mqtt", Load(addresses=["q"], transaction=1), "send without transactions: set load.transaction to 0"),
+        (
+            "core",
+            Load(addresses=["q"], confirms=False),
+            "always wait for the broker's word on a send: leave load.confirms out",
+        ),
+    ],
+)
+def test_what_a_protocol_cannot_do_is_refused_before_anything_is_started(protocol: str, load: Load, told: str) -> None:
+    with pytest.raises(UsageError, match=f"^clients of {protocol} {re.escape(told)}$"):
         worker_configs(
-            run_id="r", seed=1, protocol=protocol, load=Load(addresses=["q"], transaction=1), servers=[],
+            run_id="r", seed=1, protocol=protocol, load=load, servers=[],
             credentials={"username": "u", "password": "p"}, hosts=[],
         )  # fmt: skip

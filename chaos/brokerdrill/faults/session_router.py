@@ -1,4 +1,4 @@
-"""Faults of a session router: its operator takes a broker out of service and back, with the router's own commands."""
+"""Faults of a session router, by its own commands: a broker is taken out of service and back, or sessions wait."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.inventory.targets import Target
 
-_LOOK = """{control} --json BACKEND PRINT | python3 -c '
+# Exits with 0 where the router answers a verb, and `seen` is so of its rows that have this name in `column`.
+_LOOK = """{control} --json {verb} | python3 -c '
 import json, sys
-rows = [row for row in json.load(sys.stdin) if row["name"] == sys.argv[1]]
-sys.exit(not rows or not all({seen} for row in rows))
-' {backend}"""
+rows = [row for row in json.load(sys.stdin) if row["{column}"] == sys.argv[1]]
+sys.exit(not ({seen}))
+' {name}"""
 
 
 class DrainParameters(Parameters):
@@ -34,7 +35,7 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
         control, backend = link.control, quote(link.instance)
 
         def look(seen: str, control: str = control, backend: str = backend) -> str:
-            return _LOOK.format(control=control, backend=backend, seen=seen)
+            return _LOOK.format(control=control, verb="BACKEND PRINT", column="name", name=backend, seen=seen)
 
         effect = f"{control} BACKEND DRAIN {backend}"
         if params.rate:
@@ -43,16 +44,58 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
             HostChange(
                 host=link.dialler,
                 effect=effect,
-                verify=look('row["drain"] and not row["active"]' if params.rate else 'row["drain"]'),
+                verify=look(
+                    'rows and all(row["drain"] and not row["active"] for row in rows)'
+                    if params.rate
+                    else 'rows and all(row["drain"] for row in rows)'
+                ),
                 heal=f"{control} BACKEND UNDRAIN {backend}",
-                verify_heal=look('not row["drain"]'),
+                verify_heal=look('rows and not any(row["drain"] for row in rows)'),
                 target=link.name,
             )
         )
     return changes
 
 
+class HoldParameters(Parameters):
+    """Whose sessions wait."""
+
+    vhost: str = Field("/", description="the vhost whose sessions wait, and those that come")
+
+
+def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostChange]:
+    changes = []
+    for item in target.instances:
+        if item.control is None:
+            raise InfrastructureError(f"{item.instance}: its descriptor says no `control` command")
+        control, vhost = item.control, quote(params.vhost)
+
+        def look(seen: str, control: str = control, vhost: str = vhost) -> str:
+            return _LOOK.format(control=control, verb="VHOST PRINT", column="vhost", name=vhost, seen=seen)
+
+        paused = 'any(row["paused"] for row in rows)'
+        changes.append(
+            HostChange(
+                host=item.host,
+                effect=f"{control} VHOST PAUSE {vhost}",
+                verify=look(paused),
+                heal=f"{control} VHOST UNPAUSE {vhost}",
+                # A vhost without sessions is not in the list any more.
+                verify_heal=look(f"not {paused}"),
+                instance=item.instance,
+            )
+        )
+    return changes
+
+
 FAULTS = (
+    FaultType(
+        "hold",
+        "instance",
+        "a session router has the sessions of a vhost wait, and answers their heartbeats",
+        HoldParameters,
+        _hold,
+    ),
     FaultType(
         "drain",
         "link",

@@ -26,6 +26,9 @@ class RouterSettings(Settings):
     """What its failover depends on."""
 
     check_period_ms: int | None = None
+    connect_ms: int | None = None
+    backend_handshake_ms: int | None = None
+    dead_peer_ms: int | None = None
 
 
 class RouterDescriptor(Descriptor):

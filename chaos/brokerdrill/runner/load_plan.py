@@ -14,6 +14,7 @@ from brokerdrill.workload.config import (
     NO_KEY,
     REDIRECTED,
     SHOWN,
+    UNCONFIRMED,
     UNTRANSACTED,
     ClientSpec,
     Credentials,
@@ -160,10 +161,12 @@ def worker_configs(
     Raises InfrastructureError where clients would have to speak TLS to some servers only.
 
     Producers and consumers are dealt out to the workers in turn, workers to the hosts in turn. Raises UsageError where
-    nothing leads clients as the load wants it, or where it has transactions and the protocol has none.
+    nothing leads clients as the load wants it, or where it has transactions or no confirms and the protocol cannot.
     """
     if protocol in UNTRANSACTED and load.transaction > 0:
         raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
+    if protocol not in UNCONFIRMED and not load.confirms:
+        raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
     count = min(load.workers, load.producers + load.consumers)
     leading = led(servers, load, protocol, run_id)
     producers = [producer(load, number, leading) for number in range(load.producers)]
@@ -197,6 +200,7 @@ def worker_configs(
             durable=load.durable,
             duplicate_detection=load.duplicate_detection,
             resend=load.resend,
+            confirms=load.confirms,
             call_timeout_ms=load.call_timeout_ms,
         )
         configs[name] = (number % len(hosts), config.to_json())

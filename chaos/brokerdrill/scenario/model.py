@@ -94,6 +94,11 @@ class Load(Strict):
     durable: bool = True
     duplicate_detection: bool = True
     resend: bool = Field(True, description="whether a producer sends what is in doubt again")
+    confirms: bool = Field(
+        True,
+        description="whether a producer waits for the broker's word that it has a message, where the protocol leaves "
+        "that to the client (amqp091); without it what is written counts as sent",
+    )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
     through: str | None = Field(

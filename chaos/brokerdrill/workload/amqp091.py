@@ -230,6 +230,7 @@ class Amqp091:
         self._delivered.clear()
         if sends:
             line.channel.add_on_return_callback(self._on_return)
+        if sends and self._config.confirms:
             answered: list[Any] = []
             line.tell(line.channel.confirm_delivery, self._on_confirm, callback=answered.append)
             line.wait(lambda: bool(answered), None, "no answer to confirm_delivery")
@@ -262,6 +263,8 @@ class Amqp091:
             line.tell(line.channel.basic_publish, "", address, message.payload, properties, mandatory=True)
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
+        if not self._config.confirms:
+            return DONE
         self._published += 1
         number = self._published
         try:

@@ -18,6 +18,8 @@ NO_KEY = "NULL"
 REDIRECTED = ("amqp", "core", "openwire")
 # Protocols without transactions, or with such that are not atomic: each send stands alone.
 UNTRANSACTED = ("amqp091", "mqtt")
+# Clients whose producers can do without the broker's word that it has a message.
+UNCONFIRMED = ("amqp091",)
 # Protocols whose clients tell by the certificate that they are shown which broker serves, where a balancer is between.
 SHOWN = ("core",)
 
@@ -108,6 +110,7 @@ class WorkerConfig:
     durable: bool = True
     duplicate_detection: bool = True
     resend: bool = True
+    confirms: bool = True
     call_timeout_ms: int = 10_000
     jars: str | None = None
     spool: str | None = None
@@ -185,6 +188,7 @@ _PLAIN: dict[str, type] = {
     "durable": bool,
     "duplicate_detection": bool,
     "resend": bool,
+    "confirms": bool,
     "call_timeout_ms": int,
     "jars": str,
     "spool": str,
