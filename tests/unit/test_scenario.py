@@ -69,6 +69,8 @@ def test_expectations_cover_each_promise_and_the_phantoms() -> None:
         ("title: A title\n", "", "line 1: title: Field required"),
         ("load:", "needs: [standbi]\nload:", r"line 4: needs.0: no need is called 'standbi'; did you mean 'standby'"),
         ("name: over", "name: kill", "two steps are called 'kill'"),
+        ("load:", "links: [a→b]\nload:", r"line 4: links: .*a link is written `link FROM→TO`"),
+        ("load:", "links: [link load→one of artemis]\nload:", r"line 4: links: .*a step may draw another one"),
     ],
 )
 def test_a_broken_scenario_names_file_line_and_field(old: str, new: str, expected: str, tmp_path: Path) -> None:

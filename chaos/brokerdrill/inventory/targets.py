@@ -75,6 +75,13 @@ def is_link(spec: str) -> bool:
     return _LINK.match(spec) is not None
 
 
+def is_drawn(spec: str) -> bool:
+    """Whether a well-formed target means some of several instances, drawn anew each time that it is resolved."""
+    link = _LINK.match(spec)
+    parts = (link[1], link[3]) if link else (spec,)
+    return any((some := _SOME.match(part.strip())) and some[1] in ("one", "majority") for part in parts)
+
+
 def validate_spec(spec: str) -> None:
     """Raise UsageError unless `spec` is a well-formed target; what it names is checked when it is resolved."""
     link = _LINK.match(spec)

@@ -29,7 +29,7 @@ from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.base.errors import UsageError
 from brokerdrill.faults.registry import FAULTS, fault_type
 from brokerdrill.inventory.playbooks import playbook_path
-from brokerdrill.inventory.targets import is_link, validate_spec
+from brokerdrill.inventory.targets import is_drawn, is_link, validate_spec
 from brokerdrill.ledger import contract
 from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, promise
 from brokerdrill.promises.definition import BOUND
@@ -359,6 +359,8 @@ class Scenario(Strict):
             if not item.startswith("link "):
                 raise ValueError(f"{item!r}: a link is written `link FROM→TO`")
             _usage(lambda item=item: validate_spec(item))
+            if is_drawn(item):
+                raise ValueError(f"{item!r}: a step may draw another one than is armed: arm `all of` them")
         return value
 
     @model_validator(mode="after")
