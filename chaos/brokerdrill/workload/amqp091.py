@@ -139,6 +139,12 @@ class Line:
         finally:
             self._loop.remove_timeout(timer)
 
+    def flush(self) -> None:
+        """Write what was told, as far as the socket takes it now. Raises ClientError."""
+        self._turn(0)
+        if self._broken:
+            raise ClientError(self._broken)
+
     def wait(self, done: Callable[[], bool], timeout_s: float | None, failure: str) -> None:
         """As `until`, at most one call's time where `timeout_s` is None; the time being up is a ClientError too."""
         if not self.until(done, self._call_s if timeout_s is None else timeout_s):
@@ -264,6 +270,10 @@ class Amqp091:
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
         if not self._config.confirms:
+            try:
+                line.flush()
+            except ClientError as error:
+                return Outcome(UNKNOWN, str(error), usable=False)
             return DONE
         self._published += 1
         number = self._published
