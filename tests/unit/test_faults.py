@@ -13,7 +13,6 @@ from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.cli import reference
-from brokerdrill.faults import process
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.link import ARM, proxy_port
 from brokerdrill.faults.registry import FAULTS
@@ -85,7 +84,10 @@ def test_those_that_serve_are_killed_and_no_supervisor_between(levels: int) -> N
         try:
             assert top.stdout is not None
             last = [top.stdout.readline() for _ in range(levels)]
-            script = f"systemctl() {{ echo {top.pid}; }}; {process._CHILDREN.format(unit='x')} && echo $children"
+            (change,) = planned("kill", children=True)
+            # The note that the effect reads.
+            note = change.effect.removeprefix("kill -KILL $(cat ").removesuffix(")")
+            script = f"systemctl() {{ echo {top.pid}; }}\n{change.prepare.replace(note, '/dev/stdout')}"
             found = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.split()
             assert len(found) == 2 * levels
             assert {int(line) for line in last} <= {*map(int, found)}

@@ -88,7 +88,7 @@ class PauseParameters(Parameters):
 # A supervisor may be above each of those that serve.
 _CHILDREN = (
     "pid=$(systemctl show -p MainPID --value {unit}) && below=$(cat /proc/$pid/task/$pid/children) && "
-    "children=$(for one in $below; do inner=$(cat /proc/$one/task/$one/children); echo ${{inner:-$one}}; done | xargs)"
+    "children=$(for one in $below; do inner=$(cat /proc/$one/task/$one/children); echo ${inner:-$one}; done | xargs)"
 )
 
 
