@@ -10,6 +10,7 @@ from pathlib import Path
 
 from amqp_session_router.base.errors import EXIT_USAGE, RouterError
 from amqp_session_router.config import loader
+from amqp_session_router.config.schema import Config
 from amqp_session_router.control import client
 from amqp_session_router.process import worker
 
@@ -30,6 +31,10 @@ def example() -> str:
 
 def _check(arguments: argparse.Namespace) -> int:
     settings = loader.load(arguments.config)
+    if arguments.running is not None:
+        # An older one, perhaps: no more of its configuration is read than this.
+        running = client.data(arguments.running, ["CONFIG", "PRINT"])
+        loader.check_can_follow(running.get("workers", Config().workers), settings.config)
     counts = f"{len(settings.listeners)} listeners, {len(settings.backends)} backends, {len(settings.farms)} farms"
     print(f"{arguments.config}: good ({counts}, {len(settings.rules)} rules)")
     return 0
@@ -55,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
     worker.add_parser(commands)
     check = commands.add_parser("check", help="say whether a configuration file is good, and what is wrong with it")
     check.add_argument("config", type=Path, metavar="CONFIG")
+    check.add_argument(
+        "--running", type=Path, metavar="SOCKET", help="also whether the router with this control socket can go by it"
+    )
     check.set_defaults(run=_check)
     client.add_parser(commands)
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration file")

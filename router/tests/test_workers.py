@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router_support import Router, accepts, children_of, config_of, router_of, wait_for, workers_of
 from tests.free_ports import free_port
 
+from amqp_session_router import cli
 from amqp_session_router.base.errors import RouterError
 from amqp_session_router.control.client import ask
 
@@ -276,6 +277,24 @@ def test_a_wrong_file_ends_and_replaces_no_worker(router: Router) -> None:
     for sock in socks:
         peers.comes_back(sock)
     close(router, socks, "stays")
+
+
+def test_a_file_with_another_number_of_workers_is_told_before_it_is_put_in_place(
+    router: Router, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = tmp_path / "router.yaml"
+    told = ["check", "--running", str(router.control), str(wanted)]
+    wanted.write_text(yaml.safe_dump(router.config | {"datacenter": "another"}))
+    assert cli.main(told) == 0
+    wanted.write_text(yaml.safe_dump(router.config | {"workers": WORKERS + 1}))
+    assert cli.main(["check", str(wanted)]) == 0
+    capsys.readouterr()
+    assert cli.main(told) == 64
+    said = "workers: it cannot change while the router runs; a stop and a start take it on"
+    assert capsys.readouterr().err == f"amqp-session-router: {said}\n"
+    told[2] = str(tmp_path / "none.sock")
+    assert cli.main(told) != 0
+    assert "no router answers at" in capsys.readouterr().err
 
 
 def test_one_scrape_has_all_workers(router: Router) -> None:

@@ -108,6 +108,12 @@ def from_data(data: Any) -> Settings:
     return build(config)
 
 
+def check_can_follow(workers: int, config: Config) -> None:
+    """Raise Problem where no process that goes by `config` can follow those of a router with so many `workers`."""
+    if workers != config.workers:
+        raise Problem(("workers",), "it cannot change while the router runs; a stop and a start take it on")
+
+
 def to_data(config: Config) -> dict[str, Any]:
     """Return what `from_data` takes for the same configuration, without what was left to the defaults."""
     return config.model_dump(exclude_unset=True, mode="json")

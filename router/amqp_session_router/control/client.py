@@ -89,6 +89,14 @@ def ask(path: Path, words: Sequence[str]) -> Iterator[dict[str, Any]]:
         raise UsageError(f"what answers at {path} is no router") from None
 
 
+def data(path: Path, words: Sequence[str]) -> Any:
+    """Return what the router answers to a verb, as data. Raises RouterError, too where it refuses."""
+    reply = next(ask(path, words))
+    if not reply.get("ok"):
+        raise RouterError(str(reply.get("error")))
+    return reply["data"]
+
+
 def as_text(reply: Mapping[str, Any], as_json: bool) -> str:
     """Return an answer as a person reads it, or as one JSON value."""
     if as_json:

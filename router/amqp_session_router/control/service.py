@@ -316,8 +316,7 @@ class Service:
         for name in ("state_dir", "control"):
             if getattr(old.config, name) != getattr(settings.config, name):
                 raise Problem((name,), "it cannot change while the router runs; a planned restart takes it on")
-        if old.config.workers != settings.config.workers:
-            raise Problem(("workers",), "it cannot change while the router runs; a stop and a start take it on")
+        loader.check_can_follow(old.config.workers, settings.config)
         authorizer = self._authorizer
         undo: contextlib.AsyncExitStack
         async with contextlib.AsyncExitStack() as undo:
