@@ -485,7 +485,7 @@ def watched(directory: Path) -> Iterator[tuple[int, str]]:
     """Start a broker and a router whose status page is served; yields its port and the page's URL."""
     broker, port, status = free_port(), free_port(), free_port()
     config = {
-        "listeners": {"plain": {"host": "127.0.0.1", "port": port, "backlog": 4096}},
+        "listeners": {"plain": {"host": "127.0.0.1", "port": port}},
         "backends": {"broker": {"host": "127.0.0.1", "port": broker}},
         "farms": {"all": {"members": ["broker"]}},
         "default": {"farm": "all"},
@@ -512,8 +512,8 @@ for _ in range(int(sys.argv[2])):
 
 def scrape(port: int, url: str, report: Report, count: int, vhosts: int, scrapes: int) -> None:
     """How long a scrape of many sessions and vhosts holds up those that talk meanwhile."""
-    socks = [peers.dial(port, f"vhost{number % vhosts}") for number in range(count)]
-    talk = Talk(port, 100)
+    talk = Talk(port, count // 10)
+    socks = [peers.dial(port, f"vhost{number % vhosts}") for number in range(count - len(talk.socks))]
     talk.run(1000, for_seconds(5))
     before, talk.worst = talk.worst, 0.0
     scraper = subprocess.Popen([sys.executable, "-c", SCRAPER, url, str(scrapes)], stdout=subprocess.PIPE, text=True)
