@@ -79,9 +79,11 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
                 host=item.host,
                 effect=f"{control} VHOST PAUSE {vhost}",
                 verify=look(paused),
-                heal=f"{control} VHOST UNPAUSE {vhost}",
+                # To end a pause that is over is an error to the router.
+                heal=f"! ({look(paused)}) || {control} VHOST UNPAUSE {vhost}",
                 # A vhost without sessions is not in the list any more.
                 verify_heal=look(f"not {paused}"),
+                target=item.host,
                 instance=item.instance,
             )
         )

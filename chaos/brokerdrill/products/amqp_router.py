@@ -28,7 +28,6 @@ class RouterSettings(Settings):
     check_period_ms: int | None = None
     connect_ms: int | None = None
     backend_handshake_ms: int | None = None
-    dead_peer_ms: int | None = None
 
 
 class RouterDescriptor(Descriptor):
