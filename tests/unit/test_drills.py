@@ -115,7 +115,7 @@ def test_steps_and_promises_only_where_their_needs_are_met() -> None:
     without = on("kill_active", quorum(features=()))
     assert steps(without) == ["kill-active", "failover", "restart", "in-sync-again"]
     assert "failback_within" not in bounds(without)
-    assert (without.load.rate, on("kill_active", classic("lease", "file_store")).load.rate) == (400, 100)
+    assert (without.load.rate, on("kill_active", classic("lease", "file_store")).load.rate) == (200, 100)
 
 
 def test_with_several_stores_one_of_them_is_hit() -> None:
@@ -176,7 +176,7 @@ def test_changes_override_all_else() -> None:
     check_changes(drill, changes, "test")
     plain, changed = resolve(drill, quorum(), "here"), resolve(drill, quorum(), "here", changes)
     step = changed.scenario.method[0]
-    assert changed.scenario.load.rate == 50 and plain.scenario.load.rate == 400
+    assert changed.scenario.load.rate == 50 and plain.scenario.load.rate == 200
     assert (step.ttl, step.pauses.before) == (33, 1)  # type: ignore[union-attr]
     assert bounds(changed.scenario)["failover_within"] == 9
     assert changed.sha256 != plain.sha256 and changed.name == plain.name
