@@ -117,6 +117,7 @@ def test_damage_meets_restarts_reloads_pauses_and_kills(echoes: list[int]) -> No
         wait_all_ready(router, 1)
         kept, paused = ([peers.dial(router.port, vhost) for _ in range(SESSIONS)] for vhost in (KEPT, PAUSED))
         all_come_back(kept + paused)
+        ours = {row["id"] for row in ctl(router, "CONN")}
         before = descriptors(router)
         with attacked(router, proxied, seed) as attack:
             for number in range(ROUNDS):
@@ -137,8 +138,8 @@ def test_damage_meets_restarts_reloads_pauses_and_kills(echoes: list[int]) -> No
         wait_for("no more descriptors than before", lambda: descriptors(router) <= before + WORKERS)
         assert not router.entries("a session failed")
         # One of the attack's may be: it was open, and its client gone, when its process was killed.
-        lost = {one["session"] for one in router.entries("a session is lost")}
-        assert not lost & {row["id"] for row in ctl(router, "CONN")}
+        assert not ours & {one["session"] for one in router.entries("a session is lost")}
+        assert ours == {row["id"] for row in ctl(router, "CONN")}
         all_come_back(kept + paused)
         for sock in kept + paused:
             sock.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from shlex import quote
 
 from pydantic import Field
@@ -33,10 +34,7 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
         if link.control is None:
             raise InfrastructureError(f"{link.name}: the descriptor of who dials says no `control` command")
         control, backend = link.control, quote(link.instance)
-
-        def look(seen: str, control: str = control, backend: str = backend) -> str:
-            return _LOOK.format(control=control, verb="BACKEND PRINT", column="name", name=backend, seen=seen)
-
+        look = partial(_LOOK.format, control=control, verb="BACKEND PRINT", column="name", name=backend)
         effect = f"{control} BACKEND DRAIN {backend}"
         if params.rate:
             effect += f" && {control} BACKEND DISCONNECT_GRACEFUL {backend} {params.rate:g}"
@@ -45,12 +43,12 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
                 host=link.dialler,
                 effect=effect,
                 verify=look(
-                    'rows and all(row["drain"] and not row["active"] for row in rows)'
+                    seen='rows and all(row["drain"] and not row["active"] for row in rows)'
                     if params.rate
                     else 'rows and all(row["drain"] for row in rows)'
                 ),
                 heal=f"{control} BACKEND UNDRAIN {backend}",
-                verify_heal=look('rows and not any(row["drain"] for row in rows)'),
+                verify_heal=look(seen='rows and not any(row["drain"] for row in rows)'),
                 target=link.name,
             )
         )
@@ -69,20 +67,17 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
         if item.control is None:
             raise InfrastructureError(f"{item.instance}: its descriptor says no `control` command")
         control, vhost = item.control, quote(params.vhost)
-
-        def look(seen: str, control: str = control, vhost: str = vhost) -> str:
-            return _LOOK.format(control=control, verb="VHOST PRINT", column="vhost", name=vhost, seen=seen)
-
+        look = partial(_LOOK.format, control=control, verb="VHOST PRINT", column="vhost", name=vhost)
         paused = 'any(row["paused"] for row in rows)'
         changes.append(
             HostChange(
                 host=item.host,
                 effect=f"{control} VHOST PAUSE {vhost}",
-                verify=look(paused),
+                verify=look(seen=paused),
                 # To end a pause that is over is an error to the router.
-                heal=f"! ({look(paused)}) || {control} VHOST UNPAUSE {vhost}",
+                heal=f"! ({look(seen=paused)}) || {control} VHOST UNPAUSE {vhost}",
                 # A vhost without sessions is not in the list any more.
-                verify_heal=look(f"not {paused}"),
+                verify_heal=look(seen=f"not {paused}"),
                 target=item.host,
                 instance=item.instance,
             )
