@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -45,9 +46,12 @@ def two_workers(broker: Broker) -> Iterator[Router]:
 
 def started(jars: Path, router: Router, *options: str) -> subprocess.Popen[str]:
     """Start PerfTest with these options."""
-    uri = f"amqp://{USER}:{PASSWORD}@127.0.0.1:{router.port}"
-    words = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}/*", MAIN, "--uri", uri, *options]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # By the environment: every user of the machine can read a process's words.
+    told = {"RABBITMQ_PERF_TEST_ENV_PREFIX": "PERF_", "PERF_URI": f"amqp://{USER}:{PASSWORD}@127.0.0.1:{router.port}"}
+    words = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}/*", MAIN, *options]
+    return subprocess.Popen(
+        words, env={**os.environ, **told}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def ended_well(process: subprocess.Popen[str]) -> str:
