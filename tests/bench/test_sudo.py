@@ -84,7 +84,7 @@ async def uses(connection: HostConnection, tmp_path: Path) -> None:
     await channel.write("a line")
     await channel.end_input()
     assert [line async for line in channel.lines()] == ["0\n", "a line\n"]
-    assert await channel.ending() == "it ended with status 3"
+    assert (await channel.ending()).how == "it ended with status 3"
 
 
 def test_sudo_that_asks_is_given_the_inventorys_password(host: Host, tmp_path: Path) -> None:

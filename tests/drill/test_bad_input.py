@@ -200,3 +200,26 @@ def test_a_disk_that_gets_full_while_workers_write(tmp_path: Path) -> None:
     run_dir = report.parent
     assert all(path.stat().st_size > 0 for path in (run_dir / "ops").iterdir())
     assert brokerdrill("heal", tmp_path / "runs").returncode == 0
+
+
+@pytest.mark.usefixtures("topology")
+def test_a_workers_virtual_machine_that_dies(on_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    """The sentence tells what befell it and where, and the machine's whole report is evidence."""
+    scenario, runs = tmp_path / "dies.yml", tmp_path / "runs"
+    scenario.write_text(QUICK.replace("RATE", "").replace("COUNT", "10000000"))
+
+    async def crash(connections: dict[str, HostConnection]) -> None:
+        # The machine is there as soon as something has been sent.
+        script = f"""until pid=$(pgrep -f 'brokerdrill.workload.worke[r]' | head -1) &&
+  [ -n "$(find /var/lib/brokerdrill/runs -name 'worker-1.spool' -size +8k)" ]; do sleep 0.2; done
+kill -SEGV $pid"""
+        await connections["load1"].sh(script, timeout=60, check=True)
+
+    command = [*BROKERDRILL, "run", str(scenario), "--runs", str(runs)]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        on_hosts(crash)
+        out, err = running.communicate(timeout=120)
+    done = subprocess.CompletedProcess(command, running.returncode, out, err)
+    assert_refused(done, 3, "worker worker-", "signal ABRT", "A fatal error has been detected", "SIGSEGV")
+    (report,) = runs.glob("*/evidence/worker-*.txt")
+    assert "R E G I S T E R S" in report.read_text() or "Registers:" in report.read_text()

@@ -34,7 +34,7 @@ def test_a_process_that_ends_early_says_how(words: str, told: str) -> None:
         connection = HostConnection(host=cast(Any, None), _ssh=None, _agent=cast(Any, None))
         channel = await connection.open(["/bin/sh", "-c", words])
         assert [line async for line in channel.lines()] == []
-        return await channel.ending()
+        return (await channel.ending()).how
 
     assert asyncio.run(ended()) == told
 

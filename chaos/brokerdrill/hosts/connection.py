@@ -43,6 +43,14 @@ class Result:
     t1_ns: int
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended, in words, and all that it wrote to standard error where that is the channel's own."""
+
+    how: str
+    said: str = ""
+
+
 class Channel(Protocol):
     """A process with line-wise pipes, wherever it runs."""
 
@@ -53,16 +61,11 @@ class Channel(Protocol):
 
     async def end_input(self) -> None: ...
 
-    async def ending(self) -> str:
-        """Wait until it has ended; return how: its status or signal, and its last line of standard error."""
+    async def ending(self) -> Ending:
+        """Wait until it has ended; return how."""
         ...
 
     async def close(self) -> None: ...
-
-
-def _in_words(how: str, complained: object) -> str:
-    lines = str(complained or "").strip().splitlines()
-    return f"it ended with {how}{f': {lines[-1]}' if lines else ''}"
 
 
 class _SshChannel:
@@ -86,14 +89,16 @@ class _SshChannel:
         with contextlib.suppress(OSError, asyncssh.Error):
             self._process.stdin.write_eof()
 
-    async def ending(self) -> str:
+    async def ending(self) -> Ending:
         try:
             done = await self._process.wait(timeout=ENDING_S)
         except (OSError, TimeoutError, asyncssh.Error):
-            return "its connection was lost"
+            return Ending("its connection was lost")
         if done.exit_signal:
-            return _in_words(f"signal {done.exit_signal[0]}", done.stderr)
-        return _in_words("no status" if done.exit_status is None else f"status {done.exit_status}", done.stderr)
+            how = f"signal {done.exit_signal[0]}"
+        else:
+            how = "no status" if done.exit_status is None else f"status {done.exit_status}"
+        return Ending(f"it ended with {how}", str(done.stderr or ""))
 
     async def close(self) -> None:
         await self.end_input()
@@ -118,9 +123,10 @@ class _LocalChannel:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
-    async def ending(self) -> str:
+    async def ending(self) -> Ending:
         status = await self._process.wait()
-        return _in_words(f"signal {signal.Signals(-status).name[3:]}" if status < 0 else f"status {status}", "")
+        how = f"signal {signal.Signals(-status).name[3:]}" if status < 0 else f"status {status}"
+        return Ending(f"it ended with {how}")
 
     async def close(self) -> None:
         await self.end_input()

@@ -8,6 +8,7 @@ from pathlib import Path
 from brokerdrill.base.atomic import write
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.runner.load_control import Worker
 
 
 def keep(run_dir: Path, name: str, content: bytes) -> None:
@@ -23,3 +24,10 @@ async def keep_evidence(
         for name, command in item.evidence.items():
             result = await connections[item.host].sh(command, timeout=60)
             keep(run_dir, f"{item.instance}-{name}.txt", (result.out if result.rc == 0 else result.err).encode())
+
+
+async def keep_last_words(workers: Iterable[Worker], run_dir: Path) -> None:
+    """Keep what each worker that died had written to standard error. Raises InfrastructureError."""
+    for worker in workers:
+        if worker.said:
+            keep(run_dir, f"{worker.name}.txt", worker.said.encode())

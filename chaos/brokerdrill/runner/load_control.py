@@ -22,6 +22,7 @@ from brokerdrill.base.errors import InfrastructureError, Unmet
 from brokerdrill.hosts.connection import Channel, HostConnection
 from brokerdrill.inventory.descriptors import LoadDescriptor
 from brokerdrill.ledger.spool import SUFFIX
+from brokerdrill.runner.last_words import last_words
 
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (
@@ -74,7 +75,7 @@ done"""
 
 @dataclass
 class Worker:
-    """One worker process: where it runs, its clock, and the newest status it sent."""
+    """One worker process: where it runs, its clock, the newest status it sent, and what it said when it died."""
 
     name: str
     connection: HostConnection
@@ -87,6 +88,7 @@ class Worker:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
     fatal: str | None = None
+    said: str = ""
     reader: asyncio.Task[None] | None = None
 
     async def read(self, on_change: Callable[[], None]) -> None:
@@ -108,7 +110,9 @@ class Worker:
             self.changed.set()
             on_change()
         if "closed" not in self.reached and not self.fatal:
-            self.fatal = await self.channel.ending()
+            ending = await self.channel.ending()
+            self.said = ending.said
+            self.fatal = ": ".join(filter(None, (ending.how, last_words(ending.said))))
         self.changed.set()
         on_change()
 

@@ -32,7 +32,7 @@ from brokerdrill.runner.abort import under_load
 from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
-from brokerdrill.runner.evidence import keep_evidence
+from brokerdrill.runner.evidence import keep_evidence, keep_last_words
 from brokerdrill.runner.injections import Injections, arm_ttl_s
 from brokerdrill.runner.load_control import LoadControl, end_orphans
 from brokerdrill.runner.logs import processes, write_log
@@ -304,6 +304,7 @@ class _Run:
         since = self.events.base_ns if since is None else since
         for instance, others in processes(self.system.instances.values()):
             yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress)
+        yield keep_last_words(self.load.workers, run_dir)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
 
     def _clocks(self) -> dict[str, contract.Clock]:

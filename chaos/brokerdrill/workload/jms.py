@@ -38,6 +38,7 @@ JVM_OPTIONS = (
     "-XX:-UsePerfData",
     "-XX:TieredStopAtLevel=1",
     "-Xrs",  # signals are the worker's
+    "-XX:+ErrorFileToStderr",  # the runner keeps it: a file would stay on the load host
 )
 GROUP = "JMSXGroupID"
 
