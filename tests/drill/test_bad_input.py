@@ -210,7 +210,7 @@ def test_a_workers_virtual_machine_that_dies(on_hosts: Callable[..., Any], tmp_p
 
     async def crash(connections: dict[str, HostConnection]) -> None:
         # The machine is there as soon as something has been sent.
-        script = f"""until pid=$(pgrep -f 'brokerdrill.workload.worke[r]' | head -1) &&
+        script = """until pid=$(pgrep -f 'brokerdrill.workload.worke[r]' | head -1) &&
   [ -n "$(find /var/lib/brokerdrill/runs -name 'worker-1.spool' -size +8k)" ]; do sleep 0.2; done
 kill -SEGV $pid"""
         await connections["load1"].sh(script, timeout=60, check=True)
