@@ -6,6 +6,7 @@ broker serves. The JVM starts in the main thread; one connection and session a t
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,10 @@ JVM_OPTIONS = (
     "-Xrs",  # signals are the worker's
     "-XX:+ErrorFileToStderr",  # the runner keeps it: a file would stay on the load host
 )
+# JPype 1.7.1 shows a Java class to all threads before it has the class's conversions, and a thread that converts to it
+# in between ends the process. Nothing in between lets go of the interpreter, so that only a forced switch can come
+# there; without any the threads still take turns, at each call into Java.
+SWITCH_INTERVAL_S = 60.0
 GROUP = "JMSXGroupID"
 
 Operation = Literal["send", "commit", "rollback", "ack"]
@@ -180,6 +185,7 @@ class JmsClient:
         if not config.jars:
             raise InfrastructureError(f"the client {cls.protocol} needs the directory of the broker's jars")
         paths = class_path(Path(config.jars), cls.jars)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             jpype.startJVM(
                 *JVM_OPTIONS, *cls._jvm_options(config), *config.jvm_options, classpath=paths, convertStrings=False
