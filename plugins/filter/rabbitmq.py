@@ -67,7 +67,7 @@ def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
 def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this broker, a sentence each.
 
-    `config`: members, as `rabbitmq_members` returns them; queues and vhosts; memory, the high watermark; allow, the
+    `config`: members, as `rabbitmq_members` returns them; queues, vhosts and policies; memory, the high watermark; allow, the
     names of rules (even_cluster, few_copies) that a drill wants broken.
     """
     members: Mapping[str, Member] = config["members"]
@@ -97,6 +97,11 @@ def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
         names[place] = names.get(place, 0) + 1
         if place[0] not in config["vhosts"]:
             own.append(f"queue {place[1]} is of vhost {place[0]}, which is none of {', '.join(config['vhosts'])}")
+    own += [
+        f"policy {policy['name']} is of vhost {policy['vhost']}, which is none of {', '.join(config['vhosts'])}"
+        for policy in config["policies"]
+        if policy.get("vhost", DRILL_VHOST) not in config["vhosts"]
+    ]
     own += [f"two queues of vhost {vhost} are called {name}" for (vhost, name), count in names.items() if count > 1]
     if re.fullmatch(r"[0-9.]+", config["memory"]) and not 0 < float(config["memory"]) < 1:
         own.append(
@@ -163,8 +168,27 @@ def rabbitmq_password_hash(password: str, user: str) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def rabbitmq_definitions(users: Sequence[Mapping[str, Any]], vhosts: Sequence[str]) -> dict[str, Any]:
-    """Return what the brokers load at their start: vhosts, users (name, password, tags) and their permissions."""
+def rabbitmq_queue_features(queues: Iterable[Mapping[str, Any]], policies: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the features of a descriptor that follow from the queues' types and from the policies that hold for them."""
+    found = set()
+    for queue in queues:
+        kind = queue.get("type", "quorum")
+        found.add(f"{kind}_queues")
+        if kind == "classic" and any("ha-mode" in one["definition"] and _holds(one, queue) for one in policies):
+            found.add("mirrored_queues")
+    return sorted(found)
+
+
+def _holds(policy: Mapping[str, Any], queue: Mapping[str, Any]) -> bool:
+    """Whether a policy's pattern and vhost are a queue's."""
+    here = policy.get("vhost", DRILL_VHOST) == queue.get("vhost", DRILL_VHOST)
+    return here and re.search(policy["pattern"], queue["name"]) is not None
+
+
+def rabbitmq_definitions(
+    users: Sequence[Mapping[str, Any]], vhosts: Sequence[str], policies: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return what the brokers load at their start: vhosts, users (name, password, tags), their permissions, policies."""
     return {
         "vhosts": [{"name": vhost} for vhost in vhosts],
         "users": [
@@ -180,6 +204,17 @@ def rabbitmq_definitions(users: Sequence[Mapping[str, Any]], vhosts: Sequence[st
             {"user": user["name"], "vhost": vhost, **permission}
             for user in users
             for vhost, permission in user.get("permissions", {}).items()
+        ],
+        "policies": [
+            {
+                "vhost": policy.get("vhost", DRILL_VHOST),
+                "name": policy["name"],
+                "pattern": policy["pattern"],
+                "apply-to": policy.get("apply_to", "queues"),
+                "priority": policy.get("priority", 0),
+                "definition": policy["definition"],
+            }
+            for policy in policies
         ],
     }
 
@@ -198,4 +233,5 @@ class FilterModule:
             "rabbitmq_members": rabbitmq_members,
             "rabbitmq_password_hash": rabbitmq_password_hash,
             "rabbitmq_problems": rabbitmq_problems,
+            "rabbitmq_queue_features": rabbitmq_queue_features,
         }

@@ -21,7 +21,7 @@ _BROKER = (
 )
 _LISTENERS = f"/usr/sbin/rabbitmq-diagnostics -q listeners {_JSON}"
 _CLUSTER = f"{CONTROL} -q cluster_status {_JSON}"
-_QUEUES = f"{CONTROL} -q list_queues name type arguments {_JSON}"
+_QUEUES = f"{CONTROL} -q list_queues name type arguments effective_policy_definition {_JSON}"
 COMMANDS = (_BROKER, _LISTENERS, _CLUSTER, _QUEUES)
 # By the product's word for what a listener speaks: the ledger's, and whether it is TLS.
 _PROTOCOLS = {
@@ -71,7 +71,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
             "statistics_ms": statistics_ms,
             "restart_delay_s": int(found.restart_s),
         },
-        "features": [*cluster, *sorted({f"{queue['type']}_queues" for queue in queues})],
+        "features": [*cluster, *sorted({feature for queue in queues for feature in _features(queue)})],
     }
 
 
@@ -105,6 +105,12 @@ def _url(found: Found, listeners: Sequence[Mapping[str, Any]]) -> str:
                     raise console_on_loopback(found, item["interface"])
                 return f"{protocol}://{found.reached(item['interface'])}:{item['port']}"
     raise UsageError(f"host {found.host}: {found.unit} has no management: enable its plugin rabbitmq_management")
+
+
+def _features(queue: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{queue['type']}_queues"
+    if "ha-mode" in (queue.get("effective_policy_definition") or {}):
+        yield "mirrored_queues"
 
 
 def _dead_letter(arguments: Mapping[str, Any] | Sequence[Sequence[Any]]) -> str | None:

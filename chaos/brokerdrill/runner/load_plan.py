@@ -201,6 +201,7 @@ def worker_configs(
             duplicate_detection=load.duplicate_detection,
             resend=load.resend,
             confirms=load.confirms,
+            backlog=load.backlog,
             call_timeout_ms=load.call_timeout_ms,
         )
         configs[name] = (number % len(hosts), config.to_json())

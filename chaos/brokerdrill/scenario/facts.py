@@ -20,6 +20,7 @@ FACTS: Mapping[str, str] = {
     "lasting_sessions": "sessions that outlive the router's process which serves them",
     "quorum_queues": "queues with copies on a majority of the brokers",
     "classic_queues": "queues that one broker of a cluster has",
+    "mirrored_queues": "classic queues with mirrors on other brokers of the cluster",
     "pause_minority": "brokers that stop where they see a minority of their cluster",
     "autoheal": "brokers that serve on when they are cut off, and give up one side's when they are together again",
     "ignore": "brokers that serve on when they are cut off, and stay apart",

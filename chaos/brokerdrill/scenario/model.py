@@ -99,6 +99,9 @@ class Load(Strict):
         description="whether a producer waits for the broker's word that it has a message, where the protocol leaves "
         "that to the client (amqp091); without it what is written counts as sent",
     )
+    backlog: bool = Field(
+        False, description="whether consumers begin when the producers have stopped: until then all messages wait"
+    )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
     through: str | None = Field(

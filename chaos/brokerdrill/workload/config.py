@@ -111,6 +111,7 @@ class WorkerConfig:
     duplicate_detection: bool = True
     resend: bool = True
     confirms: bool = True
+    backlog: bool = False
     call_timeout_ms: int = 10_000
     jars: str | None = None
     spool: str | None = None
@@ -189,6 +190,7 @@ _PLAIN: dict[str, type] = {
     "duplicate_detection": bool,
     "resend": bool,
     "confirms": bool,
+    "backlog": bool,
     "call_timeout_ms": int,
     "jars": str,
     "spool": str,

@@ -155,11 +155,14 @@ class Load:
         return runner(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:
-        """Start all clients, the consumers first. Once."""
+        """Start all clients, the consumers first; with a backlog these wait for `stop_producers`. Once."""
         if self._started:
             return
         self._started = True
-        for client in [*self._consumers, *self._producers]:
+        self._begin([*([] if self._config.backlog else self._consumers), *self._producers])
+
+    def _begin(self, clients: Sequence[Producer | Consumer]) -> None:
+        for client in clients:
             thread = threading.Thread(target=self._run, args=(client,), name=client.name, daemon=True)
             self._threads[client] = thread
             thread.start()
@@ -201,6 +204,8 @@ class Load:
             self._stop_producers.set()
             if none_left:
                 self._left = 0
+        if self._config.backlog and self._started:
+            self._begin(self._consumers)
         if none_left:
             self._say_stopped()
 
