@@ -67,8 +67,8 @@ def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
 def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this broker, a sentence each.
 
-    `config`: members, as `rabbitmq_members` returns them; queues, vhosts and policies; memory, the high watermark; allow, the
-    names of rules (even_cluster, few_copies) that a drill wants broken.
+    `config`: members, as `rabbitmq_members` returns them; queues, vhosts and policies; memory, the high watermark;
+    allow, the names of rules (even_cluster, few_copies) that a drill wants broken.
     """
     members: Mapping[str, Member] = config["members"]
     problems: dict[str, list[str]] = {"even_cluster": [], "few_copies": [], "": []}
@@ -169,7 +169,7 @@ def rabbitmq_password_hash(password: str, user: str) -> str:
 
 
 def rabbitmq_queue_features(queues: Iterable[Mapping[str, Any]], policies: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the features of a descriptor that follow from the queues' types and from the policies that hold for them."""
+    """Return the features of a descriptor that follow from the queues' types and the policies that hold for them."""
     found = set()
     for queue in queues:
         kind = queue.get("type", "quorum")
@@ -188,7 +188,8 @@ def _holds(policy: Mapping[str, Any], queue: Mapping[str, Any]) -> bool:
 def rabbitmq_definitions(
     users: Sequence[Mapping[str, Any]], vhosts: Sequence[str], policies: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return what the brokers load at their start: vhosts, users (name, password, tags), their permissions, policies."""
+    """Return what the brokers load at their start: vhosts, users (name, password, tags) and their permissions, and
+    policies."""
     return {
         "vhosts": [{"name": vhost} for vhost in vhosts],
         "users": [

@@ -93,6 +93,34 @@ def test_the_drills_account_reaches_nothing_but_its_queues(tmp_path: Path) -> No
     assert addresses == {f"drill.q{number}": "drill.DLQ" for number in range(4)} | {"drill.DLQ": None}
 
 
+MIRRORS = {"name": "mirrors", "pattern": "^drill", "definition": {"ha-mode": "all"}}
+
+
+def test_policies_are_loaded_and_tell_of_mirrors(tmp_path: Path) -> None:
+    (policy,) = filters.rabbitmq_definitions([], ["/"], [MIRRORS])["policies"]
+    assert policy == {"vhost": "/", "apply-to": "queues", "priority": 0, **MIRRORS}
+    far = rendered(tmp_path, drill_allowed=True, rabbitmq_drill_queue_type="classic", rabbitmq_policies=[MIRRORS])
+    assert far["far1"]["variables"]["__rabbitmq_descriptor"]["features"] == ["classic_queues", "mirrored_queues"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "queue", "found"),
+    [
+        (MIRRORS, {"name": "drill.q0", "type": "classic"}, ["classic_queues", "mirrored_queues"]),
+        (MIRRORS, {"name": "drill.q0"}, ["quorum_queues"]),
+        (MIRRORS, {"name": "my.drill", "type": "classic"}, ["classic_queues"]),
+        (MIRRORS, {"name": "drill.q0", "type": "classic", "vhost": "x"}, ["classic_queues"]),
+        (
+            {**MIRRORS, "definition": {"queue-mode": "lazy"}},
+            {"name": "drill.q0", "type": "classic"},
+            ["classic_queues"],
+        ),
+    ],
+)
+def test_which_queues_have_mirrors(policy: dict[str, Any], queue: dict[str, Any], found: list[str]) -> None:
+    assert filters.rabbitmq_queue_features([queue], [policy]) == found
+
+
 def test_no_password_is_in_what_the_brokers_load() -> None:
     users = [{"name": "a", "password": "secret", "tags": ["monitoring"], "permissions": {"/": {"read": ".*"}}}]
     found = filters.rabbitmq_definitions(users, ["/"])
@@ -148,12 +176,15 @@ def cluster(size: int, **last: Any) -> dict[str, dict[str, Any]]:
         (cluster(2), [{"name": "q", "type": "classic"}], {"allow": ["even_cluster"]}, ""),
         (cluster(3), [{"name": "q"}, {"name": "q"}], {}, "two queues of vhost / are called q"),
         (cluster(3), [{"name": "q", "vhost": "x"}], {}, "vhost x, which is none of /"),
+        (cluster(3), [], {"policies": [{**MIRRORS, "vhost": "x"}]}, "policy mirrors is of vhost x, which is none of /"),
         (cluster(3), [], {"memory": "40"}, "no part of the host's memory"),
         (cluster(3), [], {"allow": ["all"]}, "all is no rule"),
     ],
 )
 def test_preflight(members: dict[str, Any], queues: list[Any], changes: dict[str, Any], words: str) -> None:
-    config = {"members": members, "queues": queues, "vhosts": ["/"], "memory": "0.4", "allow": [], **changes}
+    config = {
+        "members": members, "queues": queues, "vhosts": ["/"], "policies": [], "memory": "0.4", "allow": [], **changes
+    }  # fmt: skip
     problems = filters.rabbitmq_problems(config)
     assert len(problems) == bool(words)
     assert words in "".join(problems)

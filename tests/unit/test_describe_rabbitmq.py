@@ -14,8 +14,9 @@ from brokerdrill.inventory.descriptors import parse
 from brokerdrill.products.rabbitmq import RabbitDescriptor
 from brokerdrill.products.registry import DESCRIPTORS
 
-BROKER, LISTENERS, CLUSTER, QUEUES = rabbitmq.COMMANDS
+BROKER, LISTENERS, CLUSTER, QUEUES, POLICIES = rabbitmq.COMMANDS
 NONE = Options()
+WORDS = ("broker", "listeners", "cluster", "queues", "policies")
 
 
 def found(number: int = 1, **changes: Any) -> Found:
@@ -40,13 +41,14 @@ def found(number: int = 1, **changes: Any) -> Found:
                     ["x-dead-letter-routing-key", "longstr", "drill.DLQ"],
                 ],
             },
-            {"name": "drill.DLQ", "type": "classic", "arguments": []},
+            {"name": "drill.DLQ", "type": "classic", "arguments": [], "policy": ""},
         ],
+        "policies": [],
         **changes,
     }
     texts = {
         command: json.dumps(told[word])
-        for command, word in zip(rabbitmq.COMMANDS, ("broker", "listeners", "cluster", "queues"), strict=True)
+        for command, word in zip(rabbitmq.COMMANDS, WORDS, strict=True)
         if told[word] is not None
     }
     unit = "rabbitmq-server.service"
@@ -77,6 +79,15 @@ def test_members_know_each_other_by_name() -> None:
     assert {item["to"] for item in two["dials"]} == {"mq1"}
     (alone,) = rabbitmq.joined([rabbitmq.describe(found(), NONE)])
     assert {(item["to"], item["address"]) for item in alone["dials"]} == {("rabbit@mq2", "mq2")}
+
+
+def test_queues_with_mirrors() -> None:
+    queues = [{"name": "drill.q0", "type": "classic", "arguments": [], "policy": "mirrors"}]
+    mirrors = {"vhost": "/", "name": "mirrors", "definition": '{"ha-mode":"all"}'}
+    lazy = {"vhost": "/", "name": "mirrors", "definition": '{"queue-mode":"lazy"}'}
+    for policy, expected in ((mirrors, ["classic_queues", "mirrored_queues"]), (lazy, ["classic_queues"])):
+        told = rabbitmq.describe(found(queues=queues, policies=[policy]), NONE)
+        assert told["features"] == ["cluster", "pause_minority", *expected]
 
 
 def test_a_broker_alone() -> None:

@@ -69,6 +69,28 @@ def test_from_start_to_closed(start: Start, tmp_path: Path) -> None:
     assert "p4ss-word" not in (tmp_path / "w0.spool").read_text()
 
 
+def test_with_a_backlog_consumers_begin_when_the_producers_have_stopped(start: Start, tmp_path: Path) -> None:
+    worker = start(backlog=True)
+    worker.begin()
+    worker.until_status(lambda status: status["sent_ok"] >= 200)
+    assert worker.status["received"] == 0
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    sent = worker.status["sent_ok"]
+    worker.until_status(lambda status: status["received"] == sent)
+    worker.finish()
+    rows = rows_of(tmp_path / "w0.spool")
+    first = min(row["start_ns"] for row in rows if row["op"] == "connect" and row["client"] == "consumer-0")
+    assert first > max(row["start_ns"] for row in rows if row["op"] == "send")
+
+
+def test_a_backlogs_consumers_need_not_begin(start: Start) -> None:
+    worker = start(backlog=True)
+    worker.begin()
+    worker.until_status(lambda status: status["sent_ok"] >= 20)
+    assert worker.finish()["received"] == 0
+
+
 def test_the_rate_is_kept_and_caught_up(start: Start) -> None:
     worker = start(rate=400, transaction=4, consumers=[])
     worker.begin()

@@ -18,15 +18,40 @@ from brokerdrill.workload.jms import JmsClient
 THREADS = 4
 ARGUMENTS: tuple[tuple[Any, ...], ...] = ((), ("a",), (1,), ("a", 1), (1, 2))
 # Of many methods whose parameters are of many classes.
-CLASSES = """
-    java.nio.file.Files java.util.Arrays java.util.Collections java.util.stream.Collectors java.util.stream.Stream
-    java.time.LocalDateTime java.time.ZonedDateTime java.time.format.DateTimeFormatter java.nio.channels.Channels
-    java.nio.channels.FileChannel java.net.URL java.net.Socket java.lang.Thread java.lang.ClassLoader java.lang.Class
-    java.util.concurrent.CompletableFuture java.util.concurrent.Executors java.security.KeyStore java.util.Locale
-    javax.net.ssl.SSLContext java.util.logging.Logger java.text.NumberFormat java.util.Optional java.util.Scanner
-    java.lang.invoke.MethodHandles java.lang.ProcessBuilder java.lang.Module java.util.ResourceBundle java.util.TimeZone
-    java.util.concurrent.ForkJoinPool java.util.concurrent.ThreadPoolExecutor java.util.jar.JarFile java.util.zip.ZipFile
-""".split()
+CLASSES = [
+    "java.nio.file.Files",
+    "java.util.Arrays",
+    "java.util.Collections",
+    "java.util.stream.Collectors",
+    "java.util.stream.Stream",
+    "java.time.LocalDateTime",
+    "java.time.ZonedDateTime",
+    "java.time.format.DateTimeFormatter",
+    "java.nio.channels.Channels",
+    "java.nio.channels.FileChannel",
+    "java.net.URL",
+    "java.net.Socket",
+    "java.lang.Thread",
+    "java.lang.ClassLoader",
+    "java.lang.Class",
+    "java.util.concurrent.CompletableFuture",
+    "java.util.concurrent.Executors",
+    "java.security.KeyStore",
+    "java.util.Locale",
+    "javax.net.ssl.SSLContext",
+    "java.util.logging.Logger",
+    "java.text.NumberFormat",
+    "java.util.Optional",
+    "java.util.Scanner",
+    "java.lang.invoke.MethodHandles",
+    "java.lang.ProcessBuilder",
+    "java.lang.Module",
+    "java.util.ResourceBundle",
+    "java.util.TimeZone",
+    "java.util.concurrent.ForkJoinPool",
+    "java.util.concurrent.ThreadPoolExecutor",
+    "java.util.zip.ZipFile",
+]
 
 
 class Bare(JmsClient):

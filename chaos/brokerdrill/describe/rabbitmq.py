@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.base.errors import UsageError
@@ -21,8 +21,9 @@ _BROKER = (
 )
 _LISTENERS = f"/usr/sbin/rabbitmq-diagnostics -q listeners {_JSON}"
 _CLUSTER = f"{CONTROL} -q cluster_status {_JSON}"
-_QUEUES = f"{CONTROL} -q list_queues name type arguments effective_policy_definition {_JSON}"
-COMMANDS = (_BROKER, _LISTENERS, _CLUSTER, _QUEUES)
+_QUEUES = f"{CONTROL} -q list_queues name type arguments policy {_JSON}"
+_POLICIES = f"{CONTROL} -q list_policies {_JSON}"
+COMMANDS = (_BROKER, _LISTENERS, _CLUSTER, _QUEUES, _POLICIES)
 # By the product's word for what a listener speaks: the ledger's, and whether it is TLS.
 _PROTOCOLS = {
     "amqp": ("amqp091", False),
@@ -46,6 +47,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     told = _told(found, _CLUSTER)
     members = sorted([*told["disk_nodes"], *told.get("ram_nodes", [])])
     queues = [queue for queue in _told(found, _QUEUES) if not str(queue["name"]).startswith("amq.gen")]
+    mirroring = {policy["name"] for policy in _told(found, _POLICIES) if "ha-mode" in policy["definition"]}
     url = options.management_url or _url(found, listeners)
     clustering = [item["port"] for item in listeners if item["protocol"] == CLUSTERING]
     cluster = ["cluster", *([partitions] if isinstance(partitions, str) else [])] if len(members) > 1 else []
@@ -71,7 +73,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
             "statistics_ms": statistics_ms,
             "restart_delay_s": int(found.restart_s),
         },
-        "features": [*cluster, *sorted({feature for queue in queues for feature in _features(queue)})],
+        "features": [*cluster, *sorted({feature for queue in queues for feature in _features(queue, mirroring)})],
     }
 
 
@@ -107,9 +109,10 @@ def _url(found: Found, listeners: Sequence[Mapping[str, Any]]) -> str:
     raise UsageError(f"host {found.host}: {found.unit} has no management: enable its plugin rabbitmq_management")
 
 
-def _features(queue: Mapping[str, Any]) -> Iterator[str]:
+def _features(queue: Mapping[str, Any], mirroring: Collection[str]) -> Iterator[str]:
+    """What a queue is a sign of; `mirroring`: the names of policies that have queues mirrored."""
     yield f"{queue['type']}_queues"
-    if "ha-mode" in (queue.get("effective_policy_definition") or {}):
+    if queue["type"] == "classic" and queue.get("policy") in mirroring:
         yield "mirrored_queues"
 
 

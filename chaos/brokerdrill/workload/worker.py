@@ -217,8 +217,8 @@ class Load:
     def stop(self, browse: Sequence[str], limit_s: float) -> None:
         """Stop and close every client, then browse. Raises InfrastructureError when that takes too long."""
         end = time.monotonic() + limit_s
-        self.stop_producers()
         self._stop_consumers.set()
+        self.stop_producers()
         self._join(end)
         if browse and not self.failed.is_set():
             name = f"{self._config.worker}-browser"
