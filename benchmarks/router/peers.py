@@ -209,6 +209,38 @@ def round_trips(port: int, count: int, body: int) -> None:
     sock.close()
 
 
+def echoed(socks: list[socket.socket], count: int, body: int) -> None:
+    """Send `count` messages of `body` bytes over all `socks`, each session's next one when its last has come back."""
+    data = memoryview(message(body))
+    poll = select.epoll()
+    both = select.EPOLLIN | select.EPOLLOUT
+    by_number = {sock.fileno(): sock for sock in socks}
+    begun = min(count, len(socks))
+    unsent = dict.fromkeys([*by_number][:begun], len(data))
+    unseen = dict(unsent)
+    for number in unsent:
+        by_number[number].setblocking(False)
+        poll.register(number, both)
+    while unseen:
+        for number, event in poll.poll(60):
+            sock = by_number[number]
+            if event & select.EPOLLOUT:
+                unsent[number] -= sock.send(data[len(data) - unsent[number] :])
+                if not unsent[number]:
+                    poll.modify(number, select.EPOLLIN)
+            if event & select.EPOLLIN:
+                if not (got := len(sock.recv(1 << 18))):
+                    raise ConnectionError("a session was lost")
+                unseen[number] -= got
+                if not unseen[number] and begun < count:
+                    begun += 1
+                    unsent[number] = unseen[number] = len(data)
+                    poll.modify(number, both)
+                elif not unseen[number]:
+                    del unseen[number]
+                    poll.unregister(number)
+
+
 def connections(port: int, count: int) -> None:
     """Open and close sessions, one after the other, politely."""
     for _ in range(count):

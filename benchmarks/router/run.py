@@ -39,6 +39,8 @@ from tests.free_ports import free_port
 HERE = Path(__file__).parent
 PROXY_CORE, PEER_CORE = 0, 1
 RENO, BBR = "reno", "bbr"
+# Bytes that all sessions of an echo have under way: more are not the proxy's, but the kernel's memory.
+MOST_IN_FLIGHT = 1 << 27
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
@@ -279,6 +281,27 @@ def round_trip(on: dict[str, tuple[int, int]], report: Report, rounds: int, coun
             times.append(used(pid, lambda port=port: peers.round_trips(port, count, 122)) / count * 1e6)  # type: ignore[misc]
     value = ratio(found, "router", "haproxy")
     report.line("CPU of a 200 B round trip, router / HAProxy", value, "≤ 1.0", value <= 1.0, show(medians(found), "µs"))
+
+
+def sizes(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None:
+    """CPU of an echoed message from 100 B to 1 MB at 1 to 2 000 sessions, against the better of HAProxy's two ways."""
+    for sessions in (1, 20, 100, 500, 2000):
+        opened = {side: peers.many(on[side][0], sessions) for side in ("haproxy", "haproxy-splice", "router")}
+        for body in (100, 1_000, 4_000, 16_000, 64_000, 100_000, 250_000, 1_000_000):
+            if sessions * body > MOST_IN_FLIGHT:
+                continue
+            count = max(2 * sessions, min(8_000, 200_000_000 // body))
+            found: dict[str, list[float]] = {side: [] for side in opened}
+            for _ in range(rounds):
+                for side, socks in opened.items():
+                    seconds = used(on[side][1], lambda s=socks, n=count, b=body: peers.echoed(s, n, b))  # type: ignore[misc]
+                    found[side].append(seconds / count * 1e6)
+            value = max(ratio(found, "router", side) for side in ("haproxy", "haproxy-splice"))
+            what = f"CPU of an echoed message of {body:,} B at {sessions:,} sessions, router / the better HAProxy"
+            report.line(what, value, "≤ 1.0", value <= 1.0, show(medians(found), "µs"))
+        for socks in opened.values():
+            for sock in socks:
+                sock.close()
 
 
 def connect(on: dict[str, tuple[int, int]], report: Report, rounds: int, count: int) -> None:
@@ -547,7 +570,7 @@ def alone(words: list[str]) -> None:
         sys.exit("unshare is missing, which makes the network namespace; Debian's package is util-linux")
 
 
-PARTS = ("bulk", "roundtrip", "connect", "latency", "idle", "restart", "kill", "tls", "workers", "scrape")
+PARTS = ("bulk", "roundtrip", "sizes", "connect", "latency", "idle", "restart", "kill", "tls", "workers", "scrape")
 
 
 def main() -> int:
@@ -576,6 +599,7 @@ def main() -> int:
         for name, part in {
             "bulk": lambda: bulk(on, report, rounds, 1 << 31),
             "roundtrip": lambda: round_trip(on, report, 3 * rounds, 5000),
+            "sizes": lambda: sizes(on, report, rounds),
             "connect": lambda: connect(on, report, 3 * rounds, 1000),
             "latency": lambda: latency(on, report, rounds, 3.0),
             "idle": lambda: idle(on, report, min(10_000, (descriptors - 200) // 2)),
