@@ -222,7 +222,9 @@ def echoed(socks: list[socket.socket], count: int, body: int) -> None:
         by_number[number].setblocking(False)
         poll.register(number, both)
     while unseen:
-        for number, event in poll.poll(60):
+        if not (events := poll.poll(60)):
+            raise TimeoutError("echoes are missing")
+        for number, event in events:
             sock = by_number[number]
             if event & select.EPOLLOUT:
                 unsent[number] -= sock.send(data[len(data) - unsent[number] :])
