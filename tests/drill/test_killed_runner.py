@@ -61,7 +61,11 @@ QUORUM = (
 ELSEWHERE = {
     "classic_shared_file": (Hurt("lock_file", "classic2"),),
     "classic_lease": (Hurt("switchover", "active of lease_db"), Hurt("clock", "classic2")),
-    "rabbitmq_router": (Hurt("drain", "link amqp_router→rabbit1"), Hurt("hold", "all of amqp_router")),
+    "rabbitmq_router": (
+        Hurt("drain", "link amqp_router→rabbit1"),
+        Hurt("hold", "all of amqp_router"),
+        Hurt("drift", "router1"),
+    ),
 }
 FEW = {("kill", "effective"), ("partition", "injected"), ("cut", "verified"), ("pause", "heal_intent")}
 

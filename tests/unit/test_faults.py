@@ -166,10 +166,37 @@ def test_sessions_wait_once_each_router_says_so(says: object, verified: bool, he
     assert told == ("VHOST UNPAUSE /\n" if verified else "")
 
 
-def test_who_is_told_nothing_cannot_have_sessions_wait() -> None:
+@pytest.mark.parametrize(
+    ("differs", "verified", "healed"),
+    [
+        (["", "file", ""], True, False),
+        (["file, 10.0.0.12", ""], True, False),
+        # Another router is other, this one runs by its file.
+        (["10.0.0.12", ""], False, True),
+        # A router that does not answer neither drifts nor has given its changes up.
+        (None, False, False),
+    ],
+)
+def test_a_router_drifts_until_it_runs_by_its_file(
+    differs: list[str] | None, verified: bool, healed: bool, tmp_path: Path
+) -> None:
+    control = "/opt/router ctl"
+    target = resolve(Scene([descriptor("router1", "amqp_router", control=control)], {}, random.Random(1)), "router1")
+    (change,) = FAULTS["drift"].plan(target, FAULTS["drift"].complete({"change": "MAP REJECT / a;b"}), "t1-1")
+    assert change.effect == "/opt/router ctl MAP REJECT / 'a;b'"
+    assert change.heal == "/opt/router ctl CONFIG RELOAD"
+    rows = None if differs is None else [{"section": f"s{n}", "differs": word} for n, word in enumerate(differs)]
+    (tmp_path / "says").write_text("" if rows is None else json.dumps(rows))
+    answer = f"cat {tmp_path}/says" if rows is not None else "false"
+    asked = [text.replace(f"{control} --json DRIFT", answer) for text in (change.verify, change.verify_heal)]
+    assert [run(one) == 0 for one in asked] == [verified, healed]
+
+
+@pytest.mark.parametrize(("name", "params"), [("hold", {}), ("drift", {"change": "LISTEN STOP"})])
+def test_who_is_told_nothing_cannot_be_told_to_wait_or_to_change(name: str, params: dict[str, Any]) -> None:
     target = resolve(Scene([descriptor("b1", "artemis")], {}, random.Random(1)), "b1")
     with pytest.raises(InfrastructureError, match="b1: its descriptor says no `control` command"):
-        FAULTS["hold"].plan(target, FAULTS["hold"].complete({}), "t1-1")
+        FAULTS[name].plan(target, FAULTS[name].complete(params), "t1-1")
 
 
 def test_a_pause_may_end_with_a_start() -> None:

@@ -74,6 +74,7 @@ def test_active_is_who_is_active_now_whatever_the_inventory_calls_it() -> None:
 def test_one_and_majority_count_and_repeat_with_the_seed() -> None:
     assert len(names("one of zookeeper")) == 1
     assert len(names("majority of zookeeper")) == 2
+    assert {tuple(names("first of zookeeper", scene(seed=s))) for s in range(30)} == {("zk1",)}
     assert {tuple(names("one of zookeeper", scene(seed=s))) for s in range(30)} == {("zk1",), ("zk2",), ("zk3",)}
     assert names("one of zookeeper", scene(seed=5)) == names("one of zookeeper", scene(seed=5))
 

@@ -1,9 +1,10 @@
-"""Faults of a session router, by its own commands: a broker is taken out of service and back, or sessions wait."""
+"""Faults of a session router, by its own commands: a broker is taken out of service and back, sessions wait, or it runs
+by something other than its file."""
 
 from __future__ import annotations
 
 from functools import partial
-from shlex import quote
+from shlex import join, quote
 
 from pydantic import Field
 
@@ -85,7 +86,52 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
     return changes
 
 
+class DriftParameters(Parameters):
+    """What is other than in the file."""
+
+    change: str = Field(
+        "LIMIT TOTAL_CONN DEFAULT 1",
+        min_length=1,
+        description="a command of the router that edits its running configuration",
+    )
+
+
+# A section of its running configuration is not the file's.
+_DRIFTS = """{control} --json DRIFT | python3 -c '
+import json, sys
+sys.exit(not any("file" in row["differs"].split(", ") for row in json.load(sys.stdin)))
+'"""
+
+
+def _drift(target: Target, params: DriftParameters, fault_id: str) -> list[HostChange]:
+    changes = []
+    for item in target.instances:
+        if item.control is None:
+            raise InfrastructureError(f"{item.instance}: its descriptor says no `control` command")
+        drifts = _DRIFTS.format(control=item.control)
+        changes.append(
+            HostChange(
+                host=item.host,
+                effect=f"{item.control} {join(params.change.split())}",
+                verify=drifts,
+                heal=f"{item.control} CONFIG RELOAD",
+                # A router that does not answer has not given its changes up.
+                verify_heal=f"{item.control} --json DRIFT >/dev/null && ! ({drifts})",
+                target=item.host,
+                instance=item.instance,
+            )
+        )
+    return changes
+
+
 FAULTS = (
+    FaultType(
+        "drift",
+        "instance",
+        "a session router runs by something other than its file, as after a change by hand that nobody saved",
+        DriftParameters,
+        _drift,
+    ),
     FaultType(
         "hold",
         "instance",

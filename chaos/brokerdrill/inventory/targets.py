@@ -17,7 +17,7 @@ from brokerdrill.ledger.contract import PROTOCOLS
 
 _LINK = re.compile(r"^link\s+(.+?)\s*(?:(?P<both>↔|<->)|→|->)\s*(.+)$")
 _BOTH = "↔"
-_SOME = re.compile(r"^(one|majority|all|active|passive) of (\S+)$")
+_SOME = re.compile(r"^(one|first|majority|all|active|passive) of (\S+)$")
 _WORDS = ("active", "passive", "primary", "backup", "router", "reached")
 
 
@@ -133,11 +133,14 @@ def _instances(scene: Scene, words: str) -> list[Descriptor]:
         if some[1] in ("active", "passive"):
             found = [item for item in members if scene.roles.get(item.instance) == some[1]]
             return _only(scene, words, found) if members else _nobody(scene, some[2])
+        if not members:
+            _nobody(scene, some[2])
+        if some[1] == "first":
+            # By name: the same one each time, for steps that are to hit what an earlier one cut off.
+            return members[:1]
         count: Callable[[int], int] = {"one": lambda _: 1, "majority": lambda n: n // 2 + 1, "all": lambda n: n}[
             some[1]
         ]
-        if not members:
-            _nobody(scene, some[2])
         return sorted(scene.rng.sample(members, count(len(members))), key=lambda item: item.instance)
     if words in ("active", "passive"):
         return _only(scene, words, _serving(scene, words))

@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import queue
+import resource
 import select
 import signal
 import sys
@@ -326,6 +327,9 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
 
 def main() -> int:
     """Run the worker on standard input and output; return its exit status."""
+    # A client takes several descriptors, and a login has 1,024 unless it asks for what it may have.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Libraries that print to standard output must not get between our lines.
     out = Out(os.dup(1))
     os.dup2(2, 1)
