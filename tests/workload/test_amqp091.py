@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,6 +183,18 @@ def test_nobody_there_is_a_client_error(rabbit: Broker) -> None:
     found = reached.served_by()
     assert found is not None and found.instance == "r1"
     reached.close()
+
+
+def test_a_peer_that_is_gone_before_it_was_looked_at_is_a_client_error(
+    rabbit: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: socket.socket) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    client = Amqp091(config_for(rabbit), "producer")
+    monkeypatch.setattr(socket.socket, "getpeername", gone)
+    with pytest.raises(ClientError, match="r1: ValueError: Expected connected socket"):
+        client.open(QUEUES[:1], (), transacted=False)
 
 
 def settled(worker: WorkerProcess, spool: Path) -> list[dict[str, Any]]:

@@ -134,7 +134,8 @@ class Line:
         try:
             self._loop.poll()
             self._loop.process_timeouts()
-        except (AMQPError, OSError) as error:
+        # A socket whose peer was gone again before pika looked who that is, is a ValueError to it.
+        except (AMQPError, OSError, ValueError) as error:
             self.breaks(f"{type(error).__name__}: {error}")
         finally:
             self._loop.remove_timeout(timer)
