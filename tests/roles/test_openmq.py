@@ -56,6 +56,11 @@ def test_all_brokers_of_a_cluster_share_one_file(tmp_path: Path) -> None:
     assert sorted(hosts) == ["openmq1", "openmq2", "openmq3"]
     assert len({host["files"]["cluster"] for host in hosts.values()}) == 1
     assert properties(hosts["openmq1"]["files"]["cluster"]) == MASTER
+    described = {name: host["variables"]["__openmq_descriptor"] for name, host in hosts.items()}
+    assert [name for name, one in described.items() if "master_broker" in one["features"]] == ["openmq1"]
+    assert described["openmq2"]["control"].endswith(
+        "-b 172.30.50.22:7676 -u admin -passfile /etc/openmq/openmq2/passfile -secure"
+    )
 
 
 @pytest.mark.parametrize(

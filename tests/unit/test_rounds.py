@@ -186,7 +186,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
         system: Any = SimpleNamespace(until=until, acted=lambda: None)
         progress: Any = SimpleNamespace(step=lambda _: None)
         topology = load = recorded
-        one = Method(topology, system, load, recorded, {}, ["drill.q0"], recorded, progress)
+        one = Method(topology, {}, system, load, recorded, {}, ["drill.q0"], recorded, progress)
         asyncio.run(one.take(scenario(repeat)))
         return list(recorded.done)
 

@@ -58,7 +58,7 @@ class Injections:
     async def arm(self, links: Sequence[str], ttl_s: float) -> None:
         """Arm `links`, so that faults can hit them. Raises InfrastructureError when one is not there."""
         for index, spec in enumerate(links, 1):
-            target = self._resolve(spec)
+            target = self.resolve(spec)
             self._progress.step(f"arm {target.describe()}")
             await self._executor.inject(f"arm-{index}", ARM, target, ARM.complete({}), ttl_s, self._tag)
 
@@ -88,8 +88,9 @@ class Injections:
 
     def _target(self, step: Action) -> Target:
         if step.of is None:
-            return self._resolve(step.target)
+            return self.resolve(step.target)
         return served_by(self._descriptors, self._injected[step.of].injection.target, step.aim)
 
-    def _resolve(self, spec: str) -> Target:
+    def resolve(self, spec: str) -> Target:
+        """Return what `spec` means at this moment. Raises as `targets.resolve` does."""
         return resolve(Scene(self._descriptors, self._system.roles, self._rng, self._load.reached()), spec)

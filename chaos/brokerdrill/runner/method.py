@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
+from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.playbooks import operate
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.contract import OPERATION, ROUND
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner import probes
+from brokerdrill.runner import orders, probes
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario.model import Action, Heal, Operation, Probe, Scenario, Step
+from brokerdrill.scenario.model import Action, Heal, Operation, Order, Probe, Scenario, Step
 from brokerdrill.scenario.rounds import another, in_round
 
 
@@ -28,6 +29,7 @@ class Method:
     began."""
 
     topology: Topology
+    connections: Mapping[str, HostConnection]
     system: System
     load: LoadControl
     injections: Injections
@@ -67,9 +69,11 @@ class Method:
                 await self.injections.heal(step.of)
             elif isinstance(step, Operation):
                 await self._operate(step)
+            elif isinstance(step, Order):
+                await self._order(step)
             else:
                 await self._probe(step)
-            if not isinstance(step, Probe):
+            if not isinstance(step, (Probe, Order)):
                 # A probe that follows at once must not go by what was seen before.
                 self.system.acted()
             await asyncio.sleep(step.pauses.after)
@@ -94,6 +98,20 @@ class Method:
         self.events.write("note", at_ns=now_ns(), name=step.name, value=value, detail=detail)
         self.progress.step(f"{step.name}: {value} after {took:.1f} s")
 
+    async def _order(self, step: Order) -> None:
+        """Give an order; what came of it and how long that took is in the ledger."""
+        begun = now_ns()
+        target = self.injections.resolve(step.target)
+        await orders.give(step, target, self.connections)
+        self._came(step.name, orders.came(step), begun)
+        self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {orders.came(step)}")
+
+    def _came(self, name: str, value: str, begun: int) -> float:
+        """Write down that something came, and return the seconds since `begun`."""
+        took = (now_ns() - begun) / 1e9
+        self.events.write("probe", at_ns=now_ns(), name=name, value=value, detail={"seconds": f"{took:.3f}"})
+        return took
+
     async def _probe(self, step: Probe) -> None:
         """Wait for what `step` says; how long that took is in the ledger."""
         begun = now_ns()
@@ -102,6 +120,5 @@ class Method:
         else:
             condition = probes.condition(step, self.injections.injected(step.of), self.system, self.load)
             await self.system.until(condition, step.timeout, f"probe {step.name}: not {step.until}")
-        took = (now_ns() - begun) / 1e9
-        self.events.write("probe", at_ns=now_ns(), name=step.name, value=step.until, detail={"seconds": f"{took:.3f}"})
+        took = self._came(step.name, step.until, begun)
         self.progress.step(f"{step.name}: {step.until.replace('_', ' ')} after {took:.1f} s")

@@ -242,6 +242,7 @@ class _Run:
         self.progress.step(f"steady state: {self.load.totals().sent_ok} messages acknowledged")
         method = Method(
             self.request.topology,
+            self.connections,
             self.system,
             self.load,
             self.injections,

@@ -235,7 +235,36 @@ class Operation(_Step):
         return value
 
 
-Step = Annotated[Action | Heal | Probe | Operation, Field(discriminator="type")]
+class Order(_Step):
+    """Give one instance an order by its own `control` command: it is done, or refused in the words of `refused`."""
+
+    type: Literal["order"]
+    target: str = Field(description="the instance that is given it")
+    words: str = Field(min_length=1, description="the order")
+    refused: str | None = Field(
+        None, description="a regular expression that is found in what it answers; without it the order is to be done"
+    )
+    timeout: float = Field(60, gt=0, description="seconds")
+
+    @field_validator("target")
+    @classmethod
+    def _an_instance(cls, value: str) -> str:
+        _usage(lambda: validate_spec(value))
+        if is_link(value):
+            raise ValueError(f"{value!r}: a link takes no order")
+        return value
+
+    @field_validator("refused")
+    @classmethod
+    def _an_expression(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        return value
+
+
+Step = Annotated[Action | Heal | Probe | Operation | Order, Field(discriminator="type")]
 
 
 class SteadyState(Strict):
@@ -435,7 +464,7 @@ class LoadedScenario:
 
 def validated(data: Mapping[str, Any], path: Path, tree: yaml.Node | None) -> Scenario:
     """Return the model of `data`. Raises UsageError: file, line in its `tree`, field, and what is wrong with it."""
-    return as_model(Scenario, data, path, tree, "the scenario", ("action", "heal", "probe", "operation"))
+    return as_model(Scenario, data, path, tree, "the scenario", ("action", "heal", "probe", "operation", "order"))
 
 
 def parse(text: str, path: Path) -> Scenario:
