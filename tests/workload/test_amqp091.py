@@ -12,6 +12,8 @@ from typing import Any
 
 import pika
 import pytest
+from pika.adapters.select_connection import SelectConnection
+from pika.exceptions import ConnectionWrongStateError
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload import header
@@ -194,6 +196,18 @@ def test_a_peer_that_is_gone_before_it_was_looked_at_is_a_client_error(
     client = Amqp091(config_for(rabbit), "producer")
     monkeypatch.setattr(socket.socket, "getpeername", gone)
     with pytest.raises(ClientError, match="r1: ValueError: Expected connected socket"):
+        client.open(QUEUES[:1], (), transacted=False)
+
+
+def test_a_connection_that_is_closed_as_soon_as_it_is_open_is_a_client_error(
+    rabbit: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: Any, **__: Any) -> None:
+        raise ConnectionWrongStateError("Channel allocation requires an open connection")
+
+    client = Amqp091(config_for(rabbit), "producer")
+    monkeypatch.setattr(SelectConnection, "channel", closed)
+    with pytest.raises(ClientError, match="r1: ConnectionWrongStateError"):
         client.open(QUEUES[:1], (), transacted=False)
 
 

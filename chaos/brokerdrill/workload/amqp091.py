@@ -105,7 +105,10 @@ class Line:
 
     def _open_channel(self) -> Any:
         opened: list[Any] = []
-        channel = self._connection.channel(on_open_callback=opened.append)
+        try:
+            channel = self._connection.channel(on_open_callback=opened.append)
+        except AMQPError as error:  # it was closed right after it had been opened
+            raise ClientError(f"{type(error).__name__}: {error}") from None
         channel.add_on_close_callback(lambda _, reason: self.breaks(f"{type(reason).__name__}: {reason}"))
         channel.add_on_cancel_callback(lambda _: self.breaks("the broker cancelled the consumer"))
         self.wait(lambda: bool(opened), self._call_s, "no channel")
