@@ -21,17 +21,20 @@ lint: setup-tests
 	$(BIN)/mypy
 	$(BIN)/ansible-lint --offline
 
+# Tests that need no hosts run two files at a time: most of them wait for a process of their own.
+PARALLEL := -n 2 --dist loadfile
+
 # From parts to the whole: what needs no hosts first, then molecule makes and removes its own, then the demo makes them
 # anew and the drills go on with those.
 test: lint
-	$(BIN)/python -m pytest -m "not long" --ignore=tests/drill --ignore=tests/e2e
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long" --ignore=tests/drill --ignore=tests/e2e
 	.ci/molecule artemis_quorum
 	$(BIN)/python -m pytest -m "not long" tests/e2e tests/drill
 
 # Everything, in steps: what has passed with the checkout as it is now is not done again.
 MOLECULE := $(filter-out shared,$(notdir $(wildcard molecule/*)))
 test-all: lint
-	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest --ignore=tests/drill --ignore=tests/e2e
+	.ci/step pytest env BROKERDRILL_ORACLE_LEDGERS=10000 $(BIN)/python -m pytest $(PARALLEL) --ignore=tests/drill --ignore=tests/e2e
 	for topology in $(MOLECULE); do .ci/step molecule-$$topology .ci/molecule $$topology || exit 1; done
 	# One topology on another Debian, one on hosts that have no more than the roles ask for.
 	.ci/step molecule-debian13 env BENCH_IMAGE=debian13 .ci/molecule artemis_shared_store
