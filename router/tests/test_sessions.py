@@ -37,6 +37,13 @@ def drain(sock: socket.socket) -> None:
 PROPERTIES = codec.encode_table({"product": "RabbitMQ", "capabilities": {"connection.blocked": True}})
 
 
+def received(sock: socket.socket, most: int) -> bytes:
+    """Return the next bytes, `most` at most; raises EOFError at the end: who went on asking would never stop."""
+    if not (data := sock.recv(most)):
+        raise EOFError
+    return data
+
+
 class Peer:
     """Reads and writes frames on a blocking socket."""
 
@@ -48,17 +55,13 @@ class Peer:
     def frame(self) -> frames.Frame:
         """Return the next frame; raises EOFError at the end."""
         while (found := frames.next_frame(self.buffer, 1 << 24)) is None:
-            if not (data := self.sock.recv(65536)):
-                raise EOFError
-            self.buffer += data
+            self.buffer += received(self.sock, 65536)
         return found
 
     def exactly(self, size: int) -> bytes:
         """Return the next `size` bytes, which may come in pieces; raises EOFError at the end."""
         while len(self.buffer) < size:
-            if not (data := self.sock.recv(65536)):
-                raise EOFError
-            self.buffer += data
+            self.buffer += received(self.sock, 65536)
         found = bytes(self.buffer[:size])
         del self.buffer[:size]
         return found
@@ -141,9 +144,10 @@ class FakeBroker:
             peer.sock.close()
 
     def header(self, peer: Peer) -> None:
+        """Read the protocol header, and nothing after it; raises EOFError at the end, as of a health check."""
         data = b""
         while len(data) < 8:
-            data += peer.sock.recv(8 - len(data))
+            data += received(peer.sock, 8 - len(data))
         assert data == codec.PROTOCOL_HEADER
 
     def until_open(self, peer: Peer) -> None:
@@ -447,7 +451,7 @@ def test_pitfall_6_a_broker_that_stops_reading_only_holds_the_client_back() -> N
         assert sent < 1 << 27
         peer, got = broker.peer(), 0
         while got < sent:
-            got += len(peer.sock.recv(1 << 20))
+            got += len(received(peer.sock, 1 << 20))
         assert got == sent
 
 
@@ -732,7 +736,7 @@ def test_proxy_headers_in_and_out(version: int) -> None:
     def behave(broker: FakeBroker, peer: Peer) -> None:
         data = b""
         while (found := proxy_protocol.parse(data)) is None:
-            data += peer.sock.recv(1)
+            data += received(peer.sock, 1)
         seen.append(found[0].source)
         broker.open(peer)
 
