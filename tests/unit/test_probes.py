@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.probes import even, failed_back, failed_over, kept, proven
+from brokerdrill.runner.probes import even, failed_back, failed_over, kept, proven, unchanged
 from brokerdrill.runner.system import in_sync, served
 
 
@@ -90,6 +90,20 @@ def test_messages_of_before_the_new_place_prove_nothing() -> None:
     assert not holds()
     place[0] = True
     assert not holds()  # it lost its place: it counts anew
+
+
+def test_held_back_is_nothing_new_for_so_long() -> None:
+    acknowledged, clock = [5], [0]
+    holds = unchanged(lambda: acknowledged[0], 10, lambda: clock[0])
+    clock[0] = 9_999_999_999
+    assert not holds()
+    acknowledged[0] = 6
+    clock[0] = 10_000_000_000
+    assert not holds()  # something new: it counts anew
+    clock[0] = 19_999_999_999
+    assert not holds()
+    clock[0] = 20_000_000_000
+    assert holds()
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,14 @@ def test_an_operation_names_a_playbook_that_there_is() -> None:
         parse(GOOD.replace("promises:", step.replace("restart, var", "restat, var")), Path("s.yml"))
 
 
+def test_consumers_begin_later_only_with_a_backlog() -> None:
+    text = GOOD.replace("promises:", "  - {type: consume, name: take}\npromises:")
+    with pytest.raises(UsageError, match="step 'take': consumers begin with the load unless that has a backlog"):
+        parse(text, Path("s.yml"))
+    (*_, step) = parse(text.replace("load:\n", "load:\n  backlog: true\n"), Path("s.yml")).method
+    assert step.type == "consume"
+
+
 def test_an_operation_is_no_fault_to_wait_for() -> None:
     step = (
         "  - {type: operation, name: restart, playbook: verify}\n  - {type: heal, name: undo, of: restart}\npromises:"

@@ -84,6 +84,26 @@ def test_with_a_backlog_consumers_begin_when_the_producers_have_stopped(start: S
     assert first > max(row["start_ns"] for row in rows if row["op"] == "send")
 
 
+def test_a_backlogs_consumers_begin_when_they_are_told_and_producers_go_on(start: Start, tmp_path: Path) -> None:
+    worker = start(backlog=True)
+    worker.tell("start_consumers")  # before the load has begun there is nothing to take
+    worker.begin()
+    worker.until_status(lambda status: status["sent_ok"] >= 200)
+    assert worker.status["received"] == 0
+    worker.tell("start_consumers")
+    worker.until_status(lambda status: status["received"] >= 200)
+    sent = worker.status["sent_ok"]
+    worker.until_status(lambda status: status["sent_ok"] >= sent + 200)
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    sent = worker.status["sent_ok"]
+    worker.until_status(lambda status: status["received"] == sent)
+    worker.finish()
+    # Each began once.
+    connects = [row["client"] for row in rows_of(tmp_path / "w0.spool") if row["op"] == "connect" and "end_ns" in row]
+    assert len(connects) == len(set(connects))
+
+
 def test_a_backlogs_consumers_need_not_begin(start: Start) -> None:
     worker = start(backlog=True)
     worker.begin()

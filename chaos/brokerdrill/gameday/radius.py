@@ -11,7 +11,7 @@ from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Scene, Target, resolve, served_by
 from brokerdrill.scenario import facts
-from brokerdrill.scenario.model import ABOUT_INSTANCES, Action, Heal, Operation, Order, Scenario, Step
+from brokerdrill.scenario.model import ABOUT_INSTANCES, Action, Heal, Operation, Order, Probe, Scenario, Step
 
 
 class _Turn(random.Random):
@@ -105,7 +105,7 @@ def reached(scenario: Scenario, descriptors: Sequence[Descriptor]) -> Reached:
             steps.append(Reach(step.name, f"playbook {step.playbook}", hosts, tuple(sorted(hosts)), 1))
         elif isinstance(step, Order):
             steps.append(_reach(step.name, f"order {step.words}", possible(descriptors, step.target), descriptors))
-        elif step.until in ABOUT_INSTANCES:
+        elif isinstance(step, Probe) and step.until in ABOUT_INSTANCES:
             changes += 1
         now = sum(count for _, _, count in set(in_effect.values()))
         most = max(most, now + isinstance(step, Operation))

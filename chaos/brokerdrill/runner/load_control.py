@@ -225,6 +225,10 @@ class LoadControl:
         self.begun = self.sending = True
         await self.tell_all(cmd="start")
 
+    async def start_consumers(self) -> None:
+        """Let the consumers of a load with a backlog begin."""
+        await self.tell_all(cmd="start_consumers")
+
     async def stop_producers(self) -> None:
         """Tell the producers to stop; `producers_stopped` says that they have."""
         self.sending = False

@@ -19,7 +19,7 @@ from brokerdrill.runner import orders, probes
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario.model import Action, Heal, Operation, Order, Probe, Scenario, Step
+from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Probe, Scenario, Step
 from brokerdrill.scenario.rounds import another, in_round
 
 
@@ -71,9 +71,11 @@ class Method:
                 await self._operate(step)
             elif isinstance(step, Order):
                 await self._order(step)
+            elif isinstance(step, Consume):
+                await self._consume(step)
             else:
                 await self._probe(step)
-            if not isinstance(step, (Probe, Order)):
+            if isinstance(step, (Action, Heal, Operation)):
                 # A probe that follows at once must not go by what was seen before.
                 self.system.acted()
             await asyncio.sleep(step.pauses.after)
@@ -105,6 +107,13 @@ class Method:
         await orders.give(step, target, self.connections)
         self._came(step.name, orders.came(step), begun)
         self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {orders.came(step)}")
+
+    async def _consume(self, step: Consume) -> None:
+        """Let the consumers begin."""
+        begun = now_ns()
+        await self.load.start_consumers()
+        self._came(step.name, "consumers begin", begun)
+        self.progress.step(f"{step.name}: the consumers begin")
 
     def _came(self, name: str, value: str, begun: int) -> float:
         """Write down that something came, and return the seconds since `begun`."""

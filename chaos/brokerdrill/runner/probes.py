@@ -67,6 +67,19 @@ def proven(place: Callable[[], bool], acknowledged: Callable[[], int], count: in
     return holds
 
 
+def unchanged(value: Callable[[], int], seconds: float, now: Callable[[], int] = now_ns) -> Callable[[], bool]:
+    """The condition that `value` has been the same for `seconds`, counted from now; `now` says the time in ns."""
+    last, since = value(), now()
+
+    def holds() -> bool:
+        nonlocal last, since
+        if (found := value()) != last:
+            last, since = found, now()
+        return now() - since >= seconds * 1e9
+
+    return holds
+
+
 def condition(probe: Probe, about: Injected | None, system: System, load: LoadControl) -> Callable[[], bool]:
     """The condition of a probe (any but `unanswered`) as a function without arguments; it starts counting now.
 
@@ -89,6 +102,7 @@ def condition(probe: Probe, about: Injected | None, system: System, load: LoadCo
         "in_sync": system.in_sync,
         "even": lambda: even(load.reached(), brokers, system.roles_since_act, probe.count),
         "acknowledged": lambda: acknowledged() >= start + probe.count,
+        "held_back": unchanged(acknowledged, probe.count),
     }
     return conditions[probe.until]
 

@@ -100,7 +100,9 @@ class Load(Strict):
         "that to the client (amqp091); without it what is written counts as sent",
     )
     backlog: bool = Field(
-        False, description="whether consumers begin when the producers have stopped: until then all messages wait"
+        False,
+        description="whether consumers wait for a step `consume`, or until the producers have stopped: so long all "
+        "messages wait",
     )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
@@ -203,13 +205,15 @@ class Probe(_Step):
     """Wait until a condition holds: a deadline passed makes the run abort."""
 
     type: Literal["probe"]
-    until: Literal["failed_over", "failed_back", "kept", "syncing", "in_sync", "acknowledged", "unanswered", "even"]
+    until: Literal[
+        "failed_over", "failed_back", "kept", "syncing", "in_sync", "acknowledged", "unanswered", "held_back", "even"
+    ]
     of: str | None = Field(None, description="the step whose fault the condition is about")
     count: int = Field(
         1,
         ge=1,
-        description="for acknowledged and unanswered: how many messages; for even: how many connections one "
-        "active store may have more than another",
+        description="for acknowledged and unanswered: how many messages; for held_back: for how many seconds no send "
+        "has been acknowledged; for even: how many connections one active store may have more than another",
     )
     timeout: float = Field(60, gt=0, description="seconds")
 
@@ -264,7 +268,13 @@ class Order(_Step):
         return value
 
 
-Step = Annotated[Action | Heal | Probe | Operation | Order, Field(discriminator="type")]
+class Consume(_Step):
+    """Let the consumers of a load with a `backlog` begin, while its producers go on."""
+
+    type: Literal["consume"]
+
+
+Step = Annotated[Action | Heal | Probe | Operation | Order | Consume, Field(discriminator="type")]
 
 
 class SteadyState(Strict):
@@ -418,6 +428,8 @@ class Scenario(Strict):
                 raise ValueError(
                     f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
                 )
+            if isinstance(step, Consume) and not self.load.backlog:
+                raise ValueError(f"step {step.name!r}: consumers begin with the load unless that has a backlog")
         names = {promise.name for promise in self.promises}
         for name in [*self.expect_violation, *self.investigates]:
             if name not in names | {NO_PHANTOMS}:
@@ -464,7 +476,9 @@ class LoadedScenario:
 
 def validated(data: Mapping[str, Any], path: Path, tree: yaml.Node | None) -> Scenario:
     """Return the model of `data`. Raises UsageError: file, line in its `tree`, field, and what is wrong with it."""
-    return as_model(Scenario, data, path, tree, "the scenario", ("action", "heal", "probe", "operation", "order"))
+    return as_model(
+        Scenario, data, path, tree, "the scenario", ("action", "heal", "probe", "operation", "order", "consume")
+    )
 
 
 def parse(text: str, path: Path) -> Scenario:

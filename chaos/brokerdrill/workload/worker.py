@@ -1,9 +1,9 @@
 """A worker process: `python3 -m brokerdrill.workload.worker`.
 
 Its first line of input is its configuration (config.py; secrets come this way, never in argv), each further line a
-command: `{"cmd": "ping", "n": k}`, `start`, `stop_producers`, `stop` (with `browse`: addresses to look at before the
-end). It answers in JSON lines: `ready`, `pong`, `started`, `status` every 250 ms, `producers_stopped`, `closed`,
-`fatal`.
+command: `{"cmd": "ping", "n": k}`, `start`, `start_consumers`, `stop_producers`, `stop` (with `browse`: addresses to
+look at before the end). It answers in JSON lines: `ready`, `pong`, `started`, `status` every 250 ms,
+`producers_stopped`, `closed`, `fatal`.
 The end of its input, or SIGTERM, means that its runner is gone: it closes quickly and exits.
 
 Exit status: 0 closed as told (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
@@ -130,7 +130,7 @@ class Load:
         self._threads: dict[Any, threading.Thread] = {}
         self._left = len(config.producers)
         self._left_lock = threading.Lock()
-        self._started = False
+        self._started = self._consuming = False
         self.failed = threading.Event()
         self.on_failure: Callable[[], None] = lambda: None
         self._producers = [self._producer(number, spec) for number, spec in enumerate(config.producers)]
@@ -156,11 +156,20 @@ class Load:
         return runner(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:
-        """Start all clients, the consumers first; with a backlog these wait for `stop_producers`. Once."""
+        """Start all clients, the consumers first; with a backlog these wait to be told, or for `stop_producers`.
+        Once."""
         if self._started:
             return
         self._started = True
-        self._begin([*([] if self._config.backlog else self._consumers), *self._producers])
+        if not self._config.backlog:
+            self.start_consumers()
+        self._begin(self._producers)
+
+    def start_consumers(self) -> None:
+        """Start the consumers of a load that has started. Once."""
+        if self._started and not self._consuming:
+            self._consuming = True
+            self._begin(self._consumers)
 
     def _begin(self, clients: Sequence[Producer | Consumer]) -> None:
         for client in clients:
@@ -205,8 +214,7 @@ class Load:
             self._stop_producers.set()
             if none_left:
                 self._left = 0
-        if self._config.backlog and self._started:
-            self._begin(self._consumers)
+        self.start_consumers()
         if none_left:
             self._say_stopped()
 
@@ -304,6 +312,8 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
         elif name == "start":
             load.start()
             out.say("started", clock_ns=clock.now())
+        elif name == "start_consumers":
+            load.start_consumers()
         elif name == "stop_producers":
             load.stop_producers()
         elif name == "stop":
