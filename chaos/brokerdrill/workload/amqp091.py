@@ -137,8 +137,12 @@ class Line:
         try:
             self._loop.poll()
             self._loop.process_timeouts()
-        # A socket whose peer was gone again before pika looked who that is, is a ValueError to it.
-        except (AMQPError, OSError, ValueError) as error:
+        except (AMQPError, OSError) as error:
+            self.breaks(f"{type(error).__name__}: {error}")
+        except ValueError as error:
+            # What pika says of a socket whose peer was gone again before it looked who that is.
+            if "connected socket" not in str(error):
+                raise
             self.breaks(f"{type(error).__name__}: {error}")
         finally:
             self._loop.remove_timeout(timer)
