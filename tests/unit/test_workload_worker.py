@@ -69,11 +69,12 @@ def test_from_start_to_closed(start: Start, tmp_path: Path) -> None:
     assert "p4ss-word" not in (tmp_path / "w0.spool").read_text()
 
 
-def test_with_a_backlog_consumers_begin_when_the_producers_have_stopped(start: Start, tmp_path: Path) -> None:
+def test_with_a_backlog_consumers_begin_when_the_producers_are_told_to_stop(start: Start, tmp_path: Path) -> None:
     worker = start(backlog=True)
     worker.begin()
     worker.until_status(lambda status: status["sent_ok"] >= 200)
     assert worker.status["received"] == 0
+    before = worker.status["clock_ns"]
     worker.tell("stop_producers")
     worker.until("producers_stopped")
     sent = worker.status["sent_ok"]
@@ -81,7 +82,8 @@ def test_with_a_backlog_consumers_begin_when_the_producers_have_stopped(start: S
     worker.finish()
     rows = rows_of(tmp_path / "w0.spool")
     first = min(row["start_ns"] for row in rows if row["op"] == "connect" and row["client"] == "consumer-0")
-    assert first > max(row["start_ns"] for row in rows if row["op"] == "send")
+    # Those that a broker holds back can end what they are at once somebody consumes.
+    assert first > before
 
 
 def test_a_backlogs_consumers_begin_when_they_are_told_and_producers_go_on(start: Start, tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ class Load(Strict):
     )
     backlog: bool = Field(
         False,
-        description="whether consumers wait for a step `consume`, or until the producers have stopped: so long all "
-        "messages wait",
+        description="whether consumers wait for a step `consume`, or until the producers are told to stop: so long "
+        "all messages wait",
     )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
