@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from shlex import quote
 
-from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 
 
 def _switchover(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
-        if item.control is None:
-            raise InfrastructureError(f"instance {item.instance}: its descriptor says no `control` command")
-        control = item.control
+        command = control(item)
         leads = (
-            f"{control} list --format json | python3 -c 'import json,sys; "
+            f"{command} list --format json | python3 -c 'import json,sys; "
             f'sys.exit(all(m["Member"] != "{item.instance}" or m["Role"] != "Leader" for m in json.load(sys.stdin)))\''
         )
         changes.append(
             HostChange(
                 host=item.host,
-                effect=f"{control} switchover {quote(str(item.store))} --leader {quote(item.instance)} --force",
+                effect=f"{command} switchover {quote(str(item.store))} --leader {quote(item.instance)} --force",
                 verify=f"! {leads}",
                 # Nothing to undo: the new primary is as good as the old one.
                 heal=":",

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 
 # Exits with 0 where the router answers a verb, and `seen` is so of its rows that have this name in `column`.
@@ -34,11 +35,11 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
     for link in {(link.dialler, link.instance): link for link in target.links}.values():
         if link.control is None:
             raise InfrastructureError(f"{link.name}: the descriptor of who dials says no `control` command")
-        control, backend = link.control, quote(link.instance)
-        look = partial(_LOOK.format, control=control, verb="BACKEND PRINT", column="name", name=backend)
-        effect = f"{control} BACKEND DRAIN {backend}"
+        command, backend = link.control, quote(link.instance)
+        look = partial(_LOOK.format, control=command, verb="BACKEND PRINT", column="name", name=backend)
+        effect = f"{command} BACKEND DRAIN {backend}"
         if params.rate:
-            effect += f" && {control} BACKEND DISCONNECT_GRACEFUL {backend} {params.rate:g}"
+            effect += f" && {command} BACKEND DISCONNECT_GRACEFUL {backend} {params.rate:g}"
         changes.append(
             HostChange(
                 host=link.dialler,
@@ -48,7 +49,7 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
                     if params.rate
                     else 'rows and all(row["drain"] for row in rows)'
                 ),
-                heal=f"{control} BACKEND UNDRAIN {backend}",
+                heal=f"{command} BACKEND UNDRAIN {backend}",
                 verify_heal=look(seen='rows and not any(row["drain"] for row in rows)'),
                 target=link.name,
             )
@@ -65,18 +66,16 @@ class HoldParameters(Parameters):
 def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
-        if item.control is None:
-            raise InfrastructureError(f"{item.instance}: its descriptor says no `control` command")
-        control, vhost = item.control, quote(params.vhost)
-        look = partial(_LOOK.format, control=control, verb="VHOST PRINT", column="vhost", name=vhost)
+        command, vhost = control(item), quote(params.vhost)
+        look = partial(_LOOK.format, control=command, verb="VHOST PRINT", column="vhost", name=vhost)
         paused = 'any(row["paused"] for row in rows)'
         changes.append(
             HostChange(
                 host=item.host,
-                effect=f"{control} VHOST PAUSE {vhost}",
+                effect=f"{command} VHOST PAUSE {vhost}",
                 verify=look(seen=paused),
                 # To end a pause that is over is an error to the router.
-                heal=f"! ({look(seen=paused)}) || {control} VHOST UNPAUSE {vhost}",
+                heal=f"! ({look(seen=paused)}) || {command} VHOST UNPAUSE {vhost}",
                 # A vhost without sessions is not in the list any more.
                 verify_heal=look(seen=f"not {paused}"),
                 target=item.host,
@@ -96,27 +95,24 @@ class DriftParameters(Parameters):
     )
 
 
-# A section of its running configuration is not the file's.
+# Exits with 0 where a router answers whether a section of its running configuration is not the file's, and it is `so`.
 _DRIFTS = """{control} --json DRIFT | python3 -c '
 import json, sys
-sys.exit(not any("file" in row["differs"].split(", ") for row in json.load(sys.stdin)))
+sys.exit(any("file" in row["differs"].split(", ") for row in json.load(sys.stdin)) is not {so})
 '"""
 
 
 def _drift(target: Target, params: DriftParameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
-        if item.control is None:
-            raise InfrastructureError(f"{item.instance}: its descriptor says no `control` command")
-        drifts = _DRIFTS.format(control=item.control)
+        command = control(item)
         changes.append(
             HostChange(
                 host=item.host,
-                effect=f"{item.control} {join(params.change.split())}",
-                verify=drifts,
-                heal=f"{item.control} CONFIG RELOAD",
-                # A router that does not answer has not given its changes up.
-                verify_heal=f"{item.control} --json DRIFT >/dev/null && ! ({drifts})",
+                effect=f"{command} {join(params.change.split())}",
+                verify=_DRIFTS.format(control=command, so=True),
+                heal=f"{command} CONFIG RELOAD",
+                verify_heal=_DRIFTS.format(control=command, so=False),
                 target=item.host,
                 instance=item.instance,
             )

@@ -171,6 +171,13 @@ def management(descriptor: Descriptor, kind: type[M]) -> M:
     return descriptor.management
 
 
+def control(descriptor: Descriptor) -> str:
+    """Return the instance's control command. Raises InfrastructureError where its descriptor says none."""
+    if descriptor.control is None:
+        raise InfrastructureError(f"instance {descriptor.instance}: its descriptor says no `control` command")
+    return descriptor.control
+
+
 # The models of those systems that no product's module describes.
 TOOLS: Mapping[str, type[Descriptor]] = {
     "load": LoadDescriptor,

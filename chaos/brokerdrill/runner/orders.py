@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from shlex import join
 
-from brokerdrill.base.errors import InfrastructureError, Unmet
+from brokerdrill.base.errors import Unmet
 from brokerdrill.hosts.connection import HostConnection, Result
+from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 from brokerdrill.scenario.model import Order
 
@@ -32,9 +33,7 @@ async def give(order: Order, target: Target, connections: Mapping[str, HostConne
     """Give `order` to the instances of `target`, one after the other. Raises Unmet where something else comes of it
     than it says, InfrastructureError where an instance has no control command or its host does not answer."""
     for item in target.instances:
-        if item.control is None:
-            raise InfrastructureError(f"{item.instance}: its descriptor says no `control` command")
-        script = f"{item.control} {join(order.words.split())}"
+        script = f"{control(item)} {join(order.words.split())}"
         wrong = problem(order, await connections[item.host].sh(script, timeout=order.timeout))
         if wrong:
             raise Unmet(f"order {order.name}: {item.instance} was told {order.words!r}, and it was {wrong}")
