@@ -101,15 +101,16 @@ def openmq_destinations_to_make(
     ]
 
 
-def openmq_drill_access(queues: Sequence[str], user: str, dead_letter: str) -> dict[str, str]:
-    """Return the access rules by which `user`, whom no other rule allows anything, uses `queues` and looks into
-    `dead_letter`. A rule for a destination stands instead of the general one, so administrators are named again."""
-    rules = {}
-    for queue, acts in [*((name, ("produce", "consume", "browse")) for name in queues), (dead_letter, ("browse",))]:
-        for act in acts:
-            rules[f"queue.{queue}.{act}.allow.user"] = user
-            rules[f"queue.{queue}.{act}.allow.group"] = "admin"
-    return rules
+def openmq_drill_access(queues: Sequence[str], topics: Sequence[str], user: str, dead_letter: str) -> dict[str, str]:
+    """Return the access rules by which `user`, whom no other rule allows anything, uses `queues` and `topics` and looks
+    into `dead_letter`. A rule for a destination stands instead of the general one, so administrators are named again.
+    """
+    allowed = [
+        *(f"queue.{name}.{act}" for name in queues for act in ("produce", "consume", "browse")),
+        *(f"topic.{name}.{act}" for name in topics for act in ("produce", "consume")),
+        f"queue.{dead_letter}.browse",
+    ]
+    return {f"{place}.allow.{whom}": who for place in allowed for whom, who in (("user", user), ("group", "admin"))}
 
 
 class FilterModule:

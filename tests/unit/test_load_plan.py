@@ -54,6 +54,11 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
             Load(addresses=["q"], confirms=False),
             "always wait for the broker's word on a send: leave load.confirms out",
         ),
+        (
+            "core",
+            Load(addresses=["t"], consumers=1, subscriptions=True),
+            "have no durable subscriptions here: leave load.subscriptions out",
+        ),
     ],
 )
 def test_what_a_protocol_cannot_do_is_refused_before_anything_is_started(protocol: str, load: Load, told: str) -> None:

@@ -84,6 +84,11 @@ def test_a_feature_means_those_that_have_it() -> None:
     at = Scene([*members, descriptor("alone", "rabbitmq")], {}, random.Random(1))
     assert names("all of cluster", at) == ["r1", "r2"]
     assert names("all of rabbitmq", at) == ["alone", "r1", "r2"]
+    assert names("all of rabbitmq but cluster", at) == ["alone"]
+    with pytest.raises(UsageError, match="no product or store is called 'clster'"):
+        names("all of rabbitmq but clster", at)
+    with pytest.raises(InfrastructureError, match="target 'all of cluster but rabbitmq' fits no instance"):
+        names("all of cluster but rabbitmq", at)
 
 
 def test_what_a_fault_hit_are_its_instances_or_those_that_its_links_lead_to() -> None:

@@ -113,6 +113,32 @@ def test_a_backlogs_consumers_need_not_begin(start: Start) -> None:
     assert worker.finish()["received"] == 0
 
 
+def test_with_subscriptions_producers_begin_when_they_are_told(start: Start, tmp_path: Path) -> None:
+    worker = start(subscriptions=True)
+    worker.tell("start_producers")  # before the load has begun
+    worker.tell("start")
+    worker.until("subscribed")
+    told = worker.until_status(lambda status: True)["clock_ns"]
+    worker.tell("start_producers")
+    worker.until_status(lambda status: status["sent_ok"] >= 200)
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    sent = worker.status["sent_ok"]
+    worker.until_status(lambda status: status["received"] == sent)
+    worker.finish()
+    begun = {row["client"]: row["start_ns"] for row in rows_of(tmp_path / "w0.spool") if row["op"] == "connect"}
+    assert begun["consumer-0"] < told < min(begun["producer-0"], begun["producer-1"])
+
+
+def test_with_subscriptions_producers_need_not_begin(start: Start) -> None:
+    worker = start(subscriptions=True)
+    worker.tell("start")
+    worker.until("subscribed")
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    assert worker.finish()["sent_ok"] == 0
+
+
 def test_the_rate_is_kept_and_caught_up(start: Start) -> None:
     worker = start(rate=400, transaction=4, consumers=[])
     worker.begin()

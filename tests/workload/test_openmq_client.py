@@ -36,6 +36,9 @@ queue.*.produce.allow.user=*
 queue.*.consume.allow.user=*
 queue.*.browse.allow.user=*
 queue.create.allow.user=*
+topic.*.produce.allow.user=*
+topic.*.consume.allow.user=*
+topic.create.allow.user=*
 """
 
 
@@ -185,3 +188,30 @@ def test_broker_killed_under_load(broker: OpenMq, tmp_path: Path, worker: StartW
     assert not lost(ops)
     if transaction:
         assert not judge(rows_of(spool)).phantoms
+
+
+@pytest.mark.long
+def test_a_subscription_outlives_its_consumer_and_its_broker(
+    broker: OpenMq, tmp_path: Path, worker: StartWorker
+) -> None:
+    load: dict[str, Any] = {"addresses": ("t",), "subscriptions": True, "consumers": specs("consumer", 1, "t")}
+    first = worker(config_for(broker, tmp_path / "w0.spool", **load, producers=()))
+    first.tell("start")
+    first.until("subscribed")
+    first.finish()
+    # Nobody reads while it is sent, and the broker dies with it.
+    second = worker(config_for(broker, tmp_path / "w1.spool", **load | {"consumers": ()}, producers=specs("p", 2, "t")))
+    second.tell("start")
+    second.until("subscribed")
+    second.tell("start_producers")
+    second.until_status(lambda status: status["sent_ok"] >= 100)
+    second.tell("stop_producers")
+    second.until("producers_stopped")
+    sent = second.finish()["sent_ok"]
+    broker.kill()
+    broker.start()
+    third = worker(config_for(broker, tmp_path / "w2.spool", **load, producers=()))
+    third.tell("start")
+    third.until_status(lambda status: status["received"] >= sent)
+    third.finish()
+    assert not lost([*merged(rows_of(tmp_path / "w1.spool")), *merged(rows_of(tmp_path / "w2.spool"))])

@@ -9,7 +9,6 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
 from brokerdrill.inventory.descriptors import Descriptor, ToxiproxyDescriptor
@@ -17,7 +16,7 @@ from brokerdrill.ledger.contract import PROTOCOLS
 
 _LINK = re.compile(r"^link\s+(.+?)\s*(?:(?P<both>↔|<->)|→|->)\s*(.+)$")
 _BOTH = "↔"
-_SOME = re.compile(r"^(one|first|majority|all|active|passive) of (\S+)$")
+_SOME = re.compile(r"^(one|first|majority|all|active|passive) of (\S+)(?: but (\S+))?$")
 _WORDS = ("active", "passive", "primary", "backup", "router", "reached")
 
 
@@ -90,7 +89,8 @@ def validate_spec(spec: str) -> None:
     for part in (link[1], link[3]) if link else (spec,):
         if " " in part.strip() and not _SOME.match(part.strip()):
             raise UsageError(
-                f"target {spec!r}: {part!r} is no target; write active, passive, an instance, or `one of GROUP`"
+                f"target {spec!r}: {part!r} is no target; write active, passive, an instance, `one of GROUP`, "
+                "or `all of GROUP but GROUP`"
             )
 
 
@@ -111,10 +111,6 @@ def _only(scene: Scene, words: str, found: list[Descriptor]) -> list[Descriptor]
     return found
 
 
-def _nobody(scene: Scene, name: str) -> NoReturn:
-    raise unknown_name("product or store", name, scene.products())
-
-
 def _serving(scene: Scene, role: str) -> list[Descriptor]:
     """The brokers that have that role for a store."""
     return [
@@ -124,17 +120,25 @@ def _serving(scene: Scene, role: str) -> list[Descriptor]:
     ]
 
 
+def _members(scene: Scene, group: str) -> list[Descriptor]:
+    """The instances of a product or store, or with a feature, by name. Raises UsageError where there is none."""
+    found = [item for item in scene.descriptors if group in (item.product, item.store, *item.features)]
+    if not found:
+        raise unknown_name("product or store", group, scene.products())
+    return sorted(found, key=lambda item: item.instance)
+
+
 def _instances(scene: Scene, words: str) -> list[Descriptor]:
     if some := _SOME.match(words):
-        members = sorted(
-            (item for item in scene.descriptors if some[2] in (item.product, item.store, *item.features)),
-            key=lambda item: item.instance,
-        )
+        members = _members(scene, some[2])
+        if some[3]:
+            left_out = _members(scene, some[3])
+            members = [item for item in members if item not in left_out]
+            if not members:
+                raise InfrastructureError(f"target {words!r} fits no instance")
         if some[1] in ("active", "passive"):
             found = [item for item in members if scene.roles.get(item.instance) == some[1]]
-            return _only(scene, words, found) if members else _nobody(scene, some[2])
-        if not members:
-            _nobody(scene, some[2])
+            return _only(scene, words, found)
         if some[1] == "first":
             # By name: the same one each time, for steps that are to hit what an earlier one cut off.
             return members[:1]

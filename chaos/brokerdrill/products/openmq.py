@@ -6,7 +6,7 @@ another one stays `active` for its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
@@ -29,14 +29,15 @@ _ROLES = by_words(
 )
 
 
-def counts_of(queue: Mapping[str, int]) -> QueueCounts:
-    """Return the counts that a destination's attributes amount to: its own messages and those of other brokers that it
-    holds for its consumers."""
+def counts_of(destinations: Iterable[Mapping[str, int]]) -> QueueCounts:
+    """Return the counts that the attributes of an address's destinations amount to, a queue or a topic: a broker's own
+    messages and those of others that it holds for its consumers."""
+    found = list(destinations)
     return QueueCounts(
-        queue["NumMsgs"] + queue["NumMsgsRemote"],
-        queue["NumMsgsPendingAcks"],
-        queue["NumMsgsInDelayDelivery"],
-        queue["NumMsgsIn"],
+        sum(item["NumMsgs"] + item["NumMsgsRemote"] for item in found),
+        sum(item["NumMsgsPendingAcks"] for item in found),
+        sum(item["NumMsgsInDelayDelivery"] for item in found),
+        sum(item["NumMsgsIn"] for item in found),
     )
 
 
@@ -76,12 +77,19 @@ class Jolokia:
         return health.health_of(await self._client.call(*health.requests(self._service))).state
 
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
-        """Return each queue's counts; one that does not exist is left out."""
+        """Return each address's counts; one that does not exist is left out."""
+        return {name: counts_of(found.values()) for name, found in (await self._monitors(addresses)).items()}
+
+    async def _monitors(self, addresses: Sequence[str]) -> dict[str, dict[str, dict[str, int]]]:
+        """Return the counts of each address that exists, by the bean that monitors its queue or topic."""
         replies = await self._client.call(
-            *({"type": "read", "mbean": f"{_queue(name)},subtype=Monitor", "attribute": _COUNTS} for name in addresses)
+            *(
+                {"type": "read", "mbean": f"{_destination(name)},subtype=Monitor", "attribute": _COUNTS}
+                for name in addresses
+            )
         )
         values = {name: jolokia.value(reply) for name, reply in zip(addresses, replies, strict=True)}
-        return {name: counts_of(value) for name, value in values.items() if isinstance(value, dict)}
+        return {name: value for name, value in values.items() if isinstance(value, dict)}
 
     async def prepared(self) -> int:
         """Return how many transactions are prepared."""
@@ -97,24 +105,24 @@ class Jolokia:
         return 0
 
     async def purge(self, addresses: Sequence[str]) -> int:
-        """Remove all messages of the queues of `addresses`; return how many the broker knew of."""
-        before = await self.counts(addresses)
+        """Remove all messages of the queues and topics of `addresses`; return how many the broker knew of."""
+        before = await self._monitors(addresses)
         if not before:
             return 0
-        replies = await self._client.call(
-            *({"type": "exec", "mbean": f"{_queue(name)},subtype=Config", "operation": "purge()"} for name in before)
-        )
+        beans = [bean.replace("subtype=Monitor", "subtype=Config") for found in before.values() for bean in found]
+        replies = await self._client.call(*({"type": "exec", "mbean": bean, "operation": "purge()"} for bean in beans))
         failed: list[Any] = [reply.get("error") for reply in replies if reply.get("status") != 200]
         if failed:
             raise ManagementError(f"purge: {failed[0]}")
-        return sum(found.messages for found in before.values())
+        return sum(counts_of(found.values()).messages for found in before.values())
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _queue(name: str) -> str:
-    return f'com.sun.messaging.jms.server:type=Destination,desttype=q,name="{name}"'
+def _destination(name: str) -> str:
+    """Return the pattern of the beans of an address: its queue's and its topic's."""
+    return f'com.sun.messaging.jms.server:type=Destination,desttype=*,name="{name}"'
 
 
 class OpenMq:

@@ -173,6 +173,7 @@ class LoadControl:
         # Whether the producers were ever told to send, and whether they have not been told to stop since.
         self.begun = False
         self.sending = False
+        self._subscribes = False
         self._inventory = inventory
         self._on_change = on_change
 
@@ -184,6 +185,7 @@ class LoadControl:
     ) -> None:
         """Start a worker for each of `configs` (name → (index of its host, its configuration)); wait until all are
         ready. Raises Unmet when one is not in time, InfrastructureError when one fails."""
+        self._subscribes = any(config.get("subscriptions") for _, config in configs.values())
         code = bundle()
         folder = f"{CODE_DIR}/{hashlib.sha256(code).hexdigest()[:16]}"
         with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
@@ -221,9 +223,13 @@ class LoadControl:
         )
 
     async def begin(self) -> None:
-        """Let the producers send."""
+        """Let the producers send, once all subscriptions are there. Raises Unmet where one is not in time,
+        InfrastructureError where a worker fails."""
+        if self._subscribes:
+            await self.tell_all(cmd="start")
+            await self.all_reach("subscribed", READY_DEADLINE_S)
         self.begun = self.sending = True
-        await self.tell_all(cmd="start")
+        await self.tell_all(cmd="start_producers" if self._subscribes else "start")
 
     async def start_consumers(self) -> None:
         """Let the consumers of a load with a backlog begin."""

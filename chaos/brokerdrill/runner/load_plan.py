@@ -14,6 +14,7 @@ from brokerdrill.workload.config import (
     NO_KEY,
     REDIRECTED,
     SHOWN,
+    SUBSCRIBING,
     UNCONFIRMED,
     UNTRANSACTED,
     ClientSpec,
@@ -161,12 +162,15 @@ def worker_configs(
     Raises InfrastructureError where clients would have to speak TLS to some servers only.
 
     Producers and consumers are dealt out to the workers in turn, workers to the hosts in turn. Raises UsageError where
-    nothing leads clients as the load wants it, or where it has transactions or no confirms and the protocol cannot.
+    nothing leads clients as the load wants it, or where it has transactions, no confirms or subscriptions and the
+    protocol cannot.
     """
     if protocol in UNTRANSACTED and load.transaction > 0:
         raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
     if protocol not in UNCONFIRMED and not load.confirms:
         raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
+    if protocol not in SUBSCRIBING and load.subscriptions:
+        raise UsageError(f"clients of {protocol} have no durable subscriptions here: leave load.subscriptions out")
     count = min(load.workers, load.producers + load.consumers)
     leading = led(servers, load, protocol, run_id)
     producers = [producer(load, number, leading) for number in range(load.producers)]
@@ -202,6 +206,7 @@ def worker_configs(
             resend=load.resend,
             confirms=load.confirms,
             backlog=load.backlog,
+            subscriptions=load.subscriptions,
             call_timeout_ms=load.call_timeout_ms,
         )
         configs[name] = (number % len(hosts), config.to_json())

@@ -104,6 +104,11 @@ class Load(Strict):
         description="whether consumers wait for a step `consume`, or until the producers are told to stop: so long "
         "all messages wait",
     )
+    subscriptions: bool = Field(
+        False,
+        description="whether the addresses are topics: each has one consumer with a durable subscription, and "
+        "producers begin when all are there. Subscriptions stay, as queues do",
+    )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
     through: str | None = Field(
@@ -130,6 +135,18 @@ class Load(Strict):
                 f"keeps_connection: {self.producers} producers keep as many keys, not {self.routing_keys} "
                 "(routing_keys)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _each_topic_has_one_consumer(self) -> Load:
+        topics = len(self.addresses)
+        if self.subscriptions and self.consumers != topics:
+            raise ValueError(
+                f"subscriptions: each topic has one consumer (addresses {topics}, consumers {self.consumers})"
+            )
+        if self.subscriptions and (self.backlog or self.through):
+            other = "backlog" if self.backlog else "through"
+            raise ValueError(f"subscriptions: the consumers subscribe first, which {other} leaves no room for")
         return self
 
     @field_validator("client")

@@ -20,6 +20,8 @@ REDIRECTED = ("amqp", "core", "openwire")
 UNTRANSACTED = ("amqp091", "mqtt")
 # Clients whose producers can do without the broker's word that it has a message.
 UNCONFIRMED = ("amqp091",)
+# Clients that have durable subscriptions.
+SUBSCRIBING = ("openmq",)
 # Protocols whose clients tell by the certificate that they are shown which broker serves, where a balancer is between.
 SHOWN = ("core",)
 
@@ -81,9 +83,10 @@ class WorkerConfig:
     none. `resend`: whether a batch whose outcome is unknown is sent again. `jars` is the directory of the broker's
     client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
     (one of KEY_TYPES) after the expression `key_filter`. `keeps_connection`: producers with routing keys connect anew
-    only where their connection broke, not for each batch. `spool` is the ledger file to create; None: no ledger (for
-    benchmarks); as soon as it has `piece_bytes` it is put aside under a name of its own. `url_params` and `jvm_options`
-    go to clients that have them, after their own defaults.
+    only where their connection broke, not for each batch. `subscriptions`: `addresses` are topics, and a consumer has
+    the durable subscription of its one; producers wait to be told that all are there. `spool` is the ledger file to
+    create; None: no ledger (for benchmarks); as soon as it has `piece_bytes` it is put aside under a name of its own.
+    `url_params` and `jvm_options` go to clients that have them, after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how
     long closing may take.
     """
@@ -112,6 +115,7 @@ class WorkerConfig:
     resend: bool = True
     confirms: bool = True
     backlog: bool = False
+    subscriptions: bool = False
     call_timeout_ms: int = 10_000
     jars: str | None = None
     spool: str | None = None
@@ -191,6 +195,7 @@ _PLAIN: dict[str, type] = {
     "resend": bool,
     "confirms": bool,
     "backlog": bool,
+    "subscriptions": bool,
     "call_timeout_ms": int,
     "jars": str,
     "spool": str,

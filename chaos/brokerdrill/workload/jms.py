@@ -46,6 +46,8 @@ JVM_OPTIONS = (
 # there; without any the threads still take turns, at each call into Java.
 SWITCH_INTERVAL_S = 60.0
 GROUP = "JMSXGroupID"
+# The name of a durable subscription; its client ID, which one connection has at a time, is its topic's.
+SUBSCRIPTION = "brokerdrill"
 
 Operation = Literal["send", "commit", "rollback", "ack"]
 
@@ -205,19 +207,21 @@ class JmsClient:
         self._lock = threading.Lock()
         self._lost_ns: int | None = None
         self._reconnect: Reconnect | None = None
+        self._client_id: str | None = None
         self._throwable = jpype.JClass("java.lang.Throwable")
         self._property = jpype.JString(header.PROPERTY)
         self._group = jpype.JString(GROUP)
 
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         connection = None
+        self._client_id = receives_from[0] if self._config.subscriptions and receives_from else None
         try:
             connection = self._connect()
             constants = jpype.JClass(f"{self.api}.Session")
             mode = constants.SESSION_TRANSACTED if transacted else constants.CLIENT_ACKNOWLEDGE
             session = connection.createSession(transacted, mode)
             producers = {address: self._producer(session, address) for address in sends_to}
-            consumers = [(name, session.createConsumer(session.createQueue(name))) for name in receives_from]
+            consumers = [(name, self._consumer(session, name)) for name in receives_from]
             connection.start()
             self._opened(connection, session)
         except self._throwable as error:
@@ -238,15 +242,26 @@ class JmsClient:
         credentials = self._config.credentials
         connection = factory.createConnection(credentials.username, credentials.password)
         try:
+            if self._client_id is not None:
+                connection.setClientID(self._client_id)
             self._connected(connection)
         except self._throwable:
             self._close(connection)
             raise
         return connection
 
+    def _destination(self, session: Any, address: str) -> Any:
+        return session.createTopic(address) if self._config.subscriptions else session.createQueue(address)
+
+    def _consumer(self, session: Any, address: str) -> Any:
+        destination = self._destination(session, address)
+        if self._config.subscriptions:
+            return session.createDurableSubscriber(destination, SUBSCRIPTION)
+        return session.createConsumer(destination)
+
     def _producer(self, session: Any, address: str) -> Any:
         delivery = jpype.JClass(f"{self.api}.DeliveryMode")
-        producer = session.createProducer(session.createQueue(address))
+        producer = session.createProducer(self._destination(session, address))
         producer.setDeliveryMode(delivery.PERSISTENT if self._config.durable else delivery.NON_PERSISTENT)
         if not self.message_ids:
             producer.setDisableMessageID(True)

@@ -104,6 +104,8 @@ class _Runner:
     ) -> None:
         self.name = spec.name
         self.counts = Counts()
+        # Set when it has its first connection, with what it sends to and receives from.
+        self.connected = threading.Event()
         self._config = config
         self._addresses = spec.addresses
         self._client = client
@@ -151,6 +153,7 @@ class _Runner:
                 if outcome.result == OK:
                     self._connection = self._client.connection_id()
                     self._ledger.end(begun, outcome, self._endpoint, **self._led())
+                    self.connected.set()
                     return
                 self._client.close()
             self._ledger.end(begun, outcome)

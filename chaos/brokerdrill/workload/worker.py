@@ -130,7 +130,7 @@ class Load:
         self._threads: dict[Any, threading.Thread] = {}
         self._left = len(config.producers)
         self._left_lock = threading.Lock()
-        self._started = self._consuming = False
+        self._started = self._consuming = self._producing = False
         self.failed = threading.Event()
         self.on_failure: Callable[[], None] = lambda: None
         self._producers = [self._producer(number, spec) for number, spec in enumerate(config.producers)]
@@ -156,14 +156,23 @@ class Load:
         return runner(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:
-        """Start all clients, the consumers first; with a backlog these wait to be told, or for `stop_producers`.
-        Once."""
+        """Start all clients, the consumers first; with a backlog these wait to be told, or for `stop_producers`, and
+        with subscriptions the producers wait to be told: what is sent before the last one is there, it misses. Once."""
         if self._started:
             return
         self._started = True
         if not self._config.backlog:
             self.start_consumers()
-        self._begin(self._producers)
+        if self._config.subscriptions:
+            threading.Thread(target=self._say_subscribed, name="subscribed", daemon=True).start()
+        else:
+            self.start_producers()
+
+    def start_producers(self) -> None:
+        """Start the producers of a load that has started. Once."""
+        if self._started and not self._producing:
+            self._producing = True
+            self._begin(self._producers)
 
     def start_consumers(self) -> None:
         """Start the consumers of a load that has started. Once."""
@@ -200,6 +209,11 @@ class Load:
         self.abandon()
         self.on_failure()
 
+    def _say_subscribed(self) -> None:
+        for consumer in self._consumers:
+            consumer.connected.wait()
+        self._out.say("subscribed")
+
     def _say_stopped(self) -> None:
         if self._left == 0 and self._stop_producers.is_set() and not self.failed.is_set():
             self._out.say("status", **self.status())
@@ -210,7 +224,7 @@ class Load:
         if self._stop_producers.is_set():
             return
         with self._left_lock:
-            none_left = self._left == 0 or not self._started
+            none_left = self._left == 0 or not self._producing
             self._stop_producers.set()
             if none_left:
                 self._left = 0
@@ -274,7 +288,7 @@ class Load:
             "behind_s": 0.0
             if self._stop_producers.is_set()
             else max((client.behind_s() for client in self._producers), default=0.0),
-            "producers_running": self._left if self._started else 0,
+            "producers_running": self._left if self._producing else 0,
             "clock_ns": self._clock.now(),
         }
 
@@ -312,6 +326,8 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
         elif name == "start":
             load.start()
             out.say("started", clock_ns=clock.now())
+        elif name == "start_producers":
+            load.start_producers()
         elif name == "start_consumers":
             load.start_consumers()
         elif name == "stop_producers":
