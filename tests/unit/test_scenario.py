@@ -121,12 +121,12 @@ def test_consumers_begin_later_only_with_a_backlog() -> None:
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        ("consumers: 3", r"subscriptions: each topic has one consumer \(addresses 1, consumers 3\)"),
+        ("consumers: 0", "subscriptions: there is no consumer to have one"),
         ("consumers: 1\n  backlog: true", "subscriptions: the consumers subscribe first, which backlog"),
         ("consumers: 1\n  through: r", "subscriptions: the consumers subscribe first, which through"),
     ],
 )
-def test_each_topic_has_one_consumer_that_subscribes_first(load: str, said: str) -> None:
+def test_whoever_subscribes_does_so_before_anything_is_sent(load: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse(GOOD.replace("load:\n", f"load:\n  subscriptions: true\n  {load}\n"), Path("s.yml"))
 

@@ -126,8 +126,30 @@ def test_with_subscriptions_producers_begin_when_they_are_told(start: Start, tmp
     sent = worker.status["sent_ok"]
     worker.until_status(lambda status: status["received"] == sent)
     worker.finish()
-    begun = {row["client"]: row["start_ns"] for row in rows_of(tmp_path / "w0.spool") if row["op"] == "connect"}
+    ops = merged(rows_of(tmp_path / "w0.spool"))
+    begun = {op["client"]: op["start_ns"] for op in ops if op["op"] == "connect"}
     assert begun["consumer-0"] < told < min(begun["producer-0"], begun["producer-1"])
+    (made,) = (op for op in ops if op["op"] == "subscribe")
+    (ended,) = (op for op in ops if op["op"] == "unsubscribe")
+    assert made["end_ns"] < told < max(op["end_ns"] for op in ops if op["op"] == "commit") < ended["start_ns"]
+    assert {(op["client"], op["address"], op["subscription"], op["outcome"]) for op in (made, ended)} == {
+        ("consumer-0", "q", "consumer-0", "ok")
+    }
+    assert made["durable"]
+    taken = [op for op in ops if op["op"] == "receive" and op["outcome"] == "ok"]
+    assert len(taken) == sent and {op["subscription"] for op in taken} == {"consumer-0"}
+
+
+def test_a_subscription_whose_connection_fails_may_be_there(start: Start, tmp_path: Path) -> None:
+    worker = start(subscriptions=True, producers=[], url_params={"refuse_opens": "1"})
+    worker.tell("start")
+    worker.until("subscribed")
+    worker.finish()
+    made = [op for op in merged(rows_of(tmp_path / "w0.spool")) if op["op"] == "subscribe"]
+    assert [(op["outcome"], op.get("error")) for op in made] == [
+        ("unknown", "NOT_CONNECTED: nobody there"),
+        ("ok", None),
+    ]
 
 
 def test_with_subscriptions_producers_need_not_begin(start: Start) -> None:

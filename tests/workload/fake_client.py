@@ -117,6 +117,9 @@ class FakeClient:
     def browse(self, address: str) -> Iterable[Delivery]:
         return [Delivery(address, m.message_id, n, m.seq, m.key, False, sha(m.payload), None) for m, n in self.queue]
 
+    def unsubscribe(self, address: str) -> Outcome:
+        return DONE
+
     def connection_id(self) -> int:
         return self._place
 

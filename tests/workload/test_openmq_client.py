@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,11 +195,11 @@ def test_broker_killed_under_load(broker: OpenMq, tmp_path: Path, worker: StartW
 def test_a_subscription_outlives_its_consumer_and_its_broker(
     broker: OpenMq, tmp_path: Path, worker: StartWorker
 ) -> None:
-    load: dict[str, Any] = {"addresses": ("t",), "subscriptions": True, "consumers": specs("consumer", 1, "t")}
+    load: dict[str, Any] = {"addresses": ("t",), "subscriptions": True, "consumers": specs("consumer", 2, "t")}
     first = worker(config_for(broker, tmp_path / "w0.spool", **load, producers=()))
     first.tell("start")
     first.until("subscribed")
-    first.finish()
+    first.kill()  # told to stop it would end the subscriptions
     # Nobody reads while it is sent, and the broker dies with it.
     second = worker(config_for(broker, tmp_path / "w1.spool", **load | {"consumers": ()}, producers=specs("p", 2, "t")))
     second.tell("start")
@@ -212,6 +213,10 @@ def test_a_subscription_outlives_its_consumer_and_its_broker(
     broker.start()
     third = worker(config_for(broker, tmp_path / "w2.spool", **load, producers=()))
     third.tell("start")
-    third.until_status(lambda status: status["received"] >= sent)
+    third.until_status(lambda status: status["received"] == 2 * sent)
     third.finish()
-    assert not lost([*merged(rows_of(tmp_path / "w1.spool")), *merged(rows_of(tmp_path / "w2.spool"))])
+    ops = merged(rows_of(tmp_path / "w2.spool"))
+    assert not lost([*merged(rows_of(tmp_path / "w1.spool")), *ops])
+    taken = Counter(op["subscription"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok")
+    assert taken == {"consumer-0": sent, "consumer-1": sent}
+    assert [op["outcome"] for op in ops if op["op"] == "unsubscribe"] == ["ok", "ok"]

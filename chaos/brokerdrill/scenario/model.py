@@ -106,8 +106,8 @@ class Load(Strict):
     )
     subscriptions: bool = Field(
         False,
-        description="whether the addresses are topics: each has one consumer with a durable subscription, and "
-        "producers begin when all are there. Subscriptions stay, as queues do",
+        description="whether the addresses are topics, on which each consumer has durable subscriptions of its own: "
+        "producers begin when all are there, and when the topics are drained they are ended",
     )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
@@ -138,12 +138,9 @@ class Load(Strict):
         return self
 
     @model_validator(mode="after")
-    def _each_topic_has_one_consumer(self) -> Load:
-        topics = len(self.addresses)
-        if self.subscriptions and self.consumers != topics:
-            raise ValueError(
-                f"subscriptions: each topic has one consumer (addresses {topics}, consumers {self.consumers})"
-            )
+    def _consumers_subscribe_first(self) -> Load:
+        if self.subscriptions and self.consumers == 0:
+            raise ValueError("subscriptions: there is no consumer to have one")
         if self.subscriptions and (self.backlog or self.through):
             other = "backlog" if self.backlog else "through"
             raise ValueError(f"subscriptions: the consumers subscribe first, which {other} leaves no room for")

@@ -149,6 +149,16 @@ class Routed(Protocol):
         ...
 
 
+@runtime_checkable
+class Subscribing(Protocol):
+    """What a client can do besides, that has a durable subscription on each topic that it receives from, as the
+    configuration's `subscriptions` says: `open` makes it, or goes on with it."""
+
+    def unsubscribe(self, address: str) -> Outcome:
+        """End the subscription on a topic; nothing is received from it any more."""
+        ...
+
+
 class Aim(NamedTuple):
     """Which connection router a client asks, and as whom."""
 

@@ -83,8 +83,8 @@ class WorkerConfig:
     none. `resend`: whether a batch whose outcome is unknown is sent again. `jars` is the directory of the broker's
     client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
     (one of KEY_TYPES) after the expression `key_filter`. `keeps_connection`: producers with routing keys connect anew
-    only where their connection broke, not for each batch. `subscriptions`: `addresses` are topics, and a consumer has
-    the durable subscription of its one; producers wait to be told that all are there. `spool` is the ledger file to
+    only where their connection broke, not for each batch. `subscriptions`: `addresses` are topics, on which each
+    consumer has durable subscriptions; producers wait to be told that all are there. `spool` is the ledger file to
     create; None: no ledger (for benchmarks); as soon as it has `piece_bytes` it is put aside under a name of its own.
     `url_params` and `jvm_options` go to clients that have them, after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how

@@ -46,8 +46,6 @@ JVM_OPTIONS = (
 # there; without any the threads still take turns, at each call into Java.
 SWITCH_INTERVAL_S = 60.0
 GROUP = "JMSXGroupID"
-# The name of a durable subscription; its client ID, which one connection has at a time, is its topic's.
-SUBSCRIPTION = "brokerdrill"
 
 Operation = Literal["send", "commit", "rollback", "ack"]
 
@@ -207,14 +205,14 @@ class JmsClient:
         self._lock = threading.Lock()
         self._lost_ns: int | None = None
         self._reconnect: Reconnect | None = None
-        self._client_id: str | None = None
+        self._subscribes = False
         self._throwable = jpype.JClass("java.lang.Throwable")
         self._property = jpype.JString(header.PROPERTY)
         self._group = jpype.JString(GROUP)
 
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         connection = None
-        self._client_id = receives_from[0] if self._config.subscriptions and receives_from else None
+        self._subscribes = self._config.subscriptions and bool(receives_from)
         try:
             connection = self._connect()
             constants = jpype.JClass(f"{self.api}.Session")
@@ -242,8 +240,9 @@ class JmsClient:
         credentials = self._config.credentials
         connection = factory.createConnection(credentials.username, credentials.password)
         try:
-            if self._client_id is not None:
-                connection.setClientID(self._client_id)
+            if self._subscribes:
+                # Before anything else. A durable subscription has the name of its topic, within this.
+                connection.setClientID(f"brokerdrill-{self._name}")
             self._connected(connection)
         except self._throwable:
             self._close(connection)
@@ -256,7 +255,7 @@ class JmsClient:
     def _consumer(self, session: Any, address: str) -> Any:
         destination = self._destination(session, address)
         if self._config.subscriptions:
-            return session.createDurableSubscriber(destination, SUBSCRIPTION)
+            return session.createDurableSubscriber(destination, address)
         return session.createConsumer(destination)
 
     def _producer(self, session: Any, address: str) -> Any:
@@ -352,6 +351,16 @@ class JmsClient:
     def _browsed(self, address: str, messages: Any) -> Iterator[Delivery]:
         while messages.hasMoreElements():
             yield self._delivery(address, messages.nextElement(), self._connections_lost())
+
+    def unsubscribe(self, address: str) -> Outcome:
+        try:
+            for name, consumer in self._consumers:
+                if name == address:
+                    consumer.close()
+            self._session.unsubscribe(address)
+        except self._throwable as error:
+            return Outcome(UNKNOWN, self._described(error), usable=False)
+        return DONE
 
     def _connection_lost(self) -> None:
         """Note that the library has lost its connection; the first loss counts until `_connection_back`."""

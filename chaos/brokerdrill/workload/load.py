@@ -29,6 +29,7 @@ from brokerdrill.workload.client import (
     Message,
     Outcome,
     Routed,
+    Subscribing,
     known_as,
 )
 from brokerdrill.workload.config import ClientSpec, Endpoint, WorkerConfig
@@ -144,6 +145,7 @@ class _Runner:
         while True:
             self._aim()
             begun = self._ledger.begin("connect", self._session)
+            subscribing = self._subscribe()
             try:
                 self._client.open(sends_to, receives_from, transacted=self._config.transaction > 0)
             except ClientError as error:
@@ -153,10 +155,15 @@ class _Runner:
                 if outcome.result == OK:
                     self._connection = self._client.connection_id()
                     self._ledger.end(begun, outcome, self._endpoint, **self._led())
+                    for one in subscribing:
+                        self._ledger.end(one, outcome, self._endpoint)
                     self.connected.set()
                     return
                 self._client.close()
             self._ledger.end(begun, outcome)
+            for one in subscribing:
+                # The connection may have failed after it.
+                self._ledger.end(one, outcome._replace(result=UNKNOWN))
             self._pause()
 
     def _reach(self) -> Outcome:
@@ -169,6 +176,10 @@ class _Runner:
             outcome = Outcome(FAIL, str(error))
         self.counts.reached = self._endpoint.instance if self._endpoint else None
         return outcome
+
+    def _subscribe(self) -> list[Op]:
+        """Begin the subscriptions that opening the connection makes."""
+        return []
 
     def _aim(self) -> None:
         """Choose whom the next attempt to connect asks; who is led by nobody has nothing to choose."""
@@ -418,7 +429,8 @@ class Visitor(Producer):
 class Consumer(_Runner):
     """Receives and commits, or acknowledges one by one, until told to stop.
 
-    An acknowledgement without an answer stays open until a later delivery proves it, or its connection ends.
+    An acknowledgement without an answer stays open until a later delivery proves it, or its connection ends. With
+    subscriptions it has a durable one, by its own name, on each of its addresses until it has been told to stop.
     """
 
     def __init__(
@@ -426,6 +438,7 @@ class Consumer(_Runner):
     ) -> None:
         super().__init__(config, spec, client, ledger, stop)
         self._unanswered: dict[str, deque[tuple[Op, Outcome]]] = {name: deque() for name in spec.addresses}
+        self._subscription = spec.name if config.subscriptions else None
 
     def run(self) -> None:
         """Receive until stopped, then close. Raises LedgerError."""
@@ -440,10 +453,27 @@ class Consumer(_Runner):
                 except ClientError:
                     self._disconnect()
                     self._pause()
+            self._unsubscribe()
         except Stopped:
             pass
         finally:
             self._disconnect()
+
+    def _subscribe(self) -> list[Op]:
+        if self._subscription is None:
+            return []
+        return [self._subscribing("subscribe", address, durable=True) for address in self._addresses]
+
+    def _subscribing(self, op: str, address: str, **columns: Any) -> Op:
+        return self._ledger.begin(op, self._session, address=address, subscription=self._subscription, **columns)
+
+    def _unsubscribe(self) -> None:
+        """End the subscriptions, where there is a connection to do so: what nobody reads would fill the broker."""
+        if self._connection is None or self._abandon.is_set() or not isinstance(self._client, Subscribing):
+            return
+        for address in self._addresses if self._subscription else ():
+            begun = self._subscribing("unsubscribe", address)
+            self._ledger.end(begun, self._client.unsubscribe(address), self._endpoint)
 
     def _transaction(self, size: int) -> None:
         """Receive up to `size` messages and commit; commit fewer when no more come. Raises ClientError."""
@@ -488,7 +518,9 @@ class Consumer(_Runner):
             if not (outcome := self._client.ack(delivery)).usable:
                 raise ClientError(outcome.error or "the connection cannot be used on")
             return
-        begun = self._ledger.begin("ack", self._session, address=delivery.address, delivery=name)
+        begun = self._ledger.begin(
+            "ack", self._session, address=delivery.address, delivery=name, subscription=self._subscription
+        )
         outcome = self._client.ack(delivery)
         if outcome.result == UNKNOWN and outcome.usable:
             self._unanswered[delivery.address].append((begun, outcome))
@@ -528,14 +560,15 @@ class Consumer(_Runner):
         brought counts for the new session.
         """
         address = self._addresses[0] if len(self._addresses) == 1 else None
-        begun = self._ledger.begin("receive", self._session, address=address, txn=txn)
+        of = {"address": address, "subscription": self._subscription, "txn": txn}
+        begun = self._ledger.begin("receive", self._session, **of)
         limit_s = None if idle_s is None else time.monotonic() + idle_s
         try:
             while True:
                 delivery = self._client.receive(POLL_S)
                 if self._moved():
                     self._ledger.end(begun, Outcome(FAIL, "the connection was replaced"))
-                    begun = self._ledger.begin("receive", self._session, address=address, txn=txn)
+                    begun = self._ledger.begin("receive", self._session, **of)
                 if delivery is not None and delivery.left_by:
                     self.counts.left_by[delivery.left_by] = self.counts.left_by.get(delivery.left_by, 0) + 1
                     self._ledger.end(begun, Outcome(FAIL, f"left behind by run {delivery.left_by}"))
