@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ lines = []
 first = engine.ensure(lines.append)
 pid = engine._pid()
 assert first.own and engine.ensure(lines.append) == first and engine._pid() == pid, "the second call finds the first"
-print(lines[:2])
+print(lines)
 print(first.client().info()["DockerRootDir"])
 assert engine.stop() is True and engine.find() is None and engine._pid() is None
 mounts = Path("/proc/self/mounts").read_text()
@@ -76,44 +77,33 @@ def test_without_apt_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tm
         engine.ensure()
 
 
-# dockerd whose first start ends as on a machine too busy to start containerd within its 15 s.
-SLOW_ONCE = """#!/bin/sh
-if mkdir {mark}; then
-  echo 'failed to start containerd: timeout waiting for containerd to start' >&2
-  exit 1
-fi
-exec {dockerd} "$@"
-"""
+@pytest.fixture
+def run() -> Iterator[Path]:
+    """A directory for the engine's sockets: their paths end with `exec/containerd/containerd-debug.sock` and may have
+    104 characters in all, which leaves no room for the directory of a test that runs beside others."""
+    with tempfile.TemporaryDirectory(prefix="engine-") as made:
+        yield Path(made)
 
 
-def test_our_own_engine_starts_is_found_and_stops(tmp_path: Path) -> None:
+def test_our_own_engine_starts_is_found_and_stops(tmp_path: Path, run: Path) -> None:
     assert os.geteuid() == 0, "only root can start an engine; run the tests as root"
-    engine.ensure()
-    slow = tmp_path / "bin" / "dockerd"
-    slow.parent.mkdir()
-    slow.write_text(SLOW_ONCE.format(mark=tmp_path / "mark", dockerd=shutil.which("dockerd", path=engine._path())))
-    slow.chmod(0o755)
     done = subprocess.run(
         [
             *["unshare", "--net", "--mount-proc", "--pid", "--fork", "--kill-child", "--"],
             sys.executable,
             "-c",
             LIFE,
-            str(tmp_path / "run"),
+            str(run),
         ],
         env={k: v for k, v in os.environ.items() if k != "DOCKER_HOST"}
-        | {
-            "PATH": f"{slow.parent}:{os.environ['PATH']}",
-            engine.DATA_VARIABLE: str(tmp_path / "data"),
-            "BROKERDRILL_CACHE": str(tmp_path / "cache"),
-        },
+        | {engine.DATA_VARIABLE: str(tmp_path / "data"), "BROKERDRILL_CACHE": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
-        timeout=4 * engine.START_DEADLINE_S,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "no Docker engine answers; `brokerdrill bench up` starts one",
-        "['starting a Docker engine', 'starting the Docker engine again: its containerd was slow']",
+        "['starting a Docker engine']",
         str(tmp_path / "data"),
     ]

@@ -33,8 +33,6 @@ DEFAULT_DATA = "/var/lib/brokerdrill/docker"
 PING_TIMEOUT_S = 5
 START_DEADLINE_S = 90
 STOP_DEADLINE_S = 60
-# dockerd gives its containerd 15 s and then ends with these words; on a busy machine a second start succeeds.
-SLOW_CONTAINERD = "timeout waiting for containerd to start"
 CALL_TIMEOUT_S = 600
 
 Progress = Callable[[str], None]
@@ -204,11 +202,7 @@ def _start_own(progress: Progress) -> Engine:
         if engine is not None:
             return engine
         if process is not None and process.poll() is not None:
-            reason = _last_words(log)
-            if SLOW_CONTAINERD not in reason:
-                raise InfrastructureError(f"the Docker engine does not start: {reason} (see {log})")
-            progress("starting the Docker engine again: its containerd was slow")
-            process = _spawn(data, log)
+            raise InfrastructureError(f"the Docker engine does not start: {_last_words(log)} (see {log})")
         time.sleep(0.2)
     raise InfrastructureError(f"the Docker engine does not answer within {START_DEADLINE_S} s (see {log})")
 
