@@ -6,7 +6,7 @@ import pytest
 
 from brokerdrill.products.health.openmq import state_of
 from brokerdrill.products.logs import role_changes
-from brokerdrill.products.openmq import OpenMq, counts_of
+from brokerdrill.products.openmq import OpenMq, counts_of, holds
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,17 @@ def test_a_queue_counts_what_it_holds_for_others() -> None:
     assert not counts_of([counts]).empty
     assert counts_of([{**counts, "NumMsgsRemote": 0}]).empty
     assert not counts_of([{**counts, "NumMsgsRemote": 0}, counts]).empty, "of a queue and a topic of one name"
+
+
+# As a broker lists them (getTransactionInfo): the first was left over by the kill of another broker, and stays.
+@pytest.mark.parametrize(
+    ("state", "messages", "acknowledgements", "held"),
+    [("PREPARED", 0, 0, False), ("PREPARED", 10, 0, True), ("PREPARED", 0, 10, True), ("STARTED", 10, 10, False)],
+)
+def test_a_prepared_transaction_with_nothing_in_it_holds_nothing(
+    state: str, messages: int, acknowledgements: int, held: bool
+) -> None:
+    assert holds({"XID": None, "StateLabel": state, "NumMsgs": messages, "NumAcks": acknowledgements}) is held
 
 
 LOG = [

@@ -32,23 +32,24 @@ async def drain(
     await load.stop_producers()
     await load.all_reach("producers_stopped", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="begin")
-    drained = dict.fromkeys(addresses, False)
+    left = dict.fromkeys(addresses, "not looked at")
     end = now_ns() + int(limit_s * 1e9)
     quiet = 0
     # Twice in a row: a message in flight between two counters is in neither. And with every store served, or what
     # it holds is not counted; whether it has a backup is of no matter here.
     while quiet < 2 and now_ns() < end:
-        drained = await _empty(addresses, system)
-        quiet = quiet + 1 if all(drained.values()) and system.served() else 0
+        left = await _left(addresses, system)
+        quiet = 0 if left else quiet + 1
         load.totals()  # raises where a worker has failed
         await asyncio.sleep(2 * POLL_S)
-    if quiet < 2 and not system.served():
-        drained = dict.fromkeys(addresses, False)
+    if left:
+        said = "; ".join(sorted({f"{address}: {words}" for address, words in left.items()}))
+        progress.step(f"not drained within {limit_s:.0f} s: {said}")
     await load.tell_all(cmd="stop", browse=system.dead_letters())
     await load.all_reach("closed", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="end")
     progress.step(f"drained: {received_words(load.totals())}")
-    return drained
+    return {address: address not in left for address in addresses}
 
 
 def received_words(totals: Totals) -> str:
@@ -62,16 +63,29 @@ def received_words(totals: Totals) -> str:
     return said
 
 
-async def _empty(addresses: Sequence[str], system: System) -> dict[str, bool]:
-    """Whether each of `addresses` is empty on all active brokers; False for all where one does not answer."""
-    empty = dict.fromkeys(addresses, True)
-    for management in system.active():
+async def _left(addresses: Sequence[str], system: System) -> dict[str, str]:
+    """Return in words what is left of each of `addresses` that is not known to be empty on all instances."""
+    if not system.served():
+        return dict.fromkeys(addresses, "not every store is served")
+    left: dict[str, list[str]] = {}
+    for broker in system.active_brokers():
+        instance, management = broker.descriptor.instance, broker.management
         try:
             counts = await management.counts(addresses)
             # Either may become messages of any address.
-            elsewhere = await management.prepared() + await management.in_transit()
-        except ManagementError:
-            return dict.fromkeys(addresses, False)
+            elsewhere = {
+                "transactions prepared": await management.prepared(),
+                "messages in transit": await management.in_transit(),
+            }
+        except ManagementError as error:
+            return dict.fromkeys(addresses, f"{instance} does not say: {error}")
         for address in addresses:
-            empty[address] &= elsewhere == 0 and address in counts and counts[address].empty
-    return empty
+            found = counts.get(address)
+            words = [f"{number} {what}" for what, number in elsewhere.items() if number]
+            if found is None:
+                words.append("no such address")
+            elif not found.empty:
+                words.append(f"{found.messages} messages, {found.delivering} handed out, {found.scheduled} scheduled")
+            if words:
+                left.setdefault(address, []).append(f"{', '.join(words)} at {instance}")
+    return {address: "; ".join(words) for address, words in left.items()}

@@ -138,10 +138,14 @@ class System:
         """The instances that clients send to."""
         return [item for item in self.instances.values() if item.product.client]
 
+    def active_brokers(self) -> list[Instance]:
+        """Every active instance that clients send to."""
+        roles = self.roles
+        return [item for item in self.brokers() if roles[item.descriptor.instance] == "active"]
+
     def active(self) -> list[Management]:
         """The management of every active instance that clients send to."""
-        roles = self.roles
-        return [item.management for item in self.brokers() if roles[item.descriptor.instance] == "active"]
+        return [item.management for item in self.active_brokers()]
 
     def dead_letters(self) -> list[str]:
         """The addresses of all dead letters."""

@@ -560,7 +560,7 @@ class Consumer(_Runner):
         brought counts for the new session.
         """
         address = self._addresses[0] if len(self._addresses) == 1 else None
-        of = {"address": address, "subscription": self._subscription, "txn": txn}
+        of: dict[str, Any] = {"address": address, "subscription": self._subscription, "txn": txn}
         begun = self._ledger.begin("receive", self._session, **of)
         limit_s = None if idle_s is None else time.monotonic() + idle_s
         try:
