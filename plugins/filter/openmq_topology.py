@@ -148,12 +148,15 @@ def openmq_listeners(address: str, ports: Mapping[str, int], tls: bool, cluster:
 def openmq_dials(
     members: Mapping[str, Mapping[str, Any]], host: str, databases: Sequence[Mapping[str, Any]]
 ) -> list[Dial]:
-    """Return what the broker on `host` dials: the other `members` of its cluster, and each member of the database
-    ({"instance", "address", "port"} each)."""
+    """Return what the broker on `host` dials: the other `members` of its cluster, in an enhanced one their heartbeats'
+    port too (by UDP, on the port mapper's number), and each member of the database ({"instance", "address", "port"}
+    each)."""
+    others = [one for name, one in members.items() if name != host]
     peers: list[Dial] = [
-        {"link": "cluster", "to": one["instance"], "address": one["address"], "port": one["cluster_port"]}
-        for name, one in members.items()
-        if name != host
+        {"link": link, "to": one["instance"], "address": one["address"], "port": one[port]}
+        for link, port in (("cluster", "cluster_port"), ("heartbeat", "port"))
+        for one in others
+        if link == "cluster" or one["cluster"] == "enhanced"
     ]
     return peers + [
         {"link": "database", "to": one["instance"], "address": one["address"], "port": one["port"]} for one in databases

@@ -31,6 +31,8 @@ def _partition(target: Target, params: PartitionParameters, fault_id: str) -> li
     changes = []
     for host, links in sorted(by_host.items()):
         rules = [f"  ip daddr {link.address} tcp dport {link.port} {verdict}" for link in links]
+        # Heartbeats of some products are datagrams, which no reset answers.
+        rules += [f"  ip daddr {link.address} udp dport {link.port} drop" for link in links]
         # The way back too, so that the peer's side is reset as well; but not the resets that the way out just made.
         back = [f"  ip saddr {link.address} tcp sport {link.port} tcp flags & rst == 0 {verdict}" for link in links]
         ruleset = "\n".join(

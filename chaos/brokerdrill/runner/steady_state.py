@@ -66,15 +66,22 @@ async def _until_arrived(system: System, progress: Progress) -> None:
 
 
 async def _purge(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
-    """Take away what an earlier run left in the addresses of this one: it would count as unexpected."""
+    """Take away what an earlier run left in the addresses of this one: it would count as unexpected. What a broker does
+    not give up is said."""
     names = [*addresses, *system.dead_letters()]
     added: dict[str, int] = {}
-    for management in system.active():
-        removed = await management.purge(names)
+    for broker in system.active_brokers():
+        removed = await broker.management.purge(names)
         if removed:
             progress.step(f"removed {removed} messages that an earlier run left in {', '.join(names)}")
-        for address, counts in (await management.counts(addresses)).items():
+        for address, counts in (await broker.management.counts(addresses)).items():
             added[address] = added.get(address, 0) + counts.added
+            if not counts.empty:
+                instance = broker.descriptor.instance
+                progress.step(
+                    f"{instance} does not give up {counts.messages} messages in {address}, {counts.delivering} of them "
+                    "handed out: it will not be seen empty until the broker has been restarted"
+                )
     return added
 
 
