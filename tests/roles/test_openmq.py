@@ -25,8 +25,13 @@ DATABASE = """
         db1: {ansible_host: 172.30.50.15}
         db2: {ansible_host: 172.30.50.16}
 """
-FILES = {"cluster": "cluster.properties.j2", "options": "java.options.j2", "jolokia": "jolokia.properties.j2"}
-VARIABLES = ["__openmq_descriptor", "__openmq_pass_properties"]
+FILES = {
+    "cluster": "cluster.properties.j2",
+    "options": "java.options.j2",
+    "jolokia": "jolokia.properties.j2",
+    "access": "jolokia-access.xml.j2",
+}
+VARIABLES = ["__openmq_access_control", "__openmq_descriptor", "__openmq_pass_properties"]
 
 
 def rendered(work: Path, model: str, **extra: Any) -> dict[str, dict[str, Any]]:
@@ -116,8 +121,26 @@ def test_an_enhanced_cluster_has_its_stores_in_the_database(tmp_path: Path) -> N
     assert properties(hosts["openmq3"]["files"]["options"])["imq.brokerid"] == "openmq3"
     assert "imq.cluster.brokerlist" not in found
     descriptor = hosts["openmq3"]["variables"]["__openmq_descriptor"]
-    assert {dial["link"] for dial in descriptor["dials"]} == {"cluster", "database"}
+    assert [(dial["to"], dial["port"]) for dial in descriptor["dials"] if dial["link"] == "heartbeat"] == [
+        ("openmq1", 7676),
+        ("openmq2", 7676),
+    ]
+    assert {dial["link"] for dial in descriptor["dials"]} == {"cluster", "heartbeat", "database"}
     assert descriptor["features"] == ["cluster", "database_store", "store_takeover"]
+
+
+@pytest.mark.parametrize("drills", [True, False])
+def test_drills_may_use_and_empty_their_own_topics_alone(tmp_path: Path, drills: bool) -> None:
+    host = rendered(tmp_path, "conventional_master", drill_allowed=drills, openmq_topics=["orders"])["openmq1"]
+    rules = host["variables"]["__openmq_access_control"]
+    assert ("topic.drill.t0.consume.allow.user" in rules) == drills
+    assert not any(name.startswith("topic.orders") for name in rules)
+    assert ('desttype=t,name="drill.t0"' in host["files"]["access"]) == drills
+    assert "orders" not in host["files"]["access"]
+    topics = [
+        one["name"] for one in host["variables"]["__openmq_descriptor"]["addresses"] if one["routing"] == "multicast"
+    ]
+    assert topics == ["orders", *(f"drill.t{number}" for number in range(4) if drills)]
 
 
 def test_no_password_is_where_all_can_read_it(tmp_path: Path) -> None:
