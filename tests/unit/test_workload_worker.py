@@ -118,7 +118,8 @@ def test_with_subscriptions_producers_begin_when_they_are_told(start: Start, tmp
     worker.tell("start_producers")  # before the load has begun
     worker.tell("start")
     worker.until("subscribed")
-    told = worker.until_status(lambda status: True)["clock_ns"]
+    worker.tell("ping", n=1)
+    told = worker.until("pong")["clock_ns"]
     worker.tell("start_producers")
     worker.until_status(lambda status: status["sent_ok"] >= 200)
     worker.tell("stop_producers")

@@ -43,7 +43,7 @@ async def drain(
         load.totals()  # raises where a worker has failed
         await asyncio.sleep(2 * POLL_S)
     if left:
-        said = "; ".join(sorted({f"{address}: {words}" for address, words in left.items()}))
+        said = "; ".join(f"{address}: {words}" for address, words in sorted(left.items()))
         progress.step(f"not drained within {limit_s:.0f} s: {said}")
     await load.tell_all(cmd="stop", browse=system.dead_letters())
     await load.all_reach("closed", limit_s)

@@ -439,6 +439,11 @@ class Consumer(_Runner):
         super().__init__(config, spec, client, ledger, stop)
         self._unanswered: dict[str, deque[tuple[Op, Outcome]]] = {name: deque() for name in spec.addresses}
         self._subscription = spec.name if config.subscriptions else None
+        self._subscriber: Subscribing | None = None
+        if config.subscriptions:
+            if not isinstance(client, Subscribing):
+                raise InfrastructureError(f"clients of {client.protocol} have no durable subscriptions")
+            self._subscriber = client
 
     def run(self) -> None:
         """Receive until stopped, then close. Raises LedgerError."""
@@ -469,11 +474,11 @@ class Consumer(_Runner):
 
     def _unsubscribe(self) -> None:
         """End the subscriptions, where there is a connection to do so: what nobody reads would fill the broker."""
-        if self._connection is None or self._abandon.is_set() or not isinstance(self._client, Subscribing):
+        if self._subscriber is None or self._connection is None or self._abandon.is_set():
             return
-        for address in self._addresses if self._subscription else ():
+        for address in self._addresses:
             begun = self._subscribing("unsubscribe", address)
-            self._ledger.end(begun, self._client.unsubscribe(address), self._endpoint)
+            self._ledger.end(begun, self._subscriber.unsubscribe(address), self._endpoint)
 
     def _transaction(self, size: int) -> None:
         """Receive up to `size` messages and commit; commit fewer when no more come. Raises ClientError."""
