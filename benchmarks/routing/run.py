@@ -3,14 +3,15 @@ keys move when the pool changes.
 
     python benchmarks/routing/run.py [--connects N] [--kills N] [--periods MS ...] [--keys N] [--pools N]
 
-On loopback, with one router and two or three targets of its own; every connection is TLS. Each figure is a ratio within
-one run: connects by the router and without it take turns; a re-route is set against the pool's check period; what moves
-is a part of all keys.
+On loopback, with one router and two or three targets of its own; connections are TLS but where said otherwise. Each
+figure is a ratio within one run: connects by the router's redirect, to whom its management named, and without it take
+turns; a re-route is set against the pool's check period; what moves is a part of all keys.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import os
 import statistics
@@ -41,20 +42,27 @@ ROUTERS = {
     ROUTER: "<key-type>SNI_HOST</key-type><cache/><policy name='ROUND_ROBIN'/>{static}",
     HASH: "<key-type>SNI_HOST</key-type><policy name='CONSISTENT_HASH'/>{static}",
 }
+# How a connect finds its broker: it knows it, the router redirects it, or it asks the router's management whom to dial.
+WAYS = ("direct", "redirected", "asked")
 CONNECT_GOAL = 1.5
 # What a re-route may take beyond the check period.
 REROUTE_GOAL_S = 1.0
+# Registered so, the client's library keeps a TLS context for all its connections instead of making one for each.
+TLS_SERVICE = "org.apache.activemq.artemis.spi.core.remoting.ssl.SSLContextFactory"
+TLS_KEPT = "org.apache.activemq.artemis.core.remoting.impl.ssl.CachingSSLContextFactory"
 WARM = 30
 IDLE_S = 10.0
 REROUTE_DEADLINE_S = 60.0
 
 
-def connect(config: WorkerConfig, key: str | None) -> tuple[float, str]:
-    """Connect once, by the router where there is a key; return the seconds and whom it reached. Raises ClientError."""
-    client = CoreJms(config, "bench")
-    if key is not None:
-        client.aim(config.routers[0], key)
+def connect(config: WorkerConfig, key: str, way: str = "redirected") -> tuple[float, str]:
+    """Connect once as that key; return the seconds and whom it reached. Raises ClientError."""
     begin = time.perf_counter()
+    if way == "asked":
+        config = dataclasses.replace(config, endpoints=(target_of(config, Aim(config.routers[0], key), key),))
+    client = CoreJms(config, "bench")
+    if way == "redirected":
+        client.aim(config.routers[0], key)
     client.open(QUEUES[:1], [], transacted=False)
     took = time.perf_counter() - begin
     reached = client.served_by()
@@ -70,11 +78,20 @@ def brokers(
     certificate: tuple[Path, Path],
     check_period_ms: int,
     targets: Sequence[str] = ("t1", "t2"),
+    *,
+    secure: bool = True,
 ) -> Iterator[Routed]:
     folder.mkdir()
     # While a target is away the other one is enough.
     made = Routed(
-        home, folder, ROUTERS, targets=targets, certificate=certificate, check_period_ms=check_period_ms, quorum=1
+        home,
+        folder,
+        ROUTERS,
+        targets=targets,
+        certificate=certificate,
+        check_period_ms=check_period_ms,
+        quorum=1,
+        secure=secure,
     )
     try:
         made.start()
@@ -83,20 +100,30 @@ def brokers(
         made.kill()
 
 
-def measure_connects(config: WorkerConfig, count: int) -> None:
-    took: dict[bool, list[float]] = {False: [], True: []}
+def measure_connects(config: WorkerConfig, count: int, title: str) -> None:
+    took: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(WARM + count):
-        for led in (False, True) if number % 2 else (True, False):
-            seconds, _ = connect(config, f"key-{number % 50}" if led else None)
+        for way in WAYS if number % 2 else reversed(WAYS):
+            seconds, _ = connect(config, f"key-{number % 50}", way)
             if number >= WARM:
-                took[led].append(seconds)
-    ratios = [led / direct for led, direct in zip(took[True], took[False], strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(
-        f"connect: by the router {statistics.median(took[True]) * 1e3:.1f} ms, direct "
-        f"{statistics.median(took[False]) * 1e3:.1f} ms; ratio {middle:.2f} (quartiles {low:.2f}, {high:.2f}; "
-        f"{count} pairs; goal {CONNECT_GOAL})"
-    )
+                took[way].append(seconds)
+    direct = took.pop("direct")
+    print(f"connect, {title}: direct {statistics.median(direct) * 1e3:.1f} ms ({count} rounds; goal {CONNECT_GOAL})")
+    for way, times in took.items():
+        ratios = [led / own for led, own in zip(times, direct, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        print(
+            f"  {way} {statistics.median(times) * 1e3:.1f} ms; ratio {middle:.2f} (quartiles {low:.2f}, {high:.2f})",
+            flush=True,
+        )
+
+
+def keep_tls_context(folder: Path) -> None:
+    """Let the library keep its TLS context, from now on."""
+    service = folder / "META-INF" / "services" / TLS_SERVICE
+    service.parent.mkdir(parents=True)
+    service.write_text(f"{TLS_KEPT}\n")
+    jpype.addClassPath(folder)
 
 
 def cpu_s(broker: Broker) -> float:
@@ -162,7 +189,8 @@ def measure_hash(routed: Routed, keys: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--connects", type=int, default=200, help="pairs of connects")
+    parser.add_argument("--connects", type=int, default=200, help="of each way, in turn")
+    parser.add_argument("--keep-tls-context", action="store_true", help="one for all connections of the client")
     parser.add_argument("--kills", type=int, default=3, help="of a target, for each check period")
     parser.add_argument("--periods", type=int, nargs="+", default=[250, 1000, 2000, 5000], help="check periods in ms")
     parser.add_argument("--keys", type=int, default=500, help="for the hash")
@@ -180,7 +208,10 @@ def main() -> None:
                     config = routed.config(ROUTER)
                     if not jpype.isJVMStarted():
                         CoreJms.start_process(config)
-                        measure_connects(config, options.connects)
+                        if options.keep_tls_context:
+                            keep_tls_context(Path(folder) / "kept")
+                        kept = "kept context" if options.keep_tls_context else "a context for each connection"
+                        measure_connects(config, options.connects, f"TLS, {kept}")
                     cost = cost or idle_cost(routed)
                     waits.append(reroute_s(routed, config))
             told = ", ".join(f"{one:.2f}" for one in waits)
@@ -189,6 +220,8 @@ def main() -> None:
                 f"{max(waits) - period_ms / 1e3:.2f} s (goal {REROUTE_GOAL_S:g}); the checks cost a target "
                 f"{cost * 100:.1f} % of a core"
             )
+        with brokers(home, Path(folder) / "plain", certificate, 1000, secure=False) as routed:
+            measure_connects(routed.config(ROUTER), options.connects, "no TLS")
         for number in range(options.pools):
             folder_path = Path(folder) / f"hash-{number}"
             with brokers(home, folder_path, certificate, 200, ("t1", "t2", "t3")) as routed:

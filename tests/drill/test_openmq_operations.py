@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import shlex
 from collections.abc import Iterator
 
 import pytest
-from rich.console import Console
 
 from brokerdrill.base.errors import BrokerdrillError
-from brokerdrill.base.progress import Progress
-from brokerdrill.bench import bench
-from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory import playbooks
-from brokerdrill.inventory.topology import Topology, find_topology
+from brokerdrill.inventory.topology import Topology
+from tests.drill.openmq_cluster import command, deployed, on_host, run
 
 pytestmark = pytest.mark.long
 
@@ -25,36 +19,8 @@ DRILL_QUEUES = {f"drill.q{number}" for number in range(4)}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Topology]:
-    found = find_topology("openmq_master")
-    bench.up(found, fresh=True, progress=print)
-    run(found, "site")
-    yield found
-    bench.down(found)
-
-
-def run(topology: Topology, playbook: str, **variables: object) -> str:
-    """Run a playbook; return its output."""
-    extra = ["-e", json.dumps(variables)] if variables else []
-    playbooks.run_playbook(topology, playbook, Progress(Console()), extra)
-    return playbooks.playbook_log(topology, playbook).read_text()
-
-
-def on_host(topology: Topology, host: str, script: str) -> str:
-    """Return what a script says on a host."""
-
-    async def main() -> str:
-        async with connected([item for item in topology.hosts if item.name == host]) as connections:
-            return (await connections[host].sh(script, check=True)).out
-
-    return asyncio.run(main())
-
-
-def command(topology: Topology, host: str, words: str) -> str:
-    """Return what imqcmd says on a host."""
-    address = on_host(topology, host, "hostname -I").split()[0]
-    place = f"/etc/openmq/{host}"
-    words = f"@{place}/command.options -f -b {address}:7676 -u admin -passfile {place}/passfile -secure {words}"
-    return on_host(topology, host, f"runuser -u openmq -- java {shlex.join(words.split())}")
+    with deployed("openmq_master") as found:
+        yield found
 
 
 def queues(topology: Topology, host: str) -> set[str]:

@@ -62,7 +62,7 @@ class Routed:
     `routers`: the elements of each, by name. `{static}` in them is a pool of all targets by their connectors,
     `{cluster}` one of the members of the cluster connection that all brokers have, `{discovery}` one of the targets
     that announce themselves by multicast. `own`: the local-target-filter of the targets that have a router themselves,
-    at `own_ports`, without a pool and by the last digit of the server name.
+    at `own_ports`, without a pool and by the last digit of the server name. Without `secure`, no connection is TLS.
     """
 
     def __init__(
@@ -76,14 +76,16 @@ class Routed:
         check_period_ms: int = 200,
         quorum: int = 2,
         own: Mapping[str, str] | None = None,
+        secure: bool = True,
     ) -> None:
         self._routers = routers
         self._check_period_ms = check_period_ms
         self._quorum = quorum
         # A process's JVM knows one: brokers that it meets in turn have the same.
         self.certificate, bundle = certificate or make_certificate(work)
-        self.tls = f"sslEnabled=true;keyStoreType=PEM;keyStorePath={bundle}"
-        self.trusting = f"sslEnabled=true;trustStoreType=PEMCA;trustStorePath={self.certificate}"
+        self._secure = secure
+        self.tls = f"sslEnabled=true;keyStoreType=PEM;keyStorePath={bundle}" if secure else ""
+        self.trusting = f"sslEnabled=true;trustStoreType=PEMCA;trustStorePath={self.certificate}" if secure else ""
         small = "-Xms48m -Xmx96m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1 -Dlog4j2.disableJmx=true"
         self.targets = {
             name: Broker(home, work / name, QUEUES, f"{self.tls};anycastPrefix=/queue/", java_args=small)
@@ -204,7 +206,7 @@ class Routed:
             "endpoints": tuple(Endpoint("127.0.0.1", one.port, n, n) for n, one in self.targets.items()),
             "routers": (self.endpoint(name),),
             "key_type": name if name in KEYS else "SNI_HOST",
-            "tls_ca": str(self.certificate),
+            "tls_ca": str(self.certificate) if self._secure else None,
             "credentials": Credentials(USER, PASSWORD),
             "addresses": ("drill.q0",),
             "transaction": 0,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
-import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,102 +10,24 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.base import java, paths
 from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
-from tests.free_ports import free_port
-from tests.roles.test_plugins import cached
 from tests.workload.conftest import specs
 from tests.workload.standalone_broker import QUEUES
+from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, unpack
 from tests.workload.test_classic_clients import lost
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 StartWorker = Callable[..., WorkerProcess]
-VERSION = "6.5.1"
-ARCHIVE = {
-    "coordinate": f"org.glassfish.mq:mq-distribution:{VERSION}:zip",
-    "sha256": "ad040a8b84e694e0ddabd12b9698ea0e5807be16c74a0c99143aa3f16678f446",
-}
-START_DEADLINE_S = 120
-USER, PASSWORD = "drill", "a password of this test"
-ACCESS = """version=JMQFileAccessControlModel/100
-connection.NORMAL.allow.user=*
-queue.*.produce.allow.user=*
-queue.*.consume.allow.user=*
-queue.*.browse.allow.user=*
-queue.create.allow.user=*
-topic.*.produce.allow.user=*
-topic.*.consume.allow.user=*
-topic.create.allow.user=*
-"""
-
-
-class OpenMq:
-    """One broker without a cluster, with its data in `directory`; made at once, started by `start`."""
-
-    def __init__(self, home: Path, directory: Path) -> None:
-        self.home = home
-        self.port = free_port()
-        self._log = directory / "log"
-        self._process: subprocess.Popen[bytes] | None = None
-        # The product's own form: a signed number in hexadecimal digits.
-        digest = hashlib.md5(f"{USER}:{PASSWORD}".encode(), usedforsecurity=False).digest()
-        hashed = format(int.from_bytes(digest, "big", signed=True), "x")
-        (directory / "passwd").write_text(f"{USER}:{hashed}:user:1\n")
-        (directory / "accesscontrol.properties").write_text(ACCESS)
-        properties = {
-            "imq.hostname": "127.0.0.1",
-            "imq.portmapper.port": free_port(),
-            "imq.service.activelist": "jms",
-            "imq.jms.tcp.port": self.port,
-            "imq.user_repository.file.dirpath": directory,
-            "imq.user_repository.file.filename": "passwd",
-            "imq.accesscontrol.file.dirpath": directory,
-            "imq.accesscontrol.file.filename": "accesscontrol.properties",
-            "imq.jmx.connector.activelist": "",
-            "imq.log.file.output": "NONE",
-            "imq.log.console.output": "ALL",
-        }
-        places = {"home": home, "varhome": directory, "etchome": home / "etc", "libhome": home / "lib"}
-        self._command = [
-            Path(java.home()) / "bin" / "java",
-            *("-Xmx192m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"),
-            *(f"-Dimq.{name}={place}" for name, place in places.items()),
-            *("-cp", f"{home}/lib/imqbroker.jar:{home}/lib/imqutil.jar", "com.sun.messaging.jmq.jmsserver.Broker"),
-            *("-varhome", str(directory), "-name", "m1"),
-            *(f"-D{name}={value}" for name, value in properties.items()),
-        ]
-
-    def start(self) -> None:
-        """Start and wait until its log says that it is ready."""
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        end = time.monotonic() + START_DEADLINE_S
-        while b"[B1039]" not in self._log.read_bytes():
-            assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < end, self._log.read_text()
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait(30)
-            self._process = None
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kept = cached.keep(paths.cache() / "archives", f"mq-distribution-{VERSION}.zip", "maven", [ARCHIVE])
-    into = tmp_path_factory.mktemp("openmq")
-    with zipfile.ZipFile(kept["path"]) as content:
-        content.extractall(into)
-    return into / "mq"
+    return unpack(tmp_path_factory.mktemp("openmq"))
 
 
 @pytest.fixture
 def broker(home: Path, tmp_path: Path) -> Iterator[OpenMq]:
-    directory = tmp_path / "broker"
-    directory.mkdir()
-    made = OpenMq(home, directory)
+    made = OpenMq(home, tmp_path / "broker")
     made.start()
     yield made
     made.kill()

@@ -43,6 +43,7 @@ FACTS: Mapping[str, str] = {
     "duplicate_ids": "a broker that refuses the second copy of a message by its id",
     "connection_router": "a broker that leads clients to others by their routing key",
     "cluster_pool": "a broker that leads clients to the other members of its cluster by their routing key",
+    "discovery_pool": "a broker that leads clients to those that announce themselves by their routing key",
     "local_partition": "brokers that each serve the clients of its own routing keys and refuse others",
     "database": "a database that the brokers use",
     "lease": "a lease in the database that decides which broker is active",
@@ -52,6 +53,9 @@ FACTS: Mapping[str, str] = {
     "database_store": "a store in the database",
     "file_store": "a store in files",
 }
+
+# Who has one of these leads clients by their routing key, or refuses them.
+LEADING = frozenset({"connection_router", "cluster_pool", "discovery_pool", "local_partition"})
 
 
 def check_need(need: str) -> None:
@@ -72,7 +76,7 @@ def stores(descriptors: Iterable[Descriptor]) -> dict[str, list[Descriptor]]:
 def facts(descriptors: Sequence[Descriptor]) -> frozenset[str]:
     """Return the words of FACTS that hold for these instances."""
     found = {item.product for item in descriptors} | {name for item in descriptors for name in item.features}
-    if led := found & {"connection_router", "cluster_pool", "local_partition"}:
+    if led := found & LEADING:
         # Clients get to a store by their key: what is said of stores that they dial themselves does not hold.
         return frozenset({*(item.product for item in descriptors), *led} & set(FACTS))
     pairs = stores(descriptors)

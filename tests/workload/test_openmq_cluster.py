@@ -1,0 +1,238 @@
+"""What a conventional cluster of Open MQ does with subscriptions, destinations and messages that concern several of
+its brokers, on real ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brokerdrill.workload.client import ClientError
+from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from tests.workload import openmq_process as process
+from tests.workload.openmq_process import Clients
+from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, cluster, unpack
+
+pytestmark = pytest.mark.long
+
+# Two minutes by default: until a destination goes that was made by itself and is not used.
+REAP_S = 3
+DEADLINE_S = 120.0
+COME_S = 20.0
+# Long enough to see that a message does not come; where it would, it comes within milliseconds.
+GONE_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OpenMq]]:
+    """m1, the master, and m2 and m3."""
+    home = unpack(tmp_path_factory.mktemp("openmq"))
+    properties = {"imq.autocreate.queue": "true", "imq.autocreate.reaptime": REAP_S}
+    made = cluster(home, tmp_path_factory.mktemp("brokers"), ["m1", "m2", "m3"], properties)
+    yield made
+    for one in made.values():
+        one.kill()
+
+
+@pytest.fixture(scope="module")
+def clients(brokers: dict[str, OpenMq]) -> Iterator[Clients]:
+    with process.clients(of(brokers["m2"])) as made:
+        yield made
+
+
+def of(broker: OpenMq, *, subscriptions: bool = False) -> WorkerConfig:
+    return WorkerConfig(
+        run_id="cluster",
+        worker="w0",
+        clock="w0",
+        client="openmq",
+        endpoints=(Endpoint(broker.address, broker.port, broker.name, broker.name),),
+        credentials=Credentials(USER, PASSWORD),
+        addresses=("q",),
+        transaction=0,
+        jars=str(broker.home / "lib"),
+        subscriptions=subscriptions,
+    )
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_without_the_master_no_subscription_is_made_or_ended(brokers: dict[str, OpenMq], clients: Clients) -> None:
+    m1, m2, m3 = brokers.values()
+    m1.command("create dst -t t -n news")
+    for name in ("old", "other"):
+        clients(process.open_client, of(m2, subscriptions=True), name, [], ["news"])
+    clients(process.open_client, of(m3, subscriptions=True), "publisher", ["news"], [])
+    m1.kill()
+    # The client is told that it may not, the log why (B4094, no configuration server).
+    with pytest.raises(ClientError, match="C4079"):
+        clients(process.open_client, of(m3, subscriptions=True), "new", [], ["news"])
+    assert "[B4094]" in m3.log.read_text()
+    refused = clients(process.unsubscribe, "other", "news")
+    assert refused.result != "ok" and refused.error
+    # Whoever had one goes on with it, also from another connection and at another broker.
+    assert clients(process.send, "publisher", "news") == ["ok"]
+    assert clients(process.receive, "old", 1, COME_S) == 1
+    clients(process.close, "old")
+    assert clients(process.send, "publisher", "news") == ["ok"]
+    clients(process.open_client, of(m3, subscriptions=True), "old", [], ["news"])
+    assert clients(process.receive, "old", 1, COME_S) == 1
+    # What is made by itself and what is temporary are not the master's business.
+    clients(process.open_client, of(m2), "taker", [], ["made.meanwhile"])
+    clients(process.open_client, of(m3), "giver", ["made.meanwhile"], [])
+    assert clients(process.send, "giver", "made.meanwhile") == ["ok"]
+    assert clients(process.receive, "taker", 1, COME_S) == 1
+    clients(process.make_temporary, "taker", "reply")
+    clients(process.reply, "giver", "reply")
+    assert clients(process.receive, "taker", 1, COME_S) == 1
+    m1.start()
+    m1.until_linked(2)
+    clients(process.close, "other")
+    clients(process.open_client, of(m2, subscriptions=True), "other", [], ["news"])
+    assert clients(process.unsubscribe, "other", "news").result == "ok"
+    clients(process.open_client, of(m3, subscriptions=True), "new", [], ["news"])
+    clients(process.close_all)
+
+
+def test_a_destination_is_made_where_its_producer_is_and_everywhere_where_a_consumer_is(
+    brokers: dict[str, OpenMq], clients: Clients
+) -> None:
+    _, m2, m3 = brokers.values()
+    clients(process.open_client, of(m2), "giver", ["by.producer"], [])
+    assert "by.producer" in m2.destinations()
+    clients(process.open_client, of(m2), "taker", [], ["by.consumer"])
+    until(lambda: "by.consumer" in m3.destinations())
+    assert "by.producer" not in m3.destinations()
+    clients(process.close_all)
+    # Without a client and without messages it goes by itself.
+    for one in (m2, m3):
+        until(lambda one=one: not {"by.producer", "by.consumer"} & one.destinations())  # type: ignore[misc]
+
+
+def test_a_temporary_destination_goes_with_its_connection(brokers: dict[str, OpenMq], clients: Clients) -> None:
+    _, m2, m3 = brokers.values()
+    clients(process.open_client, of(m2), "asker", [], [])
+    name = clients(process.make_temporary, "asker", "reply")
+    until(lambda: name in m3.destinations("-tmp"))
+    clients(process.close, "asker")
+    for one in (m2, m3):
+        until(lambda one=one: name not in one.destinations("-tmp"))  # type: ignore[misc]
+
+
+def test_a_temporary_destination_whose_client_does_not_come_back_goes_at_its_broker_alone(
+    brokers: dict[str, OpenMq], clients: Clients
+) -> None:
+    m1, m2, m3 = brokers.values()
+    # A client that says that it comes back: what it has is kept for it.
+    lasting = replace(of(m2), url_params={"imqReconnectEnabled": "true"})
+    with process.clients(lasting) as dying:
+        dying(process.open_client, lasting, "asker", [], [])
+        name = dying(process.make_temporary, "asker", "reply")
+        until(lambda: name in m1.destinations("-tmp") & m3.destinations("-tmp"))
+        m2.kill()
+        dying.kill()
+    m2.start()
+    m2.until_linked(2)
+    assert name in m2.destinations("-tmp"), "kept for its client"
+    until(lambda: name not in m2.destinations("-tmp"))
+    # FINDINGS.md: that it is gone is told to nobody.
+    assert name in m1.destinations("-tmp") & m3.destinations("-tmp")
+
+
+def test_limits_are_each_brokers_and_add_up(brokers: dict[str, OpenMq], clients: Clients) -> None:
+    _, m2, m3 = brokers.values()
+    m2.command("create dst -t q -n limited -o maxNumMsgs=10 -o limitBehavior=REJECT_NEWEST")
+    for one in (m2, m3):
+        clients(process.open_client, of(one), f"at {one.name}", ["limited"], [])
+        results = clients(process.send, f"at {one.name}", "limited", 15)
+        assert results[:10] == ["ok"] * 10
+        assert len(results) == 15 and not {"ok"} & {*results[10:]}
+    clients(process.open_client, of(m3), "taker", [], ["limited"])
+    assert clients(process.receive, "taker", 20, COME_S) == 20
+    assert clients(process.receive, "taker", 1, GONE_S) == 0
+    clients(process.close_all)
+
+
+def test_a_message_for_two_consumers_of_a_topic_crosses_once_and_for_two_durable_subscriptions_twice(
+    brokers: dict[str, OpenMq], clients: Clients
+) -> None:
+    m1, m2, m3 = brokers.values()
+    m1.command("create dst -t t -n wide")
+    clients(process.open_client, of(m2, subscriptions=True), "publisher", ["wide"], [])
+    size = 1_000_000
+
+    def cost(*readers: OpenMq, durable: bool) -> float:
+        """How often the publisher's broker sends a message that all of them read."""
+        names = [f"reader {number}" for number, _ in enumerate(readers)]
+        for name, at in zip(names, readers, strict=True):
+            clients(process.open_client, of(at, subscriptions=durable), name, [], ["wide"] if durable else [])
+            if not durable:
+                clients(process.read_topic, name, "wide")
+        before = m2.sent_bytes()
+        assert clients(process.send, "publisher", "wide", 1, size) == ["ok"]
+        assert [clients(process.receive, name, 1, COME_S) for name in names] == [1] * len(names)
+        sent = m2.sent_bytes() - before
+        for name in names:
+            if durable:
+                assert clients(process.unsubscribe, name, "wide").result == "ok"
+            clients(process.close, name)
+        return sent / size
+
+    assert 1 <= cost(m3, m3, durable=False) < 1.5
+    assert 2 <= cost(m1, m3, durable=False) < 2.5
+    # FINDINGS.md: each durable subscription has a copy of its own sent.
+    assert 2 <= cost(m3, m3, durable=True) < 2.5
+    clients(process.close_all)
+
+
+@pytest.mark.parametrize("preferred", [True, False])
+def test_local_consumers_come_first_where_that_is_set(
+    brokers: dict[str, OpenMq], clients: Clients, preferred: bool
+) -> None:
+    m1, m2, m3 = brokers.values()
+    queue = f"local.{preferred}".lower()
+    m1.command(f"create dst -t q -n {queue} -o localDeliveryPreferred={str(preferred).lower()} -o consumerFlowLimit=5")
+    for name, at in (("near", m2), ("far", m3)):
+        clients(process.open_client, of(at), name, [], [queue])
+    clients(process.open_client, of(m2), "giver", [queue], [])
+    assert clients(process.send, "giver", queue, 4) == ["ok"] * 4
+    far = clients(process.receive, "far", 4, GONE_S)
+    assert (far == 0) is preferred
+    assert clients(process.receive, "near", 4 - far, COME_S) == 4 - far
+    clients(process.close_all)
+
+
+def test_what_is_prepared_is_kept_when_its_broker_dies(brokers: dict[str, OpenMq], clients: Clients) -> None:
+    _, m2, m3 = brokers.values()
+    m2.command("create dst -t q -n paid")
+    clients(process.prepare, of(m2), "paid", 41)
+    clients(process.prepare, of(m2), "paid", 42)
+    clients(process.open_client, of(m3), "taker", [], ["paid"])
+    m2.kill()
+    m2.start()
+    m2.until_linked(2)
+    assert clients(process.prepared, of(m2)) == {41, 42}
+    assert clients(process.receive, "taker", 1, GONE_S) == 0
+    clients(process.commit_prepared, of(m2), 42)
+    assert clients(process.receive, "taker", 1, COME_S) == 1
+    assert clients(process.receive, "taker", 1, GONE_S) == 0
+    assert clients(process.prepared, of(m2)) == {41}
+    clients(process.close_all)
+
+
+def test_a_cluster_on_loopback_is_refused(brokers: dict[str, OpenMq], tmp_path: Path) -> None:
+    own = {"imq.cluster.brokerlist": "mq://127.0.0.1:7676,mq://127.0.0.1:7677"}
+    alone = OpenMq(brokers["m1"].home, tmp_path / "m4", "m4", properties=own)
+    alone.begin()
+    try:
+        alone.until("LoopbackAddressException")
+    finally:
+        alone.kill()
