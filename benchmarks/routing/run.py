@@ -118,12 +118,12 @@ def measure_connects(config: WorkerConfig, count: int, title: str) -> None:
         )
 
 
-def keep_tls_context(folder: Path) -> None:
-    """Let the library keep its TLS context, from now on."""
+def keeping_tls_context(config: WorkerConfig, folder: Path) -> WorkerConfig:
+    """Return the configuration of clients whose library keeps its TLS context."""
     service = folder / "META-INF" / "services" / TLS_SERVICE
     service.parent.mkdir(parents=True)
     service.write_text(f"{TLS_KEPT}\n")
-    jpype.addClassPath(folder)
+    return dataclasses.replace(config, jvm_options=(f"-Xbootclasspath/a:{folder}",))
 
 
 def cpu_s(broker: Broker) -> float:
@@ -207,10 +207,9 @@ def main() -> None:
                 with brokers(home, Path(folder) / f"{period_ms}-{number}", certificate, period_ms) as routed:
                     config = routed.config(ROUTER)
                     if not jpype.isJVMStarted():
-                        CoreJms.start_process(config)
-                        if options.keep_tls_context:
-                            keep_tls_context(Path(folder) / "kept")
-                        kept = "kept context" if options.keep_tls_context else "a context for each connection"
+                        keeps = options.keep_tls_context
+                        CoreJms.start_process(keeping_tls_context(config, Path(folder) / "kept") if keeps else config)
+                        kept = "one context for all connections" if keeps else "a context for each connection"
                         measure_connects(config, options.connects, f"TLS, {kept}")
                     cost = cost or idle_cost(routed)
                     waits.append(reroute_s(routed, config))

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import Any, ParamSpec, TypeVar
 
@@ -36,26 +36,27 @@ class Clients:
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
-        self.killed = False
-
-    def kill(self) -> None:
-        """SIGKILL: no client says goodbye."""
-        os.kill(self(os.getpid), signal.SIGKILL)
-        self.killed = True
+        self._pid = self(os.getpid)
 
     def __call__(self, function: Callable[P, R], *words: P.args, **named: P.kwargs) -> R:
         return self._pool.submit(function, *words, **named).result(120)
 
+    def kill(self) -> None:
+        """SIGKILL: no client says goodbye."""
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
 
 @contextmanager
 def clients(config: WorkerConfig) -> Iterator[Clients]:
-    """A process for clients like that; they are all closed in the end."""
+    """A process for clients like that. It is killed in the end: Java's threads would keep it."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         made = Clients(pool)
-        made(_start, config)
-        yield made
-        if not made.killed:
-            made(close_all)
+        try:
+            made(_start, config)
+            yield made
+        finally:
+            made.kill()
 
 
 def _start(config: WorkerConfig) -> None:

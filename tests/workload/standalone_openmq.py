@@ -8,7 +8,8 @@ import socket
 import subprocess
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from brokerdrill.base import java, paths
@@ -176,8 +177,11 @@ class OpenMq:
         return sum(int(found.group(1)) for line in own if (found := re.search(r"bytes_sent:(\d+)", line)))
 
 
-def cluster(home: Path, folder: Path, names: Sequence[str], properties: Mapping[str, object]) -> dict[str, OpenMq]:
-    """Make a conventional cluster whose first broker is the master; all are started, and linked."""
+@contextmanager
+def cluster(
+    home: Path, folder: Path, names: Sequence[str], properties: Mapping[str, object]
+) -> Iterator[dict[str, OpenMq]]:
+    """A conventional cluster whose first broker is the master; all are started, and linked."""
     address = own_address()
     mappers = {name: free_port() for name in names}
     own = {
@@ -189,10 +193,13 @@ def cluster(home: Path, folder: Path, names: Sequence[str], properties: Mapping[
         name: OpenMq(home, folder / name, name, address, {**own, "imq.portmapper.port": mappers[name]})
         for name in names
     }
-    for one in made.values():
-        one.begin()
-    for one in made.values():
-        one.until_it_serves()
-    for one in made.values():
-        one.until_linked(len(names) - 1)
-    return made
+    try:
+        for one in made.values():
+            one.begin()
+        for one in made.values():
+            one.until_it_serves()
+            one.until_linked(len(names) - 1)
+        yield made
+    finally:
+        for one in made.values():
+            one.kill()

@@ -31,10 +31,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Open
     """m1, the master, and m2 and m3."""
     home = unpack(tmp_path_factory.mktemp("openmq"))
     properties = {"imq.autocreate.queue": "true", "imq.autocreate.reaptime": REAP_S}
-    made = cluster(home, tmp_path_factory.mktemp("brokers"), ["m1", "m2", "m3"], properties)
-    yield made
-    for one in made.values():
-        one.kill()
+    with cluster(home, tmp_path_factory.mktemp("brokers"), ["m1", "m2", "m3"], properties) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

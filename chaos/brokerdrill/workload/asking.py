@@ -6,6 +6,7 @@ The router is asked with the key itself: no key-filter is put on it, and whether
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import ssl
 import urllib.request
@@ -57,6 +58,13 @@ def target_of(config: WorkerConfig, aim: Aim, key: str) -> Endpoint:
     return found
 
 
+@functools.cache
+def _opener(tls_ca: str | None) -> urllib.request.OpenerDirector:
+    """One a process: a TLS context takes longer to make than the router to answer."""
+    secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=tls_ca))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)
+
+
 def _answer(config: WorkerConfig, aim: Aim, key: str) -> Mapping[str, Any]:
     router, credentials = aim.router, config.credentials
     token = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
@@ -69,10 +77,8 @@ def _answer(config: WorkerConfig, aim: Aim, key: str) -> Mapping[str, Any]:
             "Content-Type": "application/json",
         },
     )
-    secure = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=config.tls_ca))]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *(secure if config.tls_ca else []))
     try:
-        with opener.open(request, timeout=ASK_S) as reply:
+        with _opener(config.tls_ca).open(request, timeout=ASK_S) as reply:
             found = json.loads(reply.read())
     except (OSError, ValueError) as error:
         raise ClientError(f"{type(error).__name__}: {error}") from None
