@@ -221,6 +221,10 @@ def a_transaction_comes_apart(ops: list[Row], events: list[Row]) -> None:
         without(ops, op="receive", message_id=send["message_id"])
 
 
+def a_commit_has_no_answer(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="commit", txn="r1000")["outcome"] = "unknown"
+
+
 BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "a message is lost": (a_message_is_lost, {"no_loss": "lost"}),
     "a delivery is never committed": (a_delivery_is_never_committed, {"no_loss": "lost"}),
@@ -283,6 +287,7 @@ def cut_off(at_ms: float) -> Ledger:
 def results(spark: SparkSession) -> dict[str, dict[str, Any]]:
     ledgers = {name: changed(change) for name, (change, _) in BREAKS.items()}
     ledgers["kept"] = kept()
+    ledgers["a commit has no answer"] = changed(a_commit_has_no_answer)
     # Within the consumer's transaction of 1000 ms: after its receives, within its commit, and after its commit.
     ledgers |= {f"cut off at {at}": cut_off(at) for at in (1016, 1021, 1030)}
     return analyse(spark, ledgers)
@@ -344,6 +349,15 @@ def test_a_consumer_killed_within_its_commit_is_in_doubt_and_no_duplicate(result
     assert broken(result) == set()
     assert result["messages"]["redelivered"] == 4
     assert result["redelivered"]["in_doubt"] == 4
+
+
+def test_what_nobody_may_have_is_told_beside_a_promise_that_is_kept(results: dict[str, dict[str, Any]]) -> None:
+    assert results["kept"]["notes"] == []
+    result = results["a commit has no answer"]
+    assert broken(result) == set()
+    assert [note.split(" were received")[0] for note in result["notes"]] == [
+        "Of the messages that count as delivered 4"
+    ]
 
 
 def test_a_consumer_killed_after_its_commit_whose_messages_come_again(results: dict[str, dict[str, Any]]) -> None:

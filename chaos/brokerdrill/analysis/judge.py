@@ -71,6 +71,11 @@ class Judged:
     partials: dict[str, list[pa.Table]]
 
 
+IN_DOUBT = (
+    "Of the messages that count as delivered {count:,} were received once only, and their consumer's acknowledgement "
+    "had no answer: whether they were processed, or are still the broker's, is not known."
+)
+
 # From the runs with operations of a clock that run.json does not place: by run the promises that cannot pass, and
 # notes.
 Doubts = Callable[[frozenset[int]], tuple[Mapping[int, frozenset[str]], Mapping[int, Sequence[str]]]]
@@ -284,6 +289,8 @@ def _assemble(
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Put one run's verdict into JSON."""
+    # Delivered once, and that once in doubt.
+    undecided = sum(n for name, _, in_doubt, n in counts if name == "ok" and in_doubt)
     messages = dict.fromkeys(CLASSES_SHOWN, 0)
     split = {"flagged": 0, "unflagged": 0, "in_doubt": 0, "not_in_doubt": 0}
     for name, flagged, in_doubt, n in counts:
@@ -312,5 +319,5 @@ def _assemble(
         failover=failover,
         outages=outages,
         rounds=rounds,
-        notes=notes,
+        notes=[*notes, *([IN_DOUBT.format(count=undecided)] if undecided else [])],
     )
