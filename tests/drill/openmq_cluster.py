@@ -7,14 +7,18 @@ import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
+from brokerdrill.base import paths
 from brokerdrill.base.progress import Progress
 from brokerdrill.bench import bench
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory import playbooks
 from brokerdrill.inventory.topology import Topology, find_topology
+
+DRILL_QUEUES = {f"drill.q{number}" for number in range(4)}
 
 
 @contextmanager
@@ -52,3 +56,17 @@ def command(topology: Topology, host: str, words: str) -> str:
     place = f"/etc/openmq/{host}"
     words = f"@{place}/command.options -f -b {address}:7676 -u admin -passfile {place}/passfile -secure {words}"
     return on_host(topology, host, f"runuser -u openmq -- java {shlex.join(words.split())}")
+
+
+def queues(topology: Topology, host: str) -> set[str]:
+    lines = command(topology, host, "list dst -t q").splitlines()
+    return {line.split()[0] for line in lines if " Queue " in line}
+
+
+def changed(output: str) -> bool:
+    return any("changed=" in line and "changed=0 " not in line for line in output.splitlines())
+
+
+def newest_backup(topology: Topology) -> Path:
+    """Return the last backup of the cluster's record of changes on the controller."""
+    return max((paths.cache() / "backups" / f"bench-{topology.name}").glob("*.changes"))

@@ -7,29 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from brokerdrill.base.errors import BrokerdrillError
-from brokerdrill.inventory import playbooks
 from brokerdrill.inventory.topology import Topology
-from tests.drill.openmq_cluster import command, deployed, on_host, run
+from tests.drill.openmq_cluster import DRILL_QUEUES, changed, command, deployed, newest_backup, on_host, queues, run
 
 pytestmark = pytest.mark.long
 
 BROKERS = ["openmq1", "openmq2", "openmq3"]
-DRILL_QUEUES = {f"drill.q{number}" for number in range(4)}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Topology]:
     with deployed("openmq_master") as found:
         yield found
-
-
-def queues(topology: Topology, host: str) -> set[str]:
-    lines = command(topology, host, "list dst -t q").splitlines()
-    return {line.split()[0] for line in lines if " Queue " in line}
-
-
-def changed(output: str) -> bool:
-    return any("changed=" in line and "changed=0 " not in line for line in output.splitlines())
 
 
 def test_the_master_changes_and_a_second_run_does_nothing(cluster: Topology) -> None:
@@ -42,7 +31,7 @@ def test_the_master_changes_and_a_second_run_does_nothing(cluster: Topology) -> 
 
 def test_a_master_that_lost_its_store_gets_its_record_back(cluster: Topology) -> None:
     run(cluster, "backup")
-    (newest, *_) = sorted((playbooks.paths.cache() / "backups" / "bench-openmq_master").glob("*.changes"), reverse=True)
+    newest = newest_backup(cluster)
     on_host(cluster, "openmq1", "systemctl stop openmq && rm -r /var/lib/openmq/openmq1/instances/openmq1/fs370")
     run(cluster, "restore", openmq_restore_file=str(newest))
     assert all(queues(cluster, host) >= DRILL_QUEUES for host in BROKERS)
