@@ -72,8 +72,8 @@ class Judged:
 
 
 IN_DOUBT = (
-    "Of the messages that count as delivered {count:,} were received once only, and their consumer's acknowledgement "
-    "had no answer: whether they were processed, or are still the broker's, is not known."
+    "{count:,} of the messages that count as delivered were received once only, and their consumer's acknowledgement "
+    "had no answer: whether they were processed is not known."
 )
 
 # From the runs with operations of a clock that run.json does not place: by run the promises that cannot pass, and
