@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
-from brokerdrill.workload.openmq_jms import outcome_of, properties
+from brokerdrill.workload.openmq_jms import outcome_of, place_of, properties
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,20 @@ def config(**change: object) -> WorkerConfig:
 
 
 def test_the_address_list_goes_to_the_services_themselves() -> None:
-    plain, tls = (properties(config(tls_ca=ca), "p-0", ENDPOINTS)["imqAddressList"] for ca in (None, "/ca.pem"))
+    plain, tls = (properties(config(tls_ca=ca), ENDPOINTS, 0)["imqAddressList"] for ca in (None, "/ca.pem"))
     assert plain == "mqtcp://192.0.2.1:7678/jms,mqtcp://[2001:db8::2]:7678/jms"
     assert tls == "mqssl://192.0.2.1:7678/ssljms,mqssl://[2001:db8::2]:7678/ssljms"
 
 
 def test_a_scenarios_own_properties_win() -> None:
-    own = properties(config(call_timeout_ms=700, url_params={"imqAddressListBehavior": "RANDOM"}), "p-0", ENDPOINTS)
+    own = properties(config(call_timeout_ms=700, url_params={"imqAddressListBehavior": "RANDOM"}), ENDPOINTS, 0)
     assert (own["imqAddressListBehavior"], own["imqAckTimeout"]) == ("RANDOM", "700")
 
 
 def test_clients_begin_with_different_brokers() -> None:
     specs = tuple(ClientSpec(f"p-{number}", ("q",)) for number in range(3))
-    lists = [properties(config(producers=specs), spec.name, ENDPOINTS)["imqAddressList"] for spec in specs]
+    made = config(producers=specs)
+    lists = [properties(made, ENDPOINTS, place_of(made, spec.name))["imqAddressList"] for spec in specs]
     assert [each.split(",")[0] for each in lists] == [
         "mqtcp://192.0.2.1:7678/jms",
         "mqtcp://[2001:db8::2]:7678/jms",

@@ -1,7 +1,8 @@
 """Open MQ clients: the product's own JMS client jars under JPype.
 
 Facts about Open MQ 6.5.1 that this rests on:
-- every broker of a cluster serves: each client's address list begins with another one, so that they are spread evenly;
+- every broker of a cluster serves: each client's address list begins with another one, so that they are spread evenly,
+  and after a lost connection with the next one: a broker that stands still takes a new connection, and never answers;
 - the library's own reconnection waits 3 s before each attempt, whatever imqReconnectInterval says (ConnectionRecover's
   WAIT_TIME); without it a lost connection ends with an exception at once, and the next `open` walks through the list;
 - a persistent send and a commit wait for the broker, for ever unless imqAckTimeout says how long;
@@ -29,11 +30,11 @@ PROPERTIES: Mapping[str, str] = {
     "imqReconnectInterval": "100",  # ms between two addresses of the list
     "imqSSLIsHostTrusted": "false",
     "imqSocketConnectTimeout": "3000",  # ms
-    # A peer that is silent without closing its connection is asked after the first, in s, and given up after the
-    # second, in ms.
-    "imqPingInterval": "5",
+    # A peer that is silent without closing its connection is asked once nothing was sent or received for up to three
+    # times the first, in s, and given up after the second, in ms.
+    "imqPingInterval": "3",
     "imqAbortOnPingAckTimeout": "true",
-    "imqPingAckTimeout": "5000",
+    "imqPingAckTimeout": "3000",
 }
 
 # What proves that an operation did not happen, by the exception's class.
@@ -43,19 +44,24 @@ ROLLED_BACK = "TransactionRolledBackException"
 _opened = itertools.count(1)
 
 
-def addresses(config: WorkerConfig, name: str, dialled: Sequence[Endpoint]) -> str:
-    """Return the address list of the client `name`: the service of JMS connections of each broker that is
-    `dialled`, another one first for each client of the worker."""
-    scheme, service = ("mqssl", "ssljms") if config.tls_ca else ("mqtcp", "jms")
+def place_of(config: WorkerConfig, name: str) -> int:
+    """Return the place of the client `name` among the worker's; 0 for one that is none of its load."""
     names = [spec.name for specs in (config.producers, config.consumers) for spec in specs]
-    first = names.index(name) % len(dialled) if name in names else 0
+    return names.index(name) if name in names else 0
+
+
+def addresses(config: WorkerConfig, dialled: Sequence[Endpoint], begin: int) -> str:
+    """Return the address list: the service of JMS connections of each broker that is `dialled`, from the one at the
+    place `begin` on, counted round and round."""
+    scheme, service = ("mqssl", "ssljms") if config.tls_ca else ("mqtcp", "jms")
+    first = begin % len(dialled)
     ordered = [*dialled[first:], *dialled[:first]]
     return ",".join(f"{scheme}://{host_of(item.address)}:{item.port}/{service}" for item in ordered)
 
 
-def properties(config: WorkerConfig, name: str, dialled: Sequence[Endpoint]) -> dict[str, str]:
-    """Return the properties of the connection factory of the client `name`."""
-    own = {"imqAddressList": addresses(config, name, dialled), "imqAckTimeout": str(config.call_timeout_ms)}
+def properties(config: WorkerConfig, dialled: Sequence[Endpoint], begin: int) -> dict[str, str]:
+    """Return the properties of a connection factory; `begin` as of `addresses`."""
+    own = {"imqAddressList": addresses(config, dialled, begin), "imqAckTimeout": str(config.call_timeout_ms)}
     return {**PROPERTIES, **own, **config.url_params}
 
 
@@ -83,11 +89,14 @@ class OpenMqJms(JmsClient):
         super().__init__(config, name)
         self._number = 0
         self._broken: str | None = None
+        self._begin = place_of(config, name)
 
     def _factory(self, dialled: Sequence[Endpoint]) -> Any:
         factory = jpype.JClass("com.sun.messaging.ConnectionFactory")()
-        for name, value in properties(self._config, self._name, dialled).items():
+        for name, value in properties(self._config, dialled, self._begin).items():
             factory.setProperty(name, value)
+        # Whoever does not serve now is not the first to be asked next.
+        self._begin += 1
         return factory
 
     def _connected(self, connection: Any) -> None:
@@ -101,6 +110,9 @@ class OpenMqJms(JmsClient):
 
     def _opened(self, connection: Any, session: Any) -> None:
         self._number = next(_opened)
+        served = endpoint_at(str(connection.getBrokerAddress()), self._config.endpoints)
+        if served is not None:
+            self._begin = self._config.endpoints.index(served) + 1
 
     def _outcome(self, error: Any, operation: Operation) -> Outcome:
         return outcome_of(str(error.getClass().getSimpleName()), self._described(error))
