@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import jpype
 
 from brokerdrill.base import java
-from brokerdrill.workload.client import Message, Outcome
+from brokerdrill.workload.client import ClientError, Message, Outcome
 from brokerdrill.workload.config import WorkerConfig
 from brokerdrill.workload.openmq_jms import OpenMqJms
 
@@ -150,18 +150,22 @@ def roll_back_prepared(config: WorkerConfig, number: int) -> None:
 
 @contextmanager
 def _resource(config: WorkerConfig) -> Iterator[tuple[Any, Any]]:
+    """A session and its XA resource. Raises ClientError: Java's throwables do not leave the process."""
     factory = jpype.JClass("com.sun.messaging.XAConnectionFactory")()
     (endpoint, *_) = config.endpoints
     scheme, service = ("mqssl", "ssljms") if config.tls_ca else ("mqtcp", "jms")
     factory.setProperty("imqAddressList", f"{scheme}://{endpoint.address}:{endpoint.port}/{service}")
     factory.setProperty("imqSSLIsHostTrusted", "false")
-    connection = factory.createXAConnection(config.credentials.username, config.credentials.password)
     try:
-        connection.start()
-        session = connection.createXASession()
-        yield session, session.getXAResource()
-    finally:
-        connection.close()
+        connection = factory.createXAConnection(config.credentials.username, config.credentials.password)
+        try:
+            connection.start()
+            session = connection.createXASession()
+            yield session, session.getXAResource()
+        finally:
+            connection.close()
+    except jpype.JException as error:
+        raise ClientError(str(error)) from None
 
 
 def _xid(number: int) -> Any:
