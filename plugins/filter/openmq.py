@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+_DATABASE_SAID = re.compile(r"SQLException: (.*\S)")
 # What `imqdbmgr query` calls an error where all is well.
 _CREATED = "Database tables have already been created"
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -64,12 +65,16 @@ def openmq_has_tables(look: Mapping[str, Any]) -> bool:
 
 
 def openmq_reason(result: Mapping[str, Any]) -> str:
-    """Return why a command of the product's tools failed: the last error that it tells, else its last line."""
+    """Return why a command of the product's tools failed: the last error that it tells, with the database's own word
+    where it has one, else its last line."""
     said = "\n".join(str(result.get(name, "")) for name in ("stdout", "stderr"))
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return openmq_said(said) or (
+    told = openmq_said(said) or (
         lines[-1] if lines else f"its tool ended with status {result.get('rc')} without a word"
     )
+    # Of a failure's causes the last one.
+    causes = _DATABASE_SAID.findall(said)
+    return told if not causes or causes[-1] in told else f"{told}: {causes[-1]}"
 
 
 def openmq_first_certificate(bundle: str) -> str:

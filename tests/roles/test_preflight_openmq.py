@@ -206,6 +206,13 @@ def test_the_tools_status_alone_does_not_say_that_there_are_tables() -> None:
             "java.sql.SQLException: away",
         ),
         ({"rc": 1, "stdout": "Opening\nConnection refused\n"}, "Connection refused"),
+        (
+            {
+                "rc": 1,
+                "stderr": "ERROR [B3026]: no connection\n\tat a.B\norg.postgresql.util.PSQLException: FATAL: no entry\n",
+            },
+            "ERROR [B3026]: no connection: FATAL: no entry",
+        ),
         ({"rc": 137}, "its tool ended with status 137 without a word"),
     ],
 )

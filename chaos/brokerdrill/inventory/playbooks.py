@@ -20,6 +20,7 @@ PLAYBOOKS = paths.ROOT / "playbooks"
 # A module's result is one line, files and all.
 MAX_LINE = 1 << 22
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
+_RESULT = re.compile(r"^(?:ok|changed|skipping|fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\]")
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\].*?(?:FAILED!|UNREACHABLE!)? => (\{.*)$")
 
 
@@ -46,22 +47,38 @@ def failure(task: str, line: str) -> BrokerdrillError | None:
 
 
 class _Reader:
-    """Follows the output of ansible-playbook: the task it is at, and its first error."""
+    """Follows the output of ansible-playbook: the task it is at, and its first error that was the end of its host.
+
+    A host that has a result of a later task went on: its error was rescued.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = ""
-        self.error: BrokerdrillError | None = None
+        self._number = 0
+        # By host, with the number of the task.
+        self._ended: dict[str, tuple[int, BrokerdrillError]] = {}
+        # Of no host: of a playbook or an inventory that cannot be read.
+        self._said: BrokerdrillError | None = None
+
+    @property
+    def error(self) -> BrokerdrillError | None:
+        return next((error for _, error in self._ended.values()), self._said)
 
     def line(self, line: str) -> None:
         """Take one line of the output."""
         if match := _TASK.match(line):
             self._task = match[1]
+            self._number += 1
             self._progress.tick(self._task)
-        elif self.error is None:
-            self.error = failure(self._task, line)
-        if line.startswith("[ERROR]") and self.error is None and "preflight" not in self._task.lower():
-            self.error = InfrastructureError(" ".join(line.removeprefix("[ERROR]:").split())[:400])
+        elif match := _RESULT.match(line):
+            host = match[1]
+            if host in self._ended and self._ended[host][0] < self._number:
+                del self._ended[host]
+            if error := failure(self._task, line):
+                self._ended.setdefault(host, (self._number, error))
+        elif line.startswith("[ERROR]") and self._said is None and "preflight" not in self._task.lower():
+            self._said = InfrastructureError(" ".join(line.removeprefix("[ERROR]:").split())[:400])
 
     def end(self, status: int, log: Path) -> None:
         """Raise what the exit status and the output amount to; nothing where the playbook succeeded."""
