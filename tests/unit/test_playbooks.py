@@ -66,6 +66,14 @@ def test_an_item_that_failed_is_told_whatever_became_of_the_others() -> None:
     )
 
 
+def test_of_a_result_that_is_hidden_the_reason_is_told() -> None:
+    assert told(
+        "TASK [openmq : Make] ***",
+        "[ERROR]: Task failed: Module failed: it timed out",
+        'fatal: [b]: FAILED! => {"censored": "the output has been hidden", "changed": true}',
+    ) == ("b: task 'openmq : Make' failed: Task failed: Module failed: it timed out (all of it: deploy.log)")
+
+
 def test_what_ends_no_host_is_told_where_nothing_else_is() -> None:
     assert told("[ERROR]: couldn't resolve module/action 'nothing'") == (
         "couldn't resolve module/action 'nothing' (all of it: deploy.log)"

@@ -31,13 +31,16 @@ def playbook_log(topology: Topology, playbook: str) -> Path:
     return folder / f"{topology.name}-{playbook}.log"
 
 
-def failure(task: str, line: str) -> BrokerdrillError | None:
-    """Return the error that an output line of ansible-playbook amounts to; a refusal of preflight is the user's."""
+def failure(task: str, line: str, said: str = "") -> BrokerdrillError | None:
+    """Return the error that an output line of ansible-playbook amounts to; a refusal of preflight is the user's.
+
+    `said`: what Ansible told before of a result that it hides.
+    """
     match = _FATAL.match(line)
     if not match:
         return None
     try:
-        message = json.loads(match[2]).get("msg", match[2])
+        message = json.loads(match[2]).get("msg") or said or match[2]
     except ValueError:
         message = match[2]
     sentence = " ".join(str(message).split())[:400]
@@ -58,8 +61,9 @@ class _Reader:
         self._number = 0
         # By host, with the number of the task.
         self._ended: dict[str, tuple[int, BrokerdrillError]] = {}
-        # Of no host: of a playbook or an inventory that cannot be read.
+        # What is told of no host: the first, of a playbook that cannot be read; the newest, of the result that follows.
         self._said: BrokerdrillError | None = None
+        self._newest = ""
 
     @property
     def error(self) -> BrokerdrillError | None:
@@ -70,15 +74,18 @@ class _Reader:
         if match := _TASK.match(line):
             self._task = match[1]
             self._number += 1
+            self._newest = ""
             self._progress.tick(self._task)
         elif match := _RESULT.match(line):
             host = match[1]
             if host in self._ended and self._ended[host][0] < self._number:
                 del self._ended[host]
-            if error := failure(self._task, line):
+            if error := failure(self._task, line, self._newest):
                 self._ended.setdefault(host, (self._number, error))
-        elif line.startswith("[ERROR]") and self._said is None and "preflight" not in self._task.lower():
-            self._said = InfrastructureError(" ".join(line.removeprefix("[ERROR]:").split())[:400])
+        elif line.startswith("[ERROR]"):
+            self._newest = " ".join(line.removeprefix("[ERROR]:").split())[:400]
+            if self._said is None and "preflight" not in self._task.lower():
+                self._said = InfrastructureError(self._newest)
 
     def end(self, status: int, log: Path) -> None:
         """Raise what the exit status and the output amount to; nothing where the playbook succeeded."""
