@@ -65,8 +65,8 @@ def openmq_has_tables(look: Mapping[str, Any]) -> bool:
 
 
 def openmq_reason(result: Mapping[str, Any]) -> str:
-    """Return why a command of the product's tools failed: the last error that it tells, with the database's own word
-    where it has one, else its last line."""
+    """Return why a command of the product's tools failed: the database's own word where it has one, and the last
+    error that it tells, else its last line."""
     said = "\n".join(str(result.get(name, "")) for name in ("stdout", "stderr"))
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     told = openmq_said(said) or (
@@ -74,7 +74,7 @@ def openmq_reason(result: Mapping[str, Any]) -> str:
     )
     # Of a failure's causes the last one.
     causes = _DATABASE_SAID.findall(said)
-    return told if not causes or causes[-1] in told else f"{told}: {causes[-1]}"
+    return told if not causes or causes[-1] in told else f"{causes[-1]} ({told})"
 
 
 def openmq_first_certificate(bundle: str) -> str:

@@ -211,7 +211,7 @@ def test_the_tools_status_alone_does_not_say_that_there_are_tables() -> None:
                 "rc": 1,
                 "stderr": "ERROR [B3026]: away\n\tat a.B\norg.postgresql.util.PSQLException: FATAL: no entry\n",
             },
-            "ERROR [B3026]: away: FATAL: no entry",
+            "FATAL: no entry (ERROR [B3026]: away)",
         ),
         ({"rc": 137}, "its tool ended with status 137 without a word"),
     ],
