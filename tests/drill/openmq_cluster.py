@@ -18,6 +18,7 @@ from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory import playbooks
 from brokerdrill.inventory.topology import Topology, find_topology
 
+BROKERS = ["openmq1", "openmq2", "openmq3"]
 DRILL_QUEUES = {f"drill.q{number}" for number in range(4)}
 
 

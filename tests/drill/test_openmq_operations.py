@@ -8,11 +8,19 @@ import pytest
 
 from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.inventory.topology import Topology
-from tests.drill.openmq_cluster import DRILL_QUEUES, changed, command, deployed, newest_backup, on_host, queues, run
+from tests.drill.openmq_cluster import (
+    BROKERS,
+    DRILL_QUEUES,
+    changed,
+    command,
+    deployed,
+    newest_backup,
+    on_host,
+    queues,
+    run,
+)
 
 pytestmark = pytest.mark.long
-
-BROKERS = ["openmq1", "openmq2", "openmq3"]
 
 
 @pytest.fixture(scope="module")

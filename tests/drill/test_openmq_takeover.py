@@ -15,13 +15,13 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.load_plan import endpoints
 from brokerdrill.workload.config import Credentials, WorkerConfig
-from tests.drill.openmq_cluster import command, deployed, on_host, run
+from tests.drill.openmq_cluster import BROKERS, command, deployed, on_host, run
 from tests.workload import openmq_process as process
 from tests.workload.standalone_openmq import unpack
 
 pytestmark = pytest.mark.long
 
-DEAD, OTHERS = "openmq1", ("openmq2", "openmq3")
+DEAD, *OTHERS = BROKERS
 QUEUE = "drill.q0"
 # systemd would start it again.
 DROP_IN = "/run/systemd/system/openmq.service.d"
