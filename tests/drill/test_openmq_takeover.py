@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Callable, Iterator
 
@@ -29,6 +30,8 @@ STAY_AWAY = f"mkdir -p {DROP_IN} && printf '[Service]\\nRestart=no\\n' > {DROP_I
 COME_BACK = f"rm -r {DROP_IN} && systemctl daemon-reload"
 TAKEN_OVER_S = 60.0
 COME_S = 30.0
+DATABASES = ("db1", "db2")
+PSQL = "runuser -u postgres -- /usr/lib/postgresql/*/bin/psql --no-psqlrc -At --host=/var/lib/lease-db --dbname=broker"
 # Long enough to see that a message does not come; where it would, it comes within milliseconds.
 GONE_S = 3.0
 
@@ -81,6 +84,16 @@ def until(holds: Callable[[], bool], deadline_s: float) -> None:
         time.sleep(1)
 
 
+def ask_database(topology: Topology, statement: str) -> str:
+    """Return what the database's primary says."""
+    primaries = [
+        host
+        for host in DATABASES
+        if on_host(topology, host, f"{PSQL} -c 'select pg_is_in_recovery()'").strip() == "f"
+    ]
+    return on_host(topology, primaries[0], f"{PSQL} -c {shlex.quote(statement)}").strip()
+
+
 def test_prepared_transactions_are_taken_over_and_can_be_ended(
     cluster: Topology, config: Callable[[str], WorkerConfig]
 ) -> None:
@@ -129,3 +142,24 @@ def test_a_broker_hands_over_and_serves_again(cluster: Topology, config: Callabl
 def test_nobody_everybody_and_strangers_do_not_hand_over(cluster: Topology, names: list[str]) -> None:
     with pytest.raises(BrokerdrillError, match="say which of openmq1, openmq2, openmq3 hand over, not all"):
         run(cluster, "takeover", openmq_handing_over=names)
+
+
+def test_tables_of_another_version_are_told_and_left_alone(
+    cluster: Topology, config: Callable[[str], WorkerConfig]
+) -> None:
+    with process.clients(config(DEAD)) as clients:
+        clients(process.open_client, config(DEAD), "giver", ["drill.q2"], [])
+        assert clients(process.send, "giver", "drill.q2", 3) == ["ok"] * 3
+    for host in BROKERS:
+        on_host(cluster, host, "systemctl stop openmq")
+    tables = ask_database(cluster, "select relname from pg_stat_user_tables order by 1")
+    ask_database(cluster, "update mqver41orders set store_version = 400")
+    with pytest.raises(BrokerdrillError, match="Unsupported persistent store found, version 400"):
+        run(cluster, "site")
+    assert ask_database(cluster, "select store_version from mqver41orders") == "400"
+    assert ask_database(cluster, "select relname from pg_stat_user_tables order by 1") == tables
+    ask_database(cluster, "update mqver41orders set store_version = 410")
+    run(cluster, "site")
+    with process.clients(config(OTHERS[0])) as clients:
+        clients(process.open_client, config(OTHERS[0]), "taker", [], ["drill.q2"])
+        assert clients(process.receive, "taker", 3, COME_S) == 3

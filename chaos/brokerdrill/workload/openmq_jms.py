@@ -3,8 +3,10 @@
 Facts about Open MQ 6.5.1 that this rests on:
 - every broker of a cluster serves: each client's address list begins with another one, so that they are spread evenly,
   and after a lost connection with the next one: a broker that stands still takes a new connection, and never answers;
-- the library's own reconnection waits 3 s before each attempt, whatever imqReconnectInterval says (ConnectionRecover's
-  WAIT_TIME); without it a lost connection ends with an exception at once, and the next `open` walks through the list;
+- a lost connection ends with an exception after 3 s (ReadChannel.recover2), and the next `open` walks through the list;
+- of an enhanced cluster the library reconnects by itself, whatever it is told. It asks first 6 s after the loss, again
+  6 s after a broker that does not have its store, 3 s after an address where nothing answers. It begins with the next
+  address where the list is its own (STATIC_LIST), else with the first of the brokers' list, often the one that is dead;
 - a persistent send and a commit wait for the broker, for ever unless imqAckTimeout says how long;
 - a commit that ends with a TransactionRolledBackException was rolled back, by the broker or by the session itself;
 - the address of a service goes there directly; the port mapper is not asked.
@@ -36,6 +38,9 @@ PROPERTIES: Mapping[str, str] = {
     "imqAbortOnPingAckTimeout": "true",
     "imqPingAckTimeout": "3000",
 }
+
+# A property of the Java virtual machine: keep imqAddressList, take no other list from an enhanced cluster's brokers.
+STATIC_LIST = "imq.useStaticAddressList"
 
 # What proves that an operation did not happen, by the exception's class.
 PROOFS = frozenset({"JMSSecurityException", "InvalidDestinationException", "ResourceAllocationException"})
@@ -81,7 +86,8 @@ class OpenMqJms(JmsClient):
 
     @classmethod
     def _prepare_process(cls, config: WorkerConfig) -> None:
-        """The library takes the process's default TLS context."""
+        """The library takes the process's default TLS context, and whose list of addresses holds from a property."""
+        jpype.JClass("java.lang.System").setProperty(STATIC_LIST, "true")
         if config.tls_ca:
             jpype.JClass("javax.net.ssl.SSLContext").setDefault(tls_context(config.tls_ca))
 
