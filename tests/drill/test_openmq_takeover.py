@@ -87,9 +87,7 @@ def until(holds: Callable[[], bool], deadline_s: float) -> None:
 def ask_database(topology: Topology, statement: str) -> str:
     """Return what the database's primary says."""
     primaries = [
-        host
-        for host in DATABASES
-        if on_host(topology, host, f"{PSQL} -c 'select pg_is_in_recovery()'").strip() == "f"
+        host for host in DATABASES if on_host(topology, host, f"{PSQL} -c 'select pg_is_in_recovery()'").strip() == "f"
     ]
     return on_host(topology, primaries[0], f"{PSQL} -c {shlex.quote(statement)}").strip()
 
