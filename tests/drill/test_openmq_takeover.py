@@ -150,13 +150,14 @@ def test_tables_of_another_version_are_told_and_left_alone(
         assert clients(process.send, "giver", "drill.q2", 3) == ["ok"] * 3
     for host in BROKERS:
         on_host(cluster, host, "systemctl stop openmq")
-    tables = ask_database(cluster, "select relname from pg_stat_user_tables order by 1")
-    ask_database(cluster, "update mqver41orders set store_version = 400")
+    listing = "select relname from pg_stat_user_tables order by 1"
+    tables = ask_database(cluster, listing)
+    ask_database(cluster, "update mqver41corders set store_version = 400")
     with pytest.raises(BrokerdrillError, match="Unsupported persistent store found, version 400"):
         run(cluster, "site")
-    assert ask_database(cluster, "select store_version from mqver41orders") == "400"
-    assert ask_database(cluster, "select relname from pg_stat_user_tables order by 1") == tables
-    ask_database(cluster, "update mqver41orders set store_version = 410")
+    assert ask_database(cluster, "select store_version from mqver41corders") == "400"
+    assert ask_database(cluster, listing) == tables
+    ask_database(cluster, "update mqver41corders set store_version = 410")
     run(cluster, "site")
     with process.clients(config(OTHERS[0])) as clients:
         clients(process.open_client, config(OTHERS[0]), "taker", [], ["drill.q2"])
