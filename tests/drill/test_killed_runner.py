@@ -60,6 +60,7 @@ QUORUM = (
 # What needs another product than the bench of the other drills has.
 ELSEWHERE = {
     "classic_shared_file": (Hurt("lock_file", "classic2"),),
+    "artemis_peers": (Hurt("disk_full", "artemis2"),),
     "classic_lease": (Hurt("switchover", "active of lease_db"), Hurt("clock", "classic2")),
     "rabbitmq_router": (
         Hurt("drain", "link amqp_router→rabbit1"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.bench.bench import conflict, image, plan, recipes, shared_volumes
+from brokerdrill.bench.bench import conflict, image, plan, recipes, volumes
 from brokerdrill.inventory.topology import Host, Topology, load
 
 
@@ -58,15 +58,17 @@ def test_conflict(routes: list[tuple[str, str]], found: str | None) -> None:
     assert conflict(ipaddress.IPv4Network("10.77.0.0/24"), "bd-own", routes) == found
 
 
-def test_hosts_share_a_volume_by_its_name() -> None:
-    def host(volumes: object) -> Host:
-        return Host("h1", "10.77.0.11", 22, "root", None, (), {"bench_volumes": volumes})
+def test_hosts_share_a_volume_by_its_name_and_may_say_its_size() -> None:
+    def host(given: object) -> Host:
+        return Host("h1", "10.77.0.11", 22, "root", None, (), {"bench_volumes": given})
 
-    assert shared_volumes("shelf", host({"orders": "/srv/orders"})) == {"brokerdrill-shelf-orders": "/srv/orders"}
-    assert shared_volumes("shelf", host(None)) == {}
-    for wrong in (["orders"], {"orders": "srv"}):
-        with pytest.raises(UsageError, match="bench_volumes must map names to absolute paths"):
-            shared_volumes("shelf", host(wrong))
+    assert volumes("shelf", host({"orders": "/srv/orders"})) == {"brokerdrill-shelf-orders": ("/srv/orders", None)}
+    sized = {"disk1": {"path": "/var/lib/artemis", "size": "256m"}}
+    assert volumes("shelf", host(sized)) == {"brokerdrill-shelf-disk1": ("/var/lib/artemis", "256m")}
+    assert volumes("shelf", host(None)) == {}
+    for wrong in (["orders"], {"orders": "srv"}, {"orders": {"size": "1g"}}, {"orders": {"path": "/srv", "of": 1}}):
+        with pytest.raises(UsageError, match="bench_volumes must map names to absolute paths, or to path and size"):
+            volumes("shelf", host(wrong))
 
 
 def test_an_image_follows_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 from docker.errors import APIError, DockerException, NotFound
@@ -272,15 +272,25 @@ def _remove_network(client: docker.DockerClient, name: str) -> None:
 # --- the containers --------------------------------------------------------------------------------------------------
 
 
-def shared_volumes(topology: str, host: Host) -> dict[str, str]:
-    """Return the engine's volume → where `host` has it, from its `bench_volumes` (name → absolute path).
+class Volume(NamedTuple):
+    """Where a host has a volume, and for one that can be filled its size, as mount(8) writes one of a tmpfs."""
+
+    path: str
+    size: str | None
+
+
+def volumes(topology: str, host: Host) -> dict[str, Volume]:
+    """Return the engine's volume → where `host` has it, from its `bench_volumes` (name → absolute path, or → path and
+    size).
 
     Hosts of a topology that name the same volume share it, as they would a mount of one server. Raises UsageError.
     """
     given = host.vars.get("bench_volumes") or {}
-    if not isinstance(given, Mapping) or not all(str(path).startswith("/") for path in given.values()):
-        raise UsageError(f"host {host.name}: bench_volumes must map names to absolute paths")
-    return {f"brokerdrill-{topology}-{name}": str(path) for name, path in given.items()}
+    listed = given if isinstance(given, Mapping) else {"": None}
+    found = {name: one if isinstance(one, Mapping) else {"path": one} for name, one in listed.items()}
+    if not all(str(one.get("path")).startswith("/") and one.keys() <= {"path", "size"} for one in found.values()):
+        raise UsageError(f"host {host.name}: bench_volumes must map names to absolute paths, or to path and size")
+    return {f"brokerdrill-{topology}-{name}": Volume(str(one["path"]), one.get("size")) for name, one in found.items()}
 
 
 def _host_config(client: docker.DockerClient, found: Engine, wanted: Plan, host: Host, limits: bool) -> dict[str, Any]:
@@ -296,7 +306,7 @@ def _host_config(client: docker.DockerClient, found: Engine, wanted: Plan, host:
         "memswap_limit": memory,
         "log_config": {"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
     }
-    binds = [f"{volume}:{path}:rw" for volume, path in sorted(shared_volumes(wanted.topology, host).items())]
+    binds = [f"{name}:{volume.path}:rw" for name, volume in sorted(volumes(wanted.topology, host).items())]
     if found.cgroup == "2":
         options["cgroupns"] = "private"
     else:
@@ -554,11 +564,13 @@ def _remove(found: Engine, topology: str, progress: Progress) -> int:
 
 
 def _ensure_volumes(client: docker.DockerClient, topology: Topology, fresh: bool) -> None:
-    """Make the volumes that the hosts share, empty ones with `fresh`."""
+    """Make the hosts' volumes, empty ones with `fresh`; those with a size in memory, which needs no partition."""
     if fresh:
         _remove_volumes(client, topology.name)
-    for name in sorted({name for host in topology.hosts for name in shared_volumes(topology.name, host)}):
-        client.volumes.create(name, labels={LABEL: topology.name})
+    wanted = {name: volume.size for host in topology.hosts for name, volume in volumes(topology.name, host).items()}
+    for name, size in sorted(wanted.items()):
+        options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=0755"} if size else None
+        client.volumes.create(name, driver_opts=options, labels={LABEL: topology.name})
 
 
 def _remove_volumes(client: docker.DockerClient, topology: str) -> None:

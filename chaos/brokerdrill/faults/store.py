@@ -1,4 +1,5 @@
-"""Faults of a store: somebody else lays hands on the lock file by which brokers agree on who has it."""
+"""Faults of a store: somebody else lays hands on the lock file by which brokers agree on who has it, or its disk is
+full."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Target
 
 _EFFECTS = {
@@ -29,12 +31,64 @@ class LockFileParameters(Parameters):
     name: str = Field("lock", min_length=1, description="the file's name in the instance's store")
 
 
+class DiskFullParameters(Parameters):
+    """How much of the disk is left."""
+
+    leave_mib: int = Field(0, ge=0, description="MiB that stay free; what is freed later is free again")
+
+
+# A full root file system would keep the host itself, its log and this fault's end from working.
+_OWN_DISK = """\
+disk=$(stat -c %d {store}) || exit 1
+for place in / /var /tmp /run /etc; do
+  [ "$disk" != "$(stat -c %d $place)" ] || {{
+    echo "{instance}: its store has no file system of its own but that of $place, which no drill fills" >&2
+    exit 1
+  }}
+done"""
+# Something may take what was free between the look and the filling; what is left then is less than a step.
+_FILL = """\
+free=$(($(df -P -B1 {store} | awk 'NR == 2 {{ print $4 }}') - {leave}))
+until [ "$free" -le 0 ] || fallocate -l "$free" {filler} 2>/dev/null; do free=$((free - 65536)); done
+[ -s {filler} ] || {{
+  echo "{instance}: its disk had no more than {leave_mib} MiB free, so that it was not filled" >&2
+  exit 1
+}}"""
+
+
+def _store(item: Descriptor) -> str:
+    if item.data_dir is None:
+        raise InfrastructureError(f"instance {item.instance}: its descriptor says no `data_dir`")
+    return item.data_dir
+
+
+def _disk_full(target: Target, params: DiskFullParameters, fault_id: str) -> list[HostChange]:
+    changes = []
+    for item in target.instances:
+        store, filler = quote(_store(item)), quote(f"{_store(item)}/.brokerdrill-{fault_id}")
+        leave = params.leave_mib << 20
+        changes.append(
+            HostChange(
+                host=item.host,
+                prepare=_OWN_DISK.format(store=store, instance=item.instance),
+                effect=_FILL.format(
+                    store=store, filler=filler, instance=item.instance, leave=leave, leave_mib=params.leave_mib
+                ),
+                verify=f"[ -s {filler} ]",
+                heal=f"rm -f {filler}",
+                verify_heal=f"[ ! -e {filler} ]",
+                target=item.host,
+                instance=item.instance,
+                store=item.store,
+            )
+        )
+    return changes
+
+
 def _lock_file(target: Target, params: LockFileParameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
-        if item.data_dir is None:
-            raise InfrastructureError(f"instance {item.instance}: its descriptor says no `data_dir`")
-        lock = quote(f"{item.data_dir}/{params.name}")
+        lock = quote(f"{_store(item)}/{params.name}")
         note = f"/run/brokerdrill/{fault_id}.lock"
         state = _STATE.replace("{lock}", lock)
         changes.append(
@@ -61,5 +115,13 @@ FAULTS = (
         "the lock file in the instance's store is deleted or changed, by neither of the brokers",
         LockFileParameters,
         _lock_file,
+    ),
+    FaultType(
+        "disk_full",
+        "instance",
+        "the file system of the instance's store is filled; refused where it is the host's own",
+        DiskFullParameters,
+        _disk_full,
+        ("fallocate",),
     ),
 )

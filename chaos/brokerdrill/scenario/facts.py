@@ -52,6 +52,7 @@ FACTS: Mapping[str, str] = {
     "lock_checked": "an active broker that looks after its lock",
     "database_store": "a store in the database",
     "file_store": "a store in files",
+    "own_disk": "a store on a file system of its own",
 }
 
 # Who has one of these leads clients by their routing key, or refuses them.
