@@ -153,7 +153,7 @@ def test_tables_of_another_version_are_told_and_left_alone(
     listing = "select relname from pg_stat_user_tables order by 1"
     tables = ask_database(cluster, listing)
     ask_database(cluster, "update mqver41corders set store_version = 400")
-    with pytest.raises(BrokerdrillError, match="are another version's, and were left as they are: .*version 400"):
+    with pytest.raises(BrokerdrillError, match=r"are another version's, and were left as they are: .*version 400"):
         run(cluster, "site")
     assert ask_database(cluster, "select store_version from mqver41corders") == "400"
     assert ask_database(cluster, listing) == tables
