@@ -231,10 +231,16 @@ def test_a_lock_file_that_somebody_laid_hands_on_is_seen_to_be_so(how: str, tmp_
     assert run(here["heal"]) == 0
 
 
+def test_a_disk_that_nobody_says_is_the_stores_own_is_not_filled() -> None:
+    target = Target("artemis1", instances=target_for("instance").instances)
+    with pytest.raises(InfrastructureError, match="artemis1: no common_store_mount says that"):
+        FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({}), "t1-1")
+
+
 def test_the_hosts_own_file_system_is_not_filled() -> None:
     item = SCENE.instance("artemis1")
     assert item
-    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": "/etc"}),))
+    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": "/etc", "features": ["own_disk"]}),))
     (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({}), "t1-1")
     done = subprocess.run(["/bin/sh", "-c", change.prepare], capture_output=True, text=True)
     assert done.returncode == 1
@@ -249,7 +255,7 @@ def test_a_disk_is_filled_but_for_what_is_left_and_emptied_again(tmp_path: Path)
     tools.mkdir()
     (tools / "df").write_text("#!/bin/sh\necho 'Filesystem size used available'\necho 'disk 9000000 0 3000000'\n")
     (tools / "df").chmod(0o755)
-    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(store)}),))
+    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(store), "features": ["own_disk"]}),))
     (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({"leave_mib": 1}), "t1-1")
 
     def shell(script: str) -> int:
@@ -302,9 +308,7 @@ def test_an_armed_link_passes_the_toxiproxy_that_the_host_says_it_has() -> None:
         ARM.plan(resolve(SCENE, "link passive→zookeeper"), ARM.complete({}), "t1-1")
 
 
-@pytest.mark.parametrize(
-    ("fault", "field"), [("switchover", "control"), ("lock_file", "data_dir"), ("disk_full", "data_dir")]
-)
+@pytest.mark.parametrize(("fault", "field"), [("switchover", "control"), ("lock_file", "data_dir")])
 def test_an_instance_whose_descriptor_lacks_what_the_fault_needs_is_named(fault: str, field: str) -> None:
     (item,) = target_for("instance").instances
     target = Target("artemis1", instances=(item.model_copy(update={field: None}),))

@@ -37,6 +37,8 @@ class DiskFullParameters(Parameters):
     leave_mib: int = Field(0, ge=0, description="MiB that stay free; what is freed later is free again")
 
 
+# The feature of a descriptor by which an inventory says so.
+OWN_DISK = "own_disk"
 # A full root file system would keep the host itself, its log and this fault's end from working.
 _OWN_DISK = """\
 disk=$(stat -c %d {store}) || exit 1
@@ -65,6 +67,11 @@ def _store(item: Descriptor) -> str:
 def _disk_full(target: Target, params: DiskFullParameters, fault_id: str) -> list[HostChange]:
     changes = []
     for item in target.instances:
+        # A volume of an engine is a file system of its own to its host, and yet on the disk of whoever runs the engine.
+        if OWN_DISK not in item.features:
+            raise InfrastructureError(
+                f"instance {item.instance}: no common_store_mount says that its store's file system is its own"
+            )
         store, filler = quote(_store(item)), quote(f"{_store(item)}/.brokerdrill-{fault_id}")
         leave = params.leave_mib << 20
         changes.append(
