@@ -232,7 +232,8 @@ def test_a_lock_file_that_somebody_laid_hands_on_is_seen_to_be_so(how: str, tmp_
 
 
 def test_a_disk_that_nobody_says_is_the_stores_own_is_not_filled() -> None:
-    target = Target("artemis1", instances=target_for("instance").instances)
+    (item,) = target_for("instance").instances
+    target = Target("artemis1", instances=(item.model_copy(update={"features": []}),))
     with pytest.raises(InfrastructureError, match="artemis1: no common_store_mount says that"):
         FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({}), "t1-1")
 
@@ -240,7 +241,7 @@ def test_a_disk_that_nobody_says_is_the_stores_own_is_not_filled() -> None:
 def test_the_hosts_own_file_system_is_not_filled() -> None:
     item = SCENE.instance("artemis1")
     assert item
-    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": "/etc", "features": ["own_disk"]}),))
+    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": "/etc"}),))
     (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({}), "t1-1")
     done = subprocess.run(["/bin/sh", "-c", change.prepare], capture_output=True, text=True)
     assert done.returncode == 1
@@ -255,7 +256,7 @@ def test_a_disk_is_filled_but_for_what_is_left_and_emptied_again(tmp_path: Path)
     tools.mkdir()
     (tools / "df").write_text("#!/bin/sh\necho 'Filesystem size used available'\necho 'disk 9000000 0 3000000'\n")
     (tools / "df").chmod(0o755)
-    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(store), "features": ["own_disk"]}),))
+    target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(store)}),))
     (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({"leave_mib": 1}), "t1-1")
 
     def shell(script: str) -> int:

@@ -20,6 +20,7 @@ def broker(name: str, role: str, peer: str) -> Descriptor:
         role=role,
         store="pair1",
         data_dir="/var/lib/artemis/data",
+        features=["own_disk"],
         control="/opt/patroni/bin/patronictl -c /etc/patroni.yml",
         listeners=[
             {"name": "core", "address": f"{name}.test", "port": 61616, "protocol": "core"},
