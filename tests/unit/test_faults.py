@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -248,28 +249,51 @@ def test_the_hosts_own_file_system_is_not_filled() -> None:
     assert "artemis1: its store has no file system of its own but that of" in done.stderr
 
 
+# What stands for systemd where there is none: a unit is a process whose number is in a file.
+TOOLS = {
+    "df": "echo 'Filesystem size used available'; echo 'disk 9000000 0 3000000'",
+    "systemd-run": """\
+while [ "${1#-}" != "$1" ]; do shift; done
+"$@" >/dev/null 2>&1 & echo $! > "$(dirname "$0")/unit\"""",
+    "systemctl": """\
+unit=$(cat "$(dirname "$0")/unit" 2>/dev/null) || exit 3
+case $1 in stop) kill "$unit"; rm "$(dirname "$0")/unit";; *) kill -0 "$unit";; esac""",
+}
+
+
 def test_a_disk_is_filled_but_for_what_is_left_and_emptied_again(tmp_path: Path) -> None:
     item = SCENE.instance("artemis1")
     assert item
     store, tools = tmp_path / "store", tmp_path / "bin"
     store.mkdir()
     tools.mkdir()
-    (tools / "df").write_text("#!/bin/sh\necho 'Filesystem size used available'\necho 'disk 9000000 0 3000000'\n")
-    (tools / "df").chmod(0o755)
+    for name, script in TOOLS.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
     target = Target("artemis1", instances=(item.model_copy(update={"data_dir": str(store)}),))
-    (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({"leave_mib": 1}), "t1-1")
+
+    def planned_with(leave_mib: int) -> HostChange:
+        (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({"leave_mib": leave_mib}), "t1-1")
+        return change
 
     def shell(script: str) -> int:
         return run(f"PATH={tools}:$PATH; {script}")
 
+    def seen() -> bool:
+        end = time.monotonic() + 10
+        while shell(planned_with(1).verify) != 0 and time.monotonic() < end:
+            time.sleep(0.01)
+        return shell(planned_with(1).verify) == 0
+
+    change = planned_with(1)
     assert shell(change.verify) != 0
     assert shell(change.effect) == 0
-    assert shell(change.verify) == 0
-    (filler,) = store.iterdir()
-    assert filler.stat().st_size == 3000000 - (1 << 20)
+    assert seen()
+    unit = (tools / "unit").read_text().strip()
+    assert Path(f"/proc/{unit}/fd/9").stat().st_size == 3000000 - (1 << 20)
+    assert list(store.iterdir()) == [], "it has no name, so that it goes with its process"
     assert shell(change.heal) == shell(change.verify_heal) == 0
-    (change,) = FAULTS["disk_full"].plan(target, FAULTS["disk_full"].complete({"leave_mib": 3}), "t1-2")
-    assert shell(change.effect) != 0, "less was free than is to be left"
+    assert shell(planned_with(3).effect) != 0, "less was free than is to be left"
     assert list(store.iterdir()) == []
 
 

@@ -48,14 +48,16 @@ for place in / /var /tmp /run /etc; do
     exit 1
   }}
 done"""
-# Something may take what was free between the look and the filling; what is left then is less than a step.
+# Something may take what was free between the look and the filling; what is left then is less than a step. The file has
+# no name and lasts as long as the process that has it open: a host that is started anew has its disk back.
 _FILL = """\
 free=$(($(df -P -B1 {store} | awk 'NR == 2 {{ print $4 }}') - {leave}))
 until [ "$free" -le 0 ] || fallocate -l "$free" {filler} 2>/dev/null; do free=$((free - 65536)); done
 [ -s {filler} ] || {{
   echo "{instance}: its disk had no more than {leave_mib} MiB free, so that it was not filled" >&2
   exit 1
-}}"""
+}}
+systemd-run --quiet --collect --unit={unit} sh -c 'exec 9<"$0"; rm -f "$0"; exec sleep infinity' {filler}"""
 
 
 def _store(item: Descriptor) -> str:
@@ -73,17 +75,23 @@ def _disk_full(target: Target, params: DiskFullParameters, fault_id: str) -> lis
                 f"instance {item.instance}: no common_store_mount says that its store's file system is its own"
             )
         store, filler = quote(_store(item)), quote(f"{_store(item)}/.brokerdrill-{fault_id}")
+        unit = f"brokerdrill-disk-{fault_id}"
         leave = params.leave_mib << 20
         changes.append(
             HostChange(
                 host=item.host,
                 prepare=_OWN_DISK.format(store=store, instance=item.instance),
                 effect=_FILL.format(
-                    store=store, filler=filler, instance=item.instance, leave=leave, leave_mib=params.leave_mib
+                    store=store,
+                    filler=filler,
+                    unit=unit,
+                    instance=item.instance,
+                    leave=leave,
+                    leave_mib=params.leave_mib,
                 ),
-                verify=f"[ -s {filler} ]",
-                heal=f"rm -f {filler}",
-                verify_heal=f"[ ! -e {filler} ]",
+                verify=f"systemctl is-active --quiet {unit} && [ ! -e {filler} ]",
+                heal=f"systemctl stop {unit} 2>/dev/null; rm -f {filler}",
+                verify_heal=f"! systemctl is-active --quiet {unit} && [ ! -e {filler} ]",
                 target=item.host,
                 instance=item.instance,
                 store=item.store,
