@@ -113,6 +113,17 @@ def test_a_backlogs_consumers_need_not_begin(start: Start) -> None:
     assert worker.finish()["received"] == 0
 
 
+def test_producers_that_were_told_to_stop_do_not_begin(start: Start, tmp_path: Path) -> None:
+    worker = start(subscriptions=True)
+    worker.tell("start")
+    worker.until("subscribed")
+    worker.tell("stop_producers")
+    worker.until("producers_stopped")
+    worker.tell("start_producers")
+    worker.finish()
+    assert not [row for row in rows_of(tmp_path / "w0.spool") if row.get("client", "").startswith("producer")]
+
+
 def test_with_subscriptions_producers_begin_when_they_are_told(start: Start, tmp_path: Path) -> None:
     worker = start(subscriptions=True)
     worker.tell("start_producers")  # before the load has begun

@@ -169,10 +169,12 @@ class Load:
             self.start_producers()
 
     def start_producers(self) -> None:
-        """Start the producers of a load that has started. Once."""
-        if self._started and not self._producing:
+        """Start the producers of a load that has started. Once, and not after they were told to stop."""
+        with self._left_lock:
+            if not self._started or self._producing or self._stop_producers.is_set():
+                return
             self._producing = True
-            self._begin(self._producers)
+        self._begin(self._producers)
 
     def start_consumers(self) -> None:
         """Start the consumers of a load that has started. Once."""
