@@ -84,6 +84,7 @@ def quick(tmp_path: Path) -> Path:
         (("run", "--all", "kill_active", "artemis_quorum"), "name the topology and nothing else"),
         (("run", "kill_active", "-i", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("deploy", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
+        (("deploy", "artemis_quorum", "-e", "nothing"), "write NAME=VALUE, a mapping as JSON, or @FILE"),
         (("bench", "up", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("analyze", "/nowhere/at/all"), "/nowhere/at/all"),
         (("analyze", "/nowhere", "--promise", "no_los"), "did you mean 'no_loss'?"),

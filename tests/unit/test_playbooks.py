@@ -10,7 +10,7 @@ from rich.console import Console
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.progress import Progress
-from brokerdrill.inventory.playbooks import _Reader
+from brokerdrill.inventory.playbooks import _Reader, extra_vars
 
 LOG = Path("deploy.log")
 
@@ -87,3 +87,14 @@ def test_a_refusal_of_preflight_is_the_users() -> None:
     reader.line('fatal: [a]: FAILED! => {"msg": "no pair"}')
     with pytest.raises(UsageError, match="preflight refuses a: no pair"):
         reader.end(2, LOG)
+
+
+def test_variables_go_to_the_playbook_as_they_are() -> None:
+    given = ["artemis_version=2.44.0", '{"openmq_leaving": ["openmq3"]}', "@more.yml"]
+    assert extra_vars(given) == ["--extra-vars", given[0], "--extra-vars", given[1], "--extra-vars", given[2]]
+
+
+@pytest.mark.parametrize("wrong", ["artemis_version", "@", "", "[1]", "=2"])
+def test_what_is_no_variable_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="write NAME=VALUE, a mapping as JSON, or @FILE"):
+        extra_vars([wrong])

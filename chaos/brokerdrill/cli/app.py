@@ -208,15 +208,19 @@ def engine_stop() -> None:
 def deploy(
     topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
     playbook: Annotated[str, typer.Option(help="A playbook of playbooks/, without its ending.")] = "site",
+    extra: Annotated[
+        list[str] | None,
+        typer.Option("-e", "--extra-vars", help="A variable for the playbook: NAME=VALUE, JSON, or @FILE; repeatable."),
+    ] = None,
 ) -> None:
     """Deploy a topology with ansible-playbook."""
-    from brokerdrill.inventory.playbooks import run_playbook
+    from brokerdrill.inventory.playbooks import extra_vars, run_playbook
     from brokerdrill.inventory.topology import find_topology
 
-    found = find_topology(topology)
+    found, variables = find_topology(topology), extra_vars(extra or ())
     with Progress(console) as progress:
         progress.step(f"{playbook}.yml on {found.name} ({len(found.hosts)} hosts)")
-        run_playbook(found, playbook, progress)
+        run_playbook(found, playbook, progress, variables)
         progress.step(f"{playbook}.yml is done")
 
 

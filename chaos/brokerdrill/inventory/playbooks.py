@@ -96,6 +96,15 @@ class _Reader:
         raise type(self.error)(f"{self.error} (all of it: {log})")
 
 
+def extra_vars(given: Sequence[str]) -> list[str]:
+    """Return the words by which ansible-playbook gets variables: NAME=VALUE, JSON or @FILE each. Raises UsageError for
+    what is none of these."""
+    for one in given:
+        if not re.match(r"\w+=|\s*\{|@.", one):
+            raise UsageError(f"-e {one}: write NAME=VALUE, a mapping as JSON, or @FILE")
+    return [word for one in given for word in ("--extra-vars", one)]
+
+
 def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command line and environment that run playbooks/`playbook`.yml on the topology."""
     program = shutil.which("ansible-playbook", path=str(Path(sys.executable).parent)) or "ansible-playbook"
