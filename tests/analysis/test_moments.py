@@ -1,0 +1,127 @@
+"""What is at the same time as what: rules of the timeline and of alerts, at their borders and one tick beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerdrill.analysis.checks.alerted_within import find
+from brokerdrill.analysis.timeline import (
+    NEVER,
+    OPERATION,
+    WITH,
+    Alert,
+    Event,
+    Fault,
+    Timeline,
+    endings,
+    operations,
+    role_changes,
+)
+
+KILL = Fault(0, "kill", "a", None, "s", 100, 5, 200)
+
+
+def ended(at: int, u: int = 0, instance: str = "a", **fields: str) -> Event:
+    given = {name: value for name, value in fields.items() if name == "target"}
+    detail = {WITH: fields["beside"]} if "beside" in fields else {}
+    return Event("ended", at, u, instance=instance, detail=tuple(detail.items()), **given)
+
+
+def playbook(at: int, name: str, mark: str) -> Event:
+    return Event("note", at, name=name, detail=((OPERATION, mark),))
+
+
+def meant(event: Event, fault: Fault | None = KILL, *playbooks: Event) -> bool:
+    (found,) = endings([event, *playbooks], [fault] if fault else [])
+    return found.meant
+
+
+@pytest.mark.parametrize(
+    ("at", "u", "expected"),
+    [(94, 0, False), (95, 0, True), (93, 2, True), (200, 0, True), (201, 0, False), (203, 3, True), (204, 3, False)],
+)
+def test_an_end_is_a_faults_from_its_effect_to_its_heal_as_far_as_clocks_tell(at: int, u: int, expected: bool) -> None:
+    assert meant(ended(at, u)) is expected
+
+
+def test_an_end_is_a_faults_that_nobody_healed() -> None:
+    assert meant(ended(10_000), KILL._replace(healed_at=None))
+    assert not meant(ended(10), KILL._replace(healed_at=None))
+
+
+def test_an_end_is_of_the_instance_that_the_fault_hit_or_of_one_in_its_process() -> None:
+    assert not meant(ended(150, instance="b"))
+    assert meant(ended(150, instance="b", beside="a\nc"))
+    assert not meant(ended(150, instance="b", beside="c"))
+    of_a_host = KILL._replace(instance=None, target="h1")
+    assert meant(ended(150, instance="b", target="h1"), of_a_host)
+    assert not meant(ended(150, instance="b", target="h2"), of_a_host)
+    # Who is named counts, and not where it is.
+    assert not meant(ended(150, instance="b", target="h1"), KILL._replace(target="h1"))
+
+
+@pytest.mark.parametrize(
+    ("at", "u", "expected"), [(99, 0, False), (100, 0, True), (98, 2, True), (150, 0, True), (151, 0, False)]
+)
+def test_an_end_while_a_playbook_runs_is_meant(at: int, u: int, expected: bool) -> None:
+    assert meant(ended(at, u), None, playbook(100, "restart", "begin"), playbook(150, "restart", "end")) is expected
+
+
+def test_a_playbook_lasts_to_its_own_next_end() -> None:
+    marks = [
+        playbook(10, "one", "begin"),
+        playbook(5, "one", "end"),
+        playbook(12, "other", "end"),
+        playbook(20, "one", "end"),
+        playbook(30, "one", "end"),
+        playbook(40, "one", "begin"),
+        playbook(50, "other", "begin"),
+        playbook(50, "other", "end"),
+    ]
+    assert operations(marks) == [(10, 20), (40, NEVER), (50, 50)]
+
+
+def test_a_role_without_a_store_is_of_the_only_one_else_of_the_last() -> None:
+    def role(at: int, instance: str, value: str, store: str | None = None) -> Event:
+        return Event("role", at, instance=instance, value=value, store=store)
+
+    told = [
+        role(1, "a", "active"),
+        role(2, "a", "passive", "z"),
+        role(3, "a", "active"),
+        role(4, "b", "active"),
+        role(5, "b", "active", "z"),
+        role(6, "b", "passive"),
+        role(7, "b", "passive"),
+    ]
+    changes = role_changes(told, {"a": "s", "b": None})
+    assert [(e.at, e.instance, e.value, e.store) for e in changes] == [
+        (1, "a", "active", "s"),
+        (2, "a", "passive", "z"),
+        (3, "a", "active", "s"),
+        (4, "b", "active", None),
+        (5, "b", "active", "z"),
+        (6, "b", "passive", "z"),
+    ]
+
+
+def alert(at: int, u: int = 0, cleared: int | None = None) -> Alert:
+    return Alert("BrokerDown", "a", "s", at, u, cleared)
+
+
+@pytest.mark.parametrize(
+    ("one", "judged"),
+    [
+        (alert(94), False),  # before the fault for certain, and firing when it came
+        (alert(95), True),
+        (alert(93, 2), True),
+        (alert(92, 2), False),
+        (alert(50, 0, 100), False),  # it is over only after the fault
+        (alert(50, 0, 99), True),
+        (alert(120), True),
+    ],
+)
+def test_a_fault_is_not_judged_whose_alert_was_firing_for_certain(one: Alert, judged: bool) -> None:
+    times = Timeline(run_end=1000, faults=(KILL,), alerts=(one,), alerts_watched=((0, 1000),))
+    found = find(times, "BrokerDown", 60)
+    assert (found.evidence, found.doubt) == (judged, not judged)
