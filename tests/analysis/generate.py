@@ -2,10 +2,10 @@
 
 A ledger is told like a run (stores with two instances, a load, faults, takeovers, a drain), but each message's fate is
 drawn, not simulated: what a broker must never do is the interesting part. How wild it gets differs from ledger to
-ledger, so that kept promises are as common as broken ones. Times are drawn to the nanosecond, so that ties do not occur
-in practice. Not drawn, because the contract does not say what they mean: a transaction with both a commit and a
-rollback that are ok, a subscription that is made again after its end, an unsubscribe in doubt, a drained address in a
-run whose drain has no end.
+ledger, so that kept promises are as common as broken ones. In a third of the ledgers all times are whole ticks, so few
+that it is common for two things to have one time; in the others times are to the nanosecond. Not drawn, because the
+contract does not say what they mean: a transaction with both a commit and a rollback that are ok, a subscription that
+is made again after its end, an unsubscribe in doubt, a drained address in a run whose drain has no end.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Row = dict[str, Any]
 MS = 1_000_000
 S = 1_000_000_000
 
+# Of each third ledger, in turn: a coarse clock, and one that is coarser than most operations are long.
+TICKS = (50 * MS, 250 * MS)
+
 _DURABLE: list[list[bool | None]] = [[True], [True, None], [False], [True, False]]
 _REQUIRED = {column.name for column in OP_COLUMNS if column.required}
 # Columns that a writer may know only when the call has returned, or only before: either row may lack them.
@@ -32,9 +35,10 @@ _OPTIONAL = [column.name for column in OP_COLUMNS if not column.required and col
 class _Maker:
     """Draws one ledger from `rng`; `rows` and `events` are on run time until `finish`."""
 
-    def __init__(self, rng: random.Random, run_id: str) -> None:
+    def __init__(self, rng: random.Random, run_id: str, tick: int) -> None:
         self.rng = rng
         self.run_id = run_id
+        self.tick = tick
         self.rows: list[Row] = []
         self.events: list[Row] = []
         self.names = 0
@@ -688,6 +692,10 @@ class _Maker:
 
     def finish(self) -> tuple[list[Row], list[Row]]:
         """Return the rows as they are written: own clocks, op_ids, amendments, any order, absent keys null."""
+        for row in (*self.rows, *self.events):
+            for name in ("start_ns", "end_ns", "t_ns", "expires_ns"):
+                if row.get(name) is not None:
+                    row[name] -= row[name] % self.tick
         ops, events = [], []
         by_client: dict[str, list[Row]] = defaultdict(list)
         for row in self.rows:
@@ -734,8 +742,9 @@ class _Maker:
 def generate(seed: int) -> tuple[RunInfo, list[Row], list[Row]]:
     """Return a run with its promises, its ops rows (10 to 120 operations, rows in any order) and its events."""
     rng = random.Random(seed)
+    tick = TICKS[seed // 3 % len(TICKS)] if seed % 3 == 0 else 1
     while True:
-        run, ops, events = _Maker(rng, f"generated-{seed}").draw()
+        run, ops, events = _Maker(rng, f"generated-{seed}", tick).draw()
         if 10 <= len({(row["client"], row["op_id"]) for row in ops}) <= 120:
             return run, ops, events
 

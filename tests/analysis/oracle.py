@@ -119,6 +119,8 @@ Where the contract leaves a choice, this is the one made:
 67  sticky: the fault that explains           its time as recorded, its uncertainty aside; at the
                                               very begin or end of the time in which the
                                               store was ready it counts
+68  sticky: connects that ended together      in the order of their starts, then of client and op_id
+69  faults at one time                        in the order of name, instance and target
 """
 
 from __future__ import annotations
@@ -810,7 +812,8 @@ def not_ready_between(facts: Facts, store: str, begin: float, end: float) -> boo
 def sticky(facts: Facts, spec: PromiseSpec) -> Row:
     """ "Each ok connect of a key is compared with the key's previous one; both must reach the same store" """
     by_key: dict[str, list[Row]] = defaultdict(list)
-    for op in sorted(facts.of("connect"), key=ended):
+    # "What has the same time": connects by their start, then client and op_id
+    for op in sorted(facts.of("connect"), key=lambda op: (ended(op), op["start_ns"], op["client"], op["op_id"])):
         if op["outcome"] == "ok" and op.get("key") is not None:
             by_key[op["key"]].append(op)
     period = (spec.check_period_ms or 0) * MS
@@ -1055,7 +1058,9 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
 def fault_over(facts: Facts, begin: int, end: int) -> str | None:
     """ "with the fault it falls under": the last one before the span's end that was not healed before its begin."""
     name = None
-    for fault in facts.events:
+    # "What has the same time": faults by name, instance and target
+    known = [(e["t_ns"], *(e.get(word) or "" for word in ("name", "instance", "target"))) for e in facts.events]
+    for _, fault in sorted(zip(known, facts.events, strict=True), key=lambda pair: pair[0]):
         if fault["kind"] != "fault" or fault["t_ns"] > end:
             continue
         what = (fault.get("name"), fault.get("instance"), fault.get("target"))
