@@ -73,12 +73,15 @@ WANTED = {
 }
 
 # The rows of the table `block` that are asked for: of messages, deliveries, transactions and operations all; of a
-# client what went wrong in its time, its connects and closes, and its last success before and its first after.
-ASKED = """
+# client what went wrong in its time, its connects and closes, and its last success before and its first after. An
+# intent is `unknown` until its other row, mostly in the same block, says `ok`. A client's time may be hours, and a
+# story tells only its begin.
+ASKED = f"""
 WITH timed AS (
     SELECT b.*, b.start_ns + coalesce(c.off, 0) AS start, coalesce(b.end_ns, b.start_ns) + coalesce(c.off, 0) AS moment
     FROM block b LEFT JOIN clock c ON b.run = c.run AND b.clock = c.clock),
 near AS (SELECT t.*, s.w_from, s.w_to FROM timed t JOIN span s ON t.run = s.run AND t.client = s.client),
+done AS (SELECT DISTINCT run, client, op_id FROM near WHERE outcome = 'ok'),
 works AS (FROM near WHERE (op = 'commit' OR (op = 'send' AND txn IS NULL)) AND outcome = 'ok')
 SELECT * EXCLUDE (start, moment) FROM timed t
 WHERE EXISTS (FROM message w WHERE w.run = t.run AND w.message_id = t.message_id)
@@ -92,7 +95,10 @@ JOIN key w ON t.run = w.run AND t.key = w.key AND t.op = 'connect' AND t.start <
     AND (t.end_ns IS NULL OR t.moment >= w.w_from)
 UNION
 SELECT * EXCLUDE (start, moment, w_from, w_to) FROM near
-WHERE (op IN ('connect', 'close') OR outcome <> 'ok') AND start <= w_to AND moment >= w_from
+WHERE (op IN ('connect', 'close') OR (outcome <> 'ok' AND NOT EXISTS (
+        FROM done d WHERE d.run = near.run AND d.client = near.client AND d.op_id = near.op_id)))
+    AND start <= w_to AND moment >= w_from
+QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start, op_id) <= {2 * MOST_OPS}
 UNION
 SELECT * EXCLUDE (start, moment, w_from, w_to) FROM works WHERE moment < w_from
 QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start DESC, op_id) = 1
