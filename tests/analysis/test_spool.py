@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from brokerdrill.analysis import reading
@@ -133,6 +134,31 @@ def test_what_is_written_is_what_is_read(run_dir: Path) -> None:
     (run,), _ = load(None, [run_dir])
     assert not run.torn and alike(table_rows(pieces(run)), told)
     assert alike([dict(row) for row in read_rows(run_dir, "ops")], told)
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        {"message_id": ["producer-0-8", "nobody's"]},
+        {"message_id": ["foreign-\u2028"]},
+        {"client": ["consumer-0"]},
+        {"key": ["k,1"]},
+        {"delivery": ["another's/d4"]},
+        {"txn": ["consumer-0/t0", "another's"]},
+        {"op_id": [2], "key": ["k"]},
+        {"txn": ["nobody's"]},
+        {},
+    ],
+)
+def test_a_look_up_reads_of_a_spool_what_it_asks_for(run_dir: Path, only: dict[str, list[Any]]) -> None:
+    path = run_dir / "ops" / "w0.spool"
+    told = written(path)
+    (run,), _ = load(None, [run_dir])
+    values = {name: pa.array(found, reading.OP_SCHEMA.field(name).type) for name, found in only.items()}
+    said = [filled(row) for _, found in read(pieces(run), values) for row in found.table.to_pylist()]
+    asked = [row for row in told if any(row.get(name) in found for name, found in only.items())]
+    assert alike(said, asked)
+    assert bool(asked) == (only not in ({}, {"txn": ["nobody's"]}))
 
 
 def test_a_spool_that_was_cut_off_tells_its_whole_lines(run_dir: Path, tmp_path: Path) -> None:

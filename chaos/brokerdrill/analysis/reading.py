@@ -6,11 +6,13 @@ a problem stays apart: one clear sentence names the file and the line (JSON Line
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +51,8 @@ RAW_SCHEMA = pa.schema([("run", pa.int32()), *((column.name, ARROW[column.type])
 
 # Values by column: a row that has none of them is not asked for.
 Only = Mapping[str, pa.Array]
+# Those of all columns: a row that has none of them anywhere is not asked for either.
+Wanted = frozenset[Any]
 
 
 class Piece(NamedTuple):
@@ -84,7 +88,9 @@ class Rows:
 
 
 def read(pieces: Iterable[Piece], only: Only | None = None) -> Iterator[tuple[Piece, Rows]]:
-    """Yield the rows of the pieces, some at a time; of Parquet only those that have one of the values in `only`."""
+    """Yield the rows of the pieces, some at a time; of Parquet and spools only those that have one of the values in
+    `only`."""
+    wanted = None if only is None else frozenset(chain.from_iterable(values.to_pylist() for values in only.values()))
     for piece in pieces:
         if piece.path.endswith(".parquet"):
             with pq.ParquetFile(piece.path, pre_buffer=False) as file:
@@ -101,7 +107,8 @@ def read(pieces: Iterable[Piece], only: Only | None = None) -> Iterator[tuple[Pi
             with Path(piece.path).open("rb") as file:
                 own = piece._replace(header=file.readline().decode("utf-8", "replace"))
             for block in blocks(piece):
-                yield piece, parse_spool(block, own)
+                rows = parse_spool(block, own, wanted)
+                yield piece, rows if only is None else Rows(having(rows.table, only), rows.problems)
         else:
             for block in blocks(piece):
                 yield piece, parse(block, piece)
@@ -300,9 +307,10 @@ MOST_PROBLEMS = 20
 _WRONG = (ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, pa.ArrowInvalid)
 
 
-def parse_spool(block: bytes, piece: Piece) -> Rows:
-    """Return the rows of a block of a spool's lines, whose header the piece has. As `parse`: what the fast reader does
-    not take is divided until the lines are found that are wrong."""
+def parse_spool(block: bytes, piece: Piece, wanted: Wanted | None = None) -> Rows:
+    """Return the rows of a block of a spool's lines, whose header the piece has, and of them only those that have one
+    of the values in `wanted`. As `parse`: what the fast reader does not take is divided until the lines are found that
+    are wrong."""
     lines = [line for line in block.decode("utf-8", "replace").split("\n") if line.strip()]
     try:
         header = spool.Header.parse(piece.header or "")
@@ -310,7 +318,21 @@ def parse_spool(block: bytes, piece: Piece) -> Rows:
         return _no_header(lines, piece)
     # Only a file's first line is an object.
     lines = [line for line in lines if not line.startswith("{")]
-    return _spool_rows(lines, header, piece)
+    with _collector_off():
+        return _spool_rows(lines, header, piece, wanted)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Spare the search for cycles among the hundred thousands of tuples that a block's rows are for a moment: there are
+    none, and it takes as long as all the rest."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _no_header(lines: Sequence[str], piece: Piece) -> Rows:
@@ -319,11 +341,16 @@ def _no_header(lines: Sequence[str], piece: Piece) -> Rows:
     return Rows(OP_SCHEMA.empty_table(), [Problem(piece.run, piece.file, told, lines[0])] if lines else [])
 
 
-def _expanded(lines: Sequence[Sequence[Any]], header: spool.Header) -> pa.Table:
+def _expanded(lines: Sequence[Sequence[Any]], header: spool.Header, wanted: Wanted | None) -> pa.Table:
     """The rows that the lines say, those that fill the same columns together. Raises one of _WRONG."""
     alike_rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for line in lines:
         names, rows = spool.expand(line, header)
+        if wanted is not None:
+            # Most lines have none of them, and are not worth columns of Arrow. In which column is asked later.
+            rows = [row for row in rows if not wanted.isdisjoint(row)]
+            if not rows:
+                continue
         alike_rows.setdefault(names, []).extend(rows)
     tables = [OP_SCHEMA.empty_table()]
     for names, rows in alike_rows.items():
@@ -341,19 +368,19 @@ def _expanded(lines: Sequence[Sequence[Any]], header: spool.Header) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _spool_rows(lines: Sequence[str], header: spool.Header, piece: Piece) -> Rows:
+def _spool_rows(lines: Sequence[str], header: spool.Header, piece: Piece, wanted: Wanted | None) -> Rows:
     """Return the rows of `lines`; where something is wrong, of each half by itself, down to the line that is it."""
     rows = None
     with suppress(*_WRONG):
-        rows = checked(_expanded(json.loads(f"[{','.join(lines)}]"), header), piece)
+        rows = checked(_expanded(json.loads(f"[{','.join(lines)}]"), header, wanted), piece)
     if rows is not None and not rows.problems:
         return rows
     if len(lines) > 1:
         middle = len(lines) // 2
-        first = _spool_rows(lines[:middle], header, piece)
+        first = _spool_rows(lines[:middle], header, piece, wanted)
         if len(first.problems) >= MOST_PROBLEMS:
             return first
-        second = _spool_rows(lines[middle:], header, piece)
+        second = _spool_rows(lines[middle:], header, piece, wanted)
         return Rows(pa.concat_tables([first.table, second.table]), [*first.problems, *second.problems])
     (line,) = lines
     if rows is not None:
