@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: setup setup-tests demo test test-all lint clean lock docs
+.PHONY: setup setup-tests demo test test-all lint wheels clean lock docs
 
 setup:
 	@chaos/setup.sh
@@ -40,6 +40,17 @@ test-all: lint
 	.ci/step molecule-debian13 env BENCH_IMAGE=debian13 .ci/molecule artemis_shared_store
 	.ci/step molecule-bare env BENCH_IMAGE=bare .ci/molecule artemis_quorum
 	.ci/step drills $(BIN)/python -m pytest tests/e2e tests/drill
+
+# The session router's wheels for each Python that it supports, on any Linux of this machine's kind, and one without compiled parts for all
+# others. Each Python must be there.
+WHEELS := router/dist
+wheels: setup
+	$(BIN)/python -m pip install -q uv && $(BIN)/uv pip install -q --python .venv --group wheels
+	rm -rf $(WHEELS) router/build
+	for python in 3.11 3.12 3.13; do AMQP_SESSION_ROUTER_BUILD=compiled $(BIN)/uv build -q --no-python-downloads --wheel --python $$python --out-dir $(WHEELS)/built router || exit 1; done
+	$(BIN)/auditwheel -q repair --wheel-dir $(WHEELS) $(WHEELS)/built/*.whl
+	AMQP_SESSION_ROUTER_BUILD=pure $(BIN)/uv build -q --no-python-downloads --wheel --out-dir $(WHEELS) router
+	rm -r $(WHEELS)/built && ls $(WHEELS)
 
 # Takes down every bench host of this checkout; the cache and the engine stay.
 clean: setup

@@ -116,10 +116,10 @@ fi
 # The session router stands alone: nothing else here needs it, and it needs a compiler.
 if [ "$tests" = --tests ]; then
   stamp=.venv/.router-setup
-  now=$({ echo "$now"; cat router/pyproject.toml router/amqp_session_router/*/*.pyx; } | sha256sum)
+  now=$({ echo "$now"; cat router/pyproject.toml router/setup.py router/amqp_session_router/*/*.pyx; } | sha256sum)
   if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     say "building the session router"
-    .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e router >.cache/router.log 2>&1 \
+    AMQP_SESSION_ROUTER_BUILD=compiled .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e router >.cache/router.log 2>&1 \
       || die "the session router cannot be built: $(grep -m 1 -i error .cache/router.log) (log: .cache/router.log)"
     printf '%s\n' "$now" >"$stamp"
   fi

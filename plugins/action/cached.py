@@ -174,19 +174,31 @@ def tree_digest(directory: Path) -> str:
     return digest.hexdigest()
 
 
-def _build(name: str, source: Mapping[str, Any], work: Path, into: Path) -> None:
-    """Build the Python project of `source` with the controller's own Python, and unpack its wheel into `into`."""
+def not_compiled(name: str, source: Mapping[str, Any]) -> str | None:
+    """Return why the Python project of `source` is built without its compiled parts: the controller's Python makes
+    them, for hosts with the same one. None: it is built with them."""
     host = (source["python_version"], source["machine"])
     own = (f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine())
-    if host != own:
-        raise AnsibleActionFail(
-            f"{name}: its compiled parts are built by the controller's Python, {own[0]} on {own[1]}, "
-            f"but the host has {host[0]} on {host[1]}: deploy from a controller with the host's"
-        )
+    if host == own:
+        return None
+    return (
+        f"{name}: the host has Python {host[0]} on {host[1]} and the controller {own[0]} on {own[1]}, so that it is "
+        "built without its compiled parts, and is slower; a controller with the host's Python builds all of it"
+    )
+
+
+def _build(name: str, source: Mapping[str, Any], work: Path, into: Path) -> None:
+    """Build the Python project of `source` with the controller's own Python, and unpack its wheel into `into`."""
     project = work / "project"
     shutil.copytree(source["project"], project, ignore=shutil.ignore_patterns(*NO_SOURCE))
     argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    _run(name, [*argv, "--wheel-dir", str(work / "wheels"), str(project)])
+    what = "pure" if not_compiled(name, source) else "compiled"
+    try:
+        _run(name, [*argv, "--wheel-dir", str(work / "wheels"), str(project)], {source["build_variable"]: what})
+    except AnsibleActionFail as error:
+        raise AnsibleActionFail(
+            f"{name} cannot be built {what}; has the controller a C compiler and Python's headers? ({error})"
+        ) from None
     (wheel,) = (work / "wheels").iterdir()
     with zipfile.ZipFile(wheel) as content:
         content.extractall(into)
@@ -247,7 +259,10 @@ class ActionModule(ActionBase):
             if not (project / "pyproject.toml").is_file():
                 raise AnsibleActionFail(f"{args['name']}: {project} is no Python project: it has no pyproject.toml")
             source["project_sha256"] = tree_digest(project)
-        return keep(Path(str(args["directory"])).resolve(), str(args["name"]), kind, source)
+        result = keep(Path(str(args["directory"])).resolve(), str(args["name"]), kind, source)
+        if "project" in source and (why := not_compiled(str(args["name"]), source)):
+            result["warnings"] = [why]
+        return result
 
 
 def keep(directory: Path, name: str, kind: str, source: Any) -> dict[str, Any]:

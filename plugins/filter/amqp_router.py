@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.virtual_address import virtual_address_problems
 
 TLS_PORT, PLAIN_PORT = 5671, 5672
 DEFAULT_CLUSTER = "rabbit"
@@ -127,7 +128,8 @@ def amqp_router_problems(parts: Mapping[str, Any]) -> list[str]:
         for name, backend in parts["backends"].items()
         if name not in brokers and "host" not in backend
     ]
-    return problems
+    virtual = parts["virtual_address"], int(parts["virtual_router_id"]), parts["addresses"]
+    return problems + virtual_address_problems(*virtual)
 
 
 def amqp_router_drift(hosts: Sequence[str], hostvars: HostVars) -> list[str]:

@@ -26,8 +26,9 @@ options:
   pip:
     description: >-
       The text of a hashed C(requirements) lock, the C(python_version) and C(platforms) of the host. With C(project),
-      the folder of a Python project on the controller, its own wheel is built too, for the host's C(machine), which
-      must be as the controller is.
+      the folder of a Python project on the controller, its own wheel is built too, with C(build_variable) in the
+      build's environment. That says C(compiled), or C(pure) where the host's Python or C(machine) is not the
+      controller's and so its compiled parts cannot be made.
     type: dict
 author: ["Brokerdrill developers"]
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import resource
 import socket
 import threading
@@ -173,6 +174,7 @@ class SlowNames:
         self.loop = asyncio.get_running_loop()
         self.answer = asyncio.Event()
         self.asked: list[str] = []
+        self.fails: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loop, name)
@@ -180,6 +182,8 @@ class SlowNames:
     async def getaddrinfo(self, host: str, port: int, **more: Any) -> list[Any]:
         self.asked.append(host)
         await self.answer.wait()
+        if self.fails is not None:
+            raise self.fails
         return await self.loop.getaddrinfo("127.0.0.1", port, **more)
 
 
@@ -198,6 +202,56 @@ def test_one_look_up_at_a_time_serves_all_who_wait_for_a_name() -> None:
             assert names.asked == ["rabbit.example.org"]
             (await connector.connect(backend)).close()
             assert len(names.asked) == 2, "an answer is nobody's afterwards"
+
+    run(scene)
+
+
+def test_a_resolver_that_hangs_or_fails_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        names = SlowNames()
+        names.answer.set()
+        connector = Connector(names, lambda: Timeouts(connect=2.0))  # type: ignore[arg-type]
+        with socket.create_server(("127.0.0.1", 0), backlog=50) as listening:
+            backend = Backend("b0", "rabbit.example.org", listening.getsockname()[1])
+            (await connector.connect(backend)).close()
+            names.answer.clear()
+            begin = names.loop.time()
+            (await connector.connect(backend)).close()
+            assert names.loop.time() - begin < 1.5, "a part of the time that an attempt has"
+            names.answer.set()
+            (await connector.connect(backend)).close()
+            names.fails = socket.gaierror(socket.EAI_AGAIN, "try again")
+            for _ in range(2):
+                (await connector.connect(backend)).close()
+            names.fails = socket.gaierror(socket.EAI_NONAME, "unknown")
+            names.answer.clear()
+            asking = asyncio.ensure_future(connector.connect(backend))
+            await asyncio.sleep(0)
+            names.answer.set()
+            with pytest.raises(AttemptFailed, match=r"the name rabbit.example.org has no address: unknown"):
+                await asking
+            # That was an answer: what it had before counts no more.
+            names.fails = socket.gaierror(socket.EAI_AGAIN, "try again")
+            with pytest.raises(AttemptFailed, match="has no address: try again"):
+                await connector.connect(backend)
+
+    run(scene)
+    words = [record.message for record in caplog.records]
+    assert [word.partition(":")[0] for word in words if "answered for" in word] == [
+        "a name is not answered for",
+        "a name is answered for again",
+        "a name is not answered for",
+        "a name is answered for again",
+    ]
+
+
+def test_a_name_without_an_answer_yet_takes_an_attempts_time() -> None:
+    async def scene() -> None:
+        connector = Connector(SlowNames(), lambda: Timeouts(connect=0.3))  # type: ignore[arg-type]
+        with pytest.raises(AttemptFailed, match=r"no connection within 0\.3 s"):
+            await connector.connect(Backend("b0", "rabbit.example.org", 5672))
 
     run(scene)
 

@@ -66,6 +66,7 @@ ELSEWHERE = {
         Hurt("drain", "link amqp_router→rabbit1"),
         Hurt("hold", "all of amqp_router"),
         Hurt("drift", "router1"),
+        Hurt("replace", "router1"),
     ),
 }
 FEW = {("kill", "effective"), ("partition", "injected"), ("cut", "verified"), ("pause", "heal_intent")}

@@ -150,6 +150,18 @@ def test_its_unit_is_one_that_it_tells_when_it_is_ready(tmp_path: Path) -> None:
     assert "AmbientCapabilities" not in unit
 
 
+def test_clients_reach_it_at_the_virtual_address_of_all_routers(tmp_path: Path) -> None:
+    host = rendered(tmp_path, common_virtual_address="172.30.60.250/24")
+    assert host["variables"]["__amqp_router_config"]["listeners"]["amqp"]["host"] == "0.0.0.0"
+    found = host["variables"]["__amqp_router_descriptor"]
+    assert "virtual_address" in found["features"]
+    assert [(one["name"], one["address"], one.get("clients", True)) for one in found["listeners"]] == [
+        ("amqp", "172.30.60.11", True),
+        ("status", "127.0.0.1", True),
+        ("virtual", "172.30.60.250", False),
+    ]
+
+
 def brokers(**of: str) -> dict[str, Any]:
     return {name: {"cluster": cluster} for name, cluster in of.items()}
 
@@ -167,10 +179,17 @@ def brokers(**of: str) -> dict[str, Any]:
         ({"farms": {"x": {"members": ["c"]}}}, "has the member c, which is none of a"),
         ({"backends": {"c": {"weight": 2}}}, "c is no broker of the inventory and so needs its host"),
         ({"backends": {"c": {"host": "h"}}, "farms": {"x": {"members": ["c"]}}}, ""),
+        ({"virtual_address": "10.0.0.9/24"}, ""),
+        ({"virtual_address": "2001:db8::9/64"}, ""),
+        ({"virtual_address": "10.0.0.9"}, "which is no address with the length of its network's prefix"),
+        ({"virtual_address": "router/24"}, "which is no address with the length of its network's prefix"),
+        ({"virtual_address": "10.0.0.1/24"}, "which is a host's own address"),
+        ({"virtual_address": "10.0.0.9/24", "virtual_router_id": 256}, "VRRP has the numbers 1 to 255"),
     ],
 )
 def test_preflight(parts: dict[str, Any], words: str) -> None:
     given = {"brokers": brokers(a="x"), "backends": {}, "farms": {}, "rules": [], "default_farm": "", **parts}
+    given = {"virtual_address": "", "virtual_router_id": 51, "addresses": ["10.0.0.1", "name"], **given}
     problems = filters.amqp_router_problems(given)
     assert len(problems) == bool(words)
     assert words in "".join(problems)
@@ -198,6 +217,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "platforms": [],
         "project": str(ROOT / "router"),
         "machine": cached.platform.machine(),
+        "build_variable": "AMQP_SESSION_ROUTER_BUILD",
     }
     made = tmp_path_factory.mktemp("made")
     (made / "out").mkdir()
@@ -219,10 +239,34 @@ def test_the_package_is_whole_and_runs_by_itself(package: Path, tmp_path: Path) 
     assert "listeners:" in done.stdout
 
 
-def test_another_python_on_the_host_is_refused_in_words(tmp_path: Path) -> None:
-    source = {"project": str(ROOT / "router"), "python_version": "3.4", "machine": "vax"}
-    with pytest.raises(Exception, match=r"built by the controller's Python, .* but the host has 3\.4 on vax"):
-        cached._build("router.tar", source, tmp_path, tmp_path / "out")
+ELSEWHERE = {
+    "project": str(ROOT / "router"),
+    "python_version": "3.4",
+    "machine": "vax",
+    "build_variable": "AMQP_SESSION_ROUTER_BUILD",
+}
+
+
+def test_hosts_with_another_python_get_it_without_compiled_parts_and_that_is_said(tmp_path: Path) -> None:
+    why = cached.not_compiled("router.tar", ELSEWHERE)
+    assert why and re.search(r"the host has Python 3\.4 on vax and the controller 3\.\d+ on ", why)
+    cached._build("router.tar", ELSEWHERE, tmp_path, tmp_path / "out")
+    assert not [*(tmp_path / "out").rglob("*.so")]
+    code = "from amqp_session_router.relay import fastpath; print(fastpath.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'out')!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(tmp_path / "out" / "amqp_session_router" / "relay" / "fastpath.py")
+
+
+def test_a_controller_without_a_compiler_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"python_version": f"{sys.version_info.major}.{sys.version_info.minor}", "machine": cached.platform.machine()}
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(Exception, match=r"router.tar cannot be built compiled; has the controller a C compiler"):
+        cached._build("router.tar", {**ELSEWHERE, **own}, tmp_path, tmp_path / "out")
 
 
 def test_only_what_is_built_from_makes_a_new_package(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -198,6 +199,37 @@ def test_who_is_told_nothing_cannot_be_told_to_wait_or_to_change(name: str, para
     target = resolve(Scene([descriptor("b1", "artemis")], {}, random.Random(1)), "b1")
     with pytest.raises(InfrastructureError, match="b1: its descriptor says no `control` command"):
         FAULTS[name].plan(target, FAULTS[name].complete(params), "t1-1")
+
+
+def test_a_router_is_replaced_once_another_process_serves_and_the_old_one_is_gone(tmp_path: Path) -> None:
+    # Starts a process whenever the one before it has ended.
+    with subprocess.Popen(["bash", "-c", "trap 'kill $!; exit' TERM; while :; do sleep 600 & wait; done"]) as main:
+        systemctl = tmp_path / "systemctl"
+        systemctl.write_text(
+            f'#!/bin/sh\ncase "$1" in show) echo {main.pid};; kill) kill -9 $(pgrep -P {main.pid});; esac\n'
+        )
+        systemctl.chmod(0o755)
+        (change,) = planned("replace")
+        here = {
+            name: f"PATH={tmp_path}:$PATH; {getattr(change, name).replace('/run/brokerdrill', str(tmp_path))}"
+            for name in ("prepare", "effect", "verify", "heal", "verify_heal")
+        }
+        try:
+            wait_until(lambda: run(here["prepare"]) == 0)
+            assert run(here["verify"]) != 0
+            assert run(here["effect"]) == 0
+            wait_until(lambda: run(here["verify"]) == 0)
+            assert run(here["verify_heal"]) != 0
+            assert (run(here["heal"]), run(here["verify_heal"])) == (0, 0)
+        finally:
+            main.terminate()
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_a_pause_may_end_with_a_start() -> None:

@@ -150,6 +150,16 @@ def test_without_through_nobody_is_led() -> None:
     assert {item.port for item in config.endpoints} == {1, 2, 3, 10}
 
 
+def test_clients_dial_the_listener_that_a_load_names() -> None:
+    own = [listener(1), listener(9, "virtual", clients=False)]
+    routers = [instance("amqp_router", name, listeners=own) for name in ("r1", "r2")]
+    config = planned(routers, through="virtual")["worker-0"]
+    assert [(item.instance, item.port) for item in config.endpoints] == [("r1", 9), ("r2", 9)]
+    assert {item.port for item in planned(routers, through=None)["worker-0"].endpoints} == {1}
+    with pytest.raises(UsageError, match=r"no listener is called 'virtul'; .*virtual"):
+        planned(routers, through="virtul")
+
+
 @pytest.mark.parametrize(
     "change",
     [

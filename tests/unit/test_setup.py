@@ -27,7 +27,7 @@ def test_what_follows_the_missing_packages_is_done(tmp_path: Path, built: bool) 
     (checkout / "chaos").mkdir(parents=True)
     shutil.copy(ROOT / "chaos/setup.sh", checkout / "chaos")
     shutil.copytree(ROOT / "router/amqp_session_router", checkout / "router/amqp_session_router")
-    for name in ("requirements.lock", "pyproject.toml", "router/pyproject.toml"):
+    for name in ("requirements.lock", "pyproject.toml", "router/pyproject.toml", "router/setup.py"):
         shutil.copy(ROOT / name, checkout / name)
     tools.mkdir()
     for name in NEEDED.split():

@@ -82,6 +82,7 @@ def test_endpoint_at() -> None:
     assert endpoint_at("/10.0.0.2:1", known) == three
     assert endpoint_at("10.0.0.2:77", known) == three, "the only one at that address"
     assert endpoint_at("10.0.0.1:77", known) is None
+    assert endpoint_at("10.0.0.1:1", (*known, Endpoint("10.0.0.1", 1, "other", "h"))) is None, "whoever has it now"
     assert endpoint_at("[fe80::1]:1", (Endpoint("fe80::1", 1, "i", "h"),)) is not None
 
 

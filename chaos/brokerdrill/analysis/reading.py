@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,7 +90,7 @@ class Rows:
 
 def read(pieces: Iterable[Piece], only: Only | None = None) -> Iterator[tuple[Piece, Rows]]:
     """Yield the rows of the pieces, some at a time; of Parquet and spools only those that have one of the values in
-    `only`."""
+    `only`. Without it an operation's rows that a spool has near each other come as one."""
     wanted = None if only is None else frozenset(chain.from_iterable(values.to_pylist() for values in only.values()))
     for piece in pieces:
         if piece.path.endswith(".parquet"):
@@ -341,16 +342,67 @@ def _no_header(lines: Sequence[str], piece: Piece) -> Rows:
     return Rows(OP_SCHEMA.empty_table(), [Problem(piece.run, piece.file, told, lines[0])] if lines else [])
 
 
+def _asked(lines: Iterable[Sequence[Any]], header: spool.Header, wanted: Wanted) -> Iterator[spool.Rows]:
+    """The rows with one of the values in `wanted`, as they were written. Most lines have none, and are not worth
+    columns of Arrow."""
+    for line in lines:
+        names, rows = spool.expand(line, header)
+        if found := [row for row in rows if not wanted.isdisjoint(row)]:
+            yield spool.Rows(names, found)
+
+
+def _together(lines: Iterable[Sequence[Any]], header: spool.Header) -> Iterator[spool.Rows]:
+    """The rows that the lines say; an intent and its completion as one, which is half of what the stages would have to
+    merge."""
+    waiting: dict[tuple[Any, ...], spool.Rows] = {}
+    for line in lines:
+        found = spool.expand(line, header)
+        if not found.rows:
+            continue
+        # Whose operations these are.
+        place = (*found.rows[0][:2], len(found.rows))
+        earlier = waiting.pop(place, None)
+        if line[0] in spool.INTENTS:
+            waiting[place] = found
+            if earlier is not None:
+                yield earlier
+        elif earlier is None:
+            yield found
+        elif joined := _joined(earlier, found):
+            yield joined
+        else:
+            yield from (earlier, found)
+    yield from waiting.values()
+
+
+@cache
+def _parts(intent: tuple[str, ...], end: tuple[str, ...]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Where in an intent's row stands what its completion does not say, and where in both what must be the same."""
+    more = [n for n, name in enumerate(intent) if name not in end]
+    same = [
+        (n, end.index(name)) for n, name in enumerate(intent) if name in end and name not in ("outcome", "start_ns")
+    ]
+    return more, same
+
+
+def _joined(intents: spool.Rows, ends: spool.Rows) -> spool.Rows | None:
+    """Return the rows of operations from their intents and completions, None where that takes more than the rules'
+    simplest case: they say the same, and the intent's time, which is then the operation's, is no later."""
+    more, same = _parts(intents.names, ends.names)
+    start, end = ends.names.index("start_ns"), ends.names.index("end_ns")
+    begun = intents.names.index("start_ns")
+    rows = []
+    for intent, done in zip(intents.rows, ends.rows, strict=True):
+        if not intent[begun] <= done[start] <= done[end] or any(intent[a] != done[b] for a, b in same):
+            return None
+        rows.append((*done[:start], intent[begun], *done[start + 1 :], *(intent[n] for n in more)))
+    return spool.Rows((*ends.names, *(intents.names[n] for n in more)), rows)
+
+
 def _expanded(lines: Sequence[Sequence[Any]], header: spool.Header, wanted: Wanted | None) -> pa.Table:
     """The rows that the lines say, those that fill the same columns together. Raises one of _WRONG."""
     alike_rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
-    for line in lines:
-        names, rows = spool.expand(line, header)
-        if wanted is not None:
-            # Most lines have none of them, and are not worth columns of Arrow. In which column is asked later.
-            rows = [row for row in rows if not wanted.isdisjoint(row)]
-            if not rows:
-                continue
+    for names, rows in _together(lines, header) if wanted is None else _asked(lines, header, wanted):
         alike_rows.setdefault(names, []).extend(rows)
     tables = [OP_SCHEMA.empty_table()]
     for names, rows in alike_rows.items():

@@ -1,5 +1,5 @@
-"""Faults of a session router, by its own commands: a broker is taken out of service and back, sessions wait, or it runs
-by something other than its file."""
+"""Faults of a session router, by its own means: a broker is taken out of service and back, sessions wait, it runs by
+something other than its file, or a new process takes the place of the one that serves."""
 
 from __future__ import annotations
 
@@ -120,7 +120,47 @@ def _drift(target: Target, params: DriftParameters, fault_id: str) -> list[HostC
     return changes
 
 
+class ReplaceParameters(Parameters):
+    """It has none."""
+
+
+# The processes that serve: the main one's children, or where it has several workers theirs.
+_SERVING = """main=$(systemctl show -p MainPID --value {unit}) && [ "$main" -gt 0 ]
+for child in $(pgrep -P "$main"); do pgrep -P "$child" || echo "$child"; done"""
+# One that gives its sessions away ends with the last of them.
+_REPLACED = 'for pid in $(cat {note}); do ! kill -0 "$pid" 2>/dev/null || exit 1; done; [ "$({serving})" ]'
+
+
+def _replace(target: Target, params: ReplaceParameters, fault_id: str) -> list[HostChange]:
+    changes = []
+    for item in target.instances:
+        unit, note = quote(item.unit or ""), f"/run/brokerdrill/{fault_id}.replaced"
+        serving = _SERVING.format(unit=unit)
+        changes.append(
+            HostChange(
+                host=item.host,
+                prepare=f"({serving}) > {note} && [ -s {note} ]",
+                effect=f"systemctl kill --kill-who=main --signal=SIGUSR2 {unit}",
+                verify=_REPLACED.format(note=note, serving=serving),
+                # Nothing is to be undone: the new process goes on.
+                heal=f"rm -f {note}",
+                verify_heal=f"[ ! -e {note} ]",
+                target=item.host,
+                instance=item.instance,
+            )
+        )
+    return changes
+
+
 FAULTS = (
+    FaultType(
+        "replace",
+        "instance",
+        "a session router gives its sessions to a new process, as at an upgrade",
+        ReplaceParameters,
+        _replace,
+        commands=("pgrep",),
+    ),
     FaultType(
         "drift",
         "instance",

@@ -33,6 +33,8 @@ SENT = 3
 # redelivered, payload_sha
 RECEIVED = 4
 KINDS = (INTENT, SENDS, END, SENT, RECEIVED)
+# What tells of operations before their calls.
+INTENTS = (INTENT, SENDS)
 
 _COLUMNS = tuple(column.name for column in OP_COLUMNS)
 COLUMN_CODES = {name: code for code, name in enumerate(_COLUMNS)}

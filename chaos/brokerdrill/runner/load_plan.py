@@ -40,15 +40,18 @@ def share(addresses: Sequence[str], index: int, clients: int) -> tuple[str, ...]
     return (addresses[index % len(addresses)],)
 
 
-def endpoints(servers: Sequence[Descriptor], protocol: str) -> tuple[Endpoint, ...]:
-    """The listeners of that protocol that clients dial, primaries first, so that clients try them first."""
+def endpoints(servers: Sequence[Descriptor], protocol: str, through: str | None = None) -> tuple[Endpoint, ...]:
+    """The listeners of that protocol that clients dial, primaries first, so that clients try them first: those with the
+    name `through` where there are some that lead nobody."""
     ordered = sorted(servers, key=lambda item: (item.role != "primary", item.instance))
-    return tuple(
-        Endpoint(listener.address, listener.port, item.instance, item.host)
+    direct = [
+        (item, listener)
         for item in ordered
         for listener in item.listeners
-        if listener.protocol == protocol and listener.clients and listener.router is None and not listener.relays
-    )
+        if listener.protocol == protocol and listener.router is None and not listener.relays
+    ]
+    dialled = [one for one in direct if one[1].name == through] or [one for one in direct if one[1].clients]
+    return tuple(Endpoint(listener.address, listener.port, item.instance, item.host) for item, listener in dialled)
 
 
 def secure(servers: Sequence[Descriptor], protocol: str) -> bool:
@@ -85,7 +88,7 @@ def router_at(item: Descriptor, listener: Listener) -> Router:
 
 
 def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -> Led | None:
-    """Return how the load's clients are led, None where they dial the brokers themselves.
+    """Return how the load's clients are led, None where nobody leads them.
 
     Keys are the run's own: a router that remembers would know those of an earlier one. Clients that no router redirects
     ask the one behind the listener, which need not speak their protocol. Raises UsageError where no router of `servers`
@@ -93,6 +96,11 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
     """
     if load.through is None:
         return None
+    if not any(map(leads_clients, servers)):
+        names = {listener.name for item in servers for listener in item.listeners if listener.protocol == protocol}
+        if load.through in names:
+            return None
+        raise unknown_name("listener", load.through, names)
     leading = [
         (item, listener)
         for item in sorted(servers, key=lambda item: item.instance)
@@ -186,7 +194,7 @@ def worker_configs(
             worker=name,
             clock=name,
             client=protocol,
-            endpoints=endpoints(direct, protocol),
+            endpoints=endpoints(direct, protocol, load.through),
             routers=leading.routers if leading else (),
             key_type=leading.key_type if leading else "",
             key_filter=leading.key_filter if leading else None,

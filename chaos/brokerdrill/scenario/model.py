@@ -113,8 +113,9 @@ class Load(Strict):
     call_timeout_ms: int = Field(10_000, ge=100)
     through: str | None = Field(
         None,
-        description="a listener of connection routers: producers ask it whom to connect to, anew for each batch, as "
-        "the next of their routing keys; consumers dial the brokers themselves",
+        description="the name of a listener. Of connection routers: producers ask it whom to connect to, anew for each "
+        "batch, as the next of their routing keys; consumers dial the brokers themselves. Of others: all clients dial "
+        "it",
     )
     routers: int = Field(0, ge=0, description="with `through`: how many of the routers are asked, in turn; 0: all")
     routing_keys: int = Field(

@@ -36,6 +36,7 @@ from brokerdrill.workload.client import (
     Message,
     Outcome,
     Reconnect,
+    endpoint_at,
 )
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 
@@ -366,7 +367,9 @@ class Amqp091:
         return None
 
     def served_by(self) -> Endpoint | None:
-        return self._endpoint
+        at = self._endpoint
+        # Who serves at a virtual address no client is told.
+        return None if at is None else endpoint_at(f"{at.address}:{at.port}", self._config.endpoints)
 
     def close(self) -> Outcome:
         line = self._line

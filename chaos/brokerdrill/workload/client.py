@@ -217,12 +217,12 @@ def client_type(name: str) -> type[Client]:
 
 def endpoint_at(remote: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
     """Return the endpoint with the remote address `ADDRESS:PORT` (a scheme or slash before it is ignored), else the
-    only one with that address, else None."""
+    only one with that address, else None; None too where it is an address of several instances."""
     address, _, port = remote.rpartition("/")[2].rpartition(":")
     same = [item for item in endpoints if item.address == address.strip("[]")]
     exact = [item for item in same if str(item.port) == port]
     if exact:
-        return exact[0]
+        return exact[0] if len({item.instance for item in exact}) == 1 else None
     return same[0] if len(same) == 1 else None
 
 

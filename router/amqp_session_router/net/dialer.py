@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import itertools
+import logging
 import os
 import socket
 import ssl
@@ -22,7 +23,13 @@ from amqp_session_router.net.socket_options import set_congestion_control, set_d
 from amqp_session_router.net.tls import client_context
 from amqp_session_router.net.transport import SocketTransport, TlsTransport, Transport
 
+log = logging.getLogger(__name__)
+
 _IP_BIND_ADDRESS_NO_PORT = 24
+_NAMES_SHARE = 4
+"""A look-up has this part of an attempt's time, where an earlier answer could do."""
+_NO_ANSWER = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM})
+"""What a resolver says that was not answered; other words are its answer."""
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -48,6 +55,10 @@ class Connector:
         self._loop = loop
         self._timeouts = timeouts
         self._lookups: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
+        self._last: dict[tuple[str, int], list[Any]] = {}
+        """The last answer to each look-up."""
+        self._unanswered: set[tuple[str, int]] = set()
+        """Those that had none since."""
         self._turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         """Per backend: one shared counter could give a backend the same source address every time."""
 
@@ -62,8 +73,7 @@ class Connector:
             targets = [(family, (host, backend.port))]
         else:
             try:
-                async with asyncio.timeout_at(deadline):
-                    found = await self._resolve(host, backend.port)
+                found = await self._addresses(host, backend.port, deadline)
             except TimeoutError:
                 raise _late(timeouts) from None
             except (OSError, UnicodeError) as error:
@@ -84,6 +94,26 @@ class Connector:
                 reason = f"{target[0]} port {target[1]}: {os.strerror(error.errno) if error.errno else error}"
         raise AttemptFailed(reason)
 
+    async def _addresses(self, host: str, port: int, deadline: float) -> list[Any]:
+        """Return the addresses of `host`: those of the last answer where a resolver gives none, or none soon. Raises
+        OSError, of which TimeoutError at the deadline, and UnicodeError."""
+        place = (host, port)
+        last = self._last.get(place)
+        now = self._loop.time()
+        try:
+            async with asyncio.timeout_at(deadline if last is None else now + (deadline - now) / _NAMES_SHARE):
+                return await self._resolve(host, port)
+        except TimeoutError:
+            if last is None:
+                raise
+        except socket.gaierror as error:
+            if last is None or error.errno not in _NO_ANSWER:
+                raise
+        if place not in self._unanswered:
+            self._unanswered.add(place)
+            log.warning("a name is not answered for: the addresses that it had last are used", extra={"host": host})
+        return last
+
     async def _resolve(self, host: str, port: int) -> list[Any]:
         """Return the addresses of `host`, as getaddrinfo(3) does; raises OSError, UnicodeError.
 
@@ -99,9 +129,20 @@ class Connector:
 
     def _answered(self, place: tuple[str, int], answer: asyncio.Future[list[Any]]) -> None:
         del self._lookups[place]
-        if not answer.cancelled():
-            # Who asked may be gone.
-            answer.exception()
+        if answer.cancelled():
+            return
+        # Who asked may be gone.
+        error = answer.exception()
+        if error is None:
+            self._last[place] = answer.result()
+        elif not (isinstance(error, socket.gaierror) and error.errno in _NO_ANSWER):
+            # It has no address any more.
+            self._last.pop(place, None)
+        else:
+            return
+        if place in self._unanswered:
+            self._unanswered.remove(place)
+            log.info("a name is answered for again", extra={"host": place[0]})
 
     async def _reach(
         self, backend: Backend, family: int, target: tuple[str, int], timeouts: Timeouts, deadline: float

@@ -19,6 +19,7 @@ import uvloop
 
 from amqp_session_router.admission import shared_counts
 from amqp_session_router.admission.shared_counts import SharedCounts
+from amqp_session_router.amqp import boundary, frames
 from amqp_session_router.base import shared_table
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import Backend
@@ -32,6 +33,7 @@ from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
 from amqp_session_router.process.recovery import carried, rescue
 from amqp_session_router.process.service_manager import ServiceManager
+from amqp_session_router.relay import fastpath
 from amqp_session_router.relay.journal import (
     LEAVING,
     LEFT,
@@ -255,6 +257,10 @@ class Process:
             # What was made until now lives as long as the process: the collector need not look at it again.
             gc.collect()
             gc.freeze()
+            if not_compiled := [
+                one.__name__ for one in (boundary, frames, fastpath) if str(one.__file__).endswith(".py")
+            ]:
+                log.warning("not compiled, and so slower", extra={"modules": not_compiled})
             log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
             manager = ServiceManager(os.environ)
             manager.tell("READY=1")

@@ -1,0 +1,224 @@
+"""What one direction of a session does for each small read, where `fastpath.pyx` could not be compiled: the reasons for
+what it does stand there.
+
+What is compiled is imported in its place. The tests of flows and sessions run with either.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from amqp_session_router.amqp import codec
+from amqp_session_router.relay.interfaces import BlindMover, Flow, FlowOwner
+from amqp_session_router.relay.journal import ACTIVE_FLOW, HEADROOM, READ_SIZE, STAGED, STAGED_FLAG, UNKNOWN
+
+LARGE_FRAME = 4096
+"""Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking."""
+PEEK_LARGE = 256
+"""Bytes to peek at behind a large frame: its successor is probably large too."""
+BUSY_READS, BUSY_BYTES, QUIET_BYTES = 16, 8192, 1024
+"""BUSY_READS reads of at least BUSY_BYTES each start a blind splice; a read below QUIET_BYTES restarts the count."""
+MAX_RESYNC_FRAME = 1 << 17
+"""The largest frame_max, in bytes, with which a frame boundary can be found again after a blind splice."""
+
+_HEADER, _OVERHEAD = 7, 8
+
+
+class StagingBuffer:
+    """The staging buffer and the cells of the journal (see `journal`), as the flows of one process use them."""
+
+    __slots__ = ("bytes", "cells", "read_area")
+
+    def __init__(self, staging: memoryview, cells: memoryview) -> None:
+        """`staging`: a writable buffer of HEADROOM + READ_SIZE bytes; `cells`: 64-bit words. Raises ValueError."""
+        self.bytes = memoryview(staging).cast("B")
+        self.cells = memoryview(cells)
+        if len(self.bytes) < HEADROOM + READ_SIZE:
+            raise ValueError("the staging buffer is too small")
+        self.read_area = self.bytes[HEADROOM : HEADROOM + READ_SIZE]
+
+
+class FastPath:
+    """The frame position of one direction, and its fast path from source to sink."""
+
+    __slots__ = (
+        "_staging",
+        "blind",
+        "boundary_waiters",
+        "busy_reads",
+        "cell",
+        "fd_in",
+        "fd_out",
+        "frame_max",
+        "last_method",
+        "metered",
+        "part",
+        "peek_size",
+        "rest",
+        "total",
+    )
+    # The subclass's.
+    owner: FlowOwner
+    source: socket.socket
+    sink: socket.socket
+
+    def __init__(self, staging: StagingBuffer, fd_in: int, fd_out: int, cell: int, frame_max: int) -> None:
+        """`cell`: index of the flow's first cell; `frame_max`: bytes. Raises IndexError for a cell out of range."""
+        if cell >= len(staging.cells):
+            raise IndexError("there is no such cell")
+        self._staging = staging
+        self.fd_in, self.fd_out = fd_in, fd_out
+        self.cell = cell
+        self.peek_size = READ_SIZE
+        """Bytes that the next read or peek asks for."""
+        self.busy_reads = 0
+        """Recent reads of many bytes."""
+        self.rest = 0
+        """Bytes left of the current frame."""
+        self.part = b""
+        """Behind a boundary: the first bytes of an incomplete header."""
+        self.total = 0
+        """Bytes read."""
+        self.frame_max = frame_max
+        self.last_method = 0
+        """Class and method of the last method frame on channel 0."""
+        self.metered = False
+        self.blind: BlindMover | None = None
+        """The blind splice in progress (`blind_splice.BlindSplice`), else None."""
+        self.boundary_waiters: list[Callable[[], bool]] = []
+        """Callbacks that wait for a frame boundary."""
+
+    def readable(self) -> None:
+        """The source is readable. Hot path."""
+        if (
+            self.busy_reads >= BUSY_READS
+            or self.blind is not None
+            or self.rest >= LARGE_FRAME
+            or self.peek_size != READ_SIZE
+            or self.boundary_waiters
+        ):
+            self._slow_path()
+        else:
+            self._forward()
+
+    def _forward(self) -> None:
+        """Read into the staging buffer and write from it."""
+        area, cells = self._staging.read_area, self._staging.cells
+        rest = self.rest
+        cells[ACTIVE_FLOW] = self.cell | STAGED_FLAG
+        try:
+            try:
+                got = self.source.recv_into(area)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.failed(True, error)
+                return
+            cells[STAGED] = got
+            if not got:
+                self.ended()
+                return
+            frames = self.scan(got)
+            if frames is None:
+                return
+            self.set_position(got, *frames[1:])
+            self.total += got
+            if rest or self.rest or self.part:
+                self.record_position()
+            try:
+                sent = self.sink.send(area[:got])
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._unwritten(got, error)
+                return
+            if sent != got:
+                self._keep(sent, got)
+        finally:
+            cells[ACTIVE_FLOW] = 0
+            cells[STAGED] = 0
+        if self.metered:
+            # Whoever makes flows makes the subclass.
+            self.owner.flow_moved(cast(Flow, self), got)
+
+    def scan(self, got: int) -> tuple[int, int, int] | None:
+        """Scan the frame headers of the first `got` staged bytes.
+
+        Returns the offsets of the first header, of the last one (-1: none) and of the one after it; None if a frame is
+        too large, which was reported to the flow.
+        """
+        data = self._staging.bytes
+        end, most = HEADROOM + got, self.frame_max - _OVERHEAD
+        at = HEADROOM + self.rest
+        if self.part:
+            at = HEADROOM - len(self.part)
+            data[at:HEADROOM] = self.part
+        begin, last = at, -1
+        while at + _HEADER <= end:
+            last = at
+            size = int.from_bytes(data[at + 3 : at + _HEADER])
+            if size > most:
+                self._too_large(size)
+                return None
+            at += size + _OVERHEAD
+        return begin, last, at
+
+    def set_position(self, got: int, last: int, at: int) -> None:
+        """`got` staged bytes were read: set the position and the size of the next peek."""
+        data = self._staging.bytes
+        end = HEADROOM + got
+        self.rest = max(0, at - end)
+        self.part = bytes(data[at:end])
+        if last < 0:
+            return
+        if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
+            self.last_method = int.from_bytes(data[last + _HEADER : last + _HEADER + 4])
+            if self.last_method == codec.CLOSE_OK:
+                self._close_ok_seen()
+        if at - last >= LARGE_FRAME:
+            self.peek_size = PEEK_LARGE
+        elif self.peek_size != READ_SIZE:
+            self.peek_size = READ_SIZE
+        elif got >= BUSY_BYTES:
+            self.count_busy_read()
+        elif got < QUIET_BYTES:
+            self.busy_reads = 0
+
+    def reset_peek(self) -> None:
+        """Ask for as much as fits again."""
+        self.peek_size = READ_SIZE
+
+    def count_busy_read(self) -> None:
+        """Count a read of many bytes."""
+        if self.frame_max <= MAX_RESYNC_FRAME:
+            self.busy_reads += 1
+
+    def record_position(self) -> None:
+        """Write the position to the journal."""
+        unknown = self.blind is not None or self.part
+        self._staging.cells[self.cell] = UNKNOWN if unknown else self.rest
+
+    # --- the subclass's
+
+    def _slow_path(self) -> None:
+        raise NotImplementedError
+
+    def _too_large(self, size: int) -> None:
+        raise NotImplementedError
+
+    def _unwritten(self, got: int, error: OSError) -> None:
+        raise NotImplementedError
+
+    def _keep(self, sent: int, got: int) -> None:
+        raise NotImplementedError
+
+    def _close_ok_seen(self) -> None:
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        raise NotImplementedError
+
+    def failed(self, at_source: bool, error: OSError) -> None:
+        raise NotImplementedError
