@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 import ssl
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,9 +93,10 @@ class System:
 
     async def until_ready(self) -> None:
         """Wait until every router gives the broker out that was stopped."""
-        asked = f"BACKEND PRINT | grep -w {STOPPED} | grep -qw ready"
         for router in self.routers:
-            script = f"for _ in $(seq {WAIT_S}); do {router.control} {asked} && exit; sleep 1; done; exit 1"
+            # The columns are NAME, …, HEALTHY, ACTIVE, ATTEMPTS, FAILURES.
+            asked = f"{router.control} BACKEND PRINT | awk '$1 == \"{STOPPED}\" {{ print $(NF - 3) }}'"
+            script = f'for _ in $(seq {WAIT_S}); do [ "$({asked})" = yes ] && exit; sleep 1; done; exit 1'
             await self.connections[router.host].sh(script, check=True, timeout=2 * WAIT_S)
 
     def connect(self, key: str, router: Descriptor) -> pika.BlockingConnection:
@@ -149,7 +151,8 @@ async def measure(topology: str, count: int, rounds: int) -> bool:
         try:
             for farm in ("kept", "hashed", "forgetful"):
                 await system.map(farm)
-                keys = [f"{farm}-{n}" for n in range(count)]
+                # Nobody knows them from an earlier run.
+                keys = [f"{secrets.token_hex(4)}-{n}" for n in range(count)]
                 routers = system.routers[:1] if farm == "kept" else system.routers
                 counts = Counts()
                 for number in range(rounds // 2):
