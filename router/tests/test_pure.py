@@ -63,6 +63,8 @@ def stream(rng: random.Random, frame_max: int, length: int) -> bytes:
         one = bytearray(frame(kind, channel, bytes(payload)))
         if rng.random() < 0.003:
             one[rng.randrange(len(one))] ^= 1 << rng.randrange(8)
+        elif rng.random() < 0.01:
+            one[1:3] = b"\0\0"  # a body belongs to a channel
         made += one
     return made
 
