@@ -48,7 +48,7 @@ wheels: setup
 	$(BIN)/python -m pip install -q uv && $(BIN)/uv pip install -q --python .venv --group wheels
 	rm -rf $(WHEELS) router/build
 	for python in 3.11 3.12 3.13; do AMQP_SESSION_ROUTER_BUILD=compiled $(BIN)/uv build -q --no-python-downloads --wheel --python $$python --out-dir $(WHEELS)/built router || exit 1; done
-	$(BIN)/auditwheel -q repair --wheel-dir $(WHEELS) $(WHEELS)/built/*.whl
+	$(BIN)/auditwheel repair --wheel-dir $(WHEELS) $(WHEELS)/built/*.whl
 	AMQP_SESSION_ROUTER_BUILD=pure $(BIN)/uv build -q --no-python-downloads --wheel --out-dir $(WHEELS) router
 	rm -r $(WHEELS)/built && ls $(WHEELS)
 
