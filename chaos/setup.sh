@@ -113,7 +113,7 @@ if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ] || ! [ -x .venv/bin/broke
   printf '%s\n' "$now" >"$stamp"
 fi
 
-# The session router stands alone: nothing else here needs it, and it needs a compiler.
+# The session router stands alone: nothing else here needs it. Its tests are of the compiled one, and that needs a compiler.
 if [ "$tests" = --tests ]; then
   stamp=.venv/.router-setup
   now=$({ echo "$now"; cat router/pyproject.toml router/setup.py router/amqp_session_router/*/*.pyx; } | sha256sum)
