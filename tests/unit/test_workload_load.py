@@ -6,13 +6,13 @@ import hashlib
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from brokerdrill.ledger import spool
 from brokerdrill.ledger.spool import Header
-from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Message, Outcome
+from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Message, Outcome, Reconnect
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock
 from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule, Visitor
@@ -134,6 +134,48 @@ def test_a_transparent_failover_counts_as_a_session_with_its_instance() -> None:
     assert connects[1]["start_ns"] <= connects[1]["end_ns"]
     by_session = {(op["session"], op["instance"]) for op in bench.ops("commit") if op["outcome"] == "ok"}
     assert by_session == {(0, "a1"), (1, "a2")}
+
+
+class ReplayingClient(FakeClient):
+    """Its library tells the second instance all of a transaction that the first one had begun: the failover comes with
+    the call named `at` that follows the fifth of the producer's calls, before that call returns."""
+
+    at: ClassVar[str]
+
+    def __init__(self, config: WorkerConfig, name: str) -> None:
+        super().__init__(config, name)
+        self._calls = 0
+        self._back: Reconnect | None = None
+
+    def _fail_over(self, call: str) -> None:
+        self._calls += 1
+        if self._calls > 5 and call == self.at and self._place == 0:
+            self._back = Reconnect(time.monotonic_ns(), time.monotonic_ns())
+            self._place = 1
+
+    def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        self._fail_over("send")
+        return super().send(address, message, attempt)
+
+    def commit(self, *, resent: bool) -> Outcome:
+        self._fail_over("commit")
+        return super().commit(resent=resent)
+
+    def reconnect(self) -> Reconnect | None:
+        return self._back
+
+
+@pytest.mark.parametrize(("at", "by"), [("commit", ["a1", "a1", "a1"]), ("send", ["a1", "a2", "a2"])])
+def test_a_send_was_made_to_who_served_when_it_returned(monkeypatch: pytest.MonkeyPatch, at: str, by: list[str]) -> None:
+    """Also where the library replays the transaction, and the new instance takes the commit. Else sends by the new one
+    lie between those of the old one: two brokers active at once."""
+    monkeypatch.setattr(ReplayingClient, "at", at, raising=False)
+    bench = Bench(Producer, config(transaction=3), 12, ReplayingClient).run()
+    sends = bench.ops("send")
+    assert [op["instance"] for op in sends if op["txn"] == sends[3]["txn"]] == by
+    assert {op["instance"] for op in sends[:3]} == {"a1"}
+    assert bench.ops("commit")[1]["instance"] == "a2"
+    assert [op["instance"] for op in bench.ops("connect")] == ["a1", "a2"]
 
 
 def test_an_unusable_connection_is_opened_anew() -> None:

@@ -115,6 +115,8 @@ class _Runner:
         self._session = -1
         self._connection: int | None = None
         self._endpoint: Endpoint | None = None
+        # When the library last had a new connection, on the ledger's clock.
+        self._back_ns = 0
         self._abandon = threading.Event()
 
     def abandon(self) -> None:
@@ -200,7 +202,7 @@ class _Runner:
         clock = self._ledger.clock
         begun = self._ledger.begin("connect", self._session, start_ns=clock.at(times.lost_ns) if times else None)
         back_ns = clock.at(times.back_ns) if times else None
-        self._ledger.end(begun, outcome, self._endpoint, end_ns=back_ns, **self._led())
+        self._back_ns = self._ledger.end(begun, outcome, self._endpoint, end_ns=back_ns, **self._led())
         return True
 
     def _disconnect(self) -> None:
@@ -358,15 +360,27 @@ class Producer(_Runner):
             self._moved()
             ledger.end_sends(session, first, times, outcome, self._endpoint)
             return outcome
+        handed = self._handed_to(times)
         begun = ledger.begin_commit(session, txn, late_ns)
         outcome = self._client.commit(resent=attempt > 0)
-        # A success across a failover was the new instance's: the library rolls back whatever the old one had begun.
+        # A success across a failover was the new instance's: the library rolls back whatever the old one had begun, or
+        # has told the new one all of it.
         if outcome.result == OK and self._client.connection_id() != self._connection:
             self._reach()
         sent = Outcome(OK, DUPLICATE) if outcome.error == DUPLICATE else DONE
-        ledger.end_sends(session, first, times, sent, self._endpoint)
+        for endpoint, start, end in handed:
+            ledger.end_sends(session, first + start, times[start : end + 1], sent, endpoint)
         ledger.end(begun, outcome, self._endpoint)
         return outcome
+
+    def _handed_to(self, times: list[int]) -> list[tuple[Endpoint | None, int, int]]:
+        """Return who took which of a transaction's sends, from one place in the batch up to before another: whoever
+        takes the commit, a send that had returned before a failover was not made to the new instance."""
+        before, size = self._endpoint, len(times) - 1
+        if not self._moved():
+            return [(before, 0, size)]
+        split = sum(end <= self._back_ns for end in times[1:])
+        return [(before, 0, split), (self._endpoint, split, size)]
 
     def _end_broken(self, session: int, first: int, size: int, times: list[int], outcome: Outcome) -> None:
         """Complete the sends of a batch whose last call made was refused or broke."""

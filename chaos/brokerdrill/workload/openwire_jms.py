@@ -16,7 +16,7 @@ itself (`updateURIsSupported`) would speak plainly to the target; so the redirec
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jpype
@@ -60,6 +60,7 @@ URL_PARAMS: Mapping[str, str] = {
 # How long a success waits to learn which broker it came from.
 RESUMED_S = 1.0
 
+LISTENER = "org.apache.activemq.transport.TransportListener"
 IN_DOUBT = "in doubt"
 # What proves that an operation did not happen, by the exception's class.
 PROOFS = frozenset({"JMSSecurityException", "InvalidDestinationException"})
@@ -103,6 +104,17 @@ def outcome_of(kind: str, text: str) -> Outcome:
     return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
 
 
+def _listener(event: str, call: Callable[[], None]) -> Any:
+    """Return a listener to the transport that calls `call` at one of its events, and stays in Java at all others.
+
+    A listener in Python would be called with each message, which costs 17 us and, in JPype 1.7.1, 800 bytes that are
+    never given back.
+    """
+    run = jpype.JProxy("java.lang.Runnable", dict={"run": call})
+    handler = jpype.JClass("java.beans.EventHandler")
+    return handler.create(jpype.JClass(LISTENER).class_, run, "run", None, event)
+
+
 class OpenWireJms(RedirectedJms):
     """One OpenWire JMS connection and session."""
 
@@ -121,6 +133,7 @@ class OpenWireJms(RedirectedJms):
         self._interruptions = 0
         self._known = 0
         self._up = threading.Event()
+        self._commands: Any = None
 
     def _factory(self, dialled: Sequence[Endpoint]) -> Any:
         made = url(self._config, dialled, self._aimed)
@@ -138,27 +151,26 @@ class OpenWireJms(RedirectedJms):
         return self._told
 
     def _connected(self, connection: Any) -> None:
-        connection.addTransportListener(
-            jpype.JProxy(
-                "org.apache.activemq.transport.TransportListener",
-                dict={
-                    "onCommand": self._on_command,
-                    "onException": lambda _error: None,
-                    "transportInterupted": self._interrupted,
-                    "transportResumed": self._resumed,
-                },
-            )
-        )
+        connection.addTransportListener(_listener("transportInterupted", self._interrupted))
+        connection.addTransportListener(_listener("transportResumed", self._resumed))
+        if self._aimed:
+            # What is told before the session is open: after that each message would be a call into Python.
+            done = dict.fromkeys(("onException", "transportInterupted", "transportResumed"), lambda *_: None)
+            self._commands = jpype.JProxy(LISTENER, dict={"onCommand": self._on_command, **done})
+            connection.addTransportListener(self._commands)
         failover = jpype.JClass("org.apache.activemq.transport.failover.FailoverTransport")
         self._transport = connection.getTransport().narrow(failover.class_)
         connection.start()
 
     def _on_command(self, command: Any) -> None:
-        """Called by the library, in a thread of its own, with all that the broker sends."""
+        """Called by the library, in a thread of its own, with all that the router sends."""
         if command.isConnectionControl() and command.getConnectedBrokers():
             self._told = place_of(str(command.getConnectedBrokers()))
 
     def _opened(self, connection: Any, session: Any) -> None:
+        if self._commands is not None:
+            connection.removeTransportListener(self._commands)
+            self._commands = None
         self._up.set()
 
     def _outcome(self, error: Any, operation: Operation) -> Outcome:
