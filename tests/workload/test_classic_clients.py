@@ -176,3 +176,21 @@ def test_broker_killed_under_load(
         taken = [message[op["delivery"]] for op in ops if op["op"] == "ack" and op["outcome"] == "ok"]
         assert len(taken) >= 200
         assert len(taken) == len(set(taken))
+
+
+def resident_kib(pid: int) -> int:
+    """The process's memory in KiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1])
+
+
+@pytest.mark.long
+def test_a_message_leaves_nothing_in_memory(classic: Classic, tmp_path: Path, worker: StartWorker) -> None:
+    """A listener in Python that the library calls with each message cost 800 bytes each, and the worker its life."""
+    settings = config_for(classic, "openwire", tmp_path / "w0.spool", transaction=100, rate=None)
+    one = worker(settings)
+    one.begin()
+    one.until_status(lambda status: status["received"] >= 30_000)
+    before, received = resident_kib(one.process.pid), one.status["received"]
+    one.until_status(lambda status: status["received"] >= received + 40_000)
+    assert resident_kib(one.process.pid) < before + 40_000 * 0.3

@@ -182,12 +182,13 @@ def resolve(
     if missing := drill.unmet(descriptors):
         raise UsageError(f"{drill.name} does not apply to {topology}: it needs {facts.why_not(missing)}")
     data = copy.deepcopy(dict(drill.data))
+    # First what is there at all: a promise may stand several times, with needs that exclude each other.
+    for field in ("method", "promises"):
+        data[field] = [_closed(item) for item in data[field] if not facts.unmet(_needs(item), has)]
     for entry in drill.scenario.where:
         if not facts.unmet(entry.needs, has):
             set_places(data, entry.set, f"{drill.name} on {topology}")
             data["description"] = f"{data['description'].strip()} {entry.note.strip()}".strip() + "\n"
-    for field in ("method", "promises"):
-        data[field] = [_closed(item) for item in data[field] if not facts.unmet(_needs(item), has)]
     several = facts.stores(descriptors)
     if len(several) > 1:
         _aim(data, next(iter(several)))
