@@ -1,10 +1,13 @@
-"""What a broker's heap must hold at its worst, so that it pages or holds its producers back instead of dying: pure
-functions from plain data."""
+"""What a broker's heap must hold at its worst, so that it pages or holds its producers back instead of dying, and what
+the heaps of one machine may come to: pure functions from plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.products import Product
 
 MIB = 1 << 20
 
@@ -48,6 +51,53 @@ def classic_heap(config: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def heaps(host: str, hostvars: HostVars, products: Iterable[Product]) -> dict[str, int]:
+    """Return the heaps (MiB) of the JVMs on the machine that is `host`, by what to call each: those of all hosts of the
+    inventory that are reached at its address."""
+
+    def address(name: str) -> Any:
+        return hostvars[name].get("ansible_host", name)
+
+    found = {}
+    products = [product for product in products if product.heap]
+    for name in hostvars:
+        if address(name) != address(host):
+            continue
+        for product in products:
+            if product.name in hostvars[name]["group_names"]:
+                found[f"{product.heap} of {name}"] = int(hostvars[name].get(product.heap, product.heap_mib))
+    return found
+
+
+def memory_mib(said: str) -> float:
+    """Return how much memory a host has, from its /proc/meminfo and, each on a line of its own, the limits in bytes of
+    the control group that is its root (none: `max`). Raises ValueError."""
+    limits = []
+    for line in said.splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            limits.append(int(value.split()[0]) * 1024)
+        elif name.isdecimal():
+            limits.append(int(name))
+    return min(limits) / MIB
+
+
+def machine_problems(heaps_mib: Mapping[str, int], has_mib: float) -> list[str]:
+    """Return a sentence where the JVMs with these heaps may together take more memory than their machine has."""
+    needed = sum(heaps_mib.values()) + len(heaps_mib) * JVM_ITSELF_MIB + MACHINE_MIB
+    if needed <= has_mib:
+        return []
+    return [
+        f"the JVMs of this host may take {needed} MiB ({told(heaps_mib)}, {JVM_ITSELF_MIB} for each beside its heap, "
+        f"{MACHINE_MIB} for the host), and it has {has_mib:.0f}: the kernel would end one of them; set smaller heaps, "
+        "give it more memory, or set common_allow_small_memory"
+    ]
+
+
+JVM_ITSELF_MIB = 96
+"""A ZooKeeper with a heap of 64 MiB took 137 to 151, an idle ActiveMQ Classic with one of 192 took 265."""
+MACHINE_MIB = 96
+"""The system itself, without a cache worth the name."""
 ARTEMIS_ITSELF_MIB = 48
 """With 192 MiB, half of them for messages, brokers were seen to serve 400 messages a second through failovers."""
 ARTEMIS_MESSAGES = 0.5

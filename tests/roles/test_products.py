@@ -37,7 +37,8 @@ def test_what_a_product_can_do_is_its_roles_task_files() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"use": []}, "use is none of client, metrics, tool, uses"),
+        ({"use": []}, "use is none of client, heap, metrics, tool, uses"),
+        ({"heap": "toy_heap_mib"}, "heap: the role has no default of toy_heap_mib that is a number of MiB"),
         ([], "is no mapping"),
         ({"client": "core"}, "client is no mapping"),
         ({"client": {}}, "client.protocol is missing"),

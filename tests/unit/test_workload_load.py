@@ -166,7 +166,9 @@ class ReplayingClient(FakeClient):
 
 
 @pytest.mark.parametrize(("at", "by"), [("commit", ["a1", "a1", "a1"]), ("send", ["a1", "a2", "a2"])])
-def test_a_send_was_made_to_who_served_when_it_returned(monkeypatch: pytest.MonkeyPatch, at: str, by: list[str]) -> None:
+def test_a_send_was_made_to_who_served_when_it_returned(
+    monkeypatch: pytest.MonkeyPatch, at: str, by: list[str]
+) -> None:
     """Also where the library replays the transaction, and the new instance takes the commit. Else sends by the new one
     lie between those of the old one: two brokers active at once."""
     monkeypatch.setattr(ReplayingClient, "at", at, raising=False)

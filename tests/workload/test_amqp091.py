@@ -85,6 +85,21 @@ def taken(client: Amqp091) -> Delivery:
     return found
 
 
+@pytest.mark.long
+def test_who_waits_for_its_next_message_answers_heartbeats(rabbit: Broker, tmp_path: Path, worker: StartWorker) -> None:
+    """A message in 20 s, five heartbeats: the broker drops who is silent for two."""
+    spool = tmp_path / "w0.spool"
+    one = worker(config_for(rabbit, producers=specs("producer", 1), rate=0.05, spool=str(spool)))
+    one.begin()
+    one.until_status(lambda status: status["sent_ok"] >= 2)
+    one.tell("stop_producers")
+    one.until("producers_stopped")
+    one.finish()
+    ops = merged(rows_of(spool))
+    assert [op["outcome"] for op in ops if op["op"] == "send"] == ["ok", "ok"]
+    assert [op["session"] for op in ops if op["op"] == "connect"] == [0]
+
+
 def test_transactions_are_refused() -> None:
     with pytest.raises(InfrastructureError, match=r"load\.transaction"):
         Amqp091.start_process(WorkerConfig("r", "w", "w", "amqp091", (), Credentials("", ""), ("q",), transaction=1))

@@ -12,6 +12,7 @@ Facts about RabbitMQ 3.10 that this rests on:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 import threading
@@ -359,6 +360,11 @@ class Amqp091:
             line.wait(lambda: bool(answers), None, "no answer to basic_get")
             if not answers[0]:
                 return found
+
+    def idle(self) -> None:
+        if self._line is not None and not self._line.broken:
+            with contextlib.suppress(ClientError):
+                self._line.flush()
 
     def connection_id(self) -> int:
         return self._opened

@@ -150,6 +150,16 @@ class Routed(Protocol):
 
 
 @runtime_checkable
+class Idling(Protocol):
+    """What a client does besides whose library has no thread of its own."""
+
+    def idle(self) -> None:
+        """Do at once what the connection wants done while its client waits, as heartbeats. What is wrong with it the
+        next operation says."""
+        ...
+
+
+@runtime_checkable
 class Subscribing(Protocol):
     """What a client can do besides, that has a durable subscription on each topic that it receives from, as the
     configuration's `subscriptions` says: `open` makes it, or goes on with it."""

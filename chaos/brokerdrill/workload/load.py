@@ -26,6 +26,7 @@ from brokerdrill.workload.client import (
     Client,
     ClientError,
     Delivery,
+    Idling,
     Message,
     Outcome,
     Routed,
@@ -237,6 +238,7 @@ class Producer(_Runner):
     ) -> None:
         super().__init__(config, spec, client, ledger, stop)
         self._schedule = schedule
+        self._idling = client if isinstance(client, Idling) else None
         self._size = max(1, config.transaction)
         self._payloads = Payloads(f"{config.seed}/{spec.name}", config.payload_bytes)
         self._sent = 0
@@ -280,12 +282,18 @@ class Producer(_Runner):
         """Wait until batch `number` is due, at once when it is late; False when told to stop."""
         if self._schedule:
             due_s = self._due_s = self._next_due_s = start_s + self._schedule.due_s(number)
-            wait_s = due_s - time.monotonic()
-            if wait_s > 0:
+            if due_s > time.monotonic():
                 self._ledger.flush()
-                self._stop.wait(wait_s)
+                self._wait_until(due_s)
             self._next_due_s = start_s + self._schedule.due_s(number + 1)
         return not self._stop.is_set()
+
+    def _wait_until(self, due_s: float) -> None:
+        """Wait until then on the monotonic clock, or told to stop, with what the connection wants done meanwhile."""
+        if self._idling is not None:
+            while time.monotonic() + POLL_S < due_s and not self._stop.wait(POLL_S):
+                self._idling.idle()
+        self._stop.wait(max(0.0, due_s - time.monotonic()))
 
     def _batch(self, address: str) -> list[Message]:
         seq = self._seqs[address]
