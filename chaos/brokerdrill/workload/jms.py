@@ -30,19 +30,20 @@ from brokerdrill.workload.client import (
 )
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 
-# The first compiler alone costs a third less of the processor at a drill's rates, and a fifth of the peak rate. A heap
-# that has at once what the clients' working set needs does not grow with each reconnection, as one of 32 MiB did for
-# half an hour. WorkerConfig.jvm_options come after and win.
+# A heap that has at once what the clients' working set needs does not grow with each reconnection, as one of 32 MiB did
+# for half an hour. WorkerConfig.jvm_options come after and win.
 JVM_OPTIONS = (
     "-Xms64m",
     "-Xmx128m",
     "-XX:+AlwaysPreTouch",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    "-XX:TieredStopAtLevel=1",
     "-Xrs",  # signals are the worker's
     "-XX:+ErrorFileToStderr",  # the runner keeps it: a file would stay on the load host
 )
+# The first compiler alone costs a third less of the processor at a drill's rates. Whoever sends as fast as the replies
+# come is past that after seconds, and has a fifth more of both compilers.
+KEEPS_A_RATE = ("-XX:TieredStopAtLevel=1",)
 # JPype 1.7.1 shows a Java class to all threads before it has the class's conversions, and a thread that converts to it
 # in between ends the process. Nothing in between lets go of the interpreter, so that only a forced switch can come
 # there; without any the threads still take turns, at each call into Java.
@@ -59,6 +60,12 @@ def class_path(jars: Path, wanted: Sequence[str]) -> list[str]:
     if missing:
         raise InfrastructureError(f"{jars} lacks the client's jars {', '.join(name + '*.jar' for name in missing)}")
     return found
+
+
+def jvm_options(config: WorkerConfig, own: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the options of the process's JVM; `own` are the client's."""
+    as_fast_as_it_can = config.rate is None and bool(config.producers)
+    return (*JVM_OPTIONS, *(() if as_fast_as_it_can else KEEPS_A_RATE), *own, *config.jvm_options)
 
 
 def host_of(address: str) -> str:
@@ -189,9 +196,7 @@ class JmsClient:
         paths = class_path(Path(config.jars), cls.jars)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
-            jpype.startJVM(
-                *JVM_OPTIONS, *cls._jvm_options(config), *config.jvm_options, classpath=paths, convertStrings=False
-            )
+            jpype.startJVM(*jvm_options(config, cls._jvm_options(config)), classpath=paths, convertStrings=False)
         except (OSError, RuntimeError, jpype.JVMNotFoundException) as error:
             raise InfrastructureError(f"no Java virtual machine starts: {first_line(str(error))}") from None
         cls._prepare_process(config)
