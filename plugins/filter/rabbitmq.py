@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
+from urllib.parse import quote
 
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
@@ -51,6 +53,47 @@ def rabbitmq_members(
             "partition_handling": of.get("rabbitmq_partition_handling", defaults["partition_handling"]),
             "net_ticktime_s": int(of.get("rabbitmq_net_ticktime_s", defaults["net_ticktime_s"])),
         }
+    return found
+
+
+def rabbitmq_other_clusters(hosts: Sequence[str], hostvars: HostVars, own: str) -> list[str]:
+    """Return the first host, in sorted order, of each cluster on `hosts` but that of the host `own`."""
+    first: dict[str, str] = {}
+    for host in sorted(hosts):
+        first.setdefault(hostvars[host].get("rabbitmq_cluster", ""), host)
+    return [host for cluster, host in sorted(first.items()) if cluster != hostvars[own].get("rabbitmq_cluster", "")]
+
+
+def rabbitmq_left_behind(listed: Iterable[Mapping[str, Any]], target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which queues have messages that are to move (`moving`: host and queue), and which of those the target has
+    not (`missing`).
+
+    `listed`: the results of `rabbitmqctl list_queues name messages --formatter json` on the sources, each with its host
+    as `item`; `target`: that on the target.
+    """
+    moving = [
+        {"host": source["item"], "queue": row["name"]}
+        for source in listed
+        for row in json.loads(source["stdout"])
+        if int(row["messages"]) > 0
+    ]
+    there = {row["name"] for row in json.loads(target["stdout"])}
+    return {"moving": moving, "missing": sorted({one["queue"] for one in moving} - there)}
+
+
+def rabbitmq_uris(hosts: Sequence[str], hostvars: HostVars, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return by host of `hosts` the URI by which a shovel connects to its broker.
+
+    `config`: port (where a host sets no rabbitmq_port), tls, ca, vhost, user, password.
+    """
+    scheme, query = ("amqps", f"?verify=verify_peer&cacertfile={config['ca']}") if config["tls"] else ("amqp", "")
+    who = ":".join(quote(config[name], safe="") for name in ("user", "password"))
+    found = {}
+    for host in hosts:
+        address = address_of(host, hostvars[host], "rabbitmq_address")
+        place = f"[{address}]" if ":" in address else address
+        port = hostvars[host].get("rabbitmq_port", config["port"])
+        found[host] = f"{scheme}://{who}@{place}:{port}/{quote(config['vhost'], safe='')}{query}"
     return found
 
 
@@ -232,6 +275,9 @@ class FilterModule:
             "rabbitmq_dials": rabbitmq_dials,
             "rabbitmq_drill_queues": rabbitmq_drill_queues,
             "rabbitmq_members": rabbitmq_members,
+            "rabbitmq_other_clusters": rabbitmq_other_clusters,
+            "rabbitmq_left_behind": rabbitmq_left_behind,
+            "rabbitmq_uris": rabbitmq_uris,
             "rabbitmq_password_hash": rabbitmq_password_hash,
             "rabbitmq_problems": rabbitmq_problems,
             "rabbitmq_queue_features": rabbitmq_queue_features,

@@ -188,3 +188,45 @@ def test_preflight(members: dict[str, Any], queues: list[Any], changes: dict[str
     problems = filters.rabbitmq_problems(config)
     assert len(problems) == bool(words)
     assert words in "".join(problems)
+
+
+MOVING = {
+    "rabbit1": {"ansible_host": "172.30.60.21"},
+    "rabbit2": {"ansible_host": "172.30.60.22"},
+    "far2": {"ansible_host": "172.30.60.25", "rabbitmq_cluster": "far"},
+    "far1": {"rabbitmq_address": "fd00::4", "rabbitmq_port": 5673, "rabbitmq_cluster": "far"},
+}
+
+
+def test_one_broker_of_each_other_cluster_is_asked_for_what_it_has() -> None:
+    assert filters.rabbitmq_other_clusters([*MOVING], MOVING, "far1") == ["rabbit1"]
+    assert filters.rabbitmq_other_clusters([*MOVING], MOVING, "rabbit2") == ["far1"]
+
+
+def test_what_moves_is_what_has_messages_and_needs_a_queue() -> None:
+    def listed(host: str, **messages: int) -> dict[str, str]:
+        rows = [{"name": name, "messages": number} for name, number in messages.items()]
+        return {"item": host, "stdout": json.dumps(rows)}
+
+    sources = [listed("rabbit1", a=2, b=0, c=1), listed("rabbit9", a=0)]
+    found = filters.rabbitmq_left_behind(sources, listed("far1", a=0, b=0))
+    assert found == {
+        "moving": [{"host": "rabbit1", "queue": "a"}, {"host": "rabbit1", "queue": "c"}],
+        "missing": ["c"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("tls", "near", "far"),
+    [
+        (False, "amqp://admin:p%40ss%2F@172.30.60.21:5672/%2F", "amqp://admin:p%40ss%2F@[fd00::4]:5673/%2F"),
+        (
+            True,
+            "amqps://admin:p%40ss%2F@172.30.60.21:5672/%2F?verify=verify_peer&cacertfile=/ca.pem",
+            "amqps://admin:p%40ss%2F@[fd00::4]:5673/%2F?verify=verify_peer&cacertfile=/ca.pem",
+        ),
+    ],
+)
+def test_how_a_shovel_connects(tls: bool, near: str, far: str) -> None:
+    config = {"port": 5672, "tls": tls, "ca": "/ca.pem", "vhost": "/", "user": "admin", "password": "p@ss/"}
+    assert filters.rabbitmq_uris(["rabbit1", "far1"], MOVING, config) == {"rabbit1": near, "far1": far}
