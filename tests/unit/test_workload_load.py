@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -134,6 +135,37 @@ def test_a_transparent_failover_counts_as_a_session_with_its_instance() -> None:
     assert connects[1]["start_ns"] <= connects[1]["end_ns"]
     by_session = {(op["session"], op["instance"]) for op in bench.ops("commit") if op["outcome"] == "ok"}
     assert by_session == {(0, "a1"), (1, "a2")}
+
+
+class BatchingClient(FakeClient):
+    """Takes batches, of which the first breaks with its second message."""
+
+    def __init__(self, config: WorkerConfig, name: str) -> None:
+        super().__init__(config, name)
+        self.batches = 0
+
+    def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        raise AssertionError("a batch was sent one by one")
+
+    def send_batch(self, address: str, batch: Sequence[Message], attempt: int) -> tuple[Outcome, list[int]]:
+        self.batches += 1
+        if self.batches == 1:
+            return Outcome("fail", "ADDRESS_FULL: no room"), [time.monotonic_ns(), time.monotonic_ns()]
+        self._sent += [(message, attempt) for message in batch]
+        return Outcome("ok"), [time.monotonic_ns() for _ in batch]
+
+
+def test_a_batch_that_breaks_is_rolled_back_and_sent_again() -> None:
+    bench = Bench(Producer, config(transaction=3), 9, BatchingClient).run()
+    sends = bench.ops("send")
+    assert [(op["attempt"], op["outcome"], op.get("error")) for op in sends[:6]] == [
+        (0, "ok", None),
+        (0, "fail", "ADDRESS_FULL: no room"),
+        (0, "fail", "not sent"),
+        *[(1, "ok", None)] * 3,
+    ]
+    assert [op["op"] for op in bench.ops("commit", "rollback")][:2] == ["rollback", "commit"]
+    assert all(one["end_ns"] <= other["end_ns"] for one, other in itertools.pairwise(sends[3:]))
 
 
 class ReplayingClient(FakeClient):

@@ -64,6 +64,45 @@ def test_what_is_sent_is_received(broker: Broker, client: OpenClient) -> None:
     assert one.served_by() == config.endpoints[0]
 
 
+def test_a_batch_is_what_its_messages_are_one_by_one(broker: Broker, client: OpenClient) -> None:
+    config = config_for(broker, duplicate_detection=True)
+    one = client(config, [Q], [Q])
+    bodies = [os.urandom(size) for size in (0, 1, 300_000, 256, 0)]
+    sent = [Message(f"p-{n}", n, f"group-{n}", body, sha(body)) for n, body in enumerate(bodies)]
+    before = time.monotonic_ns()
+    outcome, ends = one.send_batch(Q, sent, 1)
+    after = time.monotonic_ns()
+    assert outcome == Outcome("ok")
+    assert len(ends) == len(sent) and ends == sorted(ends) and before <= ends[0] and ends[-1] <= after
+    assert one.commit(resent=False) == Outcome("ok")
+    for message in sent:
+        got = one.receive(5.0)
+        assert got is not None
+        assert got[:7] == (Q, message.message_id, 1, message.seq, message.key, False, message.sha)
+    assert one.commit(resent=False) == Outcome("ok")
+    assert one.send_batch(Q, sent[3:], 2)[0] == Outcome("ok")
+    assert one.commit(resent=True) == Outcome("ok", "duplicate"), "each bears its duplicate id"
+
+
+def test_a_batch_ends_with_the_first_send_that_is_not_ok(broker: Broker, client: OpenClient) -> None:
+    one = client(config_for(broker), [Q], [Q])
+    producer, sent = one._producers[Q], list[object]()
+
+    def third_fails(message: object) -> None:
+        if len(sent) == 2:
+            raise jpype.JClass("javax.jms.JMSException")("no more")
+        producer.send(message)
+        sent.append(message)
+
+    one._producers[Q] = jpype.JProxy("javax.jms.MessageProducer", dict={"send": third_fails})
+    before = time.monotonic_ns()
+    outcome, ends = one.send_batch(Q, batch(0, 5), 0)
+    assert (outcome.result, outcome.error) == ("unknown", "JMSException: no more")
+    assert len(ends) == 3 and before <= ends[0] <= ends[1] <= ends[2] <= time.monotonic_ns()
+    assert one.commit(resent=False) == Outcome("ok")
+    assert drain(one) == ["p-0", "p-1"]
+
+
 def test_rolled_back_is_gone_and_may_be_sent_again(broker: Broker, client: OpenClient) -> None:
     one = client(config_for(broker), [Q], [Q])
     send(one, batch(0))

@@ -148,7 +148,6 @@ class CoreJms(RoutedJms):
     def __init__(self, config: WorkerConfig, name: str) -> None:
         super().__init__(config, name)
         self._core: Any = None
-        self._duplicate_id = jpype.JString(DUPLICATE_ID)
         self._made: Any = None
 
     def _factory(self, dialled: Sequence[Endpoint]) -> Any:
@@ -206,9 +205,8 @@ class CoreJms(RoutedJms):
             return REFUSED_AS_DUPLICATE._replace(usable=usable) if resent else Outcome(FAIL, text, usable)
         return Outcome(FAIL if kind in COMMIT_PROOFS else UNKNOWN, text, usable)
 
-    def _mark(self, java: Any, message: Message) -> None:
-        if self._config.duplicate_detection:
-            java.setStringProperty(self._duplicate_id, f"{self._tag}-{message.message_id}")
+    def _marks(self, message: Message) -> Mapping[str, str]:
+        return {DUPLICATE_ID: f"{self._tag}-{message.message_id}"} if self._config.duplicate_detection else {}
 
     def _ended(self) -> str | None:
         return "OBJECT_CLOSED: the session is closed" if self._core.isClosed() else None

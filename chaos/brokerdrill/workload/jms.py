@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -29,6 +30,7 @@ from brokerdrill.workload.client import (
     Reconnect,
 )
 from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.jms_batch import BatchSend
 
 # A heap that has at once what the clients' working set needs does not grow with each reconnection, as one of 32 MiB did
 # for half an hour. WorkerConfig.jvm_options come after and win.
@@ -166,8 +168,9 @@ class JmsClient:
         """What the throwable proves of a commit; `resent` as of `commit`."""
         return self._outcome(error, "commit")
 
-    def _mark(self, java: Any, message: Message) -> None:
-        """Set the product's own properties of a message to be sent."""
+    def _marks(self, message: Message) -> Mapping[str, str]:
+        """The product's own string properties of a message to be sent."""
+        return {}
 
     def _succeeded(self) -> None:
         """Called after each send and commit that was ok."""
@@ -213,9 +216,9 @@ class JmsClient:
         self._lost_ns: int | None = None
         self._reconnect: Reconnect | None = None
         self._subscribes = False
+        self._batch_send = BatchSend.of(self.api)
         self._throwable = jpype.JClass("java.lang.Throwable")
         self._property = jpype.JString(header.PROPERTY)
-        self._group = jpype.JString(GROUP)
 
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         connection = None
@@ -238,7 +241,6 @@ class JmsClient:
         self._session = session
         self._producers = producers
         self._consumers = consumers
-        self._create = session.createBytesMessage
         self._lost_ns = None
         self._reconnect = None
 
@@ -274,19 +276,28 @@ class JmsClient:
             producer.setDisableMessageTimestamp(True)
         return producer
 
+    def _properties(self, message: Message, attempt: int) -> dict[str, str]:
+        group = {} if message.key is None else {GROUP: message.key}
+        return {header.PROPERTY: header.write(self._tag, message, attempt), **group, **self._marks(message)}
+
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        return self.send_batch(address, [message], attempt)[0]
+
+    def send_batch(self, address: str, batch: Sequence[Message], attempt: int) -> tuple[Outcome, list[int]]:
+        ends = self._batch_send.times(len(batch))
+        each = [self._properties(message, attempt) for message in batch]
+        properties = {name: [one[name] for one in each] for name in each[0]}
+        outcome = DONE
         try:
-            java = self._create()
-            java.writeBytes(message.payload)
-            java.setStringProperty(self._property, header.write(self._tag, message, attempt))
-            if message.key is not None:
-                java.setStringProperty(self._group, message.key)
-            self._mark(java, message)
-            self._producers[address].send(java)
+            self._batch_send.send(
+                self._session, self._producers[address], [message.payload for message in batch], properties, ends
+            )
         except self._throwable as error:
-            return self._outcome(error, "send")
-        self._succeeded()
-        return DONE
+            outcome = self._outcome(error, "send")
+        else:
+            self._succeeded()
+        done = [end for end in array("q", memoryview(ends).tobytes()) if end]
+        return outcome, done if outcome is DONE else [*done, time.monotonic_ns()]
 
     def commit(self, *, resent: bool) -> Outcome:
         try:

@@ -23,6 +23,7 @@ from brokerdrill.workload.client import (
     OK,
     UNKNOWN,
     Aim,
+    Batching,
     Client,
     ClientError,
     Delivery,
@@ -238,6 +239,7 @@ class Producer(_Runner):
     ) -> None:
         super().__init__(config, spec, client, ledger, stop)
         self._schedule = schedule
+        self._batching = client if isinstance(client, Batching) else None
         self._idling = client if isinstance(client, Idling) else None
         self._size = max(1, config.transaction)
         self._payloads = Payloads(f"{config.seed}/{spec.name}", config.payload_bytes)
@@ -352,15 +354,8 @@ class Producer(_Runner):
         txn = ledger.name("t") if transacted else None
         late_ns = self._late_ns()
         first = ledger.begin_sends(session, address, batch, attempt, txn, self._config.durable, late_ns)
-        now = ledger.clock.now
-        send = self._client.send
-        times = [now()]
-        outcome = DONE
-        for message in batch:
-            outcome = send(address, message, attempt)
-            times.append(now())
-            if outcome.result != OK:
-                break
+        times = [ledger.clock.now()]
+        outcome = self._send(address, batch, attempt, times)
         if outcome.result != OK:
             self._end_broken(session, first, len(batch), times, outcome)
             return self._roll_back(txn, outcome) if txn else outcome
@@ -379,6 +374,21 @@ class Producer(_Runner):
         for endpoint, start, end in handed:
             ledger.end_sends(session, first + start, times[start : end + 1], sent, endpoint)
         ledger.end(begun, outcome, self._endpoint)
+        return outcome
+
+    def _send(self, address: str, batch: Sequence[Message], attempt: int, times: list[int]) -> Outcome:
+        """Send up to the first message that is not ok; note when each call returned, and return the last outcome."""
+        clock = self._ledger.clock
+        if self._batching is not None and len(batch) > 1:
+            outcome, ends = self._batching.send_batch(address, batch, attempt)
+            times += map(clock.at, ends)
+            return outcome
+        outcome = DONE
+        for message in batch:
+            outcome = self._client.send(address, message, attempt)
+            times.append(clock.now())
+            if outcome.result != OK:
+                break
         return outcome
 
     def _handed_to(self, times: list[int]) -> list[tuple[Endpoint | None, int, int]]:
