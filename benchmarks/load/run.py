@@ -1,4 +1,5 @@
-"""The load's sends a second: with the ledger over without it, and over the broker's own `artemis perf producer`.
+"""The load's sends a second: with the ledger over without it, over the broker's own `artemis perf producer`, and of two
+load hosts over one.
 
     python benchmarks/load/run.py [--slices N] [--repeats N] [--transaction N] [--bytes N] [--clients N]
 
@@ -34,8 +35,9 @@ QUEUE = "bench.q0"
 LEDGER_GOAL = 0.95
 PERF_GOAL = 0.8
 HOSTS_GOAL = 1.8
-# Messages a second of one load host.
+# Messages a second of one load host, where the broker's disk does not decide.
 RATE_GOAL = 10_000
+RATE_TRANSACTION = 100
 # What a load host of the third measurement has of one core: so little that the broker does not mind two of them.
 HOST_CORE = 0.1
 # In pairs of slices: well before the queue is so long that the broker pages.
@@ -244,12 +246,15 @@ def main() -> int:
     )
     for name, pair, goal in measured:
         print(f"{name}: {ratio(*pair):.3f} ± {error_of(*pair):.3f} (goal {goal})")
-    print(f"worker, ledger on: {statistics.median(ours):.0f} messages/s (goal {RATE_GOAL})")
+    rate_goal = RATE_GOAL if options.transaction >= RATE_TRANSACTION else 0
+    print(
+        f"worker, ledger on: {statistics.median(ours):.0f} messages/s" + (f" (goal {rate_goal})" if rate_goal else "")
+    )
     if options.json:
         rates = {"ledger on": on, "ledger off": off, "worker": ours, "artemis perf": perf, "two": both, "one": alone}
         result = {name: round(ratio(*pair), 3) for name, pair, _ in measured} | {"rates": rates}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
-    kept = all(ratio(*pair) >= goal for _, pair, goal in measured) and statistics.median(ours) >= RATE_GOAL
+    kept = all(ratio(*pair) >= goal for _, pair, goal in measured) and statistics.median(ours) >= rate_goal
     return 0 if kept else 1
 
 
