@@ -33,7 +33,8 @@ from brokerdrill.workload.core_jms import CoreJms
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.workload.routed_brokers import Routed, make_certificate
+from tests.workload.certificate import make_certificate
+from tests.workload.routed_brokers import Routed
 from tests.workload.standalone_broker import QUEUES, Broker, unpack
 
 ROUTER = "SNI_HOST"

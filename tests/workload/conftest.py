@@ -13,6 +13,7 @@ import pytest
 from brokerdrill.base import java
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
+from tests.workload.certificate import make_certificate
 from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
 from tests.workload.worker_process import WorkerProcess
 
@@ -23,6 +24,12 @@ _numbers = iter(range(1_000_000))
 def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of an unpacked Artemis."""
     return unpack(tmp_path_factory.mktemp("artemis"))
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The certificate and bundle of all brokers that clients of this process reach by TLS: its JVM trusts one."""
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from brokerdrill.workload.client import Aim, ClientError, known_as
 from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
+from tests.workload.certificate import make_certificate
 from tests.workload.conftest import start_jvm
 from tests.workload.standalone_broker import QUEUES, USER, Broker
 
@@ -27,16 +27,6 @@ MEMBER = f"<cluster-user>member</cluster-user><cluster-password>{PASSWORD}</clus
 # By CLIENT_ID not with CORE: its library may ask for a session before it has learnt that the broker takes client ids
 # (FINDINGS.md), and is then NULL to the router.
 KEYS = ("CLIENT_ID", "SNI_HOST", "SOURCE_IP", "USER_NAME", "ROLE_NAME")
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate of its own for 127.0.0.1; return its file, and one with its key too."""
-    certificate, key, bundle = (folder / f"router.{suffix}" for suffix in ("pem", "key", "bundle.pem"))
-    name = ["-subj", "/CN=router", "-addext", "subjectAltName=IP:127.0.0.1"]
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name]
-    subprocess.run([*new, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    bundle.write_text(key.read_text() + certificate.read_text())
-    return certificate, bundle
 
 
 def file_of(broker: Broker) -> Path:

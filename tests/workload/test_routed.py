@@ -45,8 +45,11 @@ OWN_KEYS = {"key-1": "t1", "key-2": "t1", "key-7": "t2", "key-8": "t2"}
 
 
 @pytest.fixture(scope="module")
-def routed(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
-    made = Routed(distribution, tmp_path_factory.mktemp("routed"), ROUTERS, check_period_ms=500, own=OWN)
+def routed(
+    distribution: Path, certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Routed]:
+    work = tmp_path_factory.mktemp("routed")
+    made = Routed(distribution, work, ROUTERS, certificate=certificate, check_period_ms=500, own=OWN)
     try:
         made.start()
         yield made

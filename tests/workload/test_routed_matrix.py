@@ -30,9 +30,12 @@ VISITS = 3
 
 
 @pytest.fixture(scope="module")
-def routed(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routed]:
+def routed(
+    distribution: Path, certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Routed]:
+    work = tmp_path_factory.mktemp("matrix")
     # Each router looks into its own pool: less often, so that there is time for clients.
-    made = Routed(distribution, tmp_path_factory.mktemp("matrix"), ROUTERS, check_period_ms=5000)
+    made = Routed(distribution, work, ROUTERS, certificate=certificate, check_period_ms=5000)
     try:
         made.start()
         yield made
