@@ -41,7 +41,7 @@ RATE_TRANSACTION = 100
 # What a load host of the third measurement has of one core: so little that the broker does not mind two of them.
 HOST_CORE = 0.1
 # In pairs of slices: well before the queue is so long that the broker pages.
-PURGE_EVERY = 10
+PURGE_EVERY = 3
 # A queue that pages would measure the disk, so the broker has room for all that one measurement sends.
 BROKER_JAVA_ARGS = "-Xms1g -Xmx2g -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
 
