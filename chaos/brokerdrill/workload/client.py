@@ -154,8 +154,8 @@ class Batching(Protocol):
     """What a client can do besides that sends many messages faster together than one by one."""
 
     def send_batch(self, address: str, batch: Sequence[Message], attempt: int) -> tuple[Outcome, list[int]]:
-        """Send them, as `send` does each, up to the first that is not ok; return the last one's outcome and when each
-        call that was made returned, in ns of the monotonic clock."""
+        """Send messages that all have a group or all have none, as `send` does each, up to the first that is not ok.
+        Return the last one's outcome and when each call that was made returned, in ns of the monotonic clock."""
         ...
 
 

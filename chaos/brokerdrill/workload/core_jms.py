@@ -205,8 +205,10 @@ class CoreJms(RoutedJms):
             return REFUSED_AS_DUPLICATE._replace(usable=usable) if resent else Outcome(FAIL, text, usable)
         return Outcome(FAIL if kind in COMMIT_PROOFS else UNKNOWN, text, usable)
 
-    def _marks(self, message: Message) -> Mapping[str, str]:
-        return {DUPLICATE_ID: f"{self._tag}-{message.message_id}"} if self._config.duplicate_detection else {}
+    def _marks(self, batch: Sequence[Message]) -> Mapping[str, Sequence[str]]:
+        if not self._config.duplicate_detection:
+            return {}
+        return {DUPLICATE_ID: [f"{self._tag}-{message.message_id}" for message in batch]}
 
     def _ended(self) -> str | None:
         return "OBJECT_CLOSED: the session is closed" if self._core.isClosed() else None

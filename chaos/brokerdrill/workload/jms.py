@@ -168,8 +168,8 @@ class JmsClient:
         """What the throwable proves of a commit; `resent` as of `commit`."""
         return self._outcome(error, "commit")
 
-    def _marks(self, message: Message) -> Mapping[str, str]:
-        """The product's own string properties of a message to be sent."""
+    def _marks(self, batch: Sequence[Message]) -> Mapping[str, Sequence[str]]:
+        """The product's own string properties of messages to be sent, and their values message by message."""
         return {}
 
     def _succeeded(self) -> None:
@@ -276,22 +276,20 @@ class JmsClient:
             producer.setDisableMessageTimestamp(True)
         return producer
 
-    def _properties(self, message: Message, attempt: int) -> dict[str, str]:
-        group = {} if message.key is None else {GROUP: message.key}
-        return {header.PROPERTY: header.write(self._tag, message, attempt), **group, **self._marks(message)}
+    def _properties(self, batch: Sequence[Message], attempt: int) -> dict[str, Sequence[str]]:
+        groups = [message.key for message in batch if message.key is not None]
+        headers = [header.write(self._tag, message, attempt) for message in batch]
+        return {header.PROPERTY: headers, **({GROUP: groups} if groups else {}), **self._marks(batch)}
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
         return self.send_batch(address, [message], attempt)[0]
 
     def send_batch(self, address: str, batch: Sequence[Message], attempt: int) -> tuple[Outcome, list[int]]:
         ends = self._batch_send.times(len(batch))
-        each = [self._properties(message, attempt) for message in batch]
-        properties = {name: [one[name] for one in each] for name in each[0]}
+        bodies, properties = [message.payload for message in batch], self._properties(batch, attempt)
         outcome = DONE
         try:
-            self._batch_send.send(
-                self._session, self._producers[address], [message.payload for message in batch], properties, ends
-            )
+            self._batch_send.send(self._session, self._producers[address], bodies, properties, ends)
         except self._throwable as error:
             outcome = self._outcome(error, "send")
         else:
