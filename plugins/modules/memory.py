@@ -13,7 +13,7 @@ author: ["Brokerdrill developers"]
 """
 
 EXAMPLES = r"""
-- name: The host's memory holds its JVMs
+- name: Preflight of the host's memory
   brokerdrill.ha.memory:
 """
 
