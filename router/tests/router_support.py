@@ -152,6 +152,12 @@ class Broker:
             return False
         return True
 
+    def kill(self) -> None:
+        """Kill the broker, which is a child of the shell that was started."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        wait_for("the broker's end", lambda: not self._group_lives(), 20)
+
     def stop(self) -> None:
         """End the broker and the port mapper that it started."""
         if self.process is not None and self.process.poll() is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -248,9 +247,7 @@ def test_broker_killed_under_load(rabbit: Broker, tmp_path: Path, worker: StartW
     one = worker(config_for(rabbit, spool=str(spool), resend=False, **load))
     one.begin()
     one.until_status(lambda status: status["received"] >= 100)
-    assert rabbit.process is not None
-    rabbit.process.send_signal(signal.SIGKILL)
-    rabbit.process.wait(20)
+    rabbit.kill()
     rabbit.start()
     behind = one.status["sent_ok"]
     one.until_status(lambda status: status["sent_ok"] >= behind + 100)
