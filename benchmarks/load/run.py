@@ -190,24 +190,22 @@ def measure_hosts(broker: Broker, options: argparse.Namespace, folder: Path) -> 
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(2) as pool:
         hosts = []
         for name in ("h0", "h1"):
+            group = stack.enter_context(small_host(f"brokerdrill-bench-{os.getpid()}-{name}"))
             load = Load(broker, options, folder / f"{name}.jsonl", name)
+            stack.callback(load.end)
             load.halt()
-            load.confine(stack.enter_context(small_host(f"brokerdrill-bench-{os.getpid()}-{name}")))
+            load.confine(group)
             hosts.append(load)
-        try:
-            for number in range(options.repeats * 2):
-                broker.artemis("queue", "purge", "--name", QUEUE)
-                for loads, rates in ((hosts, both), (hosts[:1], alone))[:: 1 if number % 2 == 0 else -1]:
-                    rates.append(sum(pool.map(lambda load: load.rate(options.seconds), loads)))
-                    for load in loads:
-                        load.halt()
-                print(
-                    f"{number + 1:3}/{options.repeats * 2}  two {both[-1]:8.0f}  one {alone[-1]:8.0f} messages/s",
-                    flush=True,
-                )
-        finally:
-            for load in hosts:
-                load.end()
+        for number in range(options.repeats * 2):
+            broker.artemis("queue", "purge", "--name", QUEUE)
+            for loads, rates in ((hosts, both), (hosts[:1], alone))[:: 1 if number % 2 == 0 else -1]:
+                rates.append(sum(pool.map(lambda load: load.rate(options.seconds), loads)))
+                for load in loads:
+                    load.halt()
+            print(
+                f"{number + 1:3}/{options.repeats * 2}  two {both[-1]:8.0f}  one {alone[-1]:8.0f} messages/s",
+                flush=True,
+            )
     return both, alone
 
 
@@ -227,6 +225,8 @@ def main() -> int:
     parser.add_argument("--spool-dir", type=Path, help="where the ledgers go; default: beside the broker's journal")
     parser.add_argument("--json", type=Path, help="write the result there, too")
     options = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("two load hosts are measured in control groups, which only root can make")
     with tempfile.TemporaryDirectory(prefix="brokerdrill-bench-") as name:
         folder = Path(name)
         broker = Broker(unpack(folder), folder / "broker", [QUEUE], anonymous=True, java_args=BROKER_JAVA_ARGS)

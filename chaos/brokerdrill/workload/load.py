@@ -379,7 +379,7 @@ class Producer(_Runner):
     def _send(self, address: str, batch: Sequence[Message], attempt: int, times: list[int]) -> Outcome:
         """Send up to the first message that is not ok; note when each call returned, and return the last outcome."""
         clock = self._ledger.clock
-        if self._batching is not None and len(batch) > 1:
+        if self._batching is not None:
             outcome, ends = self._batching.send_batch(address, batch, attempt)
             times += map(clock.at, ends)
             return outcome
