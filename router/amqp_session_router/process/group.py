@@ -17,11 +17,17 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from amqp_session_router.process.place import LEADER, Place
-from amqp_session_router.process.service_manager import ServiceManager
+from amqp_session_router.process.service_manager import (
+    ServiceManager,
+    StoredListener,
+    listeners_of,
+    name_of,
+    words_of,
+)
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,16 +35,28 @@ _TOGETHER = 5.0
 """Seconds in which all workers end that were told to by control: those that have not are told then."""
 _BACKLOG = 1024
 _LONGEST_WORD = 4096
+_MOST_DESCRIPTORS = 253
+"""As many as the kernel sends at once."""
 
 
 class Group:
     """Runs the supervisors."""
 
-    def __init__(self, config: str, drain: str, workers: int, shared: int, environment: Mapping[str, str]) -> None:
-        """`shared`: descriptor of the memory that the workers share."""
+    def __init__(
+        self,
+        config: str,
+        drain: str,
+        stored: Sequence[StoredListener],
+        workers: int,
+        shared: int,
+        environment: Mapping[str, str],
+    ) -> None:
+        """`stored`: the listeners that the service manager had kept; `shared`: descriptor of the memory that the
+        workers share."""
         self._words = [sys.executable, "-m", "amqp_session_router.process.supervisor", config, drain]
         self._workers = workers
         self._shared = shared
+        self._stored = stored
         self._environment = dict(environment)
         self._manager = ServiceManager(environment)
         self._supervisors: dict[int, int] = {}
@@ -55,6 +73,8 @@ class Group:
         self._end_by: float | None = None
         """When those that are left are told to end."""
         self._places: list[Place] = []
+        self._kept: dict[int, set[str]] = {}
+        """Index of a worker → the names under which the service manager may keep its listeners."""
 
     def run(self) -> int:
         """Run until all have ended; returns the exit status."""
@@ -68,7 +88,8 @@ class Group:
         with tempfile.TemporaryDirectory(prefix="amqp-session-router-") as directory:
             self._prepare(Path(directory))
             for place in self._places:
-                self._start(place)
+                self._start(place, [one for one in self._stored if one.worker == place.index])
+            self._drop_stored()
             while self._supervisors or self._orphans:
                 self._turn(wake)
         return self._status or 0
@@ -92,9 +113,16 @@ class Group:
     def _notify_path(self, index: int) -> str:
         return str(Path(str(self._lines[0].getsockname())).with_name(f"notify-{index}"))
 
-    def _start(self, place: Place) -> None:
+    def _drop_stored(self) -> None:
+        """Close our copies of the listeners: a socket listens as long as anybody has it."""
+        for one in self._stored:
+            for number in one.descriptors:
+                os.close(number)
+        self._stored = ()
+
+    def _start(self, place: Place, stored: Sequence[StoredListener] = ()) -> None:
         environment = self._environment | {"NOTIFY_SOCKET": self._notify_path(place.index)}
-        words = [*self._words, *place.words()]
+        words = [*self._words, words_of(stored), *place.words()]
         pid = os.posix_spawn(words[0], words, environment, setsigmask=(), setsigdef=_SIGNALS)
         self._supervisors[pid] = place.index
 
@@ -149,7 +177,7 @@ class Group:
                 index = self._orphans.pop(pid)
                 if self._status is None and index not in self._orphans.values():
                     _say(f"worker {index} begins anew, with a supervisor")
-                    self._start(self._places[index])
+                    self._start_anew(index)
 
     def _supervisor_ended(self, index: int, exited: int) -> None:
         if exited >= 0:
@@ -163,20 +191,33 @@ class Group:
         self._orphans |= dict.fromkeys(found, index)
         _say(f"the supervisor of worker {index} was killed by signal {-exited}; the worker goes on, without protection")
         if self._status is None and not found:
-            self._start(self._places[index])
+            self._start_anew(index)
+
+    def _start_anew(self, index: int) -> None:
+        """Start a worker of which nothing is left. To the sockets that the service manager keeps of it the kernel goes
+        on giving connections, which nobody would accept."""
+        for name in self._kept.pop(index, set()):
+            self._manager.forget(name)
+        self._start(self._places[index])
 
     def _heard(self, number: int) -> None:
-        """Pass on what a worker says to the service manager, once all have said it."""
+        """Pass on what a worker says to the service manager: what it has kept at once, the rest once all said it."""
         index = self._notified[number]
         with contextlib.suppress(BlockingIOError), socket.socket(fileno=os.dup(number)) as line:
-            words = line.recv(_LONGEST_WORD)
+            data, descriptors, _, _ = socket.recv_fds(line, _LONGEST_WORD, _MOST_DESCRIPTORS)
+            words = data.decode().split("\n")
             for said, word in ((self._ready, "READY=1"), (self._beats, "WATCHDOG=1")):
-                if word.encode() not in words.split(b"\n"):
+                if word not in words:
                     continue
                 said.add(index)
                 if len(said) == self._workers:
                     self._manager.tell(word)
                     said.clear()
+            if stored_name := name_of(words):
+                self._manager.tell(*words, descriptors=descriptors)
+                self._kept.setdefault(index, set()).add(stored_name)
+            for one in descriptors:
+                os.close(one)
 
 
 def _children() -> list[int]:
@@ -192,10 +233,10 @@ def _say(text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the path of the configuration, the seconds to drain, the number of workers and the descriptor of the
-    memory that they share."""
-    config, drain, workers, shared = arguments
-    return Group(config, drain, int(workers), int(shared), os.environ).run()
+    """Run with the path of the configuration, the seconds to drain, the listeners that the service manager had kept,
+    the number of workers and the descriptor of the memory that they share."""
+    config, drain, stored, workers, shared = arguments
+    return Group(config, drain, listeners_of(stored), int(workers), int(shared), os.environ).run()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,30 @@
-"""What systemd is told of the router: the protocol of sd_notify(3), without its library.
+"""What systemd is told of the router, and what it keeps for it: the protocols of sd_notify(3) and sd_listen_fds(3),
+without its library.
 
-A worker speaks for the service, and a worker is never its main process: the unit needs `NotifyAccess=all`.
+A worker speaks for the service, and a worker is never its main process: the unit needs `NotifyAccess=all`. With
+`FileDescriptorStoreMax=` systemd keeps the listening sockets: where all processes of the router were killed, clients
+that connect wait for the next one, and are not refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import select
 import socket
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, unquote
 
+_FIRST = 3
+"""The first descriptor that a service manager gives."""
+_LONGEST_NAME = 255
+_PARTS = 5
+_NAME = "FDNAME="
+_BARRIER_MS = 5000
 _BEATS = 3
 """Signs of life in one watchdog period."""
 
@@ -25,16 +40,138 @@ class ServiceManager:
         self.beat = int(period) / 1e6 / _BEATS if self._address and period.isdecimal() and int(period) else None
         """Seconds between two signs of life; None: nobody waits for any."""
 
-    def tell(self, *words: str) -> None:
-        """Send `words`, such as `READY=1`; one who does not listen is no trouble."""
+    def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
+        """Send `words`, such as `READY=1`, and `descriptors`; one who does not listen is no trouble."""
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
             line.setblocking(False)
-            line.sendto("\n".join(words).encode(), self._address)
+            # Not socket.send_fds, which forgets the address.
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+            line.sendmsg(["\n".join(words).encode()], rights, 0, self._address)
+
+    def store(self, name: str, descriptors: Sequence[int]) -> None:
+        """Have copies of `descriptors` kept under `name`, beside what is kept there."""
+        self.tell("FDSTORE=1", _NAME + name, descriptors=descriptors)
+
+    def forget(self, name: str) -> None:
+        """Have nothing kept under `name` any more."""
+        self.tell("FDSTOREREMOVE=1", _NAME + name)
+
+    def barrier(self) -> None:
+        """Return once the manager has done what it was told, or says nothing for too long; see sd_notify_barrier(3)."""
+        if not self._address:
+            return
+        reading, writing = os.pipe()
+        try:
+            self.tell("BARRIER=1", descriptors=[writing])
+        finally:
+            os.close(writing)
+        waiting = select.poll()
+        waiting.register(reading, 0)
+        # It closes its copy then.
+        waiting.poll(_BARRIER_MS)
+        os.close(reading)
 
     async def live(self) -> None:
         """Give signs of life until cancelled: an event loop that is stuck gives none."""
         while self.beat is not None:
             self.tell("WATCHDOG=1")
             await asyncio.sleep(self.beat)
+
+
+class StoredListener(NamedTuple):
+    """A listener whose sockets a service manager keeps."""
+
+    worker: int
+    """The index of the worker that listens."""
+    workers: int
+    """How many there are."""
+    listener: str
+    host: str
+    port: int
+    """As in the configuration."""
+    descriptors: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """What its sockets are kept under; empty: none that systemd takes, so they are not kept."""
+        name = "/".join(quote(str(part), safe="") for part in self[:_PARTS])
+        return name if len(name) <= _LONGEST_NAME else ""
+
+
+def name_of(words: Sequence[str]) -> str:
+    """Return the name of which `words` say that something is kept or forgotten under it; empty: they do not."""
+    return next((word.removeprefix(_NAME) for word in words if word.startswith(_NAME)), "")
+
+
+def words_of(listeners: Sequence[StoredListener]) -> str:
+    """Return the listeners as an argument of a program that inherits their descriptors."""
+    return json.dumps(listeners)
+
+
+def listeners_of(words: str) -> list[StoredListener]:
+    """Return what `words_of` made, but what has been closed since."""
+    told = [
+        StoredListener(worker, workers, listener, host, port, (*numbers,))
+        for worker, workers, listener, host, port, numbers in json.loads(words)
+    ]
+    return [one for one in told if all(map(_listens, one.descriptors))]
+
+
+def _listens(number: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(number)) as one:
+            return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
+
+
+def stored_listeners(environment: Mapping[str, str], process: int) -> list[StoredListener]:
+    """Return the listeners that were given to the process of this id when it was started, as `environment` says.
+
+    What else was given is left alone.
+    """
+    if environment.get("LISTEN_PID") != str(process):
+        return []
+    found: dict[str, list[int]] = {}
+    for number, name in enumerate(environment.get("LISTEN_FDNAMES", "").split(":"), _FIRST):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found.setdefault(name, []).append(number)
+    listeners = []
+    for name, descriptors in found.items():
+        parts = [unquote(part) for part in name.split("/")]
+        if len(parts) == _PARTS and all(parts[place].isdecimal() for place in (0, 1, 4)):
+            worker, workers, listener, host, port = parts
+            one = StoredListener(int(worker), int(workers), listener, host, int(port), tuple(descriptors))
+            listeners.append(one)
+    return listeners
+
+
+class ListenerStore:
+    """What one of several workers has kept of its listeners."""
+
+    def __init__(self, manager: ServiceManager, worker: int, workers: int) -> None:
+        self._manager = manager
+        self._place = worker, workers
+        self._kept: dict[str, frozenset[int]] = {}
+        """By name, the sockets' inodes."""
+
+    def keep(self, listeners: Sequence[tuple[str, str, int, Sequence[int]]]) -> None:
+        """Have these kept (name, host, port and descriptors of each) and no others.
+
+        A socket that nobody accepts from would leave clients waiting: what is no longer listened on is forgotten first.
+        systemd keeps a socket once, under the first of its names: whenever it forgets one, it is told all of them.
+        """
+        told = [StoredListener(*self._place, name, host, port, (*numbers,)) for name, host, port, numbers in listeners]
+        found = {one.name: one.descriptors for one in told if one.name and one.descriptors}
+        now = {name: frozenset(os.fstat(one).st_ino for one in numbers) for name, numbers in found.items()}
+        if now == self._kept:
+            return
+        # What an earlier process had kept under a name that is new here is not known here.
+        for name in (name for name in self._kept | now if self._kept.get(name) != now.get(name)):
+            self._manager.forget(name)
+        for name, numbers in found.items():
+            self._manager.store(name, numbers)
+        self._kept = now

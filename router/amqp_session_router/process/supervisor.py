@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import select
@@ -30,6 +31,7 @@ from amqp_session_router.relay import journal
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _COMM = Path("/proc/self/comm")
+NONE_STORED = "[]"
 KEEPER = "keeper"
 """What a process that keeps a worker's files is called in lists of processes."""
 _PR_SET_PDEATHSIG = 1
@@ -61,8 +63,10 @@ def _wait_for_end(process: int) -> None:
 class Supervisor:
     """Runs routers, one after the other."""
 
-    def __init__(self, config: str, drain: float, place: Place = ALONE) -> None:
+    def __init__(self, config: str, drain: float, place: Place = ALONE, stored: str = NONE_STORED) -> None:
+        """`stored`: the listeners that the service manager had kept, in words that the first worker understands."""
         self.place = place
+        self._stored = stored
         self._turn = 0
         """0 or 1, in turn from one planned restart to the next: which of its shared regions the worker writes to."""
         self.config = config
@@ -136,6 +140,7 @@ class Supervisor:
                 self._store,
                 self.place,
                 self._turn,
+                self._stored,
             )
         except BaseException as error:
             print(f"amqp-session-router: {type(error).__name__}: {error}", file=sys.stderr)
@@ -177,6 +182,9 @@ class Supervisor:
         exited = os.waitstatus_to_exitcode(status)
         progress = journal.progress(self._journal)
         self._served = self._served or progress != journal.STARTING
+        if self._served:
+            # From here on the journal says which sockets listen.
+            self._stored = NONE_STORED
         step = lifecycle.after(
             Death(
                 progress=progress,
@@ -277,6 +285,7 @@ class Supervisor:
         os.close(self._journal)
         self._journal = journal.create()
         self._reach = self._line = None
+        self._stored = NONE_STORED
         self._relieving = (self.pid, reach)
         self._turn = 1 - self._turn
         close_all_but(self._own())
@@ -284,15 +293,17 @@ class Supervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the path of the configuration, the seconds to drain, and the words of a `Place` where there are several
-    workers."""
+    """Run with the path of the configuration, the seconds to drain, the listeners that the service manager had kept,
+    and the words of a `Place` where there are several workers."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A session takes two descriptors, and more while bytes are stuck in pipes.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    place = place_of(arguments[2:])
-    # Nothing that this process was started with may be taken for a session's.
-    close_all_but({0, 1, 2} | place.descriptors())
-    return Supervisor(arguments[0], float(arguments[1]), place).run()
+    config, drain, stored, *place_words = arguments
+    place = place_of(place_words)
+    listening = {number for one in json.loads(stored) for number in one[-1]}
+    # Nothing else that this process was started with may be taken for a session's.
+    close_all_but({0, 1, 2} | place.descriptors() | listening)
+    return Supervisor(config, float(drain), place, stored).run()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,14 @@ from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
 from amqp_session_router.process.recovery import carried, rescue
-from amqp_session_router.process.service_manager import ServiceManager
+from amqp_session_router.process.service_manager import (
+    ListenerStore,
+    ServiceManager,
+    StoredListener,
+    listeners_of,
+    stored_listeners,
+    words_of,
+)
 from amqp_session_router.relay import fastpath
 from amqp_session_router.relay.journal import (
     LEAVING,
@@ -66,14 +73,27 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the configuration, then become the supervisor, or that of several, which load nothing of this."""
-    settings = loader.load(arguments.config)
+    manager, stored = ServiceManager(os.environ), stored_listeners(os.environ, os.getpid())
+    try:
+        settings = loader.load(arguments.config)
+    except RouterError:
+        _forget(manager, stored)
+        raise
     workers = settings.config.workers
-    words = [str(arguments.config.absolute()), str(arguments.drain)]
+    # One worker shares its addresses with nobody, and of several each must have its own sockets.
+    strange = [one for one in stored if one.workers != workers]
+    _forget(manager, strange)
+    _close_all([number for one in strange for number in one.descriptors])
+    stored = [one for one in stored if one.workers == workers]
+    words = [str(arguments.config.absolute()), str(arguments.drain), words_of(stored)]
     if workers == 1:
         program = "supervisor"
     else:
         program = "group"
+        ours = {(one.host, one.port) for one in stored}
         for listener in settings.listeners.values():
+            if (listener.host, listener.port) in ours:
+                continue
             try:
                 check_free(listener)
             except OSError as error:
@@ -83,6 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
         os.set_inheritable(shared, True)
         words += [str(workers), str(shared)]
     os.execv(sys.executable, [sys.executable, "-m", f"amqp_session_router.process.{program}", *words])
+
+
+def _forget(manager: ServiceManager, listeners: Sequence[StoredListener]) -> None:
+    """Have listeners kept no more of which no connection would be accepted: their clients would wait."""
+    for one in listeners:
+        manager.forget(one.name)
+    if listeners:
+        manager.barrier()
 
 
 def work(
@@ -96,14 +124,17 @@ def work(
     store: int,
     place: Place,
     turn: int,
+    stored_words: str,
 ) -> int:
     """Be the router's process; returns the exit status.
 
     `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
     With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
     `store` is the descriptor of the last good configuration, `place` which of several workers it is, and `turn` which
-    of its two regions of their memory it uses.
+    of its two regions of their memory it uses. `stored_words` are the listeners that
+    the service manager had kept.
     """
+    manager, stored = ServiceManager(os.environ), listeners_of(stored_words)
     try:
         book = Journal(journal)
         left = [*book.sessions()] if recover else []
@@ -131,9 +162,10 @@ def work(
             worker=place.index,
         )
         service.on_kept = config_store.save
-        process = Process(service, drain, book, line, place, told)
-        return uvloop.run(process.serve(left, listeners, predecessor))
+        process = Process(service, drain, book, line, place, told, manager)
+        return uvloop.run(process.serve(left, listeners, predecessor, stored))
     except RouterError as error:
+        _forget(manager, stored)
         print(f"amqp-session-router: {error}", file=sys.stderr)
         return error.exit_status
 
@@ -183,8 +215,16 @@ class Process:
     """The control plane and the data path of one process."""
 
     def __init__(
-        self, service: Service, drain: float, journal: Journal, line: socket.socket, place: Place, told: Told
+        self,
+        service: Service,
+        drain: float,
+        journal: Journal,
+        line: socket.socket,
+        place: Place,
+        told: Told,
+        manager: ServiceManager,
     ) -> None:
+        self.manager = manager
         self.place = place
         self.told = told
         self.service = service
@@ -202,7 +242,13 @@ class Process:
         self._predecessor: socket.socket | None = None
         self._taken = asyncio.Event()
 
-    async def serve(self, left: list[JournaledSession], listeners: list[Any], predecessor: socket.socket | None) -> int:
+    async def serve(
+        self,
+        left: list[JournaledSession],
+        listeners: list[Any],
+        predecessor: socket.socket | None,
+        stored: Sequence[StoredListener],
+    ) -> int:
         """Run until SIGTERM, SIGINT, `ctl EXIT` or a successor; SIGHUP reads the configuration anew."""
         loop, service = asyncio.get_running_loop(), self.service
         self.server = server = Listeners(
@@ -213,6 +259,7 @@ class Process:
             service.routing.client_name,
             self.journal,
             shares=not self.place.alone,
+            keep=ListenerStore(self.manager, self.place.index, self.place.workers).keep,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.exit, self.drain)
@@ -220,7 +267,7 @@ class Process:
         # The supervisor blocked them: what came until now is handled here.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         try:
-            for name, host, port, numbers in listeners:
+            for name, host, port, numbers in [*listeners, *(one[2:] for one in stored)]:
                 server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
             self._recover(len(left))
             # What the process before told counted until here: no other worker has let in too many meanwhile.
@@ -262,9 +309,8 @@ class Process:
             ]:
                 log.warning("not compiled, and so slower", extra={"modules": not_compiled})
             log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
-            manager = ServiceManager(os.environ)
-            manager.tell("READY=1")
-            self._spawn(manager.live())
+            self.manager.tell("READY=1")
+            self._spawn(self.manager.live())
             await server.leaving.wait()
             if self.relieved:
                 await self._ended.wait()

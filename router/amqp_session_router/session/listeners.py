@@ -9,7 +9,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 
 Exported = tuple[LiveSession, dict[str, Any], list[int]]
 """A session that stands still, its state, and its descriptors."""
+
+Saved = tuple[str, str, int, list[int]]
+"""A listener's name, host, port and descriptors."""
 
 _BACKLOG = 4096
 _ACCEPTS = 64
@@ -80,9 +83,12 @@ class Listeners:
         client_name: Callable[[str], Awaitable[str]] | None = None,
         journal: Journal | None = None,
         shares: bool = False,
+        keep: Callable[[Sequence[Saved]], None] | None = None,
     ) -> None:
-        """`shares`: other workers listen on the same addresses; the kernel gives each connection to one of them."""
+        """`shares`: other workers listen on the same addresses; the kernel gives each connection to one of them.
+        `keep` is told all listeners whenever they change, for one who keeps them should the router be killed."""
         self._shares = shares
+        self._keep = keep
         self.loop = loop
         self.routing = routing
         self.limits = limits
@@ -136,15 +142,15 @@ class Listeners:
         self._note_listeners()
 
     def _note_listeners(self) -> None:
+        opened = {name: (one.settings.host, one.settings.port, one.sockets) for name, one in self._open.items()}
+        listeners = [
+            (name, host, port, [sock.fileno() for sock in sockets])
+            for name, (host, port, sockets) in (self._inherited | opened).items()
+        ]
         if self.journal is not None:
-            opened = {name: (one.settings.host, one.settings.port, one.sockets) for name, one in self._open.items()}
-            listeners = self._inherited | opened
-            self.journal.listeners(
-                [
-                    [name, host, port, [sock.fileno() for sock in sockets]]
-                    for name, (host, port, sockets) in listeners.items()
-                ]
-            )
+            self.journal.listeners(listeners)
+        if self._keep is not None:
+            self._keep(listeners)
 
     def _taken_from_another(self, listener: Listener) -> list[socket.socket]:
         """Return copies of the sockets of another listener with this address: a listener may change its name."""
@@ -170,6 +176,7 @@ class Listeners:
             again = _OpenListener(old.settings, self._bind(old.settings), old.context)
             self._open[listener.name] = again
             self._read(again)
+            self._note_listeners()
             raise
 
     def check_free(self, listener: Listener) -> None:
@@ -225,6 +232,8 @@ class Listeners:
         for door in self._open.values():
             self._shut(door)
         self._open.clear()
+        if self._keep is not None:
+            self._keep(())
         for session in [*self.sessions.values()]:
             session.disconnect(CONNECTION_FORCED, "the router is leaving; connect again")
         self.loop.call_later(drain, self._cut_all)
@@ -364,6 +373,7 @@ class Listeners:
             for sock in sockets:
                 sock.close()
         self._inherited.clear()
+        self._note_listeners()
 
     def adopt(
         self,
