@@ -160,6 +160,9 @@ def test_clients_reach_it_at_the_virtual_address_of_all_routers(tmp_path: Path) 
         ("status", "127.0.0.1", True),
         ("virtual", "172.30.60.250", False),
     ]
+    (keeper,) = host["variables"]["__amqp_router_more_descriptors"]
+    assert (keeper["product"], keeper["unit"]) == ("keepalived", "virtual-address.service")
+    assert not rendered(tmp_path)["variables"]["__amqp_router_more_descriptors"]
 
 
 def brokers(**of: str) -> dict[str, Any]:
