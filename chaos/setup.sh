@@ -62,6 +62,7 @@ have tar || want tar
 # The session router is tested against a real broker, and measured against the proxy that is usual.
 [ "$tests" != --tests ] || [ -x /usr/sbin/rabbitmq-server ] || want rabbitmq-server
 [ "$tests" != --tests ] || have haproxy || want haproxy
+[ "$tests" != --tests ] || have dnsmasq || want dnsmasq-base
 # Some of its modules are compiled.
 headers='import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
 if [ "$tests" = --tests ]; then

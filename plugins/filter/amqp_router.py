@@ -17,6 +17,8 @@ DEFAULT_CLUSTER = "rabbit"
 class Broker(TypedDict):
     """A RabbitMQ broker as routers see it."""
 
+    host: str
+    """Its host's name in the inventory."""
     cluster: str
     datacenter: str
     address: str
@@ -39,6 +41,7 @@ def amqp_router_brokers(hosts: Sequence[str], hostvars: HostVars) -> dict[str, B
         of = hostvars[host]
         tls = _is_true(of.get("rabbitmq_tls", True))
         found[str(of.get("rabbitmq_instance", host))] = {
+            "host": host,
             "cluster": str(of.get("rabbitmq_cluster", DEFAULT_CLUSTER)),
             "datacenter": str(of.get("rabbitmq_datacenter", "")),
             "address": address_of(host, of, "rabbitmq_address"),
@@ -68,14 +71,16 @@ def amqp_router_dials(brokers: Mapping[str, Broker]) -> list[Dial]:
 def amqp_router_config(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the router's own file as data.
 
-    `parts`: own, what the file has of the router itself; brokers, as `amqp_router_brokers` returns them; backends and
-    farms, what those of that name have besides, or more of them; farm_settings, what all farms have; rules;
-    default_farm, empty for that of the first cluster.
+    `parts`: own, what the file has of the router itself; brokers, as `amqp_router_brokers` returns them, and
+    broker_domain, in which their hosts have names, empty to dial their addresses; backends and farms, what those of
+    that name have besides, or more of them; farm_settings, what all farms have; rules; default_farm, empty for that of
+    the first cluster.
     """
     brokers: Mapping[str, Broker] = parts["brokers"]
+    domain: str = parts["broker_domain"]
     backends: dict[str, Any] = {
         instance: {
-            "host": broker["address"],
+            "host": f"{broker['host']}.{domain}" if domain else broker["address"],
             "port": broker["port"],
             "datacenter": broker["datacenter"],
             "tls": broker["tls"],

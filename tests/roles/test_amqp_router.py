@@ -32,7 +32,7 @@ all:
         rabbit1: {ansible_host: 172.30.60.21, rabbitmq_cluster: orders, rabbitmq_datacenter: west}
         far1: {ansible_host: 172.30.60.24, rabbitmq_cluster: far, rabbitmq_datacenter: east}
 """
-VARIABLES = ["__amqp_router_config", "__amqp_router_descriptor"]
+VARIABLES = ["__amqp_router_config", "__amqp_router_descriptor", "__amqp_router_more_descriptors"]
 
 
 def rendered(work: Path, **extra: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def rendered(work: Path, **extra: Any) -> dict[str, Any]:
     inventory.mkdir()
     (inventory / "hosts.yml").write_text(HOSTS)
     options = {"amqp_router_default_farm": "orders", **extra}
-    files = {"unit": "service.j2"}
+    files = {"unit": "service.j2", "resolv.conf": "resolv.conf.j2"}
     return render_all(work, "amqp_router", "amqp_router", files, VARIABLES, inventory=inventory, **options)["router1"]
 
 
@@ -94,6 +94,28 @@ def test_without_tls_its_sessions_last(tmp_path: Path) -> None:
     assert host["variables"]["__amqp_router_descriptor"]["features"] == ["lasting_sessions"]
 
 
+def test_brokers_may_be_dialled_by_name(tmp_path: Path) -> None:
+    servers = ["172.30.60.41", "172.30.60.42"]
+    host = rendered(tmp_path, amqp_router_broker_domain="internal", amqp_router_nameservers=servers)
+    backends = host["variables"]["__amqp_router_config"]["backends"]
+    assert {name: one["host"] for name, one in backends.items()} == {
+        name: f"{name}.internal" for name in ("far1", "rabbit1", "rabbit2")
+    }
+    found = host["variables"]["__amqp_router_descriptor"]
+    assert "named_brokers" in found["features"]
+    # Links are cut by address.
+    assert {dial["address"] for dial in found["dials"]} == {"172.30.60.21", "172.30.60.22", "172.30.60.24"}
+    assert "\nBindReadOnlyPaths=/etc/amqp-session-router/resolv.conf:/etc/resolv.conf\n" in host["files"]["unit"]
+    assert host["files"]["resolv.conf"].splitlines()[1:3] == [f"nameserver {one}" for one in servers]
+
+
+def test_by_default_it_asks_nobody_and_dials_addresses(tmp_path: Path) -> None:
+    host = rendered(tmp_path)
+    assert host["variables"]["__amqp_router_config"]["backends"]["rabbit1"]["host"] == "172.30.60.21"
+    assert "resolv.conf" not in host["files"]["unit"]
+    assert not host["variables"]["__amqp_router_more_descriptors"]
+
+
 def test_a_broker_that_asks_for_certificates_is_shown_one(tmp_path: Path) -> None:
     found = rendered(tmp_path, rabbitmq_client_certificates=True)["variables"]["__amqp_router_config"]
     assert found["tls"]["egress"]["cert_file"].endswith("router1.bundle.pem")
@@ -145,7 +167,8 @@ def test_an_inventory_that_names_the_metrics_ports_of_other_products_leaves_the_
 
 def test_its_unit_is_one_that_it_tells_when_it_is_ready(tmp_path: Path) -> None:
     unit = rendered(tmp_path)["files"]["unit"]
-    for line in ("Type=notify", "NotifyAccess=all", "WatchdogSec=30", "KillMode=mixed", "User=amqp-router"):
+    wanted = ["Type=notify", "NotifyAccess=all", "WatchdogSec=30", "KillMode=mixed", "User=amqp-router"]
+    for line in [*wanted, "FileDescriptorStoreMax=512"]:
         assert f"\n{line}\n" in unit
     assert "AmbientCapabilities" not in unit
 
@@ -162,7 +185,6 @@ def test_clients_reach_it_at_the_virtual_address_of_all_routers(tmp_path: Path) 
     ]
     (keeper,) = host["variables"]["__amqp_router_more_descriptors"]
     assert (keeper["product"], keeper["unit"]) == ("keepalived", "virtual-address.service")
-    assert not rendered(tmp_path)["variables"]["__amqp_router_more_descriptors"]
 
 
 def brokers(**of: str) -> dict[str, Any]:

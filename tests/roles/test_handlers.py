@@ -10,7 +10,7 @@ from tests.roles.conftest import ROLES, ROOT, load
 
 # A broker's restart moves its role, a ZooKeeper server's costs the ensemble a member: playbooks do these one by one.
 # A router's sessions outlive its own, a balancer's connections its worker's reload.
-IN_PLACE = ["amqp_router", "balancer", "prometheus", "toxiproxy"]
+IN_PLACE = ["amqp_router", "balancer", "prometheus", "resolver", "toxiproxy"]
 
 
 def notified(tasks: list[dict[str, Any]]) -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NEEDED = "sh dirname sed head sha256sum cat mkdir rm mvn go git ssh ip tar gcc haproxy iptables mmdebstrap"
+NEEDED = "sh dirname sed head sha256sum cat mkdir rm mvn go git ssh ip tar gcc haproxy dnsmasq iptables mmdebstrap"
 
 
 def tool(path: Path, text: str) -> None:

@@ -18,6 +18,8 @@ FACTS: Mapping[str, str] = {
     "amqp_router": "a session router between clients and brokers",
     "balancer": "a balancer that hands connections on to brokers in turn",
     "virtual_address": "an address that is always at one of the routers that serve",
+    "resolver": "a name server of the hosts",
+    "named_brokers": "session routers that dial brokers by their names",
     "lasting_sessions": "sessions that outlive the router's process which serves them",
     "quorum_queues": "queues with copies on a majority of the brokers",
     "classic_queues": "queues that one broker of a cluster has",

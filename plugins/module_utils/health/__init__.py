@@ -17,6 +17,7 @@ from . import (
     openmq,
     prometheus,
     rabbitmq,
+    resolver,
     toxiproxy,
     zookeeper,
 )
@@ -31,6 +32,7 @@ READERS = {
     "openmq": openmq.read,
     "prometheus": prometheus.read,
     "rabbitmq": rabbitmq.read,
+    "resolver": resolver.read,
     "toxiproxy": toxiproxy.read,
     "zookeeper": zookeeper.read,
 }
