@@ -420,6 +420,33 @@ def test_what_is_checked_no_more_counts_as_ready(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("away", ["hangs", "fails"])
+def test_a_resolver_that_is_away_makes_no_backend_unready(tmp_path: Path, away: str) -> None:
+    async def no_answer(*_: Any, **__: Any) -> list[Any]:
+        if away == "fails":
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            data = farm(listening.getsockname()[1], check_period=1)
+            data["backends"]["b0"]["host"] = "localhost"
+            data["timeouts"] = {"connect": 0.4}
+            async with running(write(tmp_path / "c.yaml", **data)) as (service, _):
+                assert service.routing.markers.of("b0").healthy
+                asyncio.get_running_loop().getaddrinfo = no_answer  # type: ignore[method-assign]
+                backend = service.settings.backends["b0"]
+                for _ in range(2):
+                    await service.checker._check(backend)
+                    assert service.routing.markers.of("b0").healthy
+                # New sessions know what the checks know.
+                assert await service.names.addresses(
+                    asyncio.get_running_loop(), "localhost", backend.port, asyncio.get_running_loop().time() + 0.4
+                )
+
+    asyncio.run(story())
+
+
 def test_the_reason_of_a_check() -> None:
     assert "no address" in str(asyncio.run(health.reach(Backend("b", "no-such-host.invalid"), Timeouts())))
     # TEST-NET-1 is routed dev_null: either the network says so or nothing does.

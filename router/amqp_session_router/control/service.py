@@ -35,6 +35,7 @@ from amqp_session_router.config.settings import Problem, Settings, state_file
 from amqp_session_router.control import merging, saved_state
 from amqp_session_router.control.emptying import Emptying
 from amqp_session_router.control.workers import WITHIN, Leader
+from amqp_session_router.net.names import Names
 from amqp_session_router.routing.health import Checker
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.routing.stickiness import SharedKeys
@@ -119,7 +120,8 @@ class Service:
             self.routing.pause(vhost)
         self.limits = Limiter(settings.config.limits, others=others)
         self._authorizer: AlwaysAllow | HttpAuthorizer = authorizer_of(settings.config.authorization)
-        self.checker = Checker(self.routing)
+        self.names = Names()
+        self.checker = Checker(self.routing, self.names)
         self.emptying = Emptying(self.routing)
         self.lag = LoopLag()
         self.server: Server | None = None

@@ -13,11 +13,11 @@ import ssl
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
 from amqp_session_router.amqp.negotiation import AttemptFailed, NoResources
 from amqp_session_router.base.model import Backend, ClientTls, Identity, Timeouts
 from amqp_session_router.net import proxy_protocol
+from amqp_session_router.net.names import Names
 from amqp_session_router.net.socket_errors import ErrorWatcher
 from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
 from amqp_session_router.net.tls import client_context
@@ -26,10 +26,6 @@ from amqp_session_router.net.transport import SocketTransport, TlsTransport, Tra
 log = logging.getLogger(__name__)
 
 _IP_BIND_ADDRESS_NO_PORT = 24
-_NAMES_SHARE = 4
-"""A look-up has this part of an attempt's time, where an earlier answer could do."""
-_NO_ANSWER = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM})
-"""What a resolver says that was not answered; other words are its answer."""
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -50,15 +46,14 @@ def tls_context(tls: ClientTls) -> ssl.SSLContext:
 class Connector:
     """Makes TCP connections to backends."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeouts: Callable[[], Timeouts]) -> None:
-        """`timeouts` gives those that hold now: they change with the configuration."""
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timeouts: Callable[[], Timeouts], names: Names | None = None
+    ) -> None:
+        """`timeouts` gives those that hold now: they change with the configuration. `names`: what others know of names,
+        too."""
         self._loop = loop
         self._timeouts = timeouts
-        self._lookups: dict[tuple[str, int], asyncio.Future[list[Any]]] = {}
-        self._last: dict[tuple[str, int], list[Any]] = {}
-        """The last answer to each look-up."""
-        self._unanswered: set[tuple[str, int]] = set()
-        """Those that had none since."""
+        self._names = names or Names()
         self._turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         """Per backend: one shared counter could give a backend the same source address every time."""
 
@@ -73,7 +68,7 @@ class Connector:
             targets = [(family, (host, backend.port))]
         else:
             try:
-                found = await self._addresses(host, backend.port, deadline)
+                found = await self._names.addresses(self._loop, host, backend.port, deadline)
             except TimeoutError:
                 raise _late(timeouts) from None
             except (OSError, UnicodeError) as error:
@@ -93,56 +88,6 @@ class Connector:
                     raise NoResources(f"this host cannot connect: {os.strerror(error.errno)}") from None
                 reason = f"{target[0]} port {target[1]}: {os.strerror(error.errno) if error.errno else error}"
         raise AttemptFailed(reason)
-
-    async def _addresses(self, host: str, port: int, deadline: float) -> list[Any]:
-        """Return the addresses of `host`: those of the last answer where a resolver gives none, or none soon. Raises
-        OSError, of which TimeoutError at the deadline, and UnicodeError."""
-        place = (host, port)
-        last = self._last.get(place)
-        now = self._loop.time()
-        try:
-            async with asyncio.timeout_at(deadline if last is None else now + (deadline - now) / _NAMES_SHARE):
-                return await self._resolve(host, port)
-        except TimeoutError:
-            if last is None:
-                raise
-        except socket.gaierror as error:
-            if last is None or error.errno not in _NO_ANSWER:
-                raise
-        if place not in self._unanswered:
-            self._unanswered.add(place)
-            log.warning("a name is not answered for: the addresses that it had last are used", extra={"host": host})
-        return last
-
-    async def _resolve(self, host: str, port: int) -> list[Any]:
-        """Return the addresses of `host`, as getaddrinfo(3) does; raises OSError, UnicodeError.
-
-        Who asks while the same question is under way gets the same answer: few threads ask for all sessions.
-        """
-        place = (host, port)
-        lookup = self._lookups.get(place)
-        if lookup is None:
-            asked = self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            lookup = self._lookups[place] = asyncio.ensure_future(asked)
-            lookup.add_done_callback(lambda answer: self._answered(place, answer))
-        return await asyncio.shield(lookup)
-
-    def _answered(self, place: tuple[str, int], answer: asyncio.Future[list[Any]]) -> None:
-        del self._lookups[place]
-        if answer.cancelled():
-            return
-        # Who asked may be gone.
-        error = answer.exception()
-        if error is None:
-            self._last[place] = answer.result()
-        elif not (isinstance(error, socket.gaierror) and error.errno in _NO_ANSWER):
-            # It has no address any more.
-            self._last.pop(place, None)
-        else:
-            return
-        if place in self._unanswered:
-            self._unanswered.remove(place)
-            log.info("a name is answered for again", extra={"host": place[0]})
 
     async def _reach(
         self, backend: Backend, family: int, target: tuple[str, int], timeouts: Timeouts, deadline: float
@@ -203,12 +148,16 @@ class Dialer:
     """Makes connections to backends that are ready for AMQP."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, error_watcher: ErrorWatcher, timeouts: Callable[[], Timeouts]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        error_watcher: ErrorWatcher,
+        timeouts: Callable[[], Timeouts],
+        names: Names | None = None,
     ) -> None:
         self._loop = loop
         self._error_watcher = error_watcher
         self._timeouts = timeouts
-        self._connector = Connector(loop, timeouts)
+        self._connector = Connector(loop, timeouts, names)
 
     def forget_tls(self) -> None:
         """Read the files of TLS settings anew for the next connection."""

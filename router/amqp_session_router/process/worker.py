@@ -260,6 +260,7 @@ class Process:
             self.journal,
             shares=not self.place.alone,
             keep=ListenerStore(self.manager, self.place.index, self.place.workers).keep,
+            names=service.names,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.exit, self.drain)

@@ -11,6 +11,7 @@ from amqp_session_router.base.model import Backend, Timeouts
 from amqp_session_router.config.settings import Settings
 from amqp_session_router.net.dialer import Connector
 from amqp_session_router.net.greeting import greeted
+from amqp_session_router.net.names import Names
 from amqp_session_router.routing.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -35,14 +36,14 @@ def greeting(settings: Settings) -> set[str]:
     return {backend.name for farm in farms for backend in farm.members}
 
 
-async def reach(backend: Backend, timeouts: Timeouts, greeting: bool = False) -> str | None:
+async def reach(backend: Backend, timeouts: Timeouts, greeting: bool = False, names: Names | None = None) -> str | None:
     """Connect by TCP as sessions do, and close; returns None if that worked, else why not; raises NoResources.
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
     With `greeting` it has to greet, too, as a broker does.
     """
     try:
-        sock = await Connector(asyncio.get_running_loop(), lambda: timeouts).connect(backend)
+        sock = await Connector(asyncio.get_running_loop(), lambda: timeouts, names).connect(backend)
         if greeting:
             await greeted(sock, backend, timeouts.backend_handshake)
         else:
@@ -61,8 +62,10 @@ class Checker:
     connection alone does not show. One of a farm that asks for it has to greet at every check.
     """
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, names: Names) -> None:
+        """`names`: as sessions have them, so that a resolver that is away makes no backend unready."""
         self._routes = routes
+        self._names = names
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._soon: dict[str, asyncio.Event] = {}
         self._doubted: set[str] = set()
@@ -119,7 +122,7 @@ class Checker:
     async def _check(self, backend: Backend) -> None:
         try:
             greets = backend.name in self._doubted or backend.name in greeting(self._routes.settings)
-            why_not = await reach(backend, self._routes.timeouts, greets)
+            why_not = await reach(backend, self._routes.timeouts, greets, self._names)
         except NoResources as error:
             log.error("backend is not checked: %s", error, extra={"backend": backend.name})
             return

@@ -27,6 +27,7 @@ from amqp_session_router.base.model import (
 )
 from amqp_session_router.net.deadlines import Deadlines
 from amqp_session_router.net.dialer import Dialer
+from amqp_session_router.net.names import Names
 from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
 from amqp_session_router.net.tls import server_context
 from amqp_session_router.net.transport import SocketTransport
@@ -84,6 +85,7 @@ class Listeners:
         journal: Journal | None = None,
         shares: bool = False,
         keep: Callable[[Sequence[Saved]], None] | None = None,
+        names: Names | None = None,
     ) -> None:
         """`shares`: other workers listen on the same addresses; the kernel gives each connection to one of them.
         `keep` is told all listeners whenever they change, for one who keeps them should the router be killed."""
@@ -105,7 +107,7 @@ class Listeners:
         self._unacknowledged: list[Exported] = []
         self._given_listeners: dict[str, _OpenListener] = {}
         self._late: set[asyncio.Task[None]] = set()
-        self.dialer = Dialer(loop, self.relay.error_watcher, lambda: self.routing.timeouts)
+        self.dialer = Dialer(loop, self.relay.error_watcher, lambda: self.routing.timeouts, names)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
         self.leaving = asyncio.Event()
