@@ -48,8 +48,9 @@ def archive(folder: Path) -> Path:
         subprocess.run([*uv, "venv", "-q", "--clear", "--python", sys.executable, str(place)], check=True)
         python = str(place / "bin" / "python")
         subprocess.run([*uv, "pip", "install", "-q", "--python", python, str(ROOT), "venv-pack==0.2.0"], check=True)
-        pack = [python, "-m", "venv_pack", "--quiet", "--compress-level", "1", "--output", str(packed)]
-        subprocess.run([*pack, "--exclude", "*/pyspark/jars/*"], check=True)
+        pack = [python, "-m", "venv_pack", "--prefix", str(place), "--output", str(packed)]
+        pack += ["--quiet", "--compress-level", "1", "--exclude", "*/pyspark/jars/*"]
+        subprocess.run(pack, check=True)
     return packed
 
 
