@@ -58,7 +58,7 @@ class Cost(NamedTuple):
     """What Spark's event log says of an application."""
 
     busy_s: float
-    """From the first task's start to the last one's end."""
+    """From when the first task runs, with its environment unpacked, to the last one's end."""
     shuffled: int
     """Bytes."""
     skew: float
@@ -74,7 +74,9 @@ def cost(events: Path) -> Cost:
         event = json.loads(line)
         if event["Event"] == "SparkListenerTaskEnd":
             info, metrics = event["Task Info"], event.get("Task Metrics") or {}
-            spans[event["Stage ID"]].append((info["Launch Time"], info["Finish Time"]))
+            # An executor's first task waits for the archive.
+            begin = info["Finish Time"] - metrics.get("Executor Run Time", 0)
+            spans[event["Stage ID"]].append((begin, info["Finish Time"]))
             shuffled += metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
     every = [span for stage in spans.values() for span in stage]
     longest = max(spans.values(), key=lambda stage: sum(end - begin for begin, end in stage))
