@@ -7,6 +7,7 @@ first of its names.
 from __future__ import annotations
 
 import fcntl
+import inspect
 import os
 import signal
 import socket
@@ -24,7 +25,8 @@ import yaml
 from router_support import Router, accepts, children_of, config_of, wait_for
 from tests.free_ports import free_port
 
-from amqp_session_router.process import service_manager
+from amqp_session_router.process import service_manager, supervisor, worker
+from amqp_session_router.process.place import ALONE, Place
 from amqp_session_router.process.service_manager import StoredListener
 
 _FREE_FROM = 500
@@ -283,3 +285,37 @@ def test_what_others_were_given_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
             assert not service_manager.stored_listeners(names | {"LISTEN_FDNAMES": other}, 7)
     # Closed by now.
     assert not service_manager.listeners_of(service_manager.words_of([expected]))
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "stored"),
+    [
+        ([], ALONE, "[]"),
+        (["[]"], ALONE, "[]"),
+        (['[[0, 1, "plain", "", 5672, [7]]]'], ALONE, '[[0, 1, "plain", "", 5672, [7]]]'),
+        (["1", "2", "/run/leader", "5", "6"], Place(1, 2, "/run/leader", 5, 6), "[]"),
+        (["1", "2", "/run/leader", "5", "6", "[]"], Place(1, 2, "/run/leader", 5, 6), "[]"),
+    ],
+)
+def test_a_supervisor_is_started_by_a_group_of_before_an_upgrade_too(
+    monkeypatch: pytest.MonkeyPatch, more: list[str], place: Place, stored: str
+) -> None:
+    made: list[supervisor.Supervisor] = []
+
+    def run(self: supervisor.Supervisor) -> int:
+        made.append(self)
+        return 0
+
+    monkeypatch.setattr(supervisor.Supervisor, "run", run)
+    monkeypatch.setattr(supervisor, "close_all_but", lambda kept: None)
+    monkeypatch.setattr(supervisor.resource, "setrlimit", lambda *_: None)
+    assert supervisor.main(["file", "1.5", *more]) == 0
+    (one,) = made
+    assert (one.config, one.drain, one.place, one._stored) == ("file", 1.5, place, stored)
+
+
+def test_a_worker_is_started_by_a_supervisor_of_before_an_upgrade_too() -> None:
+    older = inspect.signature(worker.work).parameters
+    first = ["path", "drain", "journal", "line", "kept", "recover", "predecessor", "store", "place", "turn"]
+    assert [*older][: len(first)] == first
+    assert all(one.default is not inspect.Parameter.empty for one in [*older.values()][len(first) :])

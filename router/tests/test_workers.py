@@ -91,7 +91,7 @@ def supervisor(router: Router, index: int) -> int:
     # One that makes a keeper just now has that name itself for a moment.
     for pid in children_of(router.process.pid):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"amqp_session_router.process.supervisor" in words and words[6] == str(index).encode():
+        if b"amqp_session_router.process.supervisor" in words and words[5] == str(index).encode():
             return pid
     raise AssertionError(f"no supervisor of worker {index}")
 

@@ -122,7 +122,7 @@ class Group:
 
     def _start(self, place: Place, stored: Sequence[StoredListener] = ()) -> None:
         environment = self._environment | {"NOTIFY_SOCKET": self._notify_path(place.index)}
-        words = [*self._words, words_of(stored), *place.words()]
+        words = [*self._words, *place.words(), words_of(stored)]
         pid = os.posix_spawn(words[0], words, environment, setsigmask=(), setsigdef=_SIGNALS)
         self._supervisors[pid] = place.index
 

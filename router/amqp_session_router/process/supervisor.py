@@ -293,13 +293,15 @@ class Supervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Run with the path of the configuration, the seconds to drain, the listeners that the service manager had kept,
-    and the words of a `Place` where there are several workers."""
+    """Run with the path of the configuration, the seconds to drain, the words of a `Place` where there are several
+    workers, and last the listeners that the service manager had kept, which a group of before an upgrade does not
+    tell."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A session takes two descriptors, and more while bytes are stuck in pipes.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    config, drain, stored, *place_words = arguments
-    place = place_of(place_words)
+    config, drain, *more = arguments
+    stored = more.pop() if more and more[-1].startswith("[") else NONE_STORED
+    place = place_of(more)
     listening = {number for one in json.loads(stored) for number in one[-1]}
     # Nothing else that this process was started with may be taken for a session's.
     close_all_but({0, 1, 2} | place.descriptors() | listening)

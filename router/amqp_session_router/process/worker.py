@@ -124,7 +124,7 @@ def work(
     store: int,
     place: Place,
     turn: int,
-    stored_words: str,
+    stored_words: str = "[]",
 ) -> int:
     """Be the router's process; returns the exit status.
 
@@ -133,6 +133,8 @@ def work(
     `store` is the descriptor of the last good configuration, `place` which of several workers it is, and `turn` which
     of its two regions of their memory it uses. `stored_words` are the listeners that
     the service manager had kept.
+
+    A supervisor that runs since before an upgrade calls this by what it knew then: what is new here needs a default.
     """
     manager, stored = ServiceManager(os.environ), listeners_of(stored_words)
     try:
