@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import inspect
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -264,6 +265,30 @@ def test_an_address_that_cannot_be_had_leaves_no_client_waiting(service: Service
     wait_for("an empty store", lambda: not service.manager.kept)
     with pytest.raises(ConnectionRefusedError):
         waiting_client(port)
+
+
+def test_a_manager_that_is_slow_to_hear_misses_no_listener() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock, tempfile.TemporaryDirectory() as directory:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        line.bind(f"{directory}/notify")
+        most = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+        listeners = [(f"n{number}", "", 5672, [sock.fileno()]) for number in range(most)]
+        store = service_manager.ListenerStore(
+            service_manager.ServiceManager({"NOTIFY_SOCKET": line.getsockname()}), 0, 1
+        )
+        telling = threading.Thread(target=store.keep, args=(listeners,))
+        telling.start()
+        # It has begun, and holds as much as it can.
+        wait_for("a full queue", lambda: select.select([line], [], [], 0)[0] and telling.is_alive())
+        heard = 0
+        line.settimeout(30)
+        while heard < 2 * most:
+            _, numbers, _, _ = socket.recv_fds(line, 4096, 1)
+            heard += 1
+            for one in numbers:
+                os.close(one)
+        telling.join()
+        line.close()
 
 
 def test_names() -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from amqp_session_router.process.place import LEADER, Place
 from amqp_session_router.process.service_manager import (
+    KEPT_WITHIN,
     ServiceManager,
     StoredListener,
     listeners_of,
@@ -214,7 +215,7 @@ class Group:
                     self._manager.tell(word)
                     said.clear()
             if stored_name := name_of(words):
-                self._manager.tell(*words, descriptors=descriptors)
+                self._manager.tell(*words, descriptors=descriptors, within=KEPT_WITHIN)
                 self._kept.setdefault(index, set()).add(stored_name)
             for one in descriptors:
                 os.close(one)

@@ -25,6 +25,9 @@ _LONGEST_NAME = 255
 _PARTS = 5
 _NAME = "FDNAME="
 _BARRIER_MS = 5000
+KEPT_WITHIN = 1.0
+"""Seconds. A sign of life may be lost, but not that a socket is listened on no more: many listeners are many words, of
+which a kernel may hold no more than ten."""
 _BEATS = 3
 """Signs of life in one watchdog period."""
 
@@ -40,23 +43,24 @@ class ServiceManager:
         self.beat = int(period) / 1e6 / _BEATS if self._address and period.isdecimal() and int(period) else None
         """Seconds between two signs of life; None: nobody waits for any."""
 
-    def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
-        """Send `words`, such as `READY=1`, and `descriptors`; one who does not listen is no trouble."""
+    def tell(self, *words: str, descriptors: Sequence[int] = (), within: float = 0.0) -> None:
+        """Send `words`, such as `READY=1`, and `descriptors`; one who does not listen is no trouble. `within`: seconds
+        to wait for one who has too much to hear."""
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-            line.setblocking(False)
+            line.settimeout(within)
             # Not socket.send_fds, which forgets the address.
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
             line.sendmsg(["\n".join(words).encode()], rights, 0, self._address)
 
     def store(self, name: str, descriptors: Sequence[int]) -> None:
         """Have copies of `descriptors` kept under `name`, beside what is kept there."""
-        self.tell("FDSTORE=1", _NAME + name, descriptors=descriptors)
+        self.tell("FDSTORE=1", _NAME + name, descriptors=descriptors, within=KEPT_WITHIN)
 
     def forget(self, name: str) -> None:
         """Have nothing kept under `name` any more."""
-        self.tell("FDSTOREREMOVE=1", _NAME + name)
+        self.tell("FDSTOREREMOVE=1", _NAME + name, within=KEPT_WITHIN)
 
     def barrier(self) -> None:
         """Return once the manager has done what it was told, or says nothing for too long; see sd_notify_barrier(3)."""

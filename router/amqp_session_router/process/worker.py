@@ -131,10 +131,8 @@ def work(
     `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
     With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
     `store` is the descriptor of the last good configuration, `place` which of several workers it is, and `turn` which
-    of its two regions of their memory it uses. `stored_words` are the listeners that
-    the service manager had kept.
-
-    A supervisor that runs since before an upgrade calls this by what it knew then: what is new here needs a default.
+    of its two regions of their memory it uses. `stored_words` are the listeners that the service manager had kept. A
+    supervisor that runs since before an upgrade calls this by what it knew then: what is new needs a default.
     """
     manager, stored = ServiceManager(os.environ), listeners_of(stored_words)
     try:
