@@ -31,7 +31,6 @@ from brokerdrill.analysis.timeline import Event, Timeline, timeline
 from brokerdrill.ledger.contract import RunInfo, read_run
 
 HERE = Path(__file__).parent
-ANOMALIES = "all=3"
 SIZES = (2 * 10**4, 10**5, 3 * 10**5, 10**6, 2 * 10**6, 10**7)
 SMALL = 2 * 10**4
 MEMORY_GIB, RATIO = 4.0, 1.3
@@ -67,7 +66,9 @@ def make_ledger(folder: Path, operations: int) -> Path:
     """The synthesized run of this size, made where it is not there."""
     run_dir = folder / f"synthesized-{operations}"
     if not (run_dir / "synthesized.json").exists():
-        words = ["--ops", str(operations), "--anomalies", ANOMALIES, "--out", str(run_dir)]
+        # Each anomaly takes operations, of which a small ledger has few.
+        anomalies = "all=3" if operations >= SMALL else "all=1"
+        words = ["--ops", str(operations), "--anomalies", anomalies, "--out", str(run_dir)]
         subprocess.run([sys.executable, "-m", "brokerdrill", "synthesize", *words], check=True)
     return run_dir
 

@@ -98,6 +98,19 @@ def _replaced(name: str, values: Sequence[Any], kind: pa.DataType) -> Callable[[
     return lambda table: table.set_column(table.column_names.index(name), name, pa.array(values, kind))
 
 
+def _no_text(name: str) -> Callable[[pa.Table], pa.Table]:
+    """A value in a column of strings that is not UTF-8, as some writers leave it."""
+
+    def change(table: pa.Table) -> pa.Table:
+        values = [None if value is None else value.encode() for value in table[name].to_pylist()]
+        values[0] = b"\xff" + (values[0] or b"")
+        _, ends, data = pa.array(values, pa.binary()).buffers()
+        text = pa.StringArray.from_buffers(len(values), ends, data)
+        return table.set_column(table.column_names.index(name), name, text)
+
+    return change
+
+
 def _torn_parquet(folder: Path) -> None:
     (folder / "ops" / "part.parquet").write_bytes(b"PAR1 and then the power went")
 
@@ -174,6 +187,8 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "parquet_with_int": (parquet_with(_replaced("client", [1, 2, 3], pa.int32())), P + "column client is of a wrong"),
     "parquet_with_null": (parquet_with(_replaced("client", ["a", None, "b"], pa.string())), P + "client is missing"),
+    "parquet_no_text": (parquet_with(_no_text("client")), P + "column client has a value that is not UTF-8"),
+    "parquet_no_text_far_off": (parquet_with(_no_text("instance")), P + "column instance has a value that is not"),
     "parquet_unknown_op": (parquet_with(_replaced("op", ["send", "x", "ack"], pa.string())), P + "op has the unknown"),
 }
 
@@ -234,6 +249,22 @@ def _narrow_parquet(folder: Path) -> None:
     pq.write_table(table, path)
 
 
+def _any_case(folder: Path) -> None:
+    """A column more whose name differs by its case alone."""
+    parquet_with(lambda table: table.add_column(0, "CLIENT", pa.array([1, 2, 3])))(folder)
+
+
+def _two_groups(folder: Path) -> None:
+    parquet_with(lambda table: table)(folder)
+    path = folder / "ops" / "part.parquet"
+    pq.write_table(pq.read_table(path), path, row_group_size=2)
+
+
+def _strange_name(folder: Path) -> None:
+    parquet_with(lambda table: table)(folder)
+    (folder / "ops" / "part.parquet").rename(folder / "ops" / "client=a[1]*'.parquet")
+
+
 def _empty_files(folder: Path) -> None:
     (folder / "ops" / "worker-2.jsonl").touch()
     (folder / "events" / "more.jsonl").write_bytes(b"\n\n")
@@ -258,6 +289,9 @@ GOOD: dict[str, Callable[[Path], None]] = {
     "both forms": _both_forms,
     "narrow [parquet] {1}": _narrow_parquet,
     "parquet": _as_parquet,
+    "parquet, any case": _any_case,
+    "parquet, two groups": _two_groups,
+    "parquet, it's [0-9]": _strange_name,
     "empty files, 100 %": _empty_files,
     "no last newline": _no_last_newline,
     "a bare run.json": _bare_run,
@@ -268,7 +302,7 @@ def test_what_is_no_bad_input(tmp_path: Path) -> None:
     dirs = [run_dir(tmp_path / name, RUN, OPS, EVENTS) for name in GOOD]
     for folder, change in zip(dirs, GOOD.values(), strict=True):
         change(folder)
-    dirs += [f"file://{dirs[3]}", f"file://{dirs[5]}"]  # type: ignore[list-item]
+    dirs += [f"file://{tmp_path}/parquet", f"file://{tmp_path}/no last newline"]  # type: ignore[list-item]
     result = analyze(dirs, promises=[PromiseSpec("no_loss")])
     told = [(run.get("error"), run.get("messages", {}).get("ok")) for run in result["runs"]]
     assert told == [(None, 1)] * len(dirs)

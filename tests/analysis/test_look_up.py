@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import duckdb
 import pyarrow as pa
+import pytest
 
+from brokerdrill.analysis import kernel, messages, stages
 from brokerdrill.analysis.reading import OP_SCHEMA, having
 from brokerdrill.analysis.stories import ASKED, MOST_OPS, WANTED
 from brokerdrill.analysis.tables import table
@@ -68,3 +70,22 @@ def test_of_a_client_that_fails_for_hours_the_begin_is_looked_up() -> None:
         op_id=list(range(calls)),
     )
     assert asked(block, (1, "c", 0, calls)) == list(range(2 * MOST_OPS))
+
+
+@pytest.mark.parametrize("held", [0, 1 << 20], ids=["tables of DuckDB", "in place"])
+def test_a_partition_has_all_its_parcels(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "HELD_BYTES", held)
+    given = [
+        kernel.Parcel(0, "dead", kernel.pack(table([(1, "dlq", f"m{n}", "")], "run int, dead_letter string, "
+                                                   "message_id string, sub string")))
+        for n in range(3)
+    ]  # fmt: skip
+    given.insert(1, kernel.Parcel(kernel.TO_DRIVER, "end", b""))
+    with kernel.engine() as base:
+        through = list(stages._fill(base, {"dead": messages.EMPTY["dead"], "connect": messages.EMPTY["connect"]},
+                                    map(kernel.batch, given)))  # fmt: skip
+        assert [one.kind for one in through] == ["end"]
+        assert base.execute("SELECT message_id FROM dead ORDER BY ALL").fetchall() == [("m0",), ("m1",), ("m2",)]
+        assert base.execute("SELECT count(*) FROM connect").fetchall() == [(0,)]
+        stored = base.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'dead'").fetchall()
+        assert stored == [(int(held == 0),)]

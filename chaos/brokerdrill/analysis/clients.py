@@ -339,10 +339,10 @@ class Plan:
 
 
 def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
-    """Judge the rows of the table `raw` as far as a client's own rows tell; yield parcels for the driver and for
-    `messages.by_message`."""
+    """Judge the rows of the view `raw`, of the table `parsed` and of files, as far as a client's own rows tell; yield
+    parcels for the driver and for `messages.by_message`."""
     base.execute(_OPERATIONS)
-    base.execute("DROP TABLE raw")
+    base.execute("DROP VIEW raw; DROP TABLE parsed")
     yield from to_driver(base, "conflict", _CONFLICTS)
     base.execute("DROP TABLE merged")
     yield from to_driver(base, "end", _ENDS)
@@ -376,8 +376,8 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
 
 
 def conflicts(base: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Return what is wrong with operations of the tables `raw` and `clocks` whose rows are each valid: run, client,
-    op_id, problem."""
+    """Return what is wrong with operations of the view `raw` and the table `clocks` whose rows are each valid: run,
+    client, op_id, problem."""
     base.execute(_OPERATIONS)
     return base.sql(_CONFLICTS).to_arrow_table()
 

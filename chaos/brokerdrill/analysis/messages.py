@@ -93,10 +93,11 @@ JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.m
 
 -- Messages on a shared dead-letter address that no address mapped to it ever knew; they keep that address.
 CREATE TEMP TABLE orphan AS
+WITH known AS (
+    SELECT m.run, m.address, m.message_id FROM message m SEMI JOIN found f USING (run, address, message_id)
+    UNION SELECT d.run, d.address, d.message_id FROM got d SEMI JOIN found f USING (run, address, message_id))
 SELECT DISTINCT f.run, f.dead_letter AS address, f.message_id FROM found f
-ANTI JOIN (SELECT f.run, f.dead_letter, f.message_id FROM found f
-           WHERE EXISTS (FROM message m WHERE m.run = f.run AND m.address = f.address AND m.message_id = f.message_id)
-              OR EXISTS (FROM got d WHERE d.run = f.run AND d.address = f.address AND d.message_id = f.message_id)) k
+ANTI JOIN (FROM found SEMI JOIN known USING (run, address, message_id)) k
 ON f.run = k.run AND f.dead_letter = k.dead_letter AND f.message_id = k.message_id;
 
 CREATE TEMP TABLE raw_unit AS
@@ -266,11 +267,14 @@ QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, ad
 _INTRUDERS_IN = by_round("intruder", "'single_active'", "start")
 
 # available: the spans between successive successes of a slice; those longer than a bound, and who was at their ends.
+# Slices are numbered, since a window over one number takes half the time of one over five columns.
 _SPANS = """
+CREATE TEMP TABLE numbered AS
+SELECT *, row_number() OVER () AS line FROM (SELECT DISTINCT run, side, number, address, slice FROM "time");
 CREATE TEMP TABLE span AS
-SELECT run, side, number, address, slice, moment, moment - lag(moment) OVER (
-    PARTITION BY run, side, number, address, slice ORDER BY moment) AS gap
-FROM "time";
+SELECT run, side, number, address, slice, moment,
+       moment - lag(moment) OVER (PARTITION BY line ORDER BY moment) AS gap
+FROM "time" JOIN numbered USING (run, side, number, address, slice);
 CREATE TEMP TABLE outage AS
 SELECT s.run, p.spec, s.side, s.number, s.address, s.moment - s.gap AS gap_from, s.moment AS gap_to
 FROM span s JOIN specs p ON s.run = p.run AND p.name = 'available' AND p.side = s.side AND s.gap > p.bound;

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -147,6 +148,64 @@ def blocks(piece: Piece) -> Iterator[bytes]:
 
 # --- Parquet --------------------------------------------------------------------------------------------------------
 
+_SQL_TYPES = {"string": "VARCHAR", "long": "BIGINT", "int": "INTEGER", "boolean": "BOOLEAN"}
+
+
+def as_sql(piece: Piece) -> str | None:
+    """Return a query of a Parquet piece's rows with the contract's columns, for DuckDB to read the file itself, which
+    takes a quarter of the time of the way by Arrow. None: it is no Parquet, or a column is not of the contract's type,
+    as `conform` and `checked` take it."""
+    if not piece.path.endswith(".parquet"):
+        return None
+    with pq.ParquetFile(piece.path, pre_buffer=False) as file:
+        schema = file.schema_arrow
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+    # DuckDB's names have no case.
+    if len({name.lower() for name in schema.names}) < len(schema.names):
+        return None
+    columns = []
+    for column in OP_COLUMNS:
+        if column.name in schema.names:
+            if schema.field(column.name).type != ARROW[column.type]:
+                return None
+            columns.append(f'"{column.name}"')
+        else:
+            columns.append(f'NULL::{_SQL_TYPES[column.type]} AS "{column.name}"')
+    # A path may hold what means something in a pattern of paths.
+    path = re.sub(r"([\[*?])", r"[\1]", piece.path).replace("'", "''")
+    query = (
+        f"SELECT {', '.join(columns)} FROM read_parquet('{path}', file_row_number = true, hive_partitioning = false)"
+    )
+    if (piece.begin, piece.end) == (0, len(groups)):
+        return query
+    begin, end = sum(groups[: piece.begin]), sum(groups[: piece.end])
+    return f"{query} WHERE file_row_number >= {begin} AND file_row_number < {end}"
+
+
+def divided(pieces: Iterable[Piece]) -> tuple[list[tuple[Piece, str]], list[Piece]]:
+    """Return the pieces that DuckDB reads itself, with their queries (`as_sql`), and those that `read` reads."""
+    queries = [(piece, as_sql(piece)) for piece in pieces]
+    return [(piece, rows) for piece, rows in queries if rows is not None], [
+        piece for piece, rows in queries if rows is None
+    ]
+
+
+def invalid(run_id: str) -> str:
+    """Return the condition that a row which is not valid meets; of a valid one it may be null."""
+    return " OR ".join(f"({condition})" for condition, _ in _conditions(run_id))
+
+
+def are_valid(base: duckdb.DuckDBPyConnection, rows: str, run_id: str) -> bool:
+    """Whether all rows of a query (`as_sql`) are valid, and their texts UTF-8."""
+    # DuckDB sees a text that is none when it reads all of it.
+    texts = ", ".join(f'"{column.name}"' for column in OP_COLUMNS if column.type == "string")
+    with suppress(duckdb.InvalidInputException):
+        query = f"SELECT count(*) FILTER ({invalid(run_id)}), bit_xor(hash({texts})) FROM ({rows})"
+        found = base.execute(query).fetchone()
+        wrong = found[0] if found else 0
+        return not wrong
+    return False
+
 
 def conform(table: pa.Table) -> pa.Table:
     """Return a table of Parquet with each column of the contract's type where its values allow that; the driver has
@@ -226,6 +285,10 @@ def checked(table: pa.Table, piece: Piece) -> Rows:
                     )
                 )
                 table = table.set_column(place, column.name, none)
+        elif column.type == "string" and (text := _texts(found)) is not None:
+            place = table.schema.get_field_index(column.name)
+            bad_types.append((column.name, text, f"column {column.name} has a value that is not UTF-8"))
+            table = table.set_column(place, column.name, pc.if_else(text, found, None))
     keep = None
     for _, fine, told in bad_types:
         n = len(table) - (pc.sum(fine).as_py() or 0)
@@ -237,11 +300,10 @@ def checked(table: pa.Table, piece: Piece) -> Rows:
     base = duckdb.connect(config={"threads": 1})
     try:
         base.register("given", table)
-        cases = _conditions(piece.run_id)
-        anything = " OR ".join(f"({condition})" for condition, _ in cases)
+        anything = invalid(piece.run_id)
         (count,) = base.execute(f"SELECT count(*) FROM given WHERE {anything}").fetchone() or (0,)
         if count:
-            case = " ".join(f"WHEN {condition} THEN {told}" for condition, told in cases)
+            case = " ".join(f"WHEN {condition} THEN {told}" for condition, told in _conditions(piece.run_id))
             rows = base.execute(
                 f"SELECT CASE {case} END AS problem, count(*) FROM given WHERE {anything} GROUP BY problem"
             ).fetchall()
@@ -250,6 +312,21 @@ def checked(table: pa.Table, piece: Piece) -> Rows:
     finally:
         base.close()
     return Rows(table, problems)
+
+
+def _texts(found: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Which values of a column of strings are UTF-8, as not each writer of Parquet sees to; None: all."""
+    with suppress(pa.ArrowInvalid):
+        found.validate(full=True)
+        return None
+    return pa.chunked_array([[_decodes(value) for value in found.cast(pa.binary()).to_pylist()]])
+
+
+def _decodes(value: bytes | None) -> bool:
+    with suppress(UnicodeDecodeError):
+        (value or b"").decode()
+        return True
+    return False
 
 
 def _fits(found: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from pyarrow import parquet as pq
@@ -17,7 +18,7 @@ from brokerdrill.ledger.contract import OP_COLUMNS, OPS_DIR
 from brokerdrill.ledger.spool import SUFFIX
 
 # So much of a ledger makes a partition: about a million operations, of which a task holds the columns that it needs.
-PARQUET_BYTES, SPOOL_BYTES, LINES_BYTES = 32 << 20, 40 << 20, 256 << 20
+PARQUET_BYTES, SPOOL_BYTES, LINES_BYTES = 16 << 20, 20 << 20, 128 << 20
 # Below this share of a partition a second task costs more than it spares.
 _WORTH = 1 / 32
 MOST_PARTITIONS = 512
@@ -95,7 +96,8 @@ def _clients(footer: pq.FileMetaData, group: int) -> tuple[str, str] | None:
     for place in range(of.num_columns):
         column = of.column(place)
         if column.path_in_schema == _CLIENT and column.statistics is not None and column.statistics.has_min_max:
-            return str(column.statistics.min), str(column.statistics.max)
+            with suppress(UnicodeDecodeError):  # a name that is not UTF-8 is told by those who read the rows
+                return str(column.statistics.min), str(column.statistics.max)
     return None
 
 

@@ -37,12 +37,17 @@ from brokerdrill.analysis.kernel import (
 )
 from brokerdrill.analysis.messages import by_message
 from brokerdrill.analysis.reading import (
+    OP_SCHEMA,
+    RAW,
     RAW_SCHEMA,
     Piece,
     Problem,
     Rows,
+    are_valid,
     checked,
     conform,
+    divided,
+    invalid,
     parse,
     parse_spool,
     raw,
@@ -50,6 +55,8 @@ from brokerdrill.analysis.reading import (
 )
 from brokerdrill.analysis.stories import ASKED, narrowed
 
+# What a task of the later stages holds in Arrow, beside its DuckDB.
+HELD_BYTES = 256 << 20
 # A look-up asks of so many rows at once.
 LOOK_UP_ROWS = 100_000
 # Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
@@ -77,13 +84,32 @@ def _problems(found: Sequence[Problem]) -> Iterator[Parcel]:
         yield Parcel(TO_DRIVER, "problem", pack(pa.table([pa.array(c) for c in columns], names=list(Problem._fields))))
 
 
+# The table of rows that Python has read, and the view of all rows.
+_PARSED, _RAW_VIEW = "parsed", "CREATE OR REPLACE VIEW raw AS FROM parsed"
+
+
+def _no_rows(base: duckdb.DuckDBPyConnection) -> None:
+    """Make the view `raw` and the table `parsed` below it, empty."""
+    add(base, _PARSED, RAW_SCHEMA.empty_table())
+    base.execute(_RAW_VIEW)
+
+
 def _load_pieces(base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece]) -> Iterator[Parcel]:
-    """Fill the table `raw`; yield what is wrong with rows."""
-    add(base, "raw", RAW_SCHEMA.empty_table())
-    for piece, rows in read(pieces):
-        if len(rows.table):
-            add(base, "raw", raw(rows.table, piece.run))
-        yield from _problems(rows.problems)
+    """Make the view `raw`; yield what is wrong with rows."""
+    _no_rows(base)
+    columns = ", ".join(f'"{column.name}"' for column in RAW)
+    views = [_RAW_VIEW]
+    direct, others = divided(pieces)
+    for piece, rows in direct:
+        if are_valid(base, rows, piece.run_id):
+            views.append(f"SELECT {piece.run}::INTEGER AS run, {columns} FROM ({rows})")
+        else:
+            others.append(piece)
+    base.execute(" UNION ALL ".join(views))
+    for piece, found in read(others):
+        if len(found.table):
+            add(base, _PARSED, raw(found.table, piece.run))
+        yield from _problems(found.problems)
 
 
 def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, Rows]]:
@@ -124,10 +150,10 @@ def _read_task(tasks: Sequence[Sequence[Piece]], parts: int) -> Callable[[Batche
 
 def _batch_task(kind: str, owners: Owners, parts: int) -> Callable[[Batches], Batches]:
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
-        add(base, "raw", RAW_SCHEMA.empty_table())
+        _no_rows(base)
         for piece, rows in _rows_of(batches, kind, owners):
             if len(rows.table):
-                add(base, "raw", raw(rows.table, piece.run))
+                add(base, _PARSED, raw(rows.table, piece.run))
             yield from _problems(rows.problems)
 
     def work(batches: Batches) -> Batches:
@@ -156,17 +182,48 @@ def _client_task(
                 yield from judge(lambda base, number=number: _load_pieces(base, tasks[number]))  # type: ignore[misc]
 
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
-        add(base, "raw", RAW_SCHEMA.empty_table())
+        _no_rows(base)
         for parcel in parcels(batches):
             if parcel.part == TO_DRIVER:
                 yield parcel
             else:
-                add(base, "raw", unpack(parcel.data))
+                add(base, _PARSED, unpack(parcel.data))
 
     def of_parcels(batches: Batches) -> Batches:
         yield from judge(lambda base: fill(base, batches))
 
     return of_parcels if tasks is None else of_pieces
+
+
+def _fill(base: duckdb.DuckDBPyConnection, empty: Mapping[str, str], batches: Batches) -> Iterator[Parcel]:
+    """Make the tables of `empty` (name: columns) of the partition's parcels; yield those that go through. DuckDB reads
+    in place what is no more than `HELD_BYTES`; of more it makes tables of its own, which it can spill."""
+    held: dict[str, list[pa.Table]] = {name: [] for name in empty}
+    size, stored = 0, False
+
+    def store() -> None:
+        for name, tables in held.items():
+            if tables:
+                add(base, name, pa.concat_tables(tables))
+                tables.clear()
+
+    for parcel in parcels(batches):
+        if parcel.part == TO_DRIVER:
+            yield parcel
+            continue
+        rows = unpack(parcel.data)
+        held[parcel.kind].append(rows)
+        size += rows.nbytes
+        if size > HELD_BYTES:
+            store()
+            size, stored = 0, True
+    if stored:
+        store()
+    for name, columns in empty.items():
+        if held[name]:
+            base.register(name, pa.concat_tables(held[name]))
+        else:
+            base.execute(f'CREATE TABLE IF NOT EXISTS "{name}" ({columns})')
 
 
 def _later_task(
@@ -179,17 +236,17 @@ def _later_task(
 
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
-            for name, columns in empty.items():
-                base.execute(f'CREATE TABLE "{name}" ({columns})')
-            for parcel in parcels(batches):
-                if parcel.part == TO_DRIVER:
-                    yield batch(parcel)
-                else:
-                    add(base, parcel.kind, unpack(parcel.data))
+            for parcel in _fill(base, empty, batches):
+                yield batch(parcel)
             for parcel in rules(base, plan):
                 yield batch(parcel)
 
     return work
+
+
+def _numbered(found: Iterator[tuple[Piece, Rows]]) -> Iterator[pa.Table]:
+    for piece, rows in found:
+        yield rows.table.append_column("run", pa.array([piece.run] * len(rows.table), pa.int32()))
 
 
 def _look_up_task(
@@ -197,21 +254,37 @@ def _look_up_task(
 ) -> Callable[[Batches], Batches]:
     """The rows that a story asks for, of local pieces (`tasks`, by number) or of what Spark reads (`form`)."""
 
-    def blocks(batches: Batches) -> Iterator[tuple[Piece, Rows]]:
-        if form is not None:
-            yield from _rows_of(batches, *form)
-        else:
-            only = narrowed({name: unpack(rows) for name, rows in tables.items()})
-            for given in batches:
-                for number in given.column(0).to_pylist():
-                    yield from read(tasks[number], only)
+    only = narrowed({name: unpack(rows) for name, rows in tables.items()})
 
-    def gathered(batches: Batches) -> Iterator[pa.Table]:
-        """The blocks' rows with their run's number; small blocks together, since each question takes its time."""
+    def direct(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece, str]]) -> pa.Table:
+        """The rows of pieces that DuckDB reads itself, and their run's number."""
+        for name, values in only.items():
+            base.register(f"only_{name}", pa.table({"value": values}))
+        any_of = " OR ".join(f'"{name}" IN (SELECT value FROM only_{name})' for name in only) or "false"
+        return base.sql(
+            " UNION ALL ".join(
+                f"SELECT *, {piece.run}::INTEGER AS run FROM ({rows}) "
+                f"WHERE ({any_of}) AND NOT coalesce({invalid(piece.run_id)}, false)"
+                for piece, rows in pieces
+            )
+        ).to_arrow_table()
+
+    def blocks(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[pa.Table]:
+        if form is not None:
+            yield from _numbered(_rows_of(batches, *form))
+            return
+        for given in batches:
+            for number in given.column(0).to_pylist():
+                by_sql, others = divided(tasks[number])
+                if by_sql:
+                    yield direct(base, by_sql).select([*OP_SCHEMA.names, "run"])
+                yield from _numbered(read(others, only))
+
+    def gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Small blocks together, since each question takes its time."""
         some: list[pa.Table] = []
-        for piece, rows in blocks(batches):
-            numbers = pa.array([piece.run] * len(rows.table), pa.int32())
-            some.append(rows.table.drop_columns(["run_id"]).append_column("run", numbers))
+        for rows in tables:
+            some.append(rows.drop_columns(["run_id"]))
             if sum(map(len, some)) >= LOOK_UP_ROWS:
                 yield pa.concat_tables(some)
                 some = []
@@ -220,7 +293,7 @@ def _look_up_task(
 
     def work(batches: Batches) -> Batches:
         with engine(tables) as base:
-            for rows in gathered(batches):
+            for rows in gathered(blocks(base, batches)):
                 base.register("block", rows)
                 for parcel in to_driver(base, "row", ASKED):
                     yield batch(parcel)
