@@ -94,7 +94,7 @@ def judged(
         add_details(base, results, times)
         if with_series:
             drawn = series_of(base, times, results)
-    tell(results, {run.number: run.info for run in good}, times, judging.look_up)
+    tell(results, {run.number: run.info for run in good}, times, judging.look_up, follows=judging.follows)
     return results, drawn
 
 

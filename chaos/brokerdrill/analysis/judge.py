@@ -98,6 +98,7 @@ class Judging:
 
     def __init__(self, spark: Any, source: Source, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._source = source
         self._plan = Plan(
             ledger.parts, frozenset(spec.name for specs in ledger.promises.values() for spec in specs), ledger.series
         )
@@ -145,9 +146,14 @@ class Judging:
         doubted, notes = doubts(unplaced) if doubts else ({}, {})
         return Judged(_verdicts(ledger, times, partials, doubted, notes), times, partials)
 
+    @property
+    def follows(self) -> bool:
+        """Whether `look_up` also gives the rows that those which are asked for lead to."""
+        return self._source.whole and not self._first.get("stray")
+
     def look_up(self, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         """Return the rows of the ledger that `tables` (`stories.WANTED`) ask for."""
-        return self._stages.look_up(tables)
+        return self._stages.look_up(tables, follow=self.follows)
 
 
 # What stage 1 told that every partition of the later stages needs.

@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from brokerdrill.analysis import groups, messages
+from brokerdrill.analysis import groups, look_up, messages
 from brokerdrill.analysis.clients import Plan, by_client, empty_foreign
 from brokerdrill.analysis.groups import by_group
 from brokerdrill.analysis.kernel import (
@@ -32,12 +32,10 @@ from brokerdrill.analysis.kernel import (
     engine,
     pack,
     parcels,
-    to_driver,
     unpack,
 )
 from brokerdrill.analysis.messages import by_message
 from brokerdrill.analysis.reading import (
-    OP_SCHEMA,
     RAW,
     RAW_SCHEMA,
     Piece,
@@ -47,18 +45,14 @@ from brokerdrill.analysis.reading import (
     checked,
     conform,
     divided,
-    invalid,
     parse,
     parse_spool,
     raw,
     read,
 )
-from brokerdrill.analysis.stories import ASKED, narrowed
 
 # What a task of the later stages holds in Arrow, beside its DuckDB.
 HELD_BYTES = 256 << 20
-# A look-up asks of so many rows at once.
-LOOK_UP_ROWS = 100_000
 # Keys of a source's rows: the run's number and run_id by the path of its files, as Spark spells it.
 Owners = Mapping[str, tuple[int, str, str, str | None]]
 # Partial results by kind: a table of each partition that has some.
@@ -244,60 +238,22 @@ def _later_task(
     return work
 
 
-def _numbered(found: Iterator[tuple[Piece, Rows]]) -> Iterator[pa.Table]:
-    for piece, rows in found:
-        yield rows.table.append_column("run", pa.array([piece.run] * len(rows.table), pa.int32()))
-
-
 def _look_up_task(
-    tables: Mapping[str, bytes], tasks: Sequence[Sequence[Piece]], form: tuple[str, Owners] | None
+    tables: Mapping[str, bytes], tasks: Sequence[Sequence[Piece]], form: tuple[str, Owners] | None, *, follow: bool
 ) -> Callable[[Batches], Batches]:
-    """The rows that a story asks for, of local pieces (`tasks`, by number) or of what Spark reads (`form`)."""
-
-    only = narrowed({name: unpack(rows) for name, rows in tables.items()})
-
-    def direct(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece, str]]) -> pa.Table:
-        """The rows of pieces that DuckDB reads itself, and their run's number."""
-        for name, values in only.items():
-            base.register(f"only_{name}", pa.table({"value": values}))
-        any_of = " OR ".join(f'"{name}" IN (SELECT value FROM only_{name})' for name in only) or "false"
-        return base.sql(
-            " UNION ALL ".join(
-                f"SELECT *, {piece.run}::INTEGER AS run FROM ({rows}) "
-                f"WHERE ({any_of}) AND NOT coalesce({invalid(piece.run_id)}, false)"
-                for piece, rows in pieces
-            )
-        ).to_arrow_table()
-
-    def blocks(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[pa.Table]:
-        if form is not None:
-            yield from _numbered(_rows_of(batches, *form))
-            return
-        for given in batches:
-            for number in given.column(0).to_pylist():
-                by_sql, others = divided(tasks[number])
-                if by_sql:
-                    yield direct(base, by_sql).select([*OP_SCHEMA.names, "run"])
-                yield from _numbered(read(others, only))
-
-    def gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Small blocks together, since each question takes its time."""
-        some: list[pa.Table] = []
-        for rows in tables:
-            some.append(rows.drop_columns(["run_id"]))
-            if sum(map(len, some)) >= LOOK_UP_ROWS:
-                yield pa.concat_tables(some)
-                some = []
-        if some:
-            yield pa.concat_tables(some)
+    """The rows that stories ask for, of local pieces (tasks by number) or of what Spark reads (`form`)."""
 
     def work(batches: Batches) -> Batches:
-        with engine(tables) as base:
-            for rows in gathered(blocks(base, batches)):
-                base.register("block", rows)
-                for parcel in to_driver(base, "row", ASKED):
+        wanted = {name: unpack(rows) for name, rows in tables.items()}
+        with engine() as base:
+            if form is not None:
+                for parcel in look_up.of_blocks(base, _rows_of(batches, *form), wanted):
                     yield batch(parcel)
-                base.unregister("block")
+                return
+            for given in batches:
+                for number in given.column(0).to_pylist():
+                    for parcel in look_up.of_pieces(base, tasks[number], wanted, follow=follow):
+                        yield batch(parcel)
 
     return work
 
@@ -348,16 +304,19 @@ class Stages:
             )
         return _gathered(told)
 
-    def look_up(self, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-        """Return the rows of the ledger that `tables` (`stories.WANTED`) ask for."""
+    def look_up(self, tables: Mapping[str, pa.Table], *, follow: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of the ledger that `tables` (`stories.WANTED`) ask for; `follow`: and those that these ask
+        for, which needs whole clients in a task (`Source.whole`) who end nothing of each other."""
         packed = {name: pack(rows) for name, rows in tables.items()}
         source = self._source
         found = []
         if source.tasks:
             numbers = self._spark.range(0, len(source.tasks), 1, len(source.tasks))
-            found.append(numbers.mapInArrow(_look_up_task(packed, source.tasks, None), PARCEL_SCHEMA))
+            task = _look_up_task(packed, source.tasks, None, follow=follow)
+            found.append(numbers.mapInArrow(task, PARCEL_SCHEMA))
         for frame, kind, owners in source.frames:
-            found.append(frame.mapInArrow(_look_up_task(packed, (), (kind, owners)), PARCEL_SCHEMA))
+            task = _look_up_task(packed, (), (kind, owners), follow=False)
+            found.append(frame.mapInArrow(task, PARCEL_SCHEMA))
         parcels_of = _gathered(reduce(DataFrame.unionByName, found))
         return [row for one in parcels_of.get("row", ()) for row in one.to_pylist()]
 

@@ -118,8 +118,11 @@ def narrowed(tables: Mapping[str, pa.Table]) -> dict[str, pa.Array]:
     }
 
 
-def tell(results: Mapping[int, dict[str, Any]], runs: Runs, times: Times, look_up: LookUp) -> None:
-    """Give every witness of `results` (the verdict's JSON by run) its `story`: a list of steps by time.
+def tell(
+    results: Mapping[int, dict[str, Any]], runs: Runs, times: Times, look_up: LookUp, *, follows: bool = False
+) -> None:
+    """Give every witness of `results` (the verdict's JSON by run) its `story`: a list of steps by time. `follows`:
+    `look_up` gives what `followed` would ask it for.
 
     A step of kind `op` has t_ns, end_ns (null: the call had not returned), client, op, outcome and where known session,
     address, subscription, message_id, attempt, txn, delivery, redelivered, instance, error; one of kind `fault`, `heal`
@@ -131,35 +134,47 @@ def tell(results: Mapping[int, dict[str, Any]], runs: Runs, times: Times, look_u
     }
     if not any(asked.values()):
         return
-    steps = _operations(asked, runs, look_up)
+    steps = _operations(asked, runs, look_up, follows=follows)
     for run, result in results.items():
         for promise in result["promises"]:
             for witness in promise["witnesses"]:
                 witness["story"] = _story(wanted(witness), steps[run], runs[run].dead_letters, times[run])
 
 
-def _operations(asked: Mapping[int, Sequence[Wanted]], runs: Runs, look_up: LookUp) -> Mapping[int, Steps]:
+def _operations(
+    asked: Mapping[int, Sequence[Wanted]], runs: Runs, look_up: LookUp, *, follows: bool
+) -> Mapping[int, Steps]:
     """All operations of the stories, by run and (client, op_id)."""
-    rows: dict[int, dict[tuple[str, int], list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    wants = _first_wants(asked)
-    known: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
     clocks = table(
         ((run, name, clock.offset_ns) for run in asked for name, clock in runs[run].clocks.items()), WANTED["clock"]
     )
-    # From receives to their acknowledgements, from those to the ends of their transactions, and to all rows of each.
+    found: Mapping[int, Steps] = defaultdict(dict)
+    rows = followed(_first_wants(asked), clocks, look_up, once=follows)
+    for (run, client, op_id), of in rows.items():
+        found[run][client, op_id] = _merged(of, runs[run].clocks)
+    return found
+
+
+def followed(
+    wants: Mapping[str, set[tuple[Any, ...]]], clocks: pa.Table, look_up: LookUp, *, once: bool = False
+) -> dict[tuple[int, str, int], list[dict[str, Any]]]:
+    """Return the rows that `wants` (rows of `WANTED` by table) lead to, by run, client and op_id: from receives to
+    their acknowledgements, from those to the ends of their transactions, and to all rows of each. `once`: those that
+    one look-up gives."""
+    rows: dict[tuple[int, str, int], list[dict[str, Any]]] = defaultdict(list)
+    known: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
     while any(wants.values()):
         tables = {name: table(sorted(wants.get(name, ())), columns) for name, columns in WANTED.items()}
         for row in look_up(tables | {"clock": clocks}):
-            of = rows[row["run"]][row["client"], row["op_id"]]
+            of = rows[row["run"], row["client"], row["op_id"]]
             if row not in of:
                 of.append(row)
+        if once:
+            break
         for name, keys in wants.items():
             known[name] |= keys
         wants = {name: keys - known[name] for name, keys in _following(rows).items()}
-    return defaultdict(
-        dict,
-        {run: {who: _merged(found, runs[run].clocks) for who, found in of_run.items()} for run, of_run in rows.items()},
-    )
+    return rows
 
 
 def _first_wants(asked: Mapping[int, Sequence[Wanted]]) -> dict[str, set[tuple[Any, ...]]]:
@@ -176,18 +191,17 @@ def _first_wants(asked: Mapping[int, Sequence[Wanted]]) -> dict[str, set[tuple[A
 
 
 def _following(
-    rows: Mapping[int, Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]],
+    rows: Mapping[tuple[int, str, int], Sequence[Mapping[str, Any]]],
 ) -> dict[str, set[tuple[Any, ...]]]:
     found: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
-    for run, of_run in rows.items():
-        for (client, op_id), of in of_run.items():
-            found["operation"].add((run, client, op_id))
-            for row in of:
-                if row["message_id"] is not None or row["op"] == "ack":
-                    if row["delivery"] is not None and row["op"] == "receive":
-                        found["delivery"].add((run, row["delivery"]))
-                    if row["txn"] is not None:
-                        found["txn"].add((run, row["txn"]))
+    for (run, client, op_id), of in rows.items():
+        found["operation"].add((run, client, op_id))
+        for row in of:
+            if row["message_id"] is not None or row["op"] == "ack":
+                if row["delivery"] is not None and row["op"] == "receive":
+                    found["delivery"].add((run, row["delivery"]))
+                if row["txn"] is not None:
+                    found["txn"].add((run, row["txn"]))
     return found
 
 

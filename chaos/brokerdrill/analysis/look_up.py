@@ -1,0 +1,93 @@
+"""The rows of a ledger that stories ask for, in the task that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, pack, to_driver, unpack
+from brokerdrill.analysis.reading import OP_SCHEMA, Only, Piece, Rows, divided, invalid, read
+from brokerdrill.analysis.stories import ASKED, followed, narrowed
+
+# So many rows are asked of at once: each question takes its time.
+_ROWS = 100_000
+_SCHEMA = pa.schema([*(field for field in OP_SCHEMA if field.name != "run_id"), ("run", pa.int32())])
+
+
+def of_blocks(
+    base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, Rows]], wanted: Mapping[str, pa.Table]
+) -> Iterator[Parcel]:
+    """Yield the rows of blocks that `wanted` (`stories.WANTED`) asks for, as parcels of the kind `row`."""
+    _want(base, wanted)
+    for rows in _together(_numbered(blocks)):
+        yield from _asked(base, rows)
+
+
+def of_pieces(
+    base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece], wanted: Mapping[str, pa.Table], *, follow: bool
+) -> Iterator[Parcel]:
+    """As `of_blocks`, of local files. `follow`: and the rows that these rows ask for, which are in these files too."""
+    by_query, others = divided(pieces)
+
+    def once(wanted: Mapping[str, pa.Table]) -> Iterator[Parcel]:
+        only = narrowed(wanted)
+        _want(base, wanted)
+        if by_query:
+            yield from _asked(base, _by_query(base, by_query, only))
+        yield from of_blocks(base, read(others, only), wanted)
+
+    if not follow:
+        yield from once(wanted)
+        return
+    wants = {name: set(map(tuple, (row.values() for row in rows.to_pylist()))) for name, rows in wanted.items()}
+    clocks = wanted["clock"]
+    del wants["clock"]
+    found = followed(wants, clocks, lambda asked: [row for one in once(asked) for row in unpack(one.data).to_pylist()])
+    rows = [row for of in found.values() for row in of]
+    if rows:
+        yield Parcel(TO_DRIVER, "row", pack(pa.Table.from_pylist(rows, schema=_SCHEMA)))
+
+
+def _want(base: duckdb.DuckDBPyConnection, wanted: Mapping[str, pa.Table]) -> None:
+    for name, rows in wanted.items():
+        base.register(name, rows)
+
+
+def _asked(base: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[Parcel]:
+    base.register("block", rows)
+    yield from to_driver(base, "row", ASKED)
+    base.unregister("block")
+
+
+def _by_query(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece, str]], only: Only) -> pa.Table:
+    """The valid rows of pieces that DuckDB reads itself which have one of the values in `only`."""
+    for name, values in only.items():
+        base.register(f"only_{name}", pa.table({"value": values}))
+    any_of = " OR ".join(f'"{name}" IN (SELECT value FROM only_{name})' for name in only) or "false"
+    columns = ", ".join(f'"{name}"' for name in _SCHEMA.names if name != "run")
+    return base.sql(
+        " UNION ALL ".join(
+            f"SELECT {columns}, {piece.run}::INTEGER AS run FROM ({rows}) "
+            f"WHERE ({any_of}) AND NOT coalesce({invalid(piece.run_id)}, false)"
+            for piece, rows in pieces
+        )
+    ).to_arrow_table()
+
+
+def _numbered(blocks: Iterator[tuple[Piece, Rows]]) -> Iterator[pa.Table]:
+    for piece, rows in blocks:
+        numbers = pa.array([piece.run] * len(rows.table), pa.int32())
+        yield rows.table.drop_columns(["run_id"]).append_column("run", numbers)
+
+
+def _together(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    some: list[pa.Table] = []
+    for rows in tables:
+        some.append(rows)
+        if sum(map(len, some)) >= _ROWS:
+            yield pa.concat_tables(some)
+            some = []
+    if some:
+        yield pa.concat_tables(some)
