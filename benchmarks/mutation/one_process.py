@@ -2,7 +2,8 @@
 
     PYTHONPATH=chaos:. python one_process.py EXPECTED.pickle LEDGERS
 
-The oracle's verdicts are kept in EXPECTED.pickle, which is made where it is not there. Exit status 1: they differ.
+What no mutant changes is kept in EXPECTED.pickle, which is made where it is not there: the ledgers, their rows as
+stage 1 takes them, and the oracle's verdicts. Exit status 1: they differ.
 """
 
 from __future__ import annotations
@@ -14,34 +15,30 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from tests.analysis.batch import Ledger, differences, expected, ledger_of
 from tests.analysis.generate import generate
 
 from brokerdrill.analysis import groups, judge, messages, stages
 from brokerdrill.analysis.groups import by_group
-from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, batch, parcels, unpack
+from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, batch, divide, engine, parcels, unpack
 from brokerdrill.analysis.messages import by_message
-from brokerdrill.analysis.reading import OP_SCHEMA
-from brokerdrill.ledger.contract import OP_COLUMNS
+from brokerdrill.analysis.reading import OP_SCHEMA, Piece, checked, raw
 
 # In one partition and in several.
 PARTS = (1, 5)
 FEW = 30
 
 
-def source_of(ledgers: Mapping[str, Ledger]) -> stages.Source:
-    """Return the ledgers' operations as a table where Spark would have a DataFrame."""
-    names = [column.name for column in OP_COLUMNS]
-    rows = [{"path": key, **row} for key, (_, of, _) in ledgers.items() for row in of]
-    schema = pa.schema([("path", pa.string()), *OP_SCHEMA])
-    table = pa.table(
-        {name: [row.get(name) for row in rows] for name in schema.names if name in ("path", *names)}, schema
-    )
-    owners = {
-        key: (number, str(of[0]["run_id"]) if of else "", key, None)
-        for number, (key, (_, of, _)) in enumerate(ledgers.items())
-    }
-    return stages.Source(frames=((table, "rows", owners),))  # type: ignore[arg-type]
+def rows_of(ledgers: Mapping[str, Ledger]) -> pa.Table:
+    """Return the operations of all ledgers as stage 1 takes them."""
+    of_each = []
+    for number, (_, of, _) in enumerate(ledgers.values()):
+        table = pa.table({name: [row.get(name) for row in of] for name in OP_SCHEMA.names}, OP_SCHEMA)
+        checked_rows = checked(table, Piece(number, str(of[0]["run_id"]) if of else "", "", "", 0, 0))
+        assert not checked_rows.problems, checked_rows.problems
+        of_each.append(raw(checked_rows.table, number))
+    return pa.concat_tables(of_each)
 
 
 class OneProcess(stages.Stages):
@@ -49,10 +46,9 @@ class OneProcess(stages.Stages):
 
     def first(self, tables: Mapping[str, bytes]) -> stages.Partials:
         plan = self._plan
-        spread: list[Parcel] = []
-        for table, kind, owners in self._source.frames:
-            given = iter(table.to_batches())  # type: ignore[operator]
-            spread += parcels(stages._batch_task(kind, owners, plan.parts)(given))
+        with engine() as base:
+            base.register("raw", self._source.frames[0][0])
+            spread = list(divide(base, "raw", stages.BY_CLIENT, plan.parts))
         self._told = self._each(spread, stages._client_task(tables, plan, None))
         return self._partials(self._told)
 
@@ -85,9 +81,12 @@ class OneProcess(stages.Stages):
         return []
 
 
-def disagreements(ledgers: Mapping[str, Ledger], told: Mapping[str, dict[str, Any]], parts: int) -> list[str]:
+def disagreements(
+    ledgers: Mapping[str, Ledger], rows: pa.Table, told: Mapping[str, dict[str, Any]], parts: int
+) -> list[str]:
     """Return what the analysis and the oracle tell differently, a line each."""
-    with judge.Judging(None, source_of(ledgers), ledger_of(ledgers, parts=parts)) as judging:
+    source = stages.Source(frames=((rows, "rows", {}),))  # type: ignore[arg-type]
+    with judge.Judging(None, source, ledger_of(ledgers, parts=parts)) as judging:
         first = judging.check()
         assert not first.get("problem") and not first.get("conflict"), first
         results = judging.finish().results
@@ -95,16 +94,17 @@ def disagreements(ledgers: Mapping[str, Ledger], told: Mapping[str, dict[str, An
 
 
 def main(file: str, count: str) -> int:
-    ledgers = {f"seed {seed}": generate(seed) for seed in range(int(count))}
     kept = Path(file)
     if not kept.exists():
-        kept.write_bytes(pickle.dumps({key: expected(ledger) for key, ledger in ledgers.items()}))
-    told = pickle.loads(kept.read_bytes())
+        made = {f"seed {seed}": generate(seed) for seed in range(int(count))}
+        kept.write_bytes(pickle.dumps((made, rows_of(made), {key: expected(of) for key, of in made.items()})))
+    ledgers, rows, told = pickle.loads(kept.read_bytes())
     judge.Stages = OneProcess  # type: ignore[misc]
     # Most mutants differ in the first few.
     few = dict(list(ledgers.items())[:FEW])
-    for some, parts in ((few, 1), *((ledgers, parts) for parts in PARTS)):
-        if wrong := disagreements(some, told, parts):
+    of_few = rows.filter(pc.less(rows.column("run"), FEW))
+    for some, of, parts in ((few, of_few, 1), *((ledgers, rows, parts) for parts in PARTS)):
+        if wrong := disagreements(some, of, told, parts):
             print("\n".join(wrong[:5]))
             return 1
     return 0

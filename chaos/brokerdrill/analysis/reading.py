@@ -263,6 +263,12 @@ def _conditions(run_id: str) -> list[tuple[str, str]]:
     return found
 
 
+@cache
+def _checking() -> duckdb.DuckDBPyConnection:
+    """A database for small questions: to open one takes longer than most blocks."""
+    return duckdb.connect(config={"threads": 1})
+
+
 def checked(table: pa.Table, piece: Piece) -> Rows:
     """Return the rows of Parquet that are valid, and the problems of the others."""
     problems: list[Problem] = []
@@ -297,7 +303,7 @@ def checked(table: pa.Table, piece: Piece) -> Rows:
             keep = fine if keep is None else pc.and_(keep, fine)
     if keep is not None:
         table = table.filter(keep)
-    base = duckdb.connect(config={"threads": 1})
+    base = _checking().cursor()
     try:
         base.register("given", table)
         anything = invalid(piece.run_id)

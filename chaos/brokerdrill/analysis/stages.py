@@ -121,7 +121,7 @@ def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piec
                 yield piece, checked(conform(own), piece)
 
 
-_BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
+BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
 
 
 def _spread(parts: int, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterator[Parcel]]) -> Iterator[pa.RecordBatch]:
@@ -129,7 +129,7 @@ def _spread(parts: int, base_rows: Callable[[duckdb.DuckDBPyConnection], Iterato
     with engine() as base:
         for parcel in base_rows(base):
             yield batch(parcel)
-        for parcel in divide(base, "raw", _BY_CLIENT, parts):
+        for parcel in divide(base, "raw", BY_CLIENT, parts):
             yield batch(parcel)
 
 
