@@ -96,9 +96,14 @@ def _start(master: str) -> SparkSession:
             gateway = launch_gateway(conf, {"stderr": log})
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except Exception as error:  # the gateway raises bare RuntimeError or Py4J errors
-        raise InfrastructureError(
-            f"Spark did not start: {str(error).splitlines()[0]} (is Java 17 installed?)"
-        ) from error
+        raise InfrastructureError(f"Spark did not start: {why(str(error))}") from error
+
+
+def why(told: str) -> str:
+    """Return the line of an error of Spark that says most: of one with Java's stack its last cause."""
+    lines = told.splitlines() or [""]
+    causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
+    return causes[-1] if causes else f"{lines[0]} (is Java 17 installed?)"
 
 
 @atexit.register
