@@ -22,7 +22,9 @@ def of_blocks(
     """Yield the rows of blocks that `wanted` (`stories.WANTED`) asks for, as parcels of the kind `row`."""
     _want(base, wanted)
     for rows in _together(_numbered(blocks)):
-        yield from _asked(base, rows)
+        base.register("block", rows)
+        yield from to_driver(base, "row", ASKED)
+        base.unregister("block")
 
 
 def of_pieces(
@@ -35,7 +37,10 @@ def of_pieces(
         only = narrowed(wanted)
         _want(base, wanted)
         if by_query:
-            yield from _asked(base, _by_query(base, by_query, only))
+            # A client's rows may be millions: a table of DuckDB, which can spill it.
+            base.execute(f"CREATE TEMP TABLE block AS {_narrow_query(base, by_query, only)}")
+            yield from to_driver(base, "row", ASKED)
+            base.execute("DROP TABLE block")
         yield from of_blocks(base, read(others, only), wanted)
 
     if not follow:
@@ -55,25 +60,17 @@ def _want(base: duckdb.DuckDBPyConnection, wanted: Mapping[str, pa.Table]) -> No
         base.register(name, rows)
 
 
-def _asked(base: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[Parcel]:
-    base.register("block", rows)
-    yield from to_driver(base, "row", ASKED)
-    base.unregister("block")
-
-
-def _by_query(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece, str]], only: Only) -> pa.Table:
-    """The valid rows of pieces that DuckDB reads itself which have one of the values in `only`."""
+def _narrow_query(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece, str]], only: Only) -> str:
+    """The query of the valid rows of pieces that DuckDB reads itself which have one of the values in `only`."""
     for name, values in only.items():
         base.register(f"only_{name}", pa.table({"value": values}))
     any_of = " OR ".join(f'"{name}" IN (SELECT value FROM only_{name})' for name in only) or "false"
     columns = ", ".join(f'"{name}"' for name in _SCHEMA.names if name != "run")
-    return base.sql(
-        " UNION ALL ".join(
-            f"SELECT {columns}, {piece.run}::INTEGER AS run FROM ({rows}) "
-            f"WHERE ({any_of}) AND NOT coalesce({invalid(piece.run_id)}, false)"
-            for piece, rows in pieces
-        )
-    ).to_arrow_table()
+    return " UNION ALL ".join(
+        f"SELECT {columns}, {piece.run}::INTEGER AS run FROM ({rows}) "
+        f"WHERE ({any_of}) AND NOT coalesce({invalid(piece.run_id)}, false)"
+        for piece, rows in pieces
+    )
 
 
 def _numbered(blocks: Iterator[tuple[Piece, Rows]]) -> Iterator[pa.Table]:

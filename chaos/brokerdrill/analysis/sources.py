@@ -17,7 +17,7 @@ from brokerdrill.analysis.stages import Owners, Source
 from brokerdrill.ledger.contract import OP_COLUMNS, OPS_DIR
 from brokerdrill.ledger.spool import SUFFIX
 
-# So much of a ledger makes a partition: about a million operations, of which a task holds the columns that it needs.
+# So much of a ledger makes a partition: some 700,000 operations, of which a task holds the columns that it needs.
 PARQUET_BYTES, SPOOL_BYTES, LINES_BYTES = 16 << 20, 20 << 20, 128 << 20
 # Below this share of a partition a second task costs more than it spares.
 _WORTH = 1 / 32
