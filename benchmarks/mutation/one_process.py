@@ -22,9 +22,13 @@ from tests.analysis import snapshot
 from tests.analysis.batch import Ledger, differences, expected
 from tests.analysis.generate import generate
 from tests.analysis.in_process import judging, rows_of
+from tests.analysis.ledgers import coarse, ended_by_others, judged_by_eye
 
 # In one partition and in several.
 PARTS = (1, 5)
+# On clocks that tick so often (ns), and where other clients end what one began.
+TICKS = (50_000_000, 500_000_000)
+FEW = 60
 
 
 def first(ledgers: Mapping[str, Ledger], rows: pa.Table, count: int) -> tuple[dict[str, Ledger], pa.Table]:
@@ -54,6 +58,10 @@ def main(file: str, count: str) -> int:
     kept = Path(file)
     if not kept.exists():
         made = {f"seed {seed}": generate(seed) for seed in range(int(count))}
+        few = list(islice(made.items(), FEW))
+        made |= {f"{key}, ticks of {tick} ns": coarse(ledger, tick) for tick in TICKS for key, ledger in few}
+        made |= {f"{key}, ended by others": ended_by_others(ledger) for key, ledger in few}
+        made |= judged_by_eye()
         kept.write_bytes(pickle.dumps((made, rows_of(made), {key: expected(of) for key, of in made.items()})))
     for wrong in all_wrong(*pickle.loads(kept.read_bytes())):
         if wrong:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from brokerdrill.analysis import judge
 from brokerdrill.analysis.checks.alerted_within import find
+from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
+from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.timeline import (
     NEVER,
     OPERATION,
     WITH,
     Alert,
+    Epoch,
     Event,
     Fault,
     Timeline,
+    detected,
     endings,
     operations,
     role_changes,
@@ -125,3 +130,60 @@ def test_a_fault_is_not_judged_whose_alert_was_firing_for_certain(one: Alert, ju
     times = Timeline(run_end=1000, faults=(KILL,), alerts=(one,), alerts_watched=((0, 1000),))
     found = find(times, "BrokerDown", 60)
     assert (found.evidence, found.doubt) == (judged, not judged)
+
+
+HIT, NEXT = Epoch("s", "a", 10, 0, 105, 0, False), Epoch("s", "b", 150, 0, 1000, 0, True)
+
+
+def detecting(at: int, kind: str = "note", **fields: str) -> int | None:
+    given = {"name": "detected", "store": "s", **fields}
+    return detected(KILL, HIT, NEXT, [Event(kind, at, **given)])
+
+
+@pytest.mark.parametrize(
+    ("sign", "expected"),
+    [
+        (detecting(120), 120),
+        (detecting(120, "health"), 120),
+        (detecting(100), 100),  # with the fault
+        (detecting(99), 105),
+        (detecting(150), 150),  # with the next epoch
+        (detecting(151), 105),
+        # Of the store, or of who served next: either will do
+        (detecting(120, store="z", instance="b"), 120),
+        (detecting(120, store="z", instance="c"), 105),
+        (detecting(120, name="else"), 105),
+        (detecting(120, "alert"), 105),
+        (detecting(120, "role", value="starting", name="", store="", instance="b"), 120),
+        (detecting(120, "role", value="starting", name="", store="", instance="a"), 105),
+    ],
+)
+def test_a_fault_is_detected_by_the_first_sign_else_when_the_epoch_ended(sign: int | None, expected: int) -> None:
+    assert sign == expected
+
+
+@pytest.mark.parametrize(
+    ("run_s", "width_s", "base_s"),
+    [
+        (0, 0.1, 0.1),
+        (60, 0.1, 0.1),
+        (60.000000001, 0.2, 0.1),
+        (9_000, 15, 15),
+        (9_001, 30, 30),
+        (3_600 * MOST_BUCKETS, 3_600, 3_600),
+        (3_600 * MOST_BUCKETS + 1, 3_601, 1),
+        (7_200 * MOST_BUCKETS, 7_200, 1),
+    ],
+)
+def test_a_bucket_is_as_wide_as_a_run_is_long(run_s: float, width_s: float, base_s: float) -> None:
+    end = round(run_s * SECOND_NS)
+    assert (bucket_ns(end), base_width(end)) == (round(width_s * SECOND_NS), round(base_s * SECOND_NS))
+
+
+@pytest.mark.parametrize(
+    ("whole", "strays", "follows"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_look_up_follows_where_clients_are_whole_and_end_their_own(whole: bool, strays: bool, follows: bool) -> None:
+    judging = judge.Judging(None, Source(whole=whole), judge.Ledger({}, {}, {}))
+    judging._first = {"stray": [object()]} if strays else {}  # type: ignore[list-item]
+    assert judging.follows is follows

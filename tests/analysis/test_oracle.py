@@ -122,12 +122,14 @@ CLASS_LEDGERS: list[tuple[str, Sequence[Row | list[Row]]]] = [
     ("phantom", [send("m", 10, "fail"), BROWSED]),
     ("unexpected", got("m", 20)),
     ("unexpected", [BROWSED]),
+    ("unexpected", [UNTOUCHED, BROWSED]),
     ("duplicated", [send("m", 10), *got("m", 20), *got("m", 30)]),
     ("duplicated", [send("m", 10, "unknown"), *got("m", 20), *got("m", 30, redelivered=True)]),
     ("dead_lettered", [send("m", 10), UNTOUCHED, BROWSED]),
     ("dead_lettered", [send("m", 10, "unknown"), BROWSED]),
     ("dead_lettered", [send("m", 10), receive("m", 1100, address="DLQ"), ack(receive("m", 1100))]),
     ("expired", [send("m", 10, expires_ns=1900 * MS)]),
+    ("lost", [send("m", 10, expires_ns=2000 * MS)]),  # just when the drain ends
     ("lost_nonpersistent", [send("m", 10, durable=False)]),
     ("lost", [send("m", 10)]),
     ("lost", [send("m", 10, expires_ns=2100 * MS)]),
@@ -345,6 +347,7 @@ SHARED = [op("c", "connect", 1, 2), op("d", "connect", 1, 2), *got("other", 5, c
         ([op("d", "rollback", 34, None, "unknown")], True),
         ([op("d", "close", 34, 35)], True),
         ([op("d", "connect", 34, 35, session=1)], True),
+        ([op("d", "connect", 34, 35, session=1), op("d", "receive", 45, 46, "unknown", session=1)], True),
         # a commit that was not ok may have been rolled back by the client's library
         ([op("d", "commit", 34, 35, "fail", txn="t")], True),
         ([op("d", "commit", 34, None, "unknown", txn="t")], True),
@@ -394,6 +397,27 @@ def test_ordered_by_key_needs_what_was_delivered() -> None:
     rows = [*TWO, *got("m2", 30), *got("m1", 40, client="d"), op("e", "subscribe", 4, 5, address="q")]
     for at, verdict in ((25, "fail"), (35, "pass")):
         assert promised(BY_KEY, *rows, op("e", "rollback", at, at, txn="t"))["verdict"] == verdict
+
+
+# --- atomic ----------------------------------------------------------------------------------------------------------
+
+TOGETHER = [send("m1", 10, txn="x"), send("m2", 11, txn="x"), end("commit", "x", 12)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "count"),
+    [
+        ([*TOGETHER, *got("m1", 20), *got("m2", 21)], "pass", 0),
+        ([*TOGETHER, *got("m1", 20)], "fail", 1),
+        (TOGETHER, "pass", 0),  # all, or none
+        ([*TOGETHER[::2], *got("m1", 20)], "unknown", 0),  # of one message nothing is told
+        # another attempt may have brought it
+        ([*TOGETHER, *got("m1", 20), send("m1", 15, "unknown", attempt=1)], "pass", 0),
+    ],
+)
+def test_atomic(rows: list[Row | list[Row]], verdict: str, count: int) -> None:
+    result = promised(PromiseSpec("atomic"), *rows, events=phases())
+    assert (result["verdict"], result["count"]) == (verdict, count)
 
 
 # --- sticky ---------------------------------------------------------------------------------------------------------
