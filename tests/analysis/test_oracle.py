@@ -632,6 +632,8 @@ BEFORE = send("m1", 10, instance="a")
         # tries on past the bound; gave up before; was never served before
         (100, [BEFORE, send("m2", 300, "unknown")], FAILOVER, "fail", None),
         (100, [BEFORE, op("p", "send", 96, None, "unknown", address="q", message_id="m2")], FAILOVER, "fail", None),
+        # begun with the fault and never returned: no try of after it
+        (100, [BEFORE, op("p", "send", 95, None, "unknown", address="q", message_id="m2")], FAILOVER, "unknown", None),
         (100, [BEFORE, send("m2", 120, "unknown")], FAILOVER, "unknown", None),
         (100, [send("m2", 300, "unknown")], FAILOVER, "unknown", None),
         # no failover: the fault hit who was not active, a link, or left it active
@@ -652,6 +654,14 @@ def test_failover_is_split() -> None:
     result = judge(RUN, numbered(rows), FAILOVER, [PromiseSpec("failover_within", bound_ms=100)])
     times = {"detection_ms": 5, "activation_ms": 55, "first_send_ms": 66, "first_delivery_ms": 85}
     assert result["failover"] == [{"fault": "kill", "t_ns": 95 * MS, "client": "p", **times}]
+
+
+@pytest.mark.parametrize(("over", "told"), [(301, 206), (302, None)])
+def test_a_first_delivery_may_begin_as_the_successor_ends(over: float, told: float | None) -> None:
+    rows = [send("m1", 10, instance="a"), send("m2", 160, instance="b"), receive("m2", over, instance="b")]
+    events = [*FAILOVER, role("b", "down", 300)]
+    result = judge(RUN, numbered(rows), events, [PromiseSpec("failover_within", bound_ms=100)])
+    assert [row["first_delivery_ms"] for row in result["failover"]] == [told]
 
 
 HEAL = event("heal", 200, name="kill", instance="a")
