@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
-from brokerdrill.analysis import judge
+from brokerdrill.analysis import judge, messages
 from brokerdrill.analysis.checks.alerted_within import find
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
 from brokerdrill.analysis.stages import Source
@@ -187,3 +188,17 @@ def test_a_look_up_follows_where_clients_are_whole_and_end_their_own(whole: bool
     judging = judge.Judging(None, Source(whole=whole), judge.Ledger({}, {}, {}))
     judging._first = {"stray": [object()]} if strays else {}  # type: ignore[list-item]
     assert judging.follows is follows
+
+
+def test_of_many_outages_the_longest_and_the_first_are_shown() -> None:
+    base = duckdb.connect()
+    base.execute(
+        """
+        CREATE TABLE "time" AS
+        SELECT 0 AS run, 'send' AS side, 0 AS number, 'q' AS address, 0 AS slice, unnest([0, 5, 8, 20, 31, 32]) AS moment;
+        CREATE TABLE specs AS SELECT 0 AS run, 0 AS spec, 'available' AS name, 'send' AS side, 1 AS bound;
+        """
+    )
+    base.execute(messages._SPANS.format(most_witnesses=2, most_rows=1))
+    assert base.execute("SELECT count(*) FROM outage").fetchall() == [(4,)]
+    assert base.execute("SELECT gap_from, gap_to FROM shown ORDER BY ALL").fetchall() == [(0, 5), (8, 20), (20, 31)]
