@@ -195,7 +195,8 @@ def test_of_many_outages_the_longest_and_the_first_are_shown() -> None:
     base.execute(
         """
         CREATE TABLE "time" AS
-        SELECT 0 AS run, 'send' AS side, 0 AS number, 'q' AS address, 0 AS slice, unnest([0, 5, 8, 20, 31, 32]) AS moment;
+        SELECT 0 AS run, 'send' AS side, 0 AS number, 'q' AS address, 0 AS slice,
+               unnest([0, 5, 8, 20, 31, 32]) AS moment;
         CREATE TABLE specs AS SELECT 0 AS run, 0 AS spec, 'available' AS name, 'send' AS side, 1 AS bound;
         """
     )
