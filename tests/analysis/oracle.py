@@ -246,7 +246,10 @@ def gather(run: RunInfo, ops: Sequence[Row], events: Sequence[Row]) -> Facts:
         row = on_run_time(event, run.clocks, ("t_ns",))
         # "The uncertainty of an event is its own plus its clock's."
         clock = run.clocks[row["clock"]].uncertainty_ns if row["clock"] in run.clocks else 0
-        happened.append({**row, "uncertainty_ns": (row.get("uncertainty_ns") or 0) + clock})
+        told = {**row, "uncertainty_ns": (row.get("uncertainty_ns") or 0) + clock}
+        # "Rows that are there twice count once", of the same values however they are spelled.
+        if told not in happened:
+            happened.append(told)
     happened.sort(key=lambda event: event["t_ns"])
     txns: dict[str, list[Row]] = defaultdict(list)
     for op in merged:
