@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,7 +80,8 @@ def main(folder: Path, jars: Sequence[str]) -> None:
     for file, names in CLIENTS.items():
         told = jpype.JClass("org.apache.hadoop.conf.Configuration")(False)
         for name in names:
-            told.set(name, given.get(name))
+            if given.get(name) is not None:
+                told.set(name, given.get(name))
         out = jpype.JClass("java.io.FileOutputStream")(str(folder / "conf" / file))
         told.writeXml(out)
         out.close()
@@ -124,4 +126,8 @@ def hadoop_cluster(folder: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    try:
+        main(Path(sys.argv[1]), sys.argv[2:])
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # the JVM's own threads would go on
