@@ -22,6 +22,7 @@ from brokerdrill.analysis.timeline import (
     endings,
     operations,
     role_changes,
+    timeline,
 )
 
 KILL = Fault(0, "kill", "a", None, "s", 100, 5, 200)
@@ -124,6 +125,7 @@ def alert(at: int, u: int = 0, cleared: int | None = None) -> Alert:
         (alert(92, 2), False),
         (alert(50, 0, 100), False),  # it is over only after the fault
         (alert(50, 0, 99), True),
+        (alert(94, 0, 100), False),
         (alert(120), True),
     ],
 )
@@ -203,3 +205,15 @@ def test_of_many_outages_the_longest_and_the_first_are_shown() -> None:
     base.execute(messages._SPANS.format(most_witnesses=2, most_rows=1))
     assert base.execute("SELECT count(*) FROM outage").fetchall() == [(4,)]
     assert base.execute("SELECT gap_from, gap_to FROM shown ORDER BY ALL").fetchall() == [(0, 5), (8, 20), (20, 31)]
+
+
+def test_of_several_drains_the_first_begin_and_the_last_end_count() -> None:
+    marks = [(1, "begin"), (5, "end"), (7, "begin"), (9, "end")]
+    found = timeline([Event("phase", at, name="drain", value=value) for at, value in marks], {}, None)
+    assert (found.drain_begin, found.drain_end) == (1, 9)
+
+
+@pytest.mark.parametrize(("until", "known"), [(160, True), (159, False)])
+def test_that_no_alert_came_is_known_where_the_whole_bound_was_watched(until: int, known: bool) -> None:
+    found = find(Timeline(run_end=1000, faults=(KILL,), alerts_watched=((0, until),)), "BrokerDown", 60)
+    assert (found.n, found.doubt) == ((1, False) if known else (0, True))

@@ -186,7 +186,7 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
     return Timeline(
         run_end=run_end,
         guess=max((event.at for event in events), default=0),
-        drain_begin=max(drains["begin"], default=None),
+        drain_begin=min(drains["begin"], default=None),
         drain_end=max(drains["end"], default=None),
         loads=loads(events, run_end),
         homes=home,
