@@ -26,18 +26,18 @@ from brokerdrill.base import java, paths
 PYSPARK_JARS = Path(pyspark.__file__).parent / "jars"
 # What the classes of Hadoop's tests ask for, by coordinate, with the SHA-256.
 JARS = {
-    "org.apiguardian:apiguardian-api:1.1.2": ("b509448ac506d607319f182537f0b35d71007582ec741832a1f111e5b5b70b38"),
-    "org.bouncycastle:bcpkix-jdk18on:1.82": ("bdc723e20834832ac6af136cb5b5ff05e43b71d4fa151cc6510d9212ee086e63"),
-    "org.bouncycastle:bcprov-jdk18on:1.82": ("14cde2fdfaa8890480a8e5b67aceef0c90f96682c1e23c133bafdc9e0b3255ce"),
-    "org.bouncycastle:bcutil-jdk18on:1.82": ("4420691958ad1c0ba275a6d6d8a6317adbdbdc9277055b6a72aa89c88cda8c7d"),
+    "org.apiguardian:apiguardian-api:1.1.2": "b509448ac506d607319f182537f0b35d71007582ec741832a1f111e5b5b70b38",
+    "org.bouncycastle:bcpkix-jdk18on:1.82": "bdc723e20834832ac6af136cb5b5ff05e43b71d4fa151cc6510d9212ee086e63",
+    "org.bouncycastle:bcprov-jdk18on:1.82": "14cde2fdfaa8890480a8e5b67aceef0c90f96682c1e23c133bafdc9e0b3255ce",
+    "org.bouncycastle:bcutil-jdk18on:1.82": "4420691958ad1c0ba275a6d6d8a6317adbdbdc9277055b6a72aa89c88cda8c7d",
     "org.apache.hadoop:hadoop-client-minicluster:3.5.0": (
         "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c"
     ),
-    "org.junit.jupiter:junit-jupiter-api:5.13.4": ("d1bb81abfd9e03418306b4e6a3390c8db52c58372e749c2980ac29f0c08278f1"),
+    "org.junit.jupiter:junit-jupiter-api:5.13.4": "d1bb81abfd9e03418306b4e6a3390c8db52c58372e749c2980ac29f0c08278f1",
     "org.junit.platform:junit-platform-commons:1.13.4": (
         "1c25ca641ebaae44ff3ad21ca1b2ef68d0dd84bfeb07c4805ba7840899b77408"
     ),
-    "org.opentest4j:opentest4j:1.3.0": ("48e2df636cab6563ced64dcdff8abb2355627cb236ef0bf37598682ddf742f1b"),
+    "org.opentest4j:opentest4j:1.3.0": "48e2df636cab6563ced64dcdff8abb2355627cb236ef0bf37598682ddf742f1b",
 }
 READY = "ready"
 SETTINGS = {
@@ -60,6 +60,7 @@ CLIENTS = {
     ],
 }
 NODE_MANAGERS = 2
+STOP_S = 60
 
 
 def main(folder: Path, jars: Sequence[str]) -> None:
@@ -121,13 +122,18 @@ def hadoop_cluster(folder: Path) -> Iterator[Path]:
         assert process.stdout.readline().strip() == READY, log.read_text(errors="replace")[-3000:]
         yield folder / "conf"
     finally:
-        process.kill()
-        process.communicate()
+        try:
+            process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":
+    status = 1
     try:
         main(Path(sys.argv[1]), sys.argv[2:])
+        status = 0
     except BaseException:
         traceback.print_exc()
-        os._exit(1)  # the JVM's own threads would go on
+    os._exit(status)  # the JVM's own threads would go on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +15,7 @@ from brokerdrill.promises.catalogue import PROMISES
 from tests.analysis import oracle, test_oracle
 from tests.analysis.batch import Ledger, Row
 
-# Their ledgers are generated (and judged below), or their point is a torn file, which is the loader's.
+# Their ledgers are generated, or their point is a torn file, which is the loader's.
 NOT_REPLAYED = ("test_generated", "test_a_torn_line")
 
 
@@ -80,14 +80,7 @@ def judged_by_eye() -> dict[str, Ledger]:
     """Return the ledgers that `test_oracle` gives the oracle and asserts the verdicts of."""
     ledgers: dict[str, Ledger] = {}
 
-    def recorder(
-        run: RunInfo,
-        ops: Sequence[Row],
-        events: Sequence[Row],
-        promises: Sequence[PromiseSpec],
-        torn: Collection[str] = (),
-    ) -> dict[str, Any]:
-        assert not torn
+    def recorder(run: RunInfo, ops: Sequence[Row], events: Sequence[Row], promises: Sequence[PromiseSpec]) -> Any:
         result = oracle.judge(run, ops, events, promises)  # bad input raises here, and is the loader's to find
         unbounded = any(PROMISES[spec.name].bound and spec.bound_ms is None for spec in promises)
         if not unbounded:

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from brokerdrill.analysis import judge, messages
-from brokerdrill.analysis.checks.alerted_within import find
+from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
 from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.timeline import (
@@ -217,3 +217,11 @@ def test_of_several_drains_the_first_begin_and_the_last_end_count() -> None:
 def test_that_no_alert_came_is_known_where_the_whole_bound_was_watched(until: int, known: bool) -> None:
     found = find(Timeline(run_end=1000, faults=(KILL,), alerts_watched=((0, until),)), "BrokerDown", 60)
     assert (found.n, found.doubt) == ((1, False) if known else (0, True))
+
+
+@pytest.mark.parametrize(
+    ("one", "quiet"),
+    [(alert(99, 0, 120), 120), (alert(100, 0, 120), 120), (alert(101, 0, 120), 100), (alert(100), None)],
+)
+def test_alerts_are_quiet_from_when_the_last_that_fires_is_cleared(one: Alert, quiet: int | None) -> None:
+    assert _quiet_from([one], 100) == quiet

@@ -21,10 +21,7 @@ def of_blocks(
 ) -> Iterator[Parcel]:
     """Yield the rows of blocks that `wanted` (`stories.WANTED`) asks for, as parcels of the kind `row`."""
     _want(base, wanted)
-    for rows in _together(_numbered(blocks)):
-        base.register("block", rows)
-        yield from to_driver(base, "row", ASKED)
-        base.unregister("block")
+    yield from _asked(base, blocks)
 
 
 def of_pieces(
@@ -41,7 +38,7 @@ def of_pieces(
             base.execute(f"CREATE TEMP TABLE block AS {_narrow_query(base, by_query, only)}")
             yield from to_driver(base, "row", ASKED)
             base.execute("DROP TABLE block")
-        yield from of_blocks(base, read(others, only), wanted)
+        yield from _asked(base, read(others, only))
 
     if not follow:
         yield from once(wanted)
@@ -58,6 +55,13 @@ def of_pieces(
 def _want(base: duckdb.DuckDBPyConnection, wanted: Mapping[str, pa.Table]) -> None:
     for name, rows in wanted.items():
         base.register(name, rows)
+
+
+def _asked(base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, Rows]]) -> Iterator[Parcel]:
+    for rows in _together(_numbered(blocks)):
+        base.register("block", rows)
+        yield from to_driver(base, "row", ASKED)
+        base.unregister("block")
 
 
 def _narrow_query(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece, str]], only: Only) -> str:

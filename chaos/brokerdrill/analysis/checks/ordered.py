@@ -20,29 +20,29 @@ WHERE m.state <> 'failed'
 # "m1 precedes m2 (same address, same producer, same key) if m1's last attempt that may have taken effect ended before
 # m2's first such attempt began. First deliveries, by end_ns, must follow. A message is late when one that it precedes
 # was delivered before it, so a running maximum decides it." Scope session compares within one consumer session.
-_GROUP = """s.spec, s.scope, CASE WHEN s.scope = 'session' THEN f.consumer END AS of_consumer,
-       CASE WHEN s.scope = 'session' THEN f.session END AS of_session,
-       hash(f.run, s.spec, f.address, f.sub, f.producer, f.key, of_consumer, of_session) AS place"""
 # Most groups have no late message. Those that may have one are found by their hashes, which two groups may share, and
 # with rows of one time in any order: both only find more.
-LATE = f"""
+LATE = """
+CREATE TEMP VIEW grouped AS
+SELECT f.*, s.spec, s.scope, CASE WHEN s.scope = 'session' THEN f.consumer END AS of_consumer,
+       CASE WHEN s.scope = 'session' THEN f.session END AS of_session,
+       hash(f.run, s.spec, f.address, f.sub, f.producer, f.key, of_consumer, of_session) AS place
+FROM first f JOIN specs s ON f.run = s.run AND s.name = 'ordered';
 CREATE TEMP TABLE suspect AS
 SELECT DISTINCT place FROM (
     SELECT place, over, max(began) OVER (
         PARTITION BY place ORDER BY moment ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
-    FROM (SELECT f.began, f.over, f.moment, {_GROUP} FROM first f JOIN specs s ON f.run = s.run AND s.name = 'ordered'))
+    FROM grouped)
 WHERE newest > over;
 CREATE TEMP TABLE compared AS
 SELECT *, max(began) OVER (PARTITION BY run, spec, address, sub, producer, key, of_consumer, of_session
                            ORDER BY moment RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
-FROM (SELECT f.*, {_GROUP} FROM first f JOIN specs s ON f.run = s.run AND s.name = 'ordered')
-SEMI JOIN suspect USING (place);
+FROM grouped SEMI JOIN suspect USING (place);
 CREATE TEMP TABLE late AS SELECT * FROM compared WHERE newest > over;
 """
-_PAIRS = f"""
+_PAIRS = """
 SELECT DISTINCT run, spec FROM (
-    SELECT run, spec, min(over) < max(began) AS comparable
-    FROM (SELECT f.*, {_GROUP} FROM first f JOIN specs s ON f.run = s.run AND s.name = 'ordered')
+    SELECT run, spec, min(over) < max(began) AS comparable FROM grouped
     GROUP BY run, spec, address, sub, producer, key, of_consumer, of_session) WHERE comparable
 """
 
