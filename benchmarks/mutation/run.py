@@ -57,7 +57,10 @@ PATIENCE = 10
 # Those that need no Spark first: a mutant dies early.
 FAST_TESTS = " ".join(
     f"tests/analysis/test_{name}.py"
-    for name in ("snapshot", "timeline", "rounds", "details", "moments", "checks_can_fail", "synthesize", "spool")
+    for name in (
+        *("moments", "rounds", "series", "kernels", "timeline", "snapshot"),
+        *("details", "checks_can_fail", "synthesize", "spool"),
+    )
 )
 
 

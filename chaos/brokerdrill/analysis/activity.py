@@ -62,8 +62,8 @@ def clients(base: duckdb.DuckDBPyConnection, widths: Mapping[int, int]) -> Mappi
 
 def client_spans(rows: Iterable[Active], width: int) -> list[dict[str, Any]]:
     """Return one run's rows as spans by client and time: {client, value (served or failed), start_ns,
-    end_ns, failures}. A time without a served operation counts as served if it is shorter than a second, two buckets
-    and four times what is usual for the client."""
+    end_ns, failures}. A time without a served operation counts as served if it is no longer than a second, or than four
+    times what is usual for the client."""
     by_client: dict[str, list[Active]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.client, row.start_ns)):
         by_client[row.client].append(row)
@@ -71,7 +71,7 @@ def client_spans(rows: Iterable[Active], width: int) -> list[dict[str, Any]]:
     for client, own in by_client.items():
         starts = [row.start_ns for row in own if row.served]
         usual = median(b - a for a, b in pairwise(starts)) if len(starts) > 1 else 0
-        near = max(SILENCE_NS, 2 * width, 4 * usual)
+        near = max(SILENCE_NS, 4 * usual)
         last: dict[str, dict[str, Any]] = {}
         for row in own:
             for value, there, reach in (("served", row.served, near), ("failed", row.failed > 0, 0)):

@@ -276,10 +276,8 @@ def _who(partials: Partials) -> dict[int, dict[tuple[str, str, int], dict[str, A
     found: dict[int, dict[tuple[str, str, int], dict[str, Any]]] = defaultdict(dict)
     for one in partials.get("side", ()):
         for row in one.to_pylist():
-            at = (row["side"], row["address"], row["moment"])
-            known = found[row["run"]].setdefault(at, row["who"])
-            if row["who"]["client"] < known["client"]:
-                found[row["run"]][at] = row["who"]
+            # Where two loads meet, two partitions tell of that time: each of all that had a success then.
+            found[row["run"]][row["side"], row["address"], row["moment"]] = row["who"]
     return found
 
 

@@ -1,0 +1,68 @@
+"""Ledgers of few rows through the stages in this process, each analysis by itself: no other run helps or hinders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from brokerdrill.ledger.contract import PromiseSpec
+from tests.analysis.batch import Ledger
+from tests.analysis.in_process import judging, rows_of
+from tests.analysis.test_oracle import RUN, Row, ack, end, got, numbered, phases, receive, send
+
+
+def ledger(*rows: Row | list[Row], events: Sequence[Row] = (), promises: Sequence[PromiseSpec] = ()) -> Ledger:
+    return replace(RUN, promises=tuple(promises)), numbered(rows), list(events) or phases()
+
+
+def judged(*ledgers: Ledger, parts: int = 1) -> list[dict[str, Any]]:
+    """The verdicts' JSON of ledgers that are judged together."""
+    given = {str(number): one for number, one in enumerate(ledgers)}
+    with judging(given, rows_of(given), parts=parts) as found:
+        results = found.finish().results
+    return [results[number] for number in range(len(ledgers))]
+
+
+def classes(result: dict[str, Any]) -> dict[str, int]:
+    return {name: count for name, count in result["messages"].items() if count}
+
+
+# So many that not all of them are in one partition with whose work they end.
+OTHERS = [f"other-{number}" for number in range(5)]
+
+
+def test_a_transaction_that_another_client_commits_is_committed() -> None:
+    """Where nobody acknowledges what another client received."""
+    rows = [[send(f"m{who}", 10, txn=who), end("commit", who, 12, client=who), *got(f"m{who}", 20)] for who in OTHERS]
+    assert classes(judged(ledger(*rows), parts=3)[0]) == {"ok": len(OTHERS)}
+
+
+def test_a_delivery_that_another_client_acknowledges_is_processed() -> None:
+    """Where nobody ends another client's transaction. A second delivery makes it a duplicate: it is certain."""
+    rows = []
+    for who in OTHERS:
+        first, again = receive(f"m{who}", 20), receive(f"m{who}", 30)
+        rows.append([send(f"m{who}", 10), first, again, *({**ack(one), "client": who} for one in (first, again))])
+    assert classes(judged(ledger(*rows), parts=3)[0]) == {"duplicated": len(OTHERS)}
+
+
+def test_a_transaction_is_ended_in_its_own_run_alone() -> None:
+    """Runs whose clients have the same names: of two the transactions have one name, and one of the two is open."""
+    open_, ended = send("m", 10, txn="x"), end("commit", "x", 12, client="other")
+    told = judged(*(ledger(open_, *more) for of in OTHERS for more in ([], [{**ended, "client": of}])), parts=3)
+    assert [classes(one) for one in told] == [{"rejected": 1}, {"lost": 1}] * len(OTHERS)
+
+
+def test_a_run_has_rows_of_a_clock_that_nobody_placed_if_one_client_has() -> None:
+    rows = [[send(f"m{who}", 10, client=who), send(f"n{who}", 10, client=f"far-{who}", clock="far")] for who in OTHERS]
+    given = {"placed": ledger(*(one[0] for one in rows)), "not": ledger(*rows)}
+    seen: list[frozenset[int]] = []
+
+    def doubts(unplaced: frozenset[int]) -> tuple[dict[int, frozenset[str]], dict[int, list[str]]]:
+        seen.append(unplaced)
+        return {}, {}
+
+    with judging(given, rows_of(given), parts=3) as found:
+        found.finish(doubts)
+    assert seen == [{1}]
