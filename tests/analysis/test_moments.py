@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import duckdb
 import pytest
 
 from brokerdrill.analysis import judge, messages
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
+from brokerdrill.analysis.kernel import unpack
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
 from brokerdrill.analysis.stages import Source
+from brokerdrill.analysis.tables import stage_tables
 from brokerdrill.analysis.timeline import (
     NEVER,
     OPERATION,
@@ -16,14 +21,17 @@ from brokerdrill.analysis.timeline import (
     Alert,
     Epoch,
     Event,
+    Failback,
     Fault,
     Timeline,
     detected,
     endings,
     operations,
+    overlaps,
     role_changes,
     timeline,
 )
+from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 
 KILL = Fault(0, "kill", "a", None, "s", 100, 5, 200)
 
@@ -225,3 +233,69 @@ def test_that_no_alert_came_is_known_where_the_whole_bound_was_watched(until: in
 )
 def test_alerts_are_quiet_from_when_the_last_that_fires_is_cleared(one: Alert, quiet: int | None) -> None:
     assert _quiet_from([one], 100) == quiet
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        # (start, its uncertainty, end, its uncertainty) of two instances' epochs
+        ((100, 0, 150, 0), (110, 0, 200, 0), (110, 150)),
+        ((100, 0, 150, 0), (150, 0, 200, 0), None),
+        # whichever uncertainty it is: no time is certain to be of both
+        ((100, 50, 150, 0), (110, 0, 200, 0), None),
+        ((100, 0, 150, 40), (110, 0, 200, 0), None),
+        ((100, 0, 150, 0), (110, 40, 200, 0), None),
+        ((100, 0, 900, 0), (110, 0, 150, 40), None),
+        ((100, 49, 150, 0), (110, 0, 200, 0), (149, 150)),
+        ((100, 0, 150, 39), (110, 0, 200, 0), (110, 111)),
+        ((100, 0, 150, 0), (110, 39, 200, 0), (149, 150)),
+        ((100, 0, 900, 0), (110, 0, 150, 39), (110, 111)),
+    ],
+)
+def test_two_epochs_overlap_for_as_long_as_both_are_certain(
+    one: tuple[int, int, int, int], other: tuple[int, int, int, int], overlap: tuple[int, int] | None
+) -> None:
+    epochs = Epoch("s", "a", *one, False), Epoch("s", "b", *other, False)
+    assert [(start, end) for _, _, start, end in overlaps(epochs)] == ([overlap] if overlap else [])
+
+
+def test_a_run_lasts_to_its_last_time_whoever_tells_it() -> None:
+    told = [Event("note", 9), Event("note", 1)]
+    assert [(one.run_end, one.guess) for one in (timeline(told, {}, 20), timeline(told, {}, 5))] == [(20, 9), (9, 9)]
+    assert (timeline([], {}, None).run_end, timeline([], {}, None).guess) == (0, 0)
+
+
+def windows(specs: Sequence[PromiseSpec], times: Timeline, parts: int = 2) -> list[dict[str, Any]]:
+    made = stage_tables({0: RunInfo("r")}, {0: specs}, {0: times}, parts, series=False)
+    return unpack(made["windows"]).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("load", "width_s"),
+    [
+        ((0, 80), 10),
+        ((20, 60), 5),
+        ((20, NEVER // SECOND_NS), 7.5),  # which no event ended: up to the last event
+        ((0, 4), None),
+    ],
+)
+def test_a_load_is_looked_at_in_four_slices_a_partition_of_a_second_at_least(
+    load: tuple[int, int], width_s: float | None
+) -> None:
+    times = Timeline(run_end=NEVER, guess=80 * SECOND_NS, loads=((load[0] * SECOND_NS, load[1] * SECOND_NS),))
+    (row,) = windows([PromiseSpec("available", bound_ms=1)], times)
+    # What ends with the load is in the last slice.
+    assert row["width"] == (SECOND_NS if width_s is None else round(width_s * SECOND_NS) + 1)
+
+
+def test_only_what_is_asked_for_is_looked_at_in_slices() -> None:
+    back = Failback("kill", "a", "s", 10, 20)
+    times = Timeline(run_end=90, loads=((0, 80),), failbacks=(back,))
+    available, failback, other = (PromiseSpec(name) for name in ("available", "failback_within", "no_loss"))
+    for specs, sides in (
+        ([other, available], {"send"}),
+        ([other, failback], {"failback"}),
+        ([failback, available, PromiseSpec("available", side="receive")], {"send", "receive", "failback"}),
+        ([other], set()),
+    ):
+        assert {row["side"] for row in windows(specs, times)} == sides

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import duckdb
+
+from brokerdrill.analysis import routes
 from brokerdrill.analysis.activity import Active, clients
 from brokerdrill.analysis.clients import MOST_CLIENTS
 from brokerdrill.analysis.judge import _EMPTY, database
+from brokerdrill.analysis.kernel import add
 from brokerdrill.analysis.tables import table
 
 S = 1_000_000_000
@@ -57,3 +61,35 @@ def test_a_bin_adds_up_what_narrower_buckets_and_several_partitions_counted() ->
         (0, "send", "send", "load", 200, 7, 1, 0, None, None),
         (1, "receive", "delivery", "load", 100, 7, 1, 1, 4.0, 4.0),
     ]
+
+
+KEYS = [f"k{number:03}" for number in range(routes.MOST_KEYS + 1)]
+
+
+def test_a_partition_tells_the_stays_of_the_keys_that_moved_most() -> None:
+    """Of one key more than there is room for the last of those that never moved is left out; another run's is told."""
+    stays = [(0, key, "s", 1, 5, 6, 1) for key in KEYS[:-1]]
+    stays += [(0, KEYS[-1], store, part, 5 + part, 6 + part, 1) for part, store in ((1, "s"), (2, None))]
+    stays += [(1, KEYS[-2], "z", 1, 5, 6, 2)]
+    base = duckdb.connect()
+    schema = "run int, key string, store string, part long, since long, until long, n long"
+    add(base, "stay", table(stays, schema))
+    found = base.execute(routes.SHOWN).fetchall()
+    assert sorted({key for run, key, *_ in found if run == 0}) == [*KEYS[:-2], KEYS[-1]]
+    assert sorted(row for row in found if row[1] in KEYS[-2:]) == [
+        (0, KEYS[-1], "", 7, 8, 1),
+        (0, KEYS[-1], "s", 6, 7, 1),
+        (1, KEYS[-2], "z", 5, 6, 2),
+    ]
+
+
+def test_of_the_keys_of_all_partitions_those_that_moved_most_are_drawn() -> None:
+    told = [(0, key, "s", 5, 6, 1) for key in KEYS[:-1]]
+    told += [(0, KEYS[-1], store, at, at + 1, 1) for at, store in ((5, "s"), (7, "z"))]
+    told += [(1, KEYS[-2], "z", 5, 6, 2)]
+    totals = [(0, "s", len(KEYS), len(KEYS), 0), (0, "z", 0, 1, 1), (1, "z", 1, 2, 0)]
+    with database(partials(route=told, route_total=totals)) as base:
+        found = routes.routes(base, {0: (), 1: ()})
+    assert sorted({span["key"] for span in found[0]["spans"]}) == [*KEYS[:-2], KEYS[-1]]
+    assert [span["store"] for span in found[0]["spans"] if span["key"] == KEYS[-1]] == ["s", "z"]
+    assert [span["key"] for span in found[1]["spans"]] == [KEYS[-2]]
