@@ -26,6 +26,7 @@ from brokerdrill.analysis.timeline import (
     Timeline,
     detected,
     endings,
+    homes,
     operations,
     overlaps,
     role_changes,
@@ -96,10 +97,11 @@ def test_a_playbook_lasts_to_its_own_next_end() -> None:
     assert operations(marks) == [(10, 20), (40, NEVER), (50, 50)]
 
 
-def test_a_role_without_a_store_is_of_the_only_one_else_of_the_last() -> None:
-    def role(at: int, instance: str, value: str, store: str | None = None) -> Event:
-        return Event("role", at, instance=instance, value=value, store=store)
+def role(at: int, instance: str, value: str, store: str | None = None) -> Event:
+    return Event("role", at, instance=instance, value=value, store=store)
 
+
+def test_a_role_without_a_store_is_of_the_only_one_else_of_the_last() -> None:
     told = [
         role(1, "a", "active"),
         role(2, "a", "passive", "z"),
@@ -299,3 +301,63 @@ def test_only_what_is_asked_for_is_looked_at_in_slices() -> None:
         ([other], set()),
     ):
         assert {row["side"] for row in windows(specs, times)} == sides
+
+
+def test_a_store_is_not_ready_from_the_first_role_on_that_is_known_of_who_may_serve_it() -> None:
+    """Whether run.json says that it may, or its role does."""
+    stores = {"s": ("a",), "z": ("a", "x"), "quiet": ("c",)}
+    told = [
+        *(role(10, "a", "active", "s"), role(50, "x", "active", "z"), role(60, "x", "passive", "z")),
+        *(role(20, "b", "passive", "y"), role(30, "b", "active", "y")),
+    ]
+    assert sorted(timeline(told, stores, 100).unready) == [("y", 20, 30), ("z", 10, 50), ("z", 60, NEVER)]
+
+
+def test_an_instance_is_at_home_in_the_only_store_that_run_json_and_its_roles_name() -> None:
+    stores = {"s": ("a", "b"), "z": ("x", "y"), "both": ("y",)}
+    told = [
+        *(role(1, "a", "active", "s"), role(1, "b", "active", "z"), role(1, "c", "active", "s"), role(1, "d", "down")),
+        # No role
+        Event("alert", 1, instance="a", store="z", name="BrokerDown"),
+    ]
+    assert homes(told, stores) == {"a": "s", "b": None, "x": "z", "y": None, "c": "s"}
+
+
+def kill(at: int, kind: str = "fault") -> Event:
+    return Event(kind, at, instance="a", store="s", name="kill")
+
+
+@pytest.mark.parametrize(("second", "again"), [(100, False), (101, True), (149, True), (150, False)])
+def test_an_epoch_is_hit_again_by_a_later_fault_before_the_next_begins(second: int, again: bool) -> None:
+    roles = [role(10, "a", "active", "s"), role(150, "b", "active", "s"), role(200, "a", "down", "s")]
+    first, *_ = timeline([*roles, kill(100), kill(second)], {"s": ("a", "b")}, 900).hits
+    assert (first.fault.at, first.again) == (100, again)
+
+
+@pytest.mark.parametrize(
+    ("fault", "heal", "back"),
+    [
+        # a is active from 10 to 100, and from 200 on
+        (90, 120, [(120, 200)]),
+        (100, 100, []),  # a heal just then is another fault's
+        (99, 100, [(100, 200)]),  # active no longer
+        (98, 99, []),  # active still, as before the fault
+        (90, 199, [(199, 200)]),
+        (90, 200, [(200, 200)]),  # active again already
+        (90, 300, [(300, 300)]),
+        (200, 300, []),  # active since the fault
+        (199, 300, [(300, 300)]),
+    ],
+)
+def test_a_failback_is_due_from_a_heal_unless_it_finds_the_instance_active_as_before(
+    fault: int, heal: int, back: list[tuple[int, int]]
+) -> None:
+    roles = [role(10, "a", "active", "s"), role(100, "a", "down", "s"), role(200, "a", "active", "s")]
+    made = timeline([*roles, kill(fault), kill(heal, "heal")], {"s": ("a", "b")}, 900)
+    assert [(one.healed_at, one.back_at) for one in made.failbacks] == back
+
+
+@pytest.mark.parametrize(("at", "hit"), [(9, False), (10, True), (199, True), (200, False)])
+def test_a_fault_hits_who_is_active_from_its_epochs_begin_up_to_its_end(at: int, hit: bool) -> None:
+    roles = [role(10, "a", "active", "s"), role(200, "a", "down", "s")]
+    assert [one.fault.at for one in timeline([*roles, kill(at)], {"s": ("a",)}, 900).hits] == ([at] if hit else [])

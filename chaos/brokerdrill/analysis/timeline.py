@@ -224,7 +224,7 @@ def rounds(events: Sequence[Event], run_end: int) -> tuple[Round, ...]:
     begins = [(at, name) for at, name, edge in marks if edge == "begin"]
     found = []
     for (at, name), (until, _) in zip(begins, [*begins, (NEVER, "")][1:], strict=True):
-        ends = [end for end, of, edge in marks if edge == "end" and of == name and at <= end <= until]
+        ends = [end for end, of, edge in marks if edge == "end" and of == name and at <= end]
         found.append(Round(name, at, min([*ends, until, max(at, run_end)]), until))
     return tuple(found)
 
@@ -544,7 +544,7 @@ def since_faults(
     Whoever watches a pool learns of it later than some of those that the pool leads."""
     found = []
     ended: dict[str, int] = {}
-    for span in sorted(span for span in spans if span.start < span.end):
+    for span in sorted(spans):
         members = {*stores.get(span.store, ())}
         causes = [
             one.at
