@@ -23,6 +23,7 @@ from brokerdrill.analysis.timeline import (
     Event,
     Failback,
     Fault,
+    Span,
     Timeline,
     detected,
     endings,
@@ -30,6 +31,7 @@ from brokerdrill.analysis.timeline import (
     operations,
     overlaps,
     role_changes,
+    since_faults,
     timeline,
 )
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
@@ -173,6 +175,13 @@ def detecting(at: int, kind: str = "note", **fields: str) -> int | None:
 )
 def test_a_fault_is_detected_by_the_first_sign_else_when_the_epoch_ended(sign: int | None, expected: int) -> None:
     assert sign == expected
+
+
+@pytest.mark.parametrize(("end", "expected"), [(149, 149), (150, 150), (151, None)])
+def test_a_fault_is_detected_when_the_epoch_ended_if_that_was_by_the_next_ones_begin(
+    end: int, expected: int | None
+) -> None:
+    assert detected(KILL, HIT._replace(end=end), NEXT, []) == expected
 
 
 @pytest.mark.parametrize(
@@ -334,6 +343,18 @@ def test_an_epoch_is_hit_again_by_a_later_fault_before_the_next_begins(second: i
     assert (first.fault.at, first.again) == (100, again)
 
 
+def test_an_epoch_that_no_other_follows_is_hit_again_by_any_later_fault() -> None:
+    made = timeline([role(10, "a", "active", "s"), kill(100), kill(120)], {"s": ("a", "b")}, 900)
+    assert [(hit.next, hit.again) for hit in made.hits] == [(None, True), (None, False)]
+
+
+@pytest.mark.parametrize(("begin", "follows"), [(149, False), (150, False), (151, True)])
+def test_the_next_epoch_is_one_that_began_after_the_fault(begin: int, follows: bool) -> None:
+    roles = [role(10, "a", "active", "s"), role(begin, "b", "active", "s")]
+    (hit,) = timeline([*roles, kill(150)], {"s": ("a", "b")}, 900).hits
+    assert (hit.next is not None) is follows
+
+
 @pytest.mark.parametrize(
     ("fault", "heal", "back"),
     [
@@ -355,6 +376,37 @@ def test_a_failback_is_due_from_a_heal_unless_it_finds_the_instance_active_as_be
     roles = [role(10, "a", "active", "s"), role(100, "a", "down", "s"), role(200, "a", "active", "s")]
     made = timeline([*roles, kill(fault), kill(heal, "heal")], {"s": ("a", "b")}, 900)
     assert [(one.healed_at, one.back_at) for one in made.failbacks] == back
+
+
+def test_an_epoch_that_was_over_as_it_began_is_no_return() -> None:
+    """The heal is just then: it finds the instance not active, and what counts is the epoch after it."""
+    roles = [role(at, "a", value, "s") for at, value in ((10, "active"), (100, "down"), (200, "active"), (200, "down"))]
+    made = timeline([*roles, role(300, "a", "active", "s"), kill(90), kill(200, "heal")], {"s": ("a", "b")}, 900)
+    assert [(one.healed_at, one.back_at) for one in made.failbacks] == [(200, 300)]
+
+
+@pytest.mark.parametrize(
+    ("faults", "since"),
+    [
+        # (at, healed at) of faults on the store, which was ready from 100 to 150
+        ([(99, None)], 150),
+        ([(100, None)], 100),
+        ([(120, None)], 120),
+        ([(150, None)], 150),
+        ([(151, None)], 150),
+        ([(120, None), (130, None)], 130),
+        ([(120, None), (150, None)], 150),  # the last one
+        ([(120, 149)], 150),
+        ([(120, 150)], 150),  # healed when that time began
+        ([(120, 151)], 120),
+    ],
+)
+def test_a_store_is_not_ready_since_the_last_fault_that_explains_it(
+    faults: list[tuple[int, int | None]], since: int
+) -> None:
+    spans = [Span("s", 50, 100), Span("s", 150, 200), Span("z", 100, 110)]
+    given = [Fault(number, "kill", None, None, "s", at, 0, healed) for number, (at, healed) in enumerate(faults)]
+    assert since_faults(spans, given, {})[1] == ("s", since, 200)
 
 
 @pytest.mark.parametrize(("at", "hit"), [(9, False), (10, True), (199, True), (200, False)])
