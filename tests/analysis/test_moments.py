@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -25,8 +26,10 @@ from brokerdrill.analysis.timeline import (
     Fault,
     Span,
     Timeline,
+    alerts,
     detected,
     endings,
+    faults,
     homes,
     operations,
     overlaps,
@@ -177,6 +180,10 @@ def test_a_fault_is_detected_by_the_first_sign_else_when_the_epoch_ended(sign: i
     assert sign == expected
 
 
+def test_the_first_of_several_signs_detects() -> None:
+    assert detected(KILL, HIT, NEXT, [Event("note", at, name="detected", store="s") for at in (130, 120, 140)]) == 120
+
+
 @pytest.mark.parametrize(("end", "expected"), [(149, 149), (150, 150), (151, None)])
 def test_a_fault_is_detected_when_the_epoch_ended_if_that_was_by_the_next_ones_begin(
     end: int, expected: int | None
@@ -232,10 +239,21 @@ def test_of_several_drains_the_first_begin_and_the_last_end_count() -> None:
     assert (found.drain_begin, found.drain_end) == (1, 9)
 
 
-@pytest.mark.parametrize(("until", "known"), [(160, True), (159, False)])
-def test_that_no_alert_came_is_known_where_the_whole_bound_was_watched(until: int, known: bool) -> None:
-    found = find(Timeline(run_end=1000, faults=(KILL,), alerts_watched=((0, until),)), "BrokerDown", 60)
+@pytest.mark.parametrize(
+    ("since", "until", "known"), [(0, 160, True), (0, 159, False), (100, 160, True), (101, 160, False)]
+)
+def test_that_no_alert_came_is_known_where_the_whole_bound_was_watched(since: int, until: int, known: bool) -> None:
+    found = find(Timeline(run_end=1000, faults=(KILL,), alerts_watched=((since, until),)), "BrokerDown", 60)
     assert (found.n, found.doubt) == ((1, False) if known else (0, True))
+
+
+def test_an_alert_that_never_cleared_is_worse_than_one_that_was_late() -> None:
+    """It fired just when the bound was over, the other one long after it, and was cleared within it."""
+    faults = (KILL, KILL._replace(number=2, instance="b", at=500, healed_at=800))
+    fired = (alert(160), Alert("BrokerDown", "b", "s", 700, 0, 810))
+    found = find(Timeline(run_end=1000, faults=faults, alerts=fired, alerts_watched=((0, 1000),)), "BrokerDown", 60)
+    assert [(one["instance"], one["fired_ms"]) for one in found.witnesses] == [("a", 60 / 1e6), ("b", 200 / 1e6)]
+    assert (found.n, found.moments) == (2, [100, 500])
 
 
 @pytest.mark.parametrize(
@@ -376,6 +394,61 @@ def test_a_failback_is_due_from_a_heal_unless_it_finds_the_instance_active_as_be
     roles = [role(10, "a", "active", "s"), role(100, "a", "down", "s"), role(200, "a", "active", "s")]
     made = timeline([*roles, kill(fault), kill(heal, "heal")], {"s": ("a", "b")}, 900)
     assert [(one.healed_at, one.back_at) for one in made.failbacks] == back
+
+
+@pytest.mark.parametrize("fields", [{"instance": "b"}, {"name": "cut"}, {"kind": "note"}])
+def test_a_failback_is_due_from_the_heal_of_a_fault_on_that_instance_alone(fields: dict[str, str]) -> None:
+    roles = [role(10, "a", "active", "s"), role(100, "a", "down", "s"), role(200, "a", "active", "s")]
+    made = timeline([*roles, replace(kill(90), **fields), kill(120, "heal")], {"s": ("a", "b")}, 900)
+    assert made.failbacks == ()
+
+
+def test_a_fault_is_healed_by_its_own_first_later_heal() -> None:
+    """Of two instances on a host and of two links each has its own, and a fault may be there again."""
+
+    def told(kind: str, at: int, name: str, instance: str | None, target: str) -> Event:
+        return Event(kind, at, name=name, instance=instance, target=target)
+
+    who = [("kill", "a", "h"), ("kill", "b", "h"), ("pause", "a", "h"), ("cut", None, "l"), ("cut", None, "m")]
+    events = [told("fault", 100, *one) for one in who]
+    heals = [told("heal", 110 + place, *one) for place, one in enumerate(who)]
+    later = [told("heal", 120 + place, *one) for place, one in enumerate(who)]
+    once = [told("heal", at, *one) for at in (90, 100) for one in who]
+    found = faults([*later, *heals, *once, *events])
+    # In the order of name, instance and target.
+    assert [(one.name, one.instance, one.target, one.healed_at) for one in found] == [
+        ("cut", None, "l", 113),
+        ("cut", None, "m", 114),
+        ("kill", "a", "h", 110),
+        ("kill", "b", "h", 111),
+        ("pause", "a", "h", 112),
+    ]
+    assert [one.number for one in found] == [1, 2, 3, 4, 5]
+
+
+def test_an_alert_is_cleared_by_an_event_of_its_own() -> None:
+    def told(kind: str, at: int, value: str, **of: str) -> Event:
+        return Event(kind, at, at % 10, value=value, **{"name": "BrokerDown", "instance": "a", "store": "s", **of})
+
+    events = [
+        told("alert", 11, "firing"),
+        told("alert", 12, "firing"),
+        told("health", 13, "cleared"),
+        *(told("alert", 14, "cleared", **other) for other in ({"name": "x"}, {"instance": "b"}, {"store": "z"})),
+        told("alert", 25, "cleared"),
+        told("alert", 36, "firing"),
+        told("health", 31, "firing"),
+    ]
+    assert alerts(events) == (Alert("BrokerDown", "a", "s", 11, 1, 25), Alert("BrokerDown", "a", "s", 36, 6, None))
+
+
+def test_of_several_faults_the_last_counts_and_of_several_epochs_the_next() -> None:
+    """At the second heal the instance is as it was before the second fault."""
+    times = ((10, "active"), (100, "down"), (200, "active"), (400, "down"), (500, "active"))
+    told = [role(at, "a", value, "s") for at, value in times]
+    told += [kill(90), kill(120, "heal"), kill(250), kill(300, "heal")]
+    made = timeline(told, {"s": ("a", "b")}, 900)
+    assert [(one.healed_at, one.back_at) for one in made.failbacks] == [(120, 200)]
 
 
 def test_an_epoch_that_was_over_as_it_began_is_no_return() -> None:

@@ -362,16 +362,19 @@ def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]
     """
     found = []
     for one in fault:
-        active = [
-            e
-            for e in epoch
-            if e.instance == one.instance
-            and e.start <= one.at
-            and (e.open or one.at < e.end)
-            and one.store in (None, e.store)
-        ]
-        if active:
-            hit = max(active, key=lambda e: (e.start, e.store))
+        # An instance serves one store at a time.
+        hit = next(
+            (
+                e
+                for e in epoch
+                if e.instance == one.instance
+                and e.start <= one.at
+                and (e.open or one.at < e.end)
+                and one.store in (None, e.store)
+            ),
+            None,
+        )
+        if hit is not None:
             later = [e for e in epoch if e.store == hit.store and e.start > one.at]
             found.append((one, hit, min(later, key=lambda e: (e.start, e.instance), default=None)))
     return tuple(
