@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger
 from tests.analysis.in_process import judging, rows_of
-from tests.analysis.test_oracle import RUN, Row, ack, end, got, numbered, phases, receive, send
+from tests.analysis.test_oracle import BROWSED, RUN, Row, ack, connect, end, got, numbered, phases, receive, role, send
 
 
 def ledger(*rows: Row | list[Row], events: Sequence[Row] = (), promises: Sequence[PromiseSpec] = ()) -> Ledger:
@@ -66,3 +67,42 @@ def test_a_run_has_rows_of_a_clock_that_nobody_placed_if_one_client_has() -> Non
     with judging(given, rows_of(given), parts=3) as found:
         found.finish(doubts)
     assert seen == [{1}]
+
+
+MANY = WITNESSES + 2
+
+
+def test_ten_witnesses_of_each_promise_are_told() -> None:
+    """Of a run that breaks each twelve times."""
+    numbers = range(MANY)
+    rows: list[Row | list[Row]] = [
+        [send(f"twice{n}", 10), *got(f"twice{n}", 20), *got(f"twice{n}", 30)] for n in numbers
+    ]
+    rows += [send(f"lost{n}", 10) for n in numbers]
+    rows += [got(f"stranger{n}", 20) for n in numbers]
+    rows += [[send(f"dead{n}", 10), {**BROWSED, "message_id": f"dead{n}"}] for n in numbers]
+    for n in numbers:
+        both = [send(f"{name}{n}", 10, txn=f"x{n}", client=f"p{n}") for name in ("half", "other")]
+        rows += [both, end("commit", f"x{n}", 12, client=f"p{n}"), got(f"half{n}", 20)]
+    # Backwards: all but the last sent are late.
+    line = [f"line{n:02}" for n in range(MANY + 1)]
+    rows += [send(name, 100 + 2 * place, key="k") for place, name in enumerate(line)]
+    rows += [got(name, 200 + 2 * place) for place, name in enumerate(reversed(line))]
+    rows += [connect(300 + n, "ax"[n % 2], n) for n in range(MANY + 1)]
+    # b sends within a's epoch.
+    rows += [send(f"of-a{at}", at, instance="a", client="pa") for at in (400, 500)]
+    rows += [send(f"of-b{n}", 410 + n, instance="b", client="pb") for n in numbers]
+    names = (
+        "no_phantoms",
+        "no_loss",
+        "no_duplicates",
+        "no_dead_letters",
+        "atomic",
+        "ordered",
+        "sticky",
+        "single_active",
+    )
+    events = [*phases(), role("a", "active", 1), role("x", "active", 1, "z")]
+    (told,) = judged(ledger(*rows, events=events, promises=[PromiseSpec(name) for name in names]))
+    assert {one["name"]: len(one["witnesses"]) for one in told["promises"]} == dict.fromkeys(names, WITNESSES)
+    assert all(one["count"] >= MANY for one in told["promises"])

@@ -247,6 +247,22 @@ def test_that_no_alert_came_is_known_where_the_whole_bound_was_watched(since: in
     assert (found.n, found.doubt) == ((1, False) if known else (0, True))
 
 
+@pytest.mark.parametrize(("until", "known"), [(260, True), (259, False)])
+def test_that_an_alert_did_not_clear_is_known_where_the_whole_bound_was_watched(until: int, known: bool) -> None:
+    times = Timeline(run_end=1000, faults=(KILL,), alerts=(alert(120),), alerts_watched=((0, until),))
+    found = find(times, "BrokerDown", 60)
+    assert (found.n, found.doubt, found.evidence) == ((1, False, True) if known else (0, True, False))
+
+
+def test_an_alert_is_as_bad_as_the_longer_of_its_two_times() -> None:
+    faults = (KILL, KILL._replace(number=2, instance="b", at=500, healed_at=600))
+    fired = (alert(110, 0, 500), Alert("BrokerDown", "b", "s", 550, 0, 800))
+    found = find(Timeline(run_end=1000, faults=faults, alerts=fired, alerts_watched=((0, 1000),)), "BrokerDown", 60)
+    told = [(one["instance"], one["fired_ms"], one["cleared_ms"]) for one in found.witnesses]
+    assert told == [("a", 10 / 1e6, 300 / 1e6), ("b", 50 / 1e6, 200 / 1e6)]
+    assert found.measured == 300 / 1e6
+
+
 def test_an_alert_that_never_cleared_is_worse_than_one_that_was_late() -> None:
     """It fired just when the bound was over, the other one long after it, and was cleared within it."""
     faults = (KILL, KILL._replace(number=2, instance="b", at=500, healed_at=800))
