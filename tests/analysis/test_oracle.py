@@ -402,6 +402,7 @@ def test_ordered_by_key_needs_what_was_delivered() -> None:
 # --- atomic ----------------------------------------------------------------------------------------------------------
 
 TOGETHER = [send("m1", 10, txn="x"), send("m2", 11, txn="x"), end("commit", "x", 12)]
+IN_DOUBT = [send("m1", 10, txn="x"), end("commit", "x", 12, "unknown"), *got("m1", 20)]
 
 
 @pytest.mark.parametrize(
@@ -413,6 +414,12 @@ TOGETHER = [send("m1", 10, txn="x"), send("m2", 11, txn="x"), end("commit", "x",
         ([*TOGETHER[::2], *got("m1", 20)], "unknown", 0),  # of one message nothing is told
         # another attempt may have brought it
         ([*TOGETHER, *got("m1", 20), send("m1", 15, "unknown", attempt=1)], "pass", 0),
+        # but for one within the transaction
+        ([*TOGETHER, *got("m1", 20), send("m1", 10.5, attempt=1, txn="x")], "fail", 1),
+        # in doubt, until it expires: just when the drain ends it has not
+        ([*IN_DOUBT, send("m2", 11, txn="x", expires_ns=2000 * MS)], "fail", 1),
+        ([*IN_DOUBT, send("m2", 11, txn="x", expires_ns=2000 * MS - 1)], "unknown", 0),
+        ([*IN_DOUBT, send("m2", 11, txn="x", durable=False)], "unknown", 0),
     ],
 )
 def test_atomic(rows: list[Row | list[Row]], verdict: str, count: int) -> None:
