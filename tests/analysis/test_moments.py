@@ -11,6 +11,7 @@ import pytest
 
 from brokerdrill.analysis import judge, messages
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
+from brokerdrill.analysis.checks.available import fault_over
 from brokerdrill.analysis.kernel import unpack
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
 from brokerdrill.analysis.stages import Source
@@ -502,3 +503,27 @@ def test_a_store_is_not_ready_since_the_last_fault_that_explains_it(
 def test_a_fault_hits_who_is_active_from_its_epochs_begin_up_to_its_end(at: int, hit: bool) -> None:
     roles = [role(10, "a", "active", "s"), role(200, "a", "down", "s")]
     assert [one.fault.at for one in timeline([*roles, kill(at)], {"s": ("a",)}, 900).hits] == ([at] if hit else [])
+
+
+@pytest.mark.parametrize(
+    ("at", "healed", "falls"),
+    [
+        (99, None, True),
+        (150, None, True),
+        (200, None, True),  # as the span ends
+        (201, None, False),
+        (90, 99, False),
+        (90, 100, True),  # not before the span began
+        (90, 101, True),
+    ],
+)
+def test_a_span_falls_under_a_fault_that_was_in_effect_at_some_time_of_it(
+    at: int, healed: int | None, falls: bool
+) -> None:
+    fault = KILL._replace(at=at, healed_at=healed)
+    assert fault_over(Timeline(run_end=900, faults=(fault,)), 100, 200) == (fault if falls else None)
+
+
+def test_a_span_falls_under_the_last_of_several_faults() -> None:
+    first, last = KILL._replace(at=50, healed_at=None), KILL._replace(number=1, at=120, healed_at=None)
+    assert fault_over(Timeline(run_end=900, faults=(first, last)), 100, 200) == last

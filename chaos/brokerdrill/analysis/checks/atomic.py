@@ -13,8 +13,7 @@ from brokerdrill.analysis.verdict import WITNESSES
 # durable and had not expired. sure: no other attempt of it may have taken effect.
 PARTS = """
 WITH tries AS (
-    SELECT DISTINCT s.run, s.address, s.message_id, s.txn, s.client,
-           CASE WHEN s.txn IS NULL THEN s.op_id END AS alone
+    SELECT DISTINCT s.run, s.address, s.message_id, s.txn, s.client
     FROM send s SEMI JOIN asked a ON s.run = a.run AND a.name = 'atomic' WHERE s.state <> 'fail'),
 counted AS (SELECT *, count(*) OVER (PARTITION BY run, address, message_id) AS n FROM tries)
 SELECT u.run, t.txn, t.client, u.message_id, u.address, u.sub,
