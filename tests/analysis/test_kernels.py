@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger
@@ -123,7 +125,10 @@ def test_ten_witnesses_of_each_promise_are_told() -> None:
     assert all(one["count"] >= MANY for one in told["promises"])
 
 
-def test_a_transaction_that_came_apart_is_told_by_its_first_messages_and_first_attempt() -> None:
+@pytest.mark.parametrize(("second", "broken"), [(11, [{"atomic": 1}, {}]), (10, [{}, {"atomic": 1}])])
+def test_a_transaction_that_came_apart_is_told_by_its_first_messages_and_first_attempt(
+    second: int, broken: list[dict[str, int]]
+) -> None:
     """0 proves nothing, since it may have come by its attempt outside the transaction."""
     rows = [
         *(send("0", 12, txn="x", client="p1"), send("0", 35, "unknown", client="p1", attempt=1)),
@@ -132,9 +137,10 @@ def test_a_transaction_that_came_apart_is_told_by_its_first_messages_and_first_a
         end("commit", "x", 50, client="p1"),
         *(got("d", 60), got("c", 62), got("0", 64)),
     ]
-    begins = [event("note", at, name=name, detail={"round": "begin"}) for at, name in ((9, "1"), (11, "2"))]
+    begins = [event("note", at, name=name, detail={"round": "begin"}) for at, name in ((9, "1"), (second, "2"))]
     (told,) = judged(ledger(*rows, events=[*phases(), *begins], promises=[PromiseSpec("atomic")]))
     (witness,) = next(one["witnesses"] for one in told["promises"] if one["name"] == "atomic")
     assert (witness["txn"], witness["client"], witness["seen"], witness["missing"]) == ("x", "p1", 3, 2)
     assert (witness["message_id"], witness["seen_message_id"]) == ("a", "c")
-    assert [one["broken"] for one in told["rounds"]] == [{"atomic": 1}, {}]
+    # From a round's begin on.
+    assert [one["broken"] for one in told["rounds"]] == broken

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from brokerdrill.analysis import judge, messages
+from brokerdrill.analysis.checks import failback_within, failover_within
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
 from brokerdrill.analysis.kernel import unpack
@@ -25,6 +26,7 @@ from brokerdrill.analysis.timeline import (
     Event,
     Failback,
     Fault,
+    Hit,
     Span,
     Timeline,
     alerts,
@@ -527,3 +529,21 @@ def test_a_span_falls_under_a_fault_that_was_in_effect_at_some_time_of_it(
 def test_a_span_falls_under_the_last_of_several_faults() -> None:
     first, last = KILL._replace(at=50, healed_at=None), KILL._replace(number=1, at=120, healed_at=None)
     assert fault_over(Timeline(run_end=900, faults=(first, last)), 100, 200) == last
+
+
+def test_an_instance_that_never_came_back_is_worse_than_one_that_was_late() -> None:
+    backs = (Failback("kill", "a", "s", 100, 700), Failback("kill", "b", "s", 850, None))
+    found = failback_within.find(Timeline(run_end=900, failbacks=backs), {}, 40)
+    told = [(one["instance"], one.get("active_ns"), one["client_gap_ms"]) for one in found.witnesses]
+    assert told == [("b", None, 50 / 1e6), ("a", 700, 600 / 1e6)]
+
+
+@pytest.mark.parametrize(
+    ("joined", "before", "due"), [(None, False, True), (100, False, True), (101, False, False), (101, True, True)]
+)
+def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
+    joined: int | None, before: bool, due: bool
+) -> None:
+    times = Timeline(run_end=900, hits=(Hit(KILL, HIT, NEXT, False, None),))
+    client = failover_within.Client(KILL.number, "p", joined, before, 200, None, 200, False)
+    assert [one.took for one in failover_within.failovers([client], times)] == ([100] if due else [])
