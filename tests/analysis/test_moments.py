@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from brokerdrill.analysis import judge, messages
-from brokerdrill.analysis.checks import failback_within, failover_within
+from brokerdrill.analysis.checks import failback_within, failover_within, single_active
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
 from brokerdrill.analysis.kernel import unpack
@@ -547,3 +547,13 @@ def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
     times = Timeline(run_end=900, hits=(Hit(KILL, HIT, NEXT, False, None),))
     client = failover_within.Client(KILL.number, "p", joined, before, 200, None, 200, False)
     assert [one.took for one in failover_within.failovers([client], times)] == ([100] if due else [])
+
+
+def test_the_longest_overlap_is_the_worst() -> None:
+    a, b = Epoch("s", "a", 100, 0, 200, 0, False), Epoch("s", "b", 110, 0, 190, 0, False)
+    times = Timeline(run_end=900, epochs=(a, b), overlaps=((b, a, 300, 310), (a, b, 110, 190)))
+    found = single_active.find(times, 0, False, [])
+    assert [(one["instance"], one["start_ns"], one["end_ns"]) for one in found.witnesses] == [
+        ("a", 110, 190),
+        ("b", 300, 310),
+    ]

@@ -499,6 +499,25 @@ LATE = [pool("a", "not_ready", 240), pool("b", "not_ready", 250)]
             0,
             1,
         ),
+        # with the connect, less or plus the period, and just beside it
+        *(
+            (
+                PromiseSpec("sticky", check_period_ms=20),
+                [connect(100, "a", 0), connect(200, "x", 1)],
+                [*BOTH_ACTIVE, role("a", "down", down)],
+                *(("pass", 0, 1) if excused else ("fail", 1, 0)),
+            )
+            for down, excused in ((220, True), (220.1, False))
+        ),
+        *(
+            (
+                PromiseSpec("sticky", check_period_ms=20),
+                [connect(100, "a", 0), connect(200, "x", 1)],
+                [*BOTH_ACTIVE, role("a", "down", 50), role("a", "active", up)],
+                *(("pass", 0, 1) if excused else ("fail", 1, 0)),
+            )
+            for up, excused in ((80.1, True), (80, False))
+        ),
         # the pool knows better than roles: one of the two was ready all the time, then none
         (
             STICKY,
@@ -547,6 +566,14 @@ LATE = [pool("a", "not_ready", 240), pool("b", "not_ready", 250)]
             "pass",
             0,
             1,
+        ),
+        (
+            PromiseSpec("sticky", cache_timeout_ms=100),
+            [connect(100, "a", 0), connect(200, "x", 1)],
+            BOTH_ACTIVE,
+            "fail",
+            1,
+            0,
         ),
         (
             PromiseSpec("sticky", cache_timeout_ms=110),

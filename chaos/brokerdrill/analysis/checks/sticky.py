@@ -17,7 +17,7 @@ CREATE TEMP TABLE move AS
 SELECT p.*, s.spec, coalesce(p.store <> p.old, false) AS moved, p.store IS NOT NULL AND p.old IS NOT NULL AS known,
        s.moves = 'some' AS needed,
        s.moves <> 'never' AND ((s.cache_timeout > 0 AND p.moment - p.old_at > s.cache_timeout) OR EXISTS (
-           FROM unready n WHERE n.run = p.run AND n.store = p.old AND n.n_from < n.n_to
+           FROM unready n WHERE n.run = p.run AND n.store = p.old
                AND n.n_from <= p.moment + s.check_period AND n.n_to > p.old_at - s.check_period)) AS excused
 FROM (SELECT run, key, client, moment, store, lag(store) OVER w AS old, lag(moment) OVER w AS old_at FROM connect
       WINDOW w AS (PARTITION BY run, key ORDER BY moment, start, client, op_id)) p
