@@ -58,7 +58,7 @@ PATIENCE = 10
 FAST_TESTS = " ".join(
     f"tests/analysis/test_{name}.py"
     for name in (
-        *("moments", "rounds", "series", "kernels", "timeline", "snapshot"),
+        *("moments", "rounds", "series", "small_ledgers", "timeline", "snapshot"),
         *("details", "checks_can_fail", "synthesize", "spool"),
     )
 )
