@@ -11,11 +11,10 @@ from brokerdrill.analysis.verdict import WITNESSES
 
 # ordered: "First deliveries, by end_ns, must follow": of each message that may have been sent, in each subscription.
 FIRST = """
-SELECT d.run, d.address, d.message_id, d.sub, m.began, m.over, m.producer, m.key, d.moment, d.redelivered,
-       d.client AS consumer, d.session, hash(d.run, d.address, d.sub, m.producer, m.key) AS place
-FROM got d JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
-SEMI JOIN asked a ON d.run = a.run AND a.name = 'ordered'
-WHERE m.state <> 'failed'
+SELECT p.run, p.address, p.message_id, p.sub, p.began, p.over, p.producer, p.key, p.moment, p.redelivered,
+       p.client AS consumer, p.session, hash(p.run, p.address, p.sub, p.producer, p.key) AS place
+FROM paired p SEMI JOIN asked a ON p.run = a.run AND a.name = 'ordered'
+WHERE p.n > 0 AND p.began IS NOT NULL
 """
 # "m1 precedes m2 (same address, same producer, same key) if m1's last attempt that may have taken effect ended before
 # m2's first such attempt began. First deliveries, by end_ns, must follow. A message is late when one that it precedes
