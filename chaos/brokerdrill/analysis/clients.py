@@ -61,9 +61,13 @@ FROM merged;
 
 # What is wrong with an operation whose rows are each valid: "ok against fail is bad input", and a column that none has.
 _CONFLICTS = """
+WITH clashing AS (
+    SELECT run, client, op_id, CASE
+        WHEN ok AND fail THEN 'outcome is ok in one row and fail in another'
+        WHEN op <> other_op THEN 'op is ' || op || ' and ' || other_op END AS clash
+    FROM merged WHERE clash IS NOT NULL)
 SELECT run, client, op_id, CASE
-    WHEN m.ok AND m.fail THEN 'outcome is ok in one row and fail in another'
-    WHEN m.op <> m.other_op THEN 'op is ' || m.op || ' and ' || m.other_op
+    WHEN c.clash IS NOT NULL THEN c.clash
     WHEN o.op IS NULL THEN 'op is missing'
     WHEN o.outcome IS NULL THEN 'outcome is missing'
     WHEN o.session IS NULL THEN 'session is missing'
@@ -72,7 +76,7 @@ SELECT run, client, op_id, CASE
     WHEN (o.op = 'send' OR (o.op = 'receive' AND o.outcome = 'ok')) AND o.message_id IS NULL
         THEN 'message_id is missing'
     WHEN o.op = 'ack' AND o.delivery IS NULL THEN 'delivery is missing' END AS problem
-FROM ops o LEFT JOIN merged m USING (run, client, op_id) WHERE problem IS NOT NULL
+FROM ops o LEFT JOIN clashing c USING (run, client, op_id) WHERE problem IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY client, op_id) <= 20
 """
 
@@ -187,22 +191,25 @@ GROUP BY o.run, o.address, o.subscription
 # rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where it gave
 # nothing back. `since`: when it had connected.
 _SESSIONS = """
-WITH own AS (
+WITH readers AS (
+    SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session
+    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
+    WHERE op IN ('subscribe', 'receive', 'ack') AND address IS NOT NULL),
+own AS (
     SELECT run, client, session,
            min(coalesce("end", start)) FILTER (op = 'close' AND outcome <> 'fail') AS closed,
            min(start) FILTER (op = 'connect') AS connected,
            min(coalesce("end", start)) FILTER (op = 'connect' AND outcome = 'ok') AS since
-    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered' GROUP BY run, client, session),
+    FROM (SELECT run, client, session, op, outcome, start, "end" FROM ops WHERE op IN ('connect', 'close')
+          UNION ALL SELECT run, client, session, NULL, NULL, NULL, NULL FROM readers)
+    GROUP BY run, client, session),
 gave_back AS (
     SELECT run, client, session, since, coalesce(closed, min(connected) OVER (
         PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own
     UNION ALL
     SELECT run, client, session, NULL, unnest([start, "end"])
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
-    WHERE (op = 'rollback' AND outcome <> 'fail') OR (op = 'commit' AND outcome <> 'ok')),
-readers AS (
-    SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session FROM ops
-    WHERE op IN ('subscribe', 'receive', 'ack') AND address IS NOT NULL)
+    WHERE (op = 'rollback' AND outcome <> 'fail') OR (op = 'commit' AND outcome <> 'ok'))
 SELECT DISTINCT r.run, r.address, r.sub, b.e_at, r.client, r.session, b.since
 FROM readers r JOIN gave_back b ON r.run = b.run AND r.client = b.client AND r.session = b.session
 WHERE b.e_at IS NOT NULL OR b.since IS NOT NULL
