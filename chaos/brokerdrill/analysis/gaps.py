@@ -18,7 +18,7 @@ from brokerdrill.analysis.verdict import WITNESSES
 
 # More outages than a report can show; the rest is counted, not listed.
 MOST_ROWS = 1000
-# So many slices are sorted before what they gave is stored.
+# So many slices are taken from DuckDB at a time.
 _SLICES = 2048
 
 _KEY = "run, side, number, address, slice"
@@ -92,8 +92,8 @@ def _beside(keys: pa.Table, **columns: pa.Array) -> pa.Table:
 def find(base: duckdb.DuckDBPyConnection, most_witnesses: int = WITNESSES, most_rows: int = MOST_ROWS) -> None:
     """Make the tables slices, outage and shown from `time` and `specs`."""
     base.execute(_EMPTY)
-    for batch in base.sql(_WHOLE).to_arrow_table().to_batches(_SLICES):
-        slices, gaps = spans(pa.Table.from_batches([batch]))
+    reader = base.sql(_WHOLE).to_arrow_reader(_SLICES)
+    for slices, gaps in [spans(pa.Table.from_batches([batch])) for batch in reader if batch.num_rows]:
         add(base, "slices", slices)
         add(base, "gaps", gaps)
     base.execute(_OUTAGES.format(most_witnesses=most_witnesses, most_rows=most_rows))
