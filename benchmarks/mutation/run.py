@@ -34,7 +34,8 @@ ROOT = HERE.parents[1]
 ANALYSIS = "chaos/brokerdrill/analysis"
 # What decides; what reads, carries and stores has tests of another kind.
 RULES = (
-    *("activity", "clients", "groups", "judge", "measures", "messages", "routes", "series", "tables", "timeline"),
+    *("activity", "clients", "gaps", "groups", "judge", "measures", "messages", "routes", "series", "tables"),
+    "timeline",
     *(f"checks/{path.stem}" for path in sorted((ROOT / ANALYSIS / "checks").glob("[a-z]*.py"))),
 )
 OPERATORS = (

@@ -30,8 +30,8 @@ from tests.report import sample  # noqa: E402
 from tests.report.browser import Browser  # noqa: E402
 
 from brokerdrill.analysis.clients import MOST_CLIENTS  # noqa: E402
+from brokerdrill.analysis.gaps import MOST_ROWS  # noqa: E402
 from brokerdrill.analysis.measures import MOST_BUCKETS  # noqa: E402
-from brokerdrill.analysis.messages import MOST_ROWS  # noqa: E402
 from brokerdrill.analysis.stories import MOST_EVENTS, MOST_OPS  # noqa: E402
 from brokerdrill.analysis.verdict import WITNESSES  # noqa: E402
 from brokerdrill.report import write_report  # noqa: E402

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
-from brokerdrill.analysis import judge, messages
+from brokerdrill.analysis import gaps, judge
 from brokerdrill.analysis.checks import failback_within, failover_within, single_active
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
@@ -221,19 +222,47 @@ def test_a_look_up_follows_where_clients_are_whole_and_end_their_own(whole: bool
     assert judging.follows is follows
 
 
+def times(*lists: list[int]) -> pa.Table:
+    """Slices' successes as stage 1 tells them, a list of ns for each client."""
+    return pa.table({"slice": pa.array(range(len(lists))), "least": pa.array([10] * len(lists)), "moments": lists})
+
+
+def test_spans_of_a_slice_are_those_between_successes_that_follow_each_other() -> None:
+    slices, wide = gaps.spans(times([30, 0, 10, 21], [7], [5, 5]))
+    assert slices.to_pylist() == [
+        {"slice": 0, "first": 0, "last": 30, "longest": 11},
+        {"slice": 1, "first": 7, "last": 7, "longest": None},
+        {"slice": 2, "first": 5, "last": 5, "longest": 0},
+    ]
+    # Ten is not longer than ten.
+    assert wide.to_pylist() == [{"slice": 0, "gap_from": 10, "gap_to": 21}]
+
+
+def test_spans_are_the_same_where_a_table_is_a_part_of_a_larger_one() -> None:
+    whole = times([0, 50], [3, 20, 100], [7, 8])
+    told = [gaps.spans(part) for part in (whole, whole.slice(1, 1), whole.slice(2))]
+    for place in (0, 1):
+        rows = [found[place].to_pylist() for found in told]
+        assert rows[1] + rows[2] == [row for row in rows[0] if row["slice"] > 0]
+
+
 def test_of_many_outages_the_longest_and_the_first_are_shown() -> None:
     base = duckdb.connect()
     base.execute(
         """
         CREATE TABLE "time" AS
-        SELECT 0 AS run, 'send' AS side, 0 AS number, 'q' AS address, 0 AS slice,
-               unnest([0, 5, 8, 20, 31, 32]) AS moment;
+        SELECT 0 AS run, 'send' AS side, 0 AS number, 'q' AS address, 0 AS slice, * FROM (
+            VALUES ('p0', 'b', [0, 8, 31]), ('p1', 'b', [20, 5, 32])) t (client, server, moments);
         CREATE TABLE specs AS SELECT 0 AS run, 0 AS spec, 'available' AS name, 'send' AS side, 1 AS bound;
         """
     )
-    base.execute(messages._SPANS.format(most_witnesses=2, most_rows=1))
+    gaps.find(base, most_witnesses=2, most_rows=1)
     assert base.execute("SELECT count(*) FROM outage").fetchall() == [(4,)]
     assert base.execute("SELECT gap_from, gap_to FROM shown ORDER BY ALL").fetchall() == [(0, 5), (8, 20), (20, 31)]
+    who = base.sql(gaps._SIDES).to_arrow_table().to_pylist()
+    assert {(row["moment"], row["who"]["client"]) for row in who} == {
+        (0, "p0"), (5, "p1"), (8, "p0"), (20, "p1"), (31, "p0"), (32, "p1")
+    }  # fmt: skip
 
 
 def test_of_several_drains_the_first_begin_and_the_last_end_count() -> None:

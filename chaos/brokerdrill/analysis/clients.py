@@ -22,11 +22,15 @@ MOST_CLIENTS = 16
 
 # What an operation that has several rows keeps of its other columns: of what is not null the smallest.
 _KEPT = (
-    "address", "subscription", "message_id", "attempt", "key", "txn", "delivery", "redelivered", "durable",
-    "payload_sha", "broker", "instance", "late_ns",
+    "address", "subscription", "message_id", "key", "txn", "delivery", "redelivered", "durable", "payload_sha",
+    "broker", "instance", "late_ns",
 )  # fmt: skip
 _MINIMA = ", ".join(f'min("{name}") AS "{name}"' for name in _KEPT)
-_NAMES = ", ".join(f'"{name}"' for name in _KEPT)
+# What the rules ask of them. Payloads are compared by 64-bit hashes of what the ledger has of them.
+_ASKED = (
+    "address, subscription, message_id, key, txn, delivery, redelivered, durable, late_ns, "
+    "coalesce(instance, broker) AS server, CASE WHEN payload_sha IS NOT NULL THEN hash(payload_sha) END AS sha"
+)
 
 # "Rows of one operation (same client, op_id) merge in any order: ok or fail beats unknown, a set end beats null, other
 # columns keep what is not null". Where two rows differ in a set value the earliest start, the latest end and otherwise
@@ -46,20 +50,24 @@ GROUP BY r.run, r.client, r.op_id;
 CREATE TEMP TABLE ops AS
 SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.session, r.start_ns + coalesce(c.off, 0) AS start,
        r.end_ns + coalesce(c.off, 0) AS "end", c.off IS NOT NULL AS placed,
-       r.expires_ns + coalesce(c.off, 0) AS expires, {_NAMES}
+       r.expires_ns + coalesce(c.off, 0) AS expires, {_ASKED}
 FROM raw r ANTI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
 UNION ALL
 SELECT run, client, op_id, op,
        CASE WHEN ok THEN 'ok' WHEN fail THEN 'fail' WHEN any_outcome IS NOT NULL THEN 'unknown' END, session, start,
-       "end", placed, expires, {_NAMES}
+       "end", placed, expires, {_ASKED}
 FROM merged;
 """
 
 # What is wrong with an operation whose rows are each valid: "ok against fail is bad input", and a column that none has.
 _CONFLICTS = """
+WITH clashing AS (
+    SELECT run, client, op_id, CASE
+        WHEN ok AND fail THEN 'outcome is ok in one row and fail in another'
+        WHEN op <> other_op THEN 'op is ' || op || ' and ' || other_op END AS clash
+    FROM merged WHERE clash IS NOT NULL)
 SELECT run, client, op_id, CASE
-    WHEN m.ok AND m.fail THEN 'outcome is ok in one row and fail in another'
-    WHEN m.op <> m.other_op THEN 'op is ' || m.op || ' and ' || m.other_op
+    WHEN c.clash IS NOT NULL THEN c.clash
     WHEN o.op IS NULL THEN 'op is missing'
     WHEN o.outcome IS NULL THEN 'outcome is missing'
     WHEN o.session IS NULL THEN 'session is missing'
@@ -68,7 +76,7 @@ SELECT run, client, op_id, CASE
     WHEN (o.op = 'send' OR (o.op = 'receive' AND o.outcome = 'ok')) AND o.message_id IS NULL
         THEN 'message_id is missing'
     WHEN o.op = 'ack' AND o.delivery IS NULL THEN 'delivery is missing' END AS problem
-FROM ops o LEFT JOIN merged m USING (run, client, op_id) WHERE problem IS NOT NULL
+FROM ops o LEFT JOIN clashing c USING (run, client, op_id) WHERE problem IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY client, op_id) <= 20
 """
 
@@ -98,7 +106,7 @@ FROM txns;
 
 CREATE TEMP TABLE sends AS
 SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.message_id, o.key, o.txn, o.durable,
-       o.expires, coalesce(o.late_ns, 0) AS late, o.payload_sha AS sha, coalesce(o.instance, o.broker) AS server,
+       o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server,
        CASE WHEN o.txn IS NULL THEN o.outcome
             WHEN o.outcome = 'fail' OR coalesce(t.attempt, 'fail') = 'fail' THEN 'fail'
             WHEN o.outcome = 'ok' AND t.attempt = 'ok' THEN 'ok' ELSE 'unknown' END AS state,
@@ -106,7 +114,7 @@ SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.messa
        CASE WHEN o.start <= s.span_to THEN s.epoch END AS epoch,
        coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store
 FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
-LEFT JOIN served s ON o.run = s.run AND coalesce(o.instance, o.broker) = s.server
+LEFT JOIN served s ON o.run = s.run AND o.server = s.server
     AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
 WHERE o.op = 'send';
 
@@ -123,7 +131,7 @@ GROUP BY run, delivery;
 CREATE TEMP TABLE deliveries AS
 SELECT o.run, o.client, o.op_id, o.session, o.start, o."end", coalesce(o."end", o.start) AS moment, o.address,
        o.message_id, coalesce(o.subscription, '') AS sub, coalesce(o.redelivered, false) AS redelivered,
-       o.payload_sha AS sha, coalesce(o.instance, o.broker) AS server, o.txn, o.delivery,
+       o.sha, o.server, o.txn, o.delivery,
        coalesce(greatest(CASE WHEN o.txn IS NOT NULL THEN coalesce(t.delivery, {NEITHER}) END, a.by_txn), a.by_ack,
                 {NEITHER}) AS state
 FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
@@ -131,7 +139,7 @@ LEFT JOIN acks a ON o.run = a.run AND o.delivery = a.delivery
 ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
 WHERE o.op = 'receive' AND o.outcome = 'ok';
 
-CREATE TEMP TABLE acked AS
+CREATE TEMP VIEW acked AS
 SELECT run, client, server, store, address, acked_at AS moment, start, "end", late, txn FROM sends WHERE state = 'ok';
 """
 
@@ -183,22 +191,25 @@ GROUP BY o.run, o.address, o.subscription
 # rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where it gave
 # nothing back. `since`: when it had connected.
 _SESSIONS = """
-WITH own AS (
+WITH readers AS (
+    SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session
+    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
+    WHERE op IN ('subscribe', 'receive', 'ack') AND address IS NOT NULL),
+own AS (
     SELECT run, client, session,
            min(coalesce("end", start)) FILTER (op = 'close' AND outcome <> 'fail') AS closed,
            min(start) FILTER (op = 'connect') AS connected,
            min(coalesce("end", start)) FILTER (op = 'connect' AND outcome = 'ok') AS since
-    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered' GROUP BY run, client, session),
+    FROM (SELECT run, client, session, op, outcome, start, "end" FROM ops WHERE op IN ('connect', 'close')
+          UNION ALL SELECT run, client, session, NULL, NULL, NULL, NULL FROM readers)
+    GROUP BY run, client, session),
 gave_back AS (
     SELECT run, client, session, since, coalesce(closed, min(connected) OVER (
         PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own
     UNION ALL
     SELECT run, client, session, NULL, unnest([start, "end"])
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
-    WHERE (op = 'rollback' AND outcome <> 'fail') OR (op = 'commit' AND outcome <> 'ok')),
-readers AS (
-    SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session FROM ops
-    WHERE op IN ('subscribe', 'receive', 'ack') AND address IS NOT NULL)
+    WHERE (op = 'rollback' AND outcome <> 'fail') OR (op = 'commit' AND outcome <> 'ok'))
 SELECT DISTINCT r.run, r.address, r.sub, b.e_at, r.client, r.session, b.since
 FROM readers r JOIN gave_back b ON r.run = b.run AND r.client = b.client AND r.session = b.session
 WHERE b.e_at IS NOT NULL OR b.since IS NOT NULL
@@ -285,18 +296,21 @@ FROM (SELECT run, client, sum(failed)::BIGINT AS failures, max(gap) AS gap
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY failures DESC, gap DESC NULLS LAST, client) <= {MOST_CLIENTS};
 """
 
-# available: successes within the load, in slices of time; failback_within: acknowledged sends from heal to epoch.
+# available: successes within the load, in slices of time; failback_within: acknowledged sends from heal to epoch. Of
+# each client and server in a slice one list.
 _TIMES = """
-SELECT w.run, w.side, w.place, x.address, (x.moment - w.begins) // w.width AS slice, x.moment, x.client, x.server,
-       hash(w.run, w.side, w.place, x.address, slice) AS place_hash
-FROM (SELECT run, 'send' AS side, address, moment, client, server FROM acked
-      UNION ALL SELECT run, 'receive', address, moment, client, server FROM deliveries) x
-JOIN windows w ON x.run = w.run AND x.side = w.side AND x.moment >= w.begins AND x.moment <= w.ends
-UNION ALL
-SELECT w.run, w.side, w.place, '' AS address, (x.moment - w.begins) // w.width AS slice, x.moment, NULL, NULL,
-       hash(w.run, w.side, w.place, '', slice)
-FROM acked x JOIN windows w ON x.run = w.run AND w.side = 'failback' AND x.store = w.store AND x.moment >= w.begins
-    AND x.moment <= w.ends
+SELECT run, side, number, address, slice, client, server, list(moment) AS moments,
+       hash(run, side, number, address, slice) AS place
+FROM (SELECT w.run, w.side, w.place AS number, x.address, (x.moment - w.begins) // w.width AS slice, x.client, x.server,
+             x.moment
+      FROM (SELECT run, 'send' AS side, address, moment, client, server FROM acked
+            UNION ALL SELECT run, 'receive', address, moment, client, server FROM deliveries) x
+      JOIN windows w ON x.run = w.run AND x.side = w.side AND x.moment >= w.begins AND x.moment <= w.ends
+      UNION ALL
+      SELECT w.run, w.side, w.place, '', (x.moment - w.begins) // w.width, NULL, NULL, x.moment
+      FROM acked x JOIN windows w ON x.run = w.run AND w.side = 'failback' AND x.store = w.store
+          AND x.moment >= w.begins AND x.moment <= w.ends)
+GROUP BY ALL
 """
 _USED = """
 SELECT DISTINCT w.run, w.side, w.place, x.address
@@ -322,7 +336,7 @@ _CONNECTS = """
 SELECT o.run, o.client, o.op_id, o.key, o.start, coalesce(o."end", o.start) AS moment,
        coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store, hash(o.run, o.key) AS place
 FROM ops o SEMI JOIN asked ON o.run = asked.run AND asked.name = 'sticky'
-LEFT JOIN served s ON o.run = s.run AND coalesce(o.instance, o.broker) = s.server
+LEFT JOIN served s ON o.run = s.run AND o.server = s.server
     AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
 WHERE o.op = 'connect' AND o.outcome = 'ok' AND o.key IS NOT NULL
 """
@@ -363,16 +377,18 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
         yield from to_driver(base, "active", "SELECT a.* FROM active a SEMI JOIN busiest USING (run, client)")
     if plan.asked & {"available", "failback_within"}:
         yield from to_driver(base, "used", _USED)
-        times = f"SELECT * EXCLUDE (place_hash, place), place AS number, place_hash AS place FROM ({_TIMES})"
-        yield from divide(base, "time", times, plan.parts)
+        yield from divide(base, "time", _TIMES, plan.parts)
     yield from divide(base, "dead", _DEAD, plan.parts)
     if "sticky" in plan.asked:
         yield from divide(base, "connect", _CONNECTS, plan.parts)
-    base.execute("DROP TABLE ops; DROP TABLE acked")
-    sends = "SELECT * EXCLUDE (acked_at, epoch), hash(run, message_id) AS place FROM sends"
-    yield from divide(base, "send", sends, plan.parts)
+    base.execute("DROP TABLE ops")
+    left = "acked_at, epoch" if "atomic" in plan.asked else "acked_at, epoch, txn"
+    sends = f"SELECT * EXCLUDE ({left}), hash(run, message_id) AS place FROM sends"
+    yield from divide(
+        base, "send", sends, plan.parts, ("client", "outcome", "address", "key", "server", "state", "store")
+    )
     received = 'SELECT * EXCLUDE ("end", txn, delivery), hash(run, message_id) AS place FROM deliveries'
-    yield from divide(base, "delivery", received, plan.parts)
+    yield from divide(base, "delivery", received, plan.parts, ("client", "address", "sub", "server"))
 
 
 def conflicts(base: duckdb.DuckDBPyConnection) -> pa.Table:
@@ -386,8 +402,8 @@ def empty_foreign(base: duckdb.DuckDBPyConnection, tables: Mapping[str, bytes]) 
     """Make the tables of what other clients ended where there is nothing."""
     if "foreign_txns" not in tables:
         base.execute(
-            "CREATE TABLE foreign_txns (run INT, txn TEXT, invoked BOOL, commits BOOL, committed BOOL, opened BOOL, "
-            "rolled_back BOOL, ended BIGINT)"
+            "CREATE TEMP TABLE foreign_txns (run INT, txn TEXT, invoked BOOL, commits BOOL, committed BOOL, "
+            "opened BOOL, rolled_back BOOL, ended BIGINT)"
         )
     if "foreign_acks" not in tables:
-        base.execute("CREATE TABLE foreign_acks (run INT, delivery TEXT, by_ack INT, by_txn INT)")
+        base.execute("CREATE TEMP TABLE foreign_acks (run INT, delivery TEXT, by_ack INT, by_txn INT)")

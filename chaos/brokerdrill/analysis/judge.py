@@ -16,8 +16,8 @@ from brokerdrill.analysis import checks as rules
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.clients import Plan
+from brokerdrill.analysis.gaps import MOST_ROWS
 from brokerdrill.analysis.kernel import add, pack
-from brokerdrill.analysis.messages import MOST_ROWS
 from brokerdrill.analysis.stages import Partials, Source, Stages
 from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables, table
 from brokerdrill.analysis.timeline import NEVER, Event, Timeline, timeline

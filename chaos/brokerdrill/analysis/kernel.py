@@ -7,16 +7,19 @@ runs a few SQL statements over them and yields parcels.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # What DuckDB may use within one task; beyond it, it spills to the disk of the task's host.
 TASK_MEMORY = "900MB"
@@ -54,13 +57,15 @@ def unpack(data: bytes) -> pa.Table:
         return reader.read_all()
 
 
-@contextmanager
-def engine(tables: Mapping[str, bytes] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database of its own with the packed `tables`, gone with its files at the end."""
+@cache
+def _instance(process: int) -> duckdb.DuckDBPyConnection:
+    """The database of this process. Its tasks follow each other in it: a new one each would take a tenth of the time,
+    most of it for memory that is given back and asked for again."""
     # Where Spark's own files are a task's are too: on the disks meant for them, and gone with them if it is killed.
     place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    scratch = tempfile.mkdtemp(prefix="brokerdrill-task-", dir=place or None)
-    base = duckdb.connect(
+    scratch = tempfile.mkdtemp(prefix="brokerdrill-tasks-", dir=place or None)
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return duckdb.connect(
         config={
             "threads": 1,
             "memory_limit": TASK_MEMORY,
@@ -68,13 +73,19 @@ def engine(tables: Mapping[str, bytes] | None = None) -> Iterator[duckdb.DuckDBP
             "preserve_insertion_order": False,
         }
     )
+
+
+@contextmanager
+def engine(tables: Mapping[str, bytes] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with the packed `tables`. What is temporary (`CREATE TEMP`, `add`) no other connection sees, and it
+    is gone at the end."""
+    base = _instance(os.getpid()).cursor()
     try:
         for name, data in (tables or {}).items():
             add(base, name, unpack(data))
         yield base
     finally:
         base.close()
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def add(base: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
@@ -85,7 +96,7 @@ def add(base: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
         if there and there[0]:
             base.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM incoming')
         else:
-            base.execute(f'CREATE TABLE "{name}" AS SELECT * FROM incoming')
+            base.execute(f'CREATE TEMP TABLE "{name}" AS SELECT * FROM incoming')
     finally:
         base.unregister("incoming")
 
@@ -109,22 +120,40 @@ def to_driver(base: duckdb.DuckDBPyConnection, kind: str, query: str) -> Iterato
         yield Parcel(TO_DRIVER, kind, pack(found))
 
 
-def divide(base: duckdb.DuckDBPyConnection, kind: str, query: str, parts: int) -> Iterator[Parcel]:
-    """Yield the result of `query` by partition of the next stage: its column `place` (a hash), modulo `parts`."""
-    reader = base.sql(query).to_arrow_reader(_ROWS)
-    for rows in reader:
+def divide(
+    base: duckdb.DuckDBPyConnection, kind: str, query: str, parts: int, repeated: Sequence[str] = ()
+) -> Iterator[Parcel]:
+    """Yield the result of `query` by partition of the next stage: its column `place` (a hash), modulo `parts`. The text
+    columns `repeated` have few values, which a parcel keeps once each."""
+    for rows in base.sql(query).to_arrow_reader(_ROWS):
         if not rows.num_rows:
             continue
         table = pa.Table.from_batches([rows])
-        if parts == 1:
-            yield Parcel(0, kind, pack(table.drop_columns(["place"])))
-            continue
-        place = table.column("place").to_numpy() % np.uint64(parts)
-        order = np.argsort(place, kind="stable")
-        ordered = table.drop_columns(["place"]).take(pa.array(order))
-        ends = np.cumsum(np.bincount(place.astype(np.int64), minlength=parts))
+        place = (table.column("place").to_numpy() % np.uint64(parts)).astype(_narrowest(parts))
+        table = table.drop_columns(["place"])
+        for name in repeated:
+            table = _replaced(table, name, pc.dictionary_encode(table.column(name)))
+        ordered = table.take(pa.array(np.argsort(place, kind="stable")))
         begin = 0
-        for part, end in enumerate(ends.tolist()):
+        for part, end in enumerate(np.cumsum(np.bincount(place, minlength=parts)).tolist()):
             if end > begin:
-                yield Parcel(part, kind, pack(ordered.slice(begin, end - begin)))
+                yield Parcel(part, kind, pack(_own_values(ordered.slice(begin, end - begin), repeated)))
             begin = end
+
+
+def _narrowest(parts: int) -> type[np.unsignedinteger]:
+    """The type for numbers of partitions: NumPy sorts short ones in linear time."""
+    return np.uint16 if parts <= 1 << 16 else np.uint64
+
+
+def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, column)
+
+
+def _own_values(table: pa.Table, repeated: Sequence[str]) -> pa.Table:
+    """Return `table` without those values of its `repeated` columns that none of its rows has, where most are such."""
+    for name in repeated:
+        column = table.column(name)
+        if sum(len(chunk.dictionary) for chunk in column.chunks) > len(table):
+            table = _replaced(table, name, pc.dictionary_encode(column.cast(pa.string())))
+    return table

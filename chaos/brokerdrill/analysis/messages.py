@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import duckdb
 
-from brokerdrill.analysis import routes
+from brokerdrill.analysis import gaps, routes
 from brokerdrill.analysis.checks import atomic, ordered, sticky
 from brokerdrill.analysis.checks.finding import by_round
 from brokerdrill.analysis.clients import HISTOGRAM, POSSIBLY, PROCESSED, Plan
@@ -19,57 +19,80 @@ from brokerdrill.analysis.kernel import Parcel, divide, to_driver
 from brokerdrill.analysis.timeline import NEVER
 from brokerdrill.analysis.verdict import WITNESSES
 
+# What became of a message's attempts.
+FAILED, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
 # The classes that break a promise.
 BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "lost")
-# More outages than a report can show; the rest is counted, not listed.
-MOST_ROWS = 1000
 
 # The columns of what stage 1 sends, for a partition that gets none.
 EMPTY = {
     "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, address TEXT, "
-    "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha TEXT, server TEXT, "
+    "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha UBIGINT, server TEXT, "
     "state TEXT, store TEXT",
     "delivery": "run INT, client TEXT, op_id BIGINT, session INT, start BIGINT, moment BIGINT, address TEXT, "
-    "message_id TEXT, sub TEXT, redelivered BOOL, sha TEXT, server TEXT, state INT",
+    "message_id TEXT, sub TEXT, redelivered BOOL, sha UBIGINT, server TEXT, state INT",
     "dead": "run INT, dead_letter TEXT, message_id TEXT, sub TEXT",
     "connect": "run INT, client TEXT, op_id BIGINT, key TEXT, start BIGINT, moment BIGINT, store TEXT",
-    "time": "run INT, side TEXT, number INT, address TEXT, slice BIGINT, moment BIGINT, client TEXT, server TEXT",
+    "time": "run INT, side TEXT, number INT, address TEXT, slice BIGINT, client TEXT, server TEXT, "
+    "moments BIGINT[]",
 }  # fmt: skip
 
 # "A message is acknowledged when some attempt is ok, unknown when none is ok and some is unknown, failed when all are
 # fail. It is durable if any attempt is durable or null; it expires at its latest expires_ns." began and over: first
-# start and last end of the attempts that may have taken effect.
+# start and last end of the attempts that may have taken effect. Most messages have one attempt and one delivery, which
+# need no grouping; those with several are found by hashes, which two messages may share: that only finds more.
 _MESSAGES = f"""
-CREATE TEMP TABLE message AS
-SELECT run, address, message_id,
-       CASE WHEN bool_or(state = 'ok') THEN 'acknowledged' WHEN bool_or(state = 'unknown') THEN 'unknown'
-            ELSE 'failed' END AS state,
-       bool_or(coalesce(durable, true)) AS durable, max(coalesce(expires, {NEVER})) AS expires, min(sha) AS sha_lo,
-       max(sha) AS sha_hi, min(start) FILTER (state <> 'fail') AS began,
-       max(coalesce("end", {NEVER})) FILTER (state <> 'fail') AS over,
-       min(client) FILTER (state <> 'fail') AS producer, min(key) FILTER (state <> 'fail') AS key,
-       arg_min(late, start) FILTER (state <> 'fail') AS late
-FROM send GROUP BY run, address, message_id;
+CREATE TEMP VIEW attempt AS
+SELECT run, address, message_id, hash(run, address, message_id) AS place,
+       CASE state WHEN 'ok' THEN {ACKNOWLEDGED} WHEN 'unknown' THEN {UNKNOWN} ELSE {FAILED} END AS state,
+       coalesce(durable, true) AS durable, coalesce(expires, {NEVER}) AS expires, sha,
+       CASE WHEN state <> 'fail' THEN start END AS began,
+       CASE WHEN state <> 'fail' THEN coalesce("end", {NEVER}) END AS over,
+       CASE WHEN state <> 'fail' THEN client END AS producer, CASE WHEN state <> 'fail' THEN key END AS key, late
+FROM send;
+CREATE TEMP TABLE several_attempts AS SELECT place FROM attempt GROUP BY place HAVING count(*) > 1;
+CREATE TEMP TABLE sent_again AS
+SELECT run, address, message_id, max(state) AS state, bool_or(durable) AS durable, max(expires) AS expires,
+       min(sha) AS sha_lo, max(sha) AS sha_hi, min(began) AS began, max(over) AS over, min(producer) AS producer,
+       min(key) AS key, arg_min(late, began) AS late
+FROM attempt SEMI JOIN several_attempts USING (place) GROUP BY run, address, message_id;
+CREATE TEMP VIEW message AS
+SELECT run, address, message_id, state, durable, expires, sha AS sha_lo, sha AS sha_hi, began, over, producer, key, late
+FROM attempt ANTI JOIN several_attempts USING (place)
+UNION ALL FROM sent_again;
 
-CREATE TEMP TABLE got AS
-SELECT run, address, message_id, sub, count(*) AS n, count(*) FILTER (state = {PROCESSED}) AS processed,
-       count(*) FILTER (state = {POSSIBLY}) AS possibly, bool_or(redelivered) AS flagged, min(sha) AS sha_lo,
-       max(sha) AS sha_hi, min(moment) AS moment, min(client) AS client, min(session) AS session,
-       bool_or(redelivered) AS redelivered
-FROM delivery GROUP BY run, address, message_id, sub;
-
+CREATE TEMP VIEW receipt AS
+SELECT *, hash(run, address, message_id, sub) AS place, (state = {PROCESSED})::BIGINT AS processed,
+       (state = {POSSIBLY})::BIGINT AS possibly
+FROM delivery;
+CREATE TEMP TABLE several_receipts AS SELECT place FROM receipt GROUP BY place HAVING count(*) > 1;
 -- The first of several deliveries by time, then by client and operation.
-UPDATE got SET moment = f.moment, client = f.client, session = f.session, redelivered = f.redelivered
-FROM (SELECT d.run, d.address, d.message_id, d.sub, d.moment, d.client, d.session, d.redelivered
-      FROM delivery d SEMI JOIN (SELECT * FROM got WHERE n > 1) USING (run, address, message_id, sub)
-      QUALIFY row_number() OVER (PARTITION BY d.run, d.address, d.message_id, d.sub
-                                 ORDER BY d.moment, d.client, d.op_id) = 1) f
-WHERE got.run = f.run AND got.address = f.address AND got.message_id = f.message_id AND got.sub = f.sub;
+CREATE TEMP TABLE got_again AS
+SELECT * EXCLUDE (earliest), earliest.moment, earliest.client, earliest.session, earliest.redelivered
+FROM (SELECT run, address, message_id, sub, count(*) AS n, sum(processed)::BIGINT AS processed,
+             sum(possibly)::BIGINT AS possibly, bool_or(redelivered) AS flagged, min(sha) AS sha_lo, max(sha) AS sha_hi,
+             min({{'moment': moment, 'client': client, 'op_id': op_id, 'session': session,
+                   'redelivered': redelivered}}) AS earliest
+      FROM receipt SEMI JOIN several_receipts USING (place) GROUP BY run, address, message_id, sub);
+CREATE TEMP VIEW got AS
+SELECT run, address, message_id, sub, 1 AS n, processed, possibly, redelivered AS flagged, sha AS sha_lo, sha AS sha_hi,
+       moment, client, session, redelivered
+FROM receipt ANTI JOIN several_receipts USING (place)
+UNION ALL FROM got_again;
+
+-- Each message with what each subscription got of it; without a message or without a delivery the rest is null.
+CREATE TEMP TABLE paired AS
+SELECT coalesce(m.run, d.run) AS run, coalesce(m.address, d.address) AS address,
+       coalesce(m.message_id, d.message_id) AS message_id, d.sub, m.state, m.durable, m.expires, m.began, m.over,
+       m.producer, m.key, m.late, m.sha_lo AS sent_lo, m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n,
+       coalesce(d.processed, 0) AS processed, coalesce(d.possibly, 0) AS possibly,
+       coalesce(d.flagged, false) AS flagged, d.sha_lo, d.sha_hi, d.moment, d.client, d.session, d.redelivered
+FROM message m FULL JOIN got d ON m.run = d.run AND m.address = d.address AND m.message_id = d.message_id;
 """
 
 # "On a queue there is one unit a message." On a topic the expected subscriptions, and those "to another subscription
 # that existed at some time" whose delivery is processed; of a failed or unknown message every delivery counts.
-_UNITS = """
+_UNITS = f"""
 CREATE TEMP TABLE found AS
 SELECT DISTINCT e.run, m.address, e.message_id, e.sub, e.dead_letter
 FROM dead e JOIN dead_letters m ON e.run = m.run AND e.dead_letter = m.dead_letter;
@@ -82,14 +105,14 @@ UNION
 SELECT d.run, d.address, d.message_id, d.sub
 FROM got d SEMI JOIN topics t ON d.run = t.run AND d.address = t.address
 LEFT JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
-WHERE d.processed > 0 OR coalesce(m.state = 'failed', true);
+WHERE d.processed > 0 OR coalesce(m.state = {FAILED}, true);
 
 -- Found dead although nothing is expected of it.
 CREATE TEMP TABLE nowhere AS
 SELECT DISTINCT f.run, f.address, f.message_id
 FROM found f SEMI JOIN topics t ON f.run = t.run AND f.address = t.address
 ANTI JOIN topic_unit u ON f.run = u.run AND f.address = u.address AND f.message_id = u.message_id
-JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.message_id AND m.state = 'failed';
+JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.message_id AND m.state = {FAILED};
 
 -- Messages on a shared dead-letter address that no address mapped to it ever knew; they keep that address.
 CREATE TEMP TABLE orphan AS
@@ -100,21 +123,19 @@ SELECT DISTINCT f.run, f.dead_letter AS address, f.message_id FROM found f
 ANTI JOIN (FROM found SEMI JOIN known USING (run, address, message_id)) k
 ON f.run = k.run AND f.dead_letter = k.dead_letter AND f.message_id = k.message_id;
 
-CREATE TEMP TABLE raw_unit AS
-SELECT coalesce(m.run, d.run) AS run, coalesce(m.address, d.address) AS address,
-       coalesce(m.message_id, d.message_id) AS message_id, '' AS sub, m.state, m.durable, m.expires, m.began,
-       m.sha_lo AS sent_lo, m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n, coalesce(d.processed, 0) AS processed,
+CREATE TEMP TABLE on_topic AS
+SELECT u.run, u.address, u.message_id, u.sub, m.state, m.durable, m.expires, m.began, m.sha_lo AS sent_lo,
+       m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n, coalesce(d.processed, 0) AS processed,
        coalesce(d.possibly, 0) AS possibly, coalesce(d.flagged, false) AS flagged, d.sha_lo, d.sha_hi
-FROM (FROM message m ANTI JOIN topics t ON m.run = t.run AND m.address = t.address) m
-FULL JOIN (FROM got d ANTI JOIN topics t ON d.run = t.run AND d.address = t.address) d
-ON m.run = d.run AND m.address = d.address AND m.message_id = d.message_id
-UNION ALL
-SELECT u.run, u.address, u.message_id, u.sub, m.state, m.durable, m.expires, m.began, m.sha_lo, m.sha_hi,
-       coalesce(d.n, 0), coalesce(d.processed, 0), coalesce(d.possibly, 0), coalesce(d.flagged, false), d.sha_lo,
-       d.sha_hi
 FROM (FROM topic_unit UNION ALL SELECT run, address, message_id, '' FROM nowhere) u
 LEFT JOIN message m ON u.run = m.run AND u.address = m.address AND u.message_id = m.message_id
-LEFT JOIN got d ON u.run = d.run AND u.address = d.address AND u.message_id = d.message_id AND u.sub = d.sub
+LEFT JOIN got d ON u.run = d.run AND u.address = d.address AND u.message_id = d.message_id AND u.sub = d.sub;
+
+CREATE TEMP VIEW raw_unit AS
+SELECT p.run, p.address, p.message_id, '' AS sub, p.state, p.durable, p.expires, p.began, p.sent_lo, p.sent_hi, p.n,
+       p.processed, p.possibly, p.flagged, p.sha_lo, p.sha_hi
+FROM paired p ANTI JOIN topics t ON p.run = t.run AND p.address = t.address
+UNION ALL FROM on_topic
 UNION ALL
 SELECT run, address, message_id, '', NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, false, NULL, NULL FROM orphan;
 
@@ -129,34 +150,34 @@ UNION SELECT run, address, message_id, '' FROM orphan;
 -- Of a message that was sent with several payloads a delivery must have one of them.
 CREATE TEMP TABLE corrupted AS
 SELECT DISTINCT d.run, d.address, d.message_id, d.sub
-FROM delivery d SEMI JOIN (SELECT * FROM message WHERE sha_lo <> sha_hi) USING (run, address, message_id)
+FROM delivery d SEMI JOIN (SELECT * FROM sent_again WHERE sha_lo <> sha_hi) USING (run, address, message_id)
 ANTI JOIN send s ON d.run = s.run AND d.address = s.address AND d.message_id = s.message_id AND d.sha = s.sha
 WHERE d.sha IS NOT NULL;
 """
 
 # "exactly one: the first that applies". Without a recorded end of the drain, a drained address was so by the run's end.
-_CLASSES = """
+_CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
        u.expires, f.run IS NOT NULL AS dead, coalesce(w.drained, false) AS drained,
        coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
        u.processed = 0 AND u.possibly = 0 AS unhandled,
-       (u.state = 'acknowledged' OR (u.state = 'unknown' AND u.n > 0)) AND unhandled AS gone,
+       (u.state = {ACKNOWLEDGED} OR (u.state = {UNKNOWN} AND u.n > 0)) AND unhandled AS gone,
        CASE
        WHEN c.run IS NOT NULL OR (u.sent_lo = u.sent_hi AND (u.sha_lo <> u.sent_lo OR u.sha_hi <> u.sent_lo))
            THEN 'corrupted'
-       WHEN u.state = 'failed' AND (u.n > 0 OR f.run IS NOT NULL) THEN 'phantom'
+       WHEN u.state = {FAILED} AND (u.n > 0 OR f.run IS NOT NULL) THEN 'phantom'
        WHEN u.state IS NULL THEN 'unexpected'
        WHEN u.processed > 1 THEN 'duplicated'
-       WHEN u.state <> 'failed' AND unhandled AND f.run IS NOT NULL THEN 'dead_lettered'
-       WHEN u.state = 'acknowledged' AND unhandled AND u.expires < coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) THEN 'expired'
+       WHEN u.state <> {FAILED} AND unhandled AND f.run IS NOT NULL THEN 'dead_lettered'
+       WHEN u.state = {ACKNOWLEDGED} AND unhandled AND u.expires < coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) THEN 'expired'
        WHEN gone AND coalesce(w.drained, false) AND NOT u.durable THEN 'lost_nonpersistent'
        WHEN gone AND coalesce(w.drained, false) THEN 'lost'
        WHEN gone THEN 'unseen'
        WHEN u.n > 1 THEN 'redelivered'
-       WHEN u.state = 'unknown' AND u.n > 0 THEN 'recovered'
-       WHEN u.state = 'unknown' THEN 'unresolved'
-       WHEN u.state = 'failed' THEN 'rejected'
+       WHEN u.state = {UNKNOWN} AND u.n > 0 THEN 'recovered'
+       WHEN u.state = {UNKNOWN} THEN 'unresolved'
+       WHEN u.state = {FAILED} THEN 'rejected'
        ELSE 'ok' END AS class
 FROM raw_unit u JOIN phase p ON u.run = p.run
 LEFT JOIN drains w ON u.run = w.run AND u.address = w.address
@@ -178,17 +199,16 @@ QUALIFY row_number() OVER (PARTITION BY run, class ORDER BY weight DESC, message
 # Evidence of the promises that go by class: that something was sent, that it may have taken effect, and that its
 # address has a dead-letter address.
 _SENT = """
-SELECT m.run, true AS tried, bool_or(m.state <> 'failed') AS live,
-       bool_or(m.state <> 'failed' AND d.run IS NOT NULL) AS mapped
-FROM message m LEFT JOIN dead_letters d ON m.run = d.run AND m.address = d.address GROUP BY m.run
+SELECT s.run, true AS tried, bool_or(s.state <> 'fail') AS live,
+       bool_or(s.state <> 'fail' AND d.run IS NOT NULL) AS mapped
+FROM send s LEFT JOIN dead_letters d ON s.run = d.run AND s.address = d.address GROUP BY s.run
 """
 
 # From when the send was due (where no rate is kept: from its start) to the message's first delivery; before the send
 # began, as clocks disagree, is no time.
 _WAITS = """
-SELECT d.run, 'receive' AS kind, d.moment, greatest(d.moment - m.began, 0) + m.late AS took, 0 AS counted
-FROM got d JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
-WHERE m.began IS NOT NULL
+SELECT run, 'receive' AS kind, moment, greatest(moment - began, 0) + late AS took, 0 AS counted FROM paired
+WHERE n > 0 AND began IS NOT NULL
 """
 
 # What broke under which fault, at which broker and for which client: who served and who did the unit's last delivery;
@@ -266,38 +286,6 @@ QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, ad
 
 _INTRUDERS_IN = by_round("intruder", "'single_active'", "start")
 
-# available: the spans between successive successes of a slice; those longer than a bound, and who was at their ends.
-# Slices are numbered, since a window over one number takes half the time of one over five columns.
-_SPANS = """
-CREATE TEMP TABLE numbered AS
-SELECT *, row_number() OVER () AS line FROM (SELECT DISTINCT run, side, number, address, slice FROM "time");
-CREATE TEMP TABLE span AS
-SELECT run, side, number, address, slice, moment,
-       moment - lag(moment) OVER (PARTITION BY line ORDER BY moment) AS gap
-FROM "time" JOIN numbered USING (run, side, number, address, slice);
-CREATE TEMP TABLE outage AS
-SELECT s.run, p.spec, s.side, s.number, s.address, s.moment - s.gap AS gap_from, s.moment AS gap_to
-FROM span s JOIN specs p ON s.run = p.run AND p.name = 'available' AND p.side = s.side AND s.gap > p.bound;
-CREATE TEMP TABLE shown AS FROM outage
-QUALIFY row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_from - gap_to, gap_from)
-        <= {most_witnesses}
-     OR row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_from) <= {most_rows};
-"""
-_SLICES = """
-SELECT run, side, number, address, slice, min(moment) AS first, max(moment) AS last, max(gap) AS longest FROM span
-GROUP BY run, side, number, address, slice
-"""
-_OUTAGE_COUNTS = "SELECT run, spec, number, address, count(*) AS n FROM outage GROUP BY ALL"
-_SIDES = """
-SELECT t.run, t.side, t.address, t.moment, min({'client': t.client, 'server': t.server}) AS who
-FROM "time" t SEMI JOIN (
-    SELECT run, side, address, unnest([min(moment), max(moment)]) AS moment FROM span WHERE side <> 'failback'
-    GROUP BY run, side, number, address, slice
-    UNION SELECT run, side, address, unnest([gap_from, gap_to]) FROM shown) e
-ON t.run = e.run AND t.side = e.side AND t.address = e.address AND t.moment = e.moment
-GROUP BY t.run, t.side, t.address, t.moment
-"""
-
 
 def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     """Judge the tables send, delivery, dead, connect and time of one partition; yield parcels for the driver and for
@@ -330,12 +318,8 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
             yield from to_driver(base, "route_moved", routes.MOVED)
             yield from to_driver(base, "route", routes.SHOWN)
     if plan.asked & {"available", "failback_within"}:
-        base.execute(_SPANS.format(most_witnesses=WITNESSES, most_rows=MOST_ROWS))
-        yield from to_driver(base, "slice", _SLICES)
-        yield from to_driver(base, "outages", _OUTAGE_COUNTS)
-        yield from to_driver(base, "outage", "FROM shown")
-        yield from to_driver(base, "side", _SIDES)
+        yield from gaps.by_slice(base)
     if "ordered" in plan.asked:
-        yield from divide(base, "first", ordered.FIRST, plan.parts)
+        yield from divide(base, "first", ordered.FIRST, plan.parts, ("address", "sub", "producer", "key", "consumer"))
     if "atomic" in plan.asked:
         yield from divide(base, "part", atomic.PARTS, plan.parts)

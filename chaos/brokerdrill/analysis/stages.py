@@ -79,7 +79,7 @@ def _problems(found: Sequence[Problem]) -> Iterator[Parcel]:
 
 
 # The table of rows that Python has read, and the view of all rows.
-_PARSED, _RAW_VIEW = "parsed", "CREATE OR REPLACE VIEW raw AS FROM parsed"
+_PARSED, _RAW_VIEW = "parsed", "CREATE OR REPLACE TEMP VIEW raw AS FROM parsed"
 
 
 def _no_rows(base: duckdb.DuckDBPyConnection) -> None:
@@ -217,7 +217,7 @@ def _fill(base: duckdb.DuckDBPyConnection, empty: Mapping[str, str], batches: Ba
         if held[name]:
             base.register(name, pa.concat_tables(held[name]))
         else:
-            base.execute(f'CREATE TABLE IF NOT EXISTS "{name}" ({columns})')
+            base.execute(f'CREATE TEMP TABLE IF NOT EXISTS "{name}" ({columns})')
 
 
 def _later_task(

@@ -11,16 +11,16 @@ from brokerdrill.analysis.verdict import WITNESSES
 
 # ordered: "First deliveries, by end_ns, must follow": of each message that may have been sent, in each subscription.
 FIRST = """
-SELECT d.run, d.address, d.message_id, d.sub, m.began, m.over, m.producer, m.key, d.moment, d.redelivered,
-       d.client AS consumer, d.session, hash(d.run, d.address, d.sub, m.producer, m.key) AS place
-FROM got d JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
-SEMI JOIN asked a ON d.run = a.run AND a.name = 'ordered'
-WHERE m.state <> 'failed'
+SELECT p.run, p.address, p.message_id, p.sub, p.began, p.over, p.producer, p.key, p.moment, p.redelivered,
+       p.client AS consumer, p.session, hash(p.run, p.address, p.sub, p.producer, p.key) AS place
+FROM paired p SEMI JOIN asked a ON p.run = a.run AND a.name = 'ordered'
+WHERE p.n > 0 AND p.began IS NOT NULL
 """
 # "m1 precedes m2 (same address, same producer, same key) if m1's last attempt that may have taken effect ended before
 # m2's first such attempt began. First deliveries, by end_ns, must follow. A message is late when one that it precedes
 # was delivered before it, so a running maximum decides it." Scope session compares within one consumer session.
-# Most groups have no late message. Those that may have one are found by their hashes, which two groups may share, and
+# Most groups have no late message: in the order of their deliveries no attempt began before the one in front of it,
+# which then is the newest so far. Groups that may have one are found by their hashes, which two groups may share, and
 # with rows of one time in any order: both only find more.
 LATE = """
 CREATE TEMP VIEW grouped AS
@@ -30,10 +30,8 @@ SELECT f.*, s.spec, s.scope, CASE WHEN s.scope = 'session' THEN f.consumer END A
 FROM first f JOIN specs s ON f.run = s.run AND s.name = 'ordered';
 CREATE TEMP TABLE suspect AS
 SELECT DISTINCT place FROM (
-    SELECT place, over, max(began) OVER (
-        PARTITION BY place ORDER BY moment ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
-    FROM grouped)
-WHERE newest > over;
+    SELECT place, began, over, lag(began) OVER (PARTITION BY place ORDER BY moment) AS before FROM grouped)
+WHERE before > least(began, over);
 CREATE TEMP TABLE compared AS
 SELECT *, max(began) OVER (PARTITION BY run, spec, address, sub, producer, key, of_consumer, of_session
                            ORDER BY moment RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
