@@ -217,7 +217,7 @@ def test_a_bucket_is_as_wide_as_a_run_is_long(run_s: float, width_s: float, base
     ("whole", "strays", "follows"), [(True, False, True), (True, True, False), (False, False, False)]
 )
 def test_a_look_up_follows_where_clients_are_whole_and_end_their_own(whole: bool, strays: bool, follows: bool) -> None:
-    judging = judge.Judging(None, Source(whole=whole), judge.Ledger({}, {}, {}))
+    judging = judge.Judging(None, Source(whole=whole), judge.Ledger({}, {}, {}, parts=1, series=False))
     judging._first = {"stray": [object()]} if strays else {}  # type: ignore[list-item]
     assert judging.follows is follows
 

@@ -89,8 +89,8 @@ class Ledger:
     runs: Runs
     promises: Specs
     events: Mapping[int, Sequence[Event]]
-    parts: int = 1
-    series: bool = False
+    parts: int
+    series: bool
 
 
 class Judging:
