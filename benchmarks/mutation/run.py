@@ -1,7 +1,7 @@
 """Mutants of the rules of the analysis, one changed operator each: how many the fast tests let live.
 
     .venv/bin/pip install uv && .venv/bin/uv pip install --python .venv --group mutation
-    .venv/bin/python benchmarks/mutation/run.py [--mutants 200] [--seed 1] [--only FILE:LINE]
+    .venv/bin/python benchmarks/mutation/run.py [--mutants 200] [--seed 1] [--only FILE[:LINE] ...]
 
 Cosmic Ray changes an operator of Python or, by `operators.py`, of the SQL in a copy of the checkout; not where nothing
 is run: in annotations. Generated ledgers are judged by the mutant beside the oracle and the snapshot of all that is
@@ -138,6 +138,11 @@ def copied(into: Path) -> Path:
     return into
 
 
+def place(mutant: MutationSpec, copy: Path) -> str:
+    """Return FILE:LINE of a mutant."""
+    return f"{mutant.module_path.relative_to(copy / ANALYSIS)}:{mutant.start_pos[0]}"
+
+
 def lived_through(name: str, command: str, mutants: Sequence[MutationSpec], copy: Path) -> list[MutationSpec]:
     """Return those that a command, which the original passes, lets live. What hangs has not lived."""
     began = time.monotonic()
@@ -151,8 +156,7 @@ def lived_through(name: str, command: str, mutants: Sequence[MutationSpec], copy
         outcome = "hangs" if result.output == "timeout" else str(result.test_outcome)
         if result.test_outcome == TestOutcome.SURVIVED:
             living.append(mutant)
-        place = f"{mutant.module_path.relative_to(copy / ANALYSIS)}:{mutant.start_pos[0]}"
-        print(f"{name} {number}/{len(mutants)} {place} {mutant.operator_name} {outcome}", flush=True)
+        print(f"{name} {number}/{len(mutants)} {place(mutant, copy)} {mutant.operator_name} {outcome}", flush=True)
     return living
 
 
@@ -167,18 +171,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--mutants", type=int, default=200, help="How many are drawn (default 200).")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="Those of one place instead, FILE:LINE.")
+    parser.add_argument("--only", nargs="+", metavar="FILE[:LINE]", help="From those of these places alone.")
     words = parser.parse_args()
     cosmic_ray.plugins.OPERATOR_PROVIDERS["own"] = OwnOperators()
     known = {line.partition(" # ")[0] for line in (HERE / "equivalent.txt").read_text().splitlines()}
     with tempfile.TemporaryDirectory(prefix="brokerdrill-mutants-") as scratch:
         copy = copied(Path(scratch))
         found = [one for name in RULES for one in mutations(copy / ANALYSIS / f"{name}.py")]
-        chosen = random.Random(words.seed).sample(found, min(words.mutants, len(found)))
         if words.only:
-            file, _, line = words.only.partition(":")
-            place = copy / ANALYSIS / file, int(line)
-            chosen = [one for one in found if (one.module_path, one.start_pos[0]) == place]
+            found = [one for one in found if {(where := place(one, copy)), where.partition(":")[0]} & {*words.only}]
+        chosen = random.Random(words.seed).sample(found, min(words.mutants, len(found)))
         print(f"{len(found)} mutants, {len(chosen)} tried", flush=True)
         within = f"sh -c 'cd {copy} && PYTHONPATH={copy}/chaos:{copy} exec {sys.executable}"
         quick = f"{within} benchmarks/mutation/one_process.py {copy}/expected.pickle {LEDGERS}'"
