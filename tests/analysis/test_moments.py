@@ -14,6 +14,7 @@ from brokerdrill.analysis import gaps, judge
 from brokerdrill.analysis.checks import failback_within, failover_within, single_active
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
+from brokerdrill.analysis.checks.finding import worst
 from brokerdrill.analysis.kernel import unpack
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
 from brokerdrill.analysis.stages import Source
@@ -586,3 +587,9 @@ def test_the_longest_overlap_is_the_worst() -> None:
         ("a", 110, 190),
         ("b", 300, 310),
     ]
+
+
+def test_of_witnesses_that_are_equally_bad_the_first_by_their_fields_are_told() -> None:
+    """Whatever fields they are: numbers, then texts, then nothing."""
+    rows = [{"weight": 1, "a": None}, {"weight": 1, "a": "x"}, {"weight": 1, "a": 7}, {"weight": 2, "a": "y"}]
+    assert worst(rows) == [{"a": "y"}, {"a": 7}, {"a": "x"}, {}]
