@@ -13,10 +13,10 @@ import os
 from typing import Protocol
 
 from amqp_session_router.amqp.boundary import Position
-from amqp_session_router.relay.context import CHUNK, MOVE, MOVE_MORE, RelayContext
+from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.interfaces import BlindMover
 from amqp_session_router.relay.journal import ACTIVE_FLOW, ACTIVE_PIPE
-from amqp_session_router.relay.pipes import Pipe
+from amqp_session_router.relay.pipes import CHUNK, MOVE, MOVE_MORE, Pipe
 from amqp_session_router.relay.resync_window import ResyncWindow
 
 _QUIET_READS, _QUIET_READ_BYTES = 4, 32768
