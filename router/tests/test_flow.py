@@ -79,7 +79,7 @@ class Bench:
         if kernel:
             self.flow = SpliceFlow(self.owner, self.relay, 0, source, sink, (FRAME_MAX, 2047))
         else:
-            wires = [SocketTransport(self.loop, sock, self.relay.error_watcher) for sock in (source, sink)]
+            wires = [SocketTransport(self.loop, sock, self.relay.poller) for sock in (source, sink)]
             self.flow = BufferedFlow(self.owner, 0, wires[0], wires[1], FRAME_MAX)
         self.received = bytearray()
 

@@ -89,12 +89,12 @@ class BlindSplice:
         if self.polled:
             self._poll_timer = flow.relay.loop.call_later(_POLL_PERIOD, self._poll)
         else:
-            flow.relay.loop.add_reader(flow.fd_in, flow.readable)
+            flow.relay.poller.read(flow.fd_in, flow.readable)
 
     def stop_reading(self) -> None:
         """Stop reading the source."""
         if not self.polled:
-            self._flow.relay.loop.remove_reader(self._flow.fd_in)
+            self._flow.relay.poller.unread(self._flow.fd_in)
         elif self._poll_timer is not None:
             self._poll_timer.cancel()
             self._poll_timer = None

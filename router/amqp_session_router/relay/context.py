@@ -6,7 +6,7 @@ import array
 import asyncio
 import os
 
-from amqp_session_router.net.socket_errors import ErrorWatcher
+from amqp_session_router.net.poller import Poller
 from amqp_session_router.relay.fastpath import StagingBuffer
 from amqp_session_router.relay.journal import HEADROOM, READ_SIZE, WORDS, Journal
 from amqp_session_router.relay.pipes import PipePool
@@ -24,10 +24,10 @@ class RelayContext:
         self.dev_null = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
         self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
         self.staging = StagingBuffer(self.staging_area, self.cells, self.pool.free)
-        self.error_watcher = ErrorWatcher(loop)
+        self.poller = Poller(loop)
 
     def close(self) -> None:
         """Release everything."""
-        self.error_watcher.close()
+        self.poller.close()
         self.pool.close()
         os.close(self.dev_null)

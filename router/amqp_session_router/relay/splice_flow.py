@@ -87,7 +87,7 @@ class SpliceFlow(FastPath):
         """Start or resume reading."""
         self.halted = False
         if not self._dead:
-            self.relay.error_watcher.watch(self.fd_in, self)
+            self.relay.poller.watch(self.fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -220,13 +220,13 @@ class SpliceFlow(FastPath):
 
     def _read_on(self) -> None:
         if self.blind is None:
-            self.relay.loop.add_reader(self.fd_in, self.readable)
+            self.relay.poller.read(self.fd_in, self.readable)
         else:
             self.blind.read_on()
 
     def _stop_reading(self) -> None:
         if self.blind is None:
-            self.relay.loop.remove_reader(self.fd_in)
+            self.relay.poller.unread(self.fd_in)
         else:
             self.blind.stop_reading()
 

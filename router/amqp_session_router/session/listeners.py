@@ -107,7 +107,7 @@ class Listeners:
         self._unacknowledged: list[Exported] = []
         self._given_listeners: dict[str, _OpenListener] = {}
         self._late: set[asyncio.Task[None]] = set()
-        self.dialer = Dialer(loop, self.relay.error_watcher, lambda: self.routing.timeouts, names)
+        self.dialer = Dialer(loop, self.relay.poller, lambda: self.routing.timeouts, names)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
         self.leaving = asyncio.Event()
@@ -282,7 +282,7 @@ class Listeners:
             # No handshake has begun that could carry a Close.
             sock.close()
             return
-        transport, client = SocketTransport(self.loop, sock, self.relay.error_watcher), f"{address}:{peer[1]}"
+        transport, client = SocketTransport(self.loop, sock, self.relay.poller), f"{address}:{peer[1]}"
         session = LiveSession(self, door.settings.name, lease, transport, client)
         self.sessions[session.id] = session
         self.routing.registered(session)
