@@ -28,9 +28,11 @@ LARGE_FRAME = READ_SIZE
 """Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking."""
 PEEK_LARGE = 256
 """Bytes to peek at behind a large frame: its successor is probably large too."""
-BUSY_READS, BUSY_BYTES, QUIET_BYTES = 16, READ_SIZE, 1024
-"""BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take) start a blind splice; a read below
-QUIET_BYTES restarts the count."""
+BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, READ_SIZE, 1024, 3
+"""BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take, or they are of a body of LONG_BODY
+frames and more) start a blind splice; a read below QUIET_BYTES restarts the count."""
+FRAMES = 8
+"""Frames of the largest size that one flow moves in a turn after its first."""
 MAX_RESYNC_FRAME = 1 << 17
 """The largest frame_max, in bytes, with which a frame boundary can be found again after a blind splice."""
 
@@ -58,6 +60,7 @@ class FastPath:
     """The frame position of one direction, and its fast path from source to sink."""
 
     __slots__ = (
+        "_full",
         "_staging",
         "blind",
         "boundary_waiters",
@@ -87,6 +90,8 @@ class FastPath:
         self.cell = cell
         self.peek_size = READ_SIZE
         """Bytes that the next read or peek asks for."""
+        self._full = 0
+        """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
         self.busy_reads = 0
         """Recent reads of many bytes."""
         self.rest = 0
@@ -112,7 +117,9 @@ class FastPath:
         if self.blind is not None:
             self.blind.readable()
         elif self.rest >= LARGE_FRAME or self.peek_size != READ_SIZE or self.boundary_waiters:
-            self._splice()
+            frames = FRAMES
+            while self._splice() and frames:
+                frames -= 1
         else:
             self._forward()
 
@@ -156,8 +163,9 @@ class FastPath:
             # Whoever makes flows makes the subclass.
             self.owner.flow_moved(cast(Flow, self), got)
 
-    def _splice(self) -> None:
-        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe."""
+    def _splice(self) -> bool:
+        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe; returns whether the
+        next frame is probably there."""
         cells, rest = self._staging.cells, self.rest
         pipe = self._staging.pipes[-1]
         cells[ACTIVE_PIPE] = pipe.ends
@@ -167,23 +175,23 @@ class FastPath:
                 moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)
                 if not moved:
                     self.ended()
-                    return
+                    return False
                 self.rest = rest - moved
-                if moved >= BUSY_BYTES:
+                if moved >= BUSY_BYTES and self._full >= LONG_BODY:
                     self.count_busy_read()
             else:
                 got = self.source.recv_into(self._staging.read_area, self.peek_size, socket.MSG_PEEK)
                 if not got:
                     self.ended()
-                    return
+                    return False
                 moved = self._splice_peeked(pipe.write, got)
                 if not moved:
-                    return
+                    return False
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             self.failed(True, error)
-            return
+            return False
         self.total += moved
         if rest or self.rest or self.part:
             self.record_position()
@@ -193,10 +201,13 @@ class FastPath:
             sent = 0
         except OSError as error:
             self.sink_failed(moved, error)
-            return
+            return False
         if sent != moved:
             self.sink_full(moved - sent)
-        self.moved(moved)
+        if self.boundary_waiters or self.metered:
+            self.moved(moved)
+            return False
+        return self._full > 0 and not self.rest and sent == moved
 
     def _splice_peeked(self, to: int, got: int) -> int:
         """Splice up to the furthest boundary known from the `got` peeked bytes into `to`; return the bytes moved."""
@@ -254,6 +265,7 @@ class FastPath:
         self.part = bytes(data[at:end])
         if last < 0:
             return
+        self._full = self._full + 1 if at - last >= self.frame_max else 0
         if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
             self.last_method = int.from_bytes(data[last + _HEADER : last + _HEADER + 4])
             if self.last_method == codec.CLOSE_OK:

@@ -38,14 +38,17 @@ LARGE_FRAME = journal.READ_SIZE
 takes costs less than three system calls."""
 PEEK_LARGE = 256
 """Bytes to peek at behind a large frame: its successor is probably large too."""
-BUSY_READS, BUSY_BYTES, QUIET_BYTES = 16, journal.READ_SIZE, 1024
-"""BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take) start a blind splice; a read below
-QUIET_BYTES restarts the count."""
+BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, journal.READ_SIZE, 1024, 3
+"""BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take, or they are of a body of LONG_BODY
+frames and more) start a blind splice; a read below QUIET_BYTES restarts the count."""
+FRAMES = 8
+"""Frames of the largest size that one flow moves in a turn after its first."""
 MAX_RESYNC_FRAME = 1 << 17
 """The largest frame_max, in bytes, with which a frame boundary can be found again after a blind splice."""
 
 cdef int64_t _LARGE_FRAME = LARGE_FRAME, _BUSY_BYTES = BUSY_BYTES, _QUIET_BYTES = QUIET_BYTES
 cdef int64_t _MAX_RESYNC_FRAME = MAX_RESYNC_FRAME
+cdef int _FRAMES = FRAMES, _LONG_BODY = LONG_BODY
 cdef int _PEEK_LARGE = PEEK_LARGE, _BUSY_READS = BUSY_READS
 cdef ssize_t _CHUNK = CHUNK
 cdef unsigned int _MOVE = MOVE
@@ -82,6 +85,8 @@ cdef class FastPath:
     """Index of its first journal cell."""
     cdef readonly int peek_size
     """Bytes that the next read or peek asks for."""
+    cdef int _full
+    """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
     cdef public int busy_reads
     """Recent reads of many bytes."""
     cdef public int64_t rest
@@ -113,6 +118,7 @@ cdef class FastPath:
 
     def readable(self):
         """The source is readable. Hot path."""
+        cdef int frames
         if self.busy_reads >= _BUSY_READS:
             # Not where it is counted: the pool's last pipe must be empty when the resynchronisation window takes it.
             self.busy_reads = 0
@@ -120,7 +126,9 @@ cdef class FastPath:
         if self.blind is not None:
             self.blind.readable()
         elif self.rest >= _LARGE_FRAME or self.peek_size != _ALL or len(self.boundary_waiters):
-            self._splice()
+            frames = _FRAMES
+            while self._splice() and frames:
+                frames -= 1
         else:
             self._forward()
 
@@ -161,8 +169,9 @@ cdef class FastPath:
         if self.metered:
             self.owner.flow_moved(self, got)
 
-    cdef _splice(self):
-        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe."""
+    cdef bint _splice(self) except -1:
+        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe; returns whether the
+        next frame is probably there."""
         cdef uint64_t *cells = &self._staging.cells[0]
         cdef int64_t rest = self.rest
         cdef ssize_t moved, sent
@@ -176,22 +185,22 @@ cdef class FastPath:
             moved = splice(self.fd_in, NULL, to, NULL, min(rest, _CHUNK), _MOVE)
             if moved > 0:
                 self.rest = rest - moved
-                if moved >= _BUSY_BYTES:
+                if moved >= _BUSY_BYTES and self._full >= _LONG_BODY:
                     self.count_busy_read()
         else:
             moved = recv(self.fd_in, &self._staging.bytes[_HEADROOM], self.peek_size, MSG_PEEK | MSG_DONTWAIT)
             if moved > 0:
                 moved = self._splice_peeked(to, moved)
                 if moved == _STOPPED:
-                    return
+                    return False
         if moved < 0:
             failed = errno
             if failed != EAGAIN and failed != EINTR:
                 self.failed(True, OSError(failed, os.strerror(failed)))
-            return
+            return False
         if not moved:
             self.ended()
-            return
+            return False
         self.total += moved
         if rest or self.rest or self.part:
             self._record_position()
@@ -200,10 +209,12 @@ cdef class FastPath:
             failed = errno
             if sent < 0 and failed != EAGAIN and failed != EINTR:
                 self.sink_failed(moved, OSError(failed, os.strerror(failed)))
-                return
+                return False
             self.sink_full(moved - max(sent, 0))
         if len(self.boundary_waiters) or self.metered:
             self.moved(moved)
+            return False
+        return self._full > 0 and not self.rest and sent == moved
 
     cdef ssize_t _splice_peeked(self, int to, ssize_t got) except? -1:
         """Splice up to the furthest boundary known from the `got` peeked bytes into `to`; return the bytes moved, -1
@@ -272,6 +283,7 @@ cdef class FastPath:
             self.rest = 0
             self.part = data[at:end]
         if last >= 0:
+            self._full = self._full + 1 if at - last >= self.frame_max else 0
             if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
                 self.last_method = _word(data + last + 7)
                 if self.last_method == _CLOSE_OK:
