@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from amqp_session_router.net.poller import Poller
+from amqp_session_router.net.sockets import receive, transmit
 from amqp_session_router.net.tcp_info import Counts, counts
 
-_CHUNK = 65536
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
 
@@ -124,17 +124,22 @@ class SocketTransport:
             if self._failing:
                 self._loop.call_soon(self.drain_on_error)
 
+    def look(self) -> None:
+        """Read what is there already, for whom `watch` was told."""
+        if self._reader is not None:
+            self._readable()
+
     def _readable(self) -> bool:
         """Read once; returns whether there may be more."""
         reader = self._reader
         assert reader is not None
         try:
-            data = self._sock.recv(_CHUNK)
-        except BlockingIOError:
-            return False
+            data = receive(self.fd)
         except OSError as error:
             self.error = error
             data = b""
+        if data is None:
+            return False
         self._read += len(data)
         if not data:
             self.unwatch()
@@ -166,9 +171,7 @@ class SocketTransport:
         if self.fd < 0 or not data:
             return
         try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
+            sent = transmit(self.fd, data)
         except OSError as error:
             self._keep(error)
             return
@@ -179,11 +182,9 @@ class SocketTransport:
 
     def _writable(self) -> None:
         try:
-            sent = self._sock.send(self._pending)
+            sent = transmit(self.fd, self._pending)
             self._written += sent
             self._pending = self._pending[sent:]
-        except BlockingIOError:
-            return
         except OSError as error:
             self._keep(error)
             self._pending = b""

@@ -28,7 +28,7 @@ from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.service import Service, cannot_listen
 from amqp_session_router.control.workers import STATE, Follower, Leader
-from amqp_session_router.net import poller
+from amqp_session_router.net import poller, sockets
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
@@ -307,7 +307,9 @@ class Process:
             gc.collect()
             gc.freeze()
             if not_compiled := [
-                one.__name__ for one in (boundary, frames, poller, fastpath) if str(one.__file__).endswith(".py")
+                one.__name__
+                for one in (boundary, frames, poller, sockets, fastpath)
+                if str(one.__file__).endswith(".py")
             ]:
                 log.warning("not compiled, and so slower", extra={"modules": not_compiled})
             log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})

@@ -20,6 +20,7 @@ from typing import Any
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position
+from amqp_session_router.net.sockets import transmit
 from amqp_session_router.relay.blind_splice import BlindSplice
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.fastpath import FastPath
@@ -107,9 +108,7 @@ class SpliceFlow(FastPath):
             self._outbox += data
             return
         try:
-            sent = self.sink.send(data)
-        except BlockingIOError:
-            sent = 0
+            sent = transmit(self.fd_out, data)
         except OSError as error:
             self.failed(False, error)
             return
@@ -324,7 +323,7 @@ class SpliceFlow(FastPath):
                 self.relay.pool.release(self._pipe)
                 self._pipe = None
             if self._outbox:
-                self._outbox = self._outbox[self.sink.send(self._outbox) :]
+                self._outbox = self._outbox[transmit(self.fd_out, self._outbox) :]
                 if self._outbox:
                     return
         except BlockingIOError:
