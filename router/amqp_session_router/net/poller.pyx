@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Tells sessions what happens at their sockets, by an epoll of our own inside of the event loop's. Compiled: it runs once
-per event.
+"""Tells sessions what happens at their sockets, by an epoll of our own inside of the event loop's. Compiled: it runs
+once per event.
 
 The event loop's own readers cost a connection ten system calls, and libuv stops polling a socket after one error event:
 a reset that arrives together with more bytes than one read takes would never be seen. Here a socket is entered once.

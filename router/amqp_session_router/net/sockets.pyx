@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""System calls for TCP sockets of which a connection makes several. Compiled: Python's own ask the kernel, and the types
-of numbers, for what is known."""
+"""System calls for TCP sockets of which a connection makes several. Compiled: Python's own ask the kernel, and the
+types of numbers, for what is known."""
 
 import os
 import socket

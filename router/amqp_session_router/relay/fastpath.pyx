@@ -34,8 +34,8 @@ cdef uint64_t _UNKNOWN = journal.UNKNOWN
 cdef unsigned int _CLOSE_OK = codec.CLOSE_OK
 
 LARGE_FRAME = journal.READ_SIZE
-"""Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking. To copy once what one read
-takes costs less than three system calls."""
+"""Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking. To copy once what one
+read takes costs less than three system calls."""
 PEEK_LARGE = 256
 """Bytes to peek at behind a large frame: its successor is probably large too."""
 BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, journal.READ_SIZE, 1024, 3
@@ -52,7 +52,6 @@ cdef int _FRAMES = FRAMES, _LONG_BODY = LONG_BODY
 cdef int _PEEK_LARGE = PEEK_LARGE, _BUSY_READS = BUSY_READS
 cdef ssize_t _CHUNK = CHUNK
 cdef unsigned int _MOVE = MOVE
-
 
 cdef ssize_t _STOPPED = -2
 """Nothing was moved, and the flow knows why."""
