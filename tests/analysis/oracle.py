@@ -97,7 +97,7 @@ Where the contract leaves a choice, this is the one made:
 52  end of the run                            the latest time in the ledger
 53  a torn line                               in ops: no pass stands; in events: none of sticky, single_active,
                                               failover, failback, available, no_loss, stays_up
-54  sticky: a store without any pool or role  "no instance is active on that store": not ready, so a move is excused
+54  sticky: a store without any pool or role  nothing is known before the first such event, so nothing is excused by it
     event
 55  failback: "that instance's next epoch"    the next after the heal, on whatever store
 56  topics: a message without any expected    no unit, no class
@@ -767,16 +767,22 @@ def ready_changes(facts: Facts, store: str) -> list[tuple[float, bool]]:
     pool = [e for e in facts.events if e["kind"] == "pool" and e.get("instance") in members]
     latest = dict.fromkeys((e["instance"] for e in pool), "ready")
     states: list[tuple[float, bool]] = []
+    roles = [
+        e["t_ns"] for e in facts.events if e["kind"] == "role" and (e["instance"] in members or e.get("store") == store)
+    ]
     # The state only changes at events.
     for moment in sorted({-NEVER, *(e["t_ns"] for e in facts.events)}):
         for event in pool:
             if event["t_ns"] == moment:
                 latest[event["instance"]] = event["value"]
-        # "all its instances in the pool are not_ready", "where no pool event names them, none of them is active"
+        # "all its instances in the pool are not_ready", "where no pool event names them, none of them is active, from
+        # the first role on that the events tell of them"
         if pool:
             ready = any(value != "not_ready" for value in latest.values())
         else:
-            ready = any(epoch.store == store and epoch.covers(moment) for epoch in facts.epochs)
+            ready = moment < min(roles, default=NEVER) or any(
+                epoch.store == store and epoch.covers(moment) for epoch in facts.epochs
+            )
         if not states or states[-1][1] != ready:
             states.append((moment, ready))
     return states

@@ -518,6 +518,21 @@ LATE = [pool("a", "not_ready", 240), pool("b", "not_ready", 250)]
             )
             for up, excused in ((80.1, True), (80, False))
         ),
+        # nothing is known before the first role
+        *(
+            (
+                STICKY,
+                [connect(100, "a", 0), connect(200, "x", 1)],
+                [role("x", "active", 1, "z"), *roles],
+                *(("pass", 0, 1) if excused else ("fail", 1, 0)),
+            )
+            for roles, excused in (
+                ([], False),
+                ([role("a", "active", 300)], False),
+                ([role("b", "down", 300)], False),
+                ([role("b", "down", 150)], True),
+            )
+        ),
         # the pool knows better than roles: one of the two was ready all the time, then none
         (
             STICKY,
