@@ -7,24 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from brokerdrill.ledger.contract import Clock, PromiseSpec
+from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger, differences, expected
 from tests.analysis.test_oracle import (
     BROWSED,
-    MS,
     RUN,
     Row,
     ack,
-    end,
-    event,
-    got,
     numbered,
-    op,
     phases,
     receive,
-    role,
     send,
     subscribe,
 )
