@@ -10,7 +10,7 @@ import os
 from setuptools import Extension, setup
 
 BUILD = os.environ.get("AMQP_SESSION_ROUTER_BUILD")
-COMPILED = () if BUILD == "pure" else ("amqp.boundary", "amqp.frames", "relay.fastpath")
+COMPILED = () if BUILD == "pure" else ("amqp.boundary", "amqp.frames", "net.poller", "net.sockets", "relay.fastpath")
 
 
 def extension(name: str) -> Extension:

@@ -75,7 +75,7 @@ async def accepted(listening: socket.socket) -> socket.socket:
 
 def secure(port: int, limit: float) -> Coroutine[Any, Any, Transport]:
     relay = RelayContext(asyncio.get_running_loop())
-    dialer = Dialer(relay.loop, relay.error_watcher, lambda: Timeouts(connect=limit))
+    dialer = Dialer(relay.loop, relay.poller, lambda: Timeouts(connect=limit))
     return dialer.dial(replace(backend_at(port), tls=ClientTls(verify=False)), Identity("/"), lambda: ())
 
 

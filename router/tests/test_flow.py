@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
 
+from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay import blind_splice
 from amqp_session_router.relay.buffered_flow import BufferedFlow
@@ -79,7 +80,7 @@ class Bench:
         if kernel:
             self.flow = SpliceFlow(self.owner, self.relay, 0, source, sink, (FRAME_MAX, 2047))
         else:
-            wires = [SocketTransport(self.loop, sock, self.relay.error_watcher) for sock in (source, sink)]
+            wires = [SocketTransport(self.loop, sock, self.relay.poller) for sock in (source, sink)]
             self.flow = BufferedFlow(self.owner, 0, wires[0], wires[1], FRAME_MAX)
         self.received = bytearray()
 
@@ -307,6 +308,63 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
         bench.sink.shutdown(socket.SHUT_WR)
         await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
         assert bytes(bench.received) == filling + data
+        bench.close()
+
+    run(scene)
+
+
+def turn(flow: SpliceFlow) -> int:
+    """Let the flow read once, and return how many bytes that moved."""
+    before = flow.total
+    flow.readable()
+    return flow.total - before
+
+
+def test_a_body_of_several_frames_is_moved_in_one_turn() -> None:
+    async def scene() -> None:
+        bench = Bench()
+        bench.source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_000_000)
+        bench.sink.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
+        reader = bench.read_all()
+        first, second = (publish(1, bytes(300_000), FRAME_MAX) for _ in range(2))
+        for data in (first, second):
+            bench.writer.sendall(data)
+            await bench.until(lambda data=data: unread(bench.source) == len(data), "all is there")  # type: ignore[misc]
+            moved = turn(bench.flow)
+            if data is first:
+                # Nothing had said yet that its frames are large.
+                while bench.flow.total < len(first):
+                    turn(bench.flow)
+                    await asyncio.sleep(0)
+            else:
+                assert moved == len(second)
+        assert bench.flow.known_boundary()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive(), "the reader ends")
+        assert bench.received == first + second
+        bench.close()
+
+    run(scene)
+
+
+@pytest.mark.parametrize("size", [16_000, 100_000, 250_000])
+def test_single_messages_do_not_go_unseen(size: int) -> None:
+    """Each waits for the one before: a boundary would be found again at once, which costs more than it spares."""
+
+    async def scene() -> None:
+        bench = Bench()
+        reader = bench.read_all()
+        bench.flow.start()
+        data = publish(1, bytes(size), FRAME_MAX)
+        for count in range(1, 41):
+            writer = bench.write(data, end=False)
+            await bench.until(lambda count=count: len(bench.received) == count * len(data), "the message")  # type: ignore[misc]
+            await bench.until(lambda writer=writer: not writer.is_alive(), "the writer ends")  # type: ignore[misc]
+            assert bench.flow.blind is None
+        bench.writer.shutdown(socket.SHUT_WR)
+        await bench.owner.ended.wait()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive(), "the reader ends")
         bench.close()
 
     run(scene)

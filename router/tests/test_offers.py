@@ -11,7 +11,9 @@ from router_support import config_of, local_router_of
 from test_boundary import frame
 from test_sessions import Client, FakeBroker
 
-from amqp_session_router.amqp.negotiation import LearnedOffers
+from amqp_session_router.amqp import codec
+from amqp_session_router.amqp.broker_handshake import BrokerHandshake
+from amqp_session_router.amqp.negotiation import Credentials, LearnedOffers, OfferChanged
 from amqp_session_router.base.model import Tune
 from amqp_session_router.relay.splitting_flow import FrameSplitter, FrameTooLargeError
 
@@ -27,6 +29,40 @@ def test_one_backend_lowers_nobody_elses_offer() -> None:
     for name in ("large", "without limits"):
         learned.forget(name)
     assert learned.offer(Tune()) == Tune(4096, 10, 60)
+
+
+def test_a_broker_is_heard_however_much_it_says_what_it_said() -> None:
+    learned = LearnedOffers()
+    tune = codec.tune(codec.TUNE, 2047, 131072, 60)
+
+    def start(version: str, mechanisms: str = "PLAIN") -> bytes:
+        return codec.start(codec.encode_table({"product": "RabbitMQ", "version": version}), mechanisms)
+
+    def talk(*said: bytes) -> BrokerHandshake:
+        handshake = BrokerHandshake(Credentials(b"", "PLAIN", b"\0a\0b", "en_US"), Tune(), "/", learned, "b1")
+        begun = handshake.begin()
+        for data in said:
+            opened = handshake.receive(data)
+            begun += handshake.take()
+        assert opened and handshake.open_ok == codec.OPEN_OK_FRAME and not handshake.buffer
+        assert begun.count(b"PLAIN") == 1 and handshake.tune == Tune()
+        return handshake
+
+    whole = start("4.1") + tune + codec.OPEN_OK_FRAME
+    talk(start("4.1"), tune, codec.OPEN_OK_FRAME)
+    for at in range(1, len(whole)):
+        talk(whole[:at], whole[at:])
+    # An upgrade between two sessions; and in between another broker had the last word.
+    learned.server_properties = b""
+    talk(whole)
+    assert learned.server_properties == codec.encode_table({"product": "RabbitMQ", "version": "4.1"})
+    for _ in range(2):
+        talk(start("4.2") + tune + codec.OPEN_OK_FRAME)
+        assert learned.server_properties == codec.encode_table({"product": "RabbitMQ", "version": "4.2"})
+    assert learned.offers["b1"].start == start("4.2")
+    with pytest.raises(OfferChanged):
+        talk(start("4.2") + codec.tune(codec.TUNE, 10, 4096, 60) + codec.OPEN_OK_FRAME)
+    assert learned.offers["b1"].tune == Tune(4096, 10, 60)
 
 
 def test_a_broker_below_the_least_frame_is_refused_and_not_learned() -> None:

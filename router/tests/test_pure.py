@@ -18,12 +18,13 @@ from test_boundary import frame
 
 import amqp_session_router
 from amqp_session_router.amqp import boundary, frames
+from amqp_session_router.net import poller, sockets
 from amqp_session_router.relay import fastpath
 
 HERE = Path(__file__).parent
 PACKAGE = Path(amqp_session_router.__file__).parent
 # The tests of all that the compiled modules do.
-TESTS = ("test_boundary", "test_flow", "test_staging", "test_sessions", "test_recovery")
+TESTS = ("test_boundary", "test_flow", "test_transport", "test_staging", "test_sessions", "test_recovery")
 
 
 def pure(compiled: ModuleType) -> ModuleType:
@@ -137,7 +138,7 @@ def test_arguments_are_read_and_written_in_the_same_way(seed: int) -> None:
 
 
 def test_both_have_the_same_names() -> None:
-    for compiled in (frames, boundary, fastpath):
+    for compiled in (frames, boundary, poller, sockets, fastpath):
         names = {name for name in vars(compiled) if not name.startswith("_")} - {"os", "codec", "journal", "dataclass"}
         assert names <= set(vars(pure(compiled))), compiled.__name__
 

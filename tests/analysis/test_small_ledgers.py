@@ -67,6 +67,15 @@ def test_a_delivery_that_another_client_acknowledges_is_processed() -> None:
     assert classes(judged(ledger(*rows), parts=2)[0]) == {"duplicated": len(OTHERS)}
 
 
+@pytest.mark.parametrize(("decision", "told"), [("commit", "ok"), ("rollback", "phantom")])
+def test_a_commit_that_had_no_answer_is_decided_by_whoever_ended_the_transaction_then(decision: str, told: str) -> None:
+    rows: list[Row | list[Row]] = []
+    for who in OTHERS:
+        rows += [send(f"m{who}", 10, txn=who), end("commit", who, 12, "unknown"), end(decision, who, 14, client=who)]
+        rows.append(got(f"m{who}", 20))
+    assert classes(judged(ledger(*rows), parts=2)[0]) == {told: len(OTHERS)}
+
+
 def test_a_transaction_is_ended_in_its_own_run_alone() -> None:
     """Runs whose clients have the same names: of two the transactions have one name, and one of the two is open."""
     open_, ended = send("m", 10, txn="x"), end("commit", "x", 12, client="other")

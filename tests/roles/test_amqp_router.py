@@ -254,7 +254,7 @@ def test_the_package_is_whole_and_runs_by_itself(package: Path, tmp_path: Path) 
     cached.pack(package, tmp_path / "router.tar")
     with tarfile.open(tmp_path / "router.tar") as archive:
         names = archive.getnames()
-    assert sum(name.endswith(".so") for name in names) == 3
+    assert sum(name.endswith(".so") for name in names) == 5
     assert not [name for name in names if "tests" in name.split("/")]
     code = f"import sys; sys.path.insert(0, {str(package)!r}); from amqp_session_router import cli; print(cli.__file__)"
     done = subprocess.run(

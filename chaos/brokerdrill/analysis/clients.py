@@ -158,7 +158,7 @@ FROM acks a ANTI JOIN deliveries d USING (run, delivery)
 """
 _OPEN = """
 SELECT DISTINCT o.run, o.txn
-FROM ops o ANTI JOIN (SELECT run, txn FROM txns WHERE commits OR rolled_back) t USING (run, txn)
+FROM ops o ANTI JOIN (SELECT run, txn FROM txns WHERE committed OR rolled_back) t USING (run, txn)
 WHERE o.op IN ('send', 'receive', 'ack') AND o.txn IS NOT NULL
 """
 

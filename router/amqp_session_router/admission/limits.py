@@ -35,7 +35,6 @@ LIMITS = (
 """All that `Limiter.refused` may count."""
 ALARMS = ("connections_alarm", "connection_rate_alarm", "data_rate_alarm", "connection_data_rate_alarm")
 """What `Limiter.alarms` may count, and with `alarm_only` LIMITS too."""
-_DATA_RATES = ("data_rate", "data_rate_alarm", "connection_data_rate", "connection_data_rate_alarm")
 _WARN_EVERY = 10.0
 """Seconds between two warnings of one limit on one vhost or address."""
 _SWEEP_AT = 1024
@@ -145,7 +144,12 @@ class VhostLease:
         if self._vhost is None:
             return False
         limits = self._limiter.of(self._vhost)
-        return any(getattr(limits, name) is not None for name in _DATA_RATES)
+        return (
+            limits.data_rate is not None
+            or limits.data_rate_alarm is not None
+            or limits.connection_data_rate is not None
+            or limits.connection_data_rate_alarm is not None
+        )
 
     def identify(self, source_ip: str) -> Refusal | None:
         """Count the connection as a new and unauthenticated one of its client's address; on a Refusal it is not
@@ -237,7 +241,8 @@ class Limiter:
 
     def tell_all(self) -> None:
         """Tell the other workers all that they have to know, and from here on whenever it changes."""
-        self._tells = True
+        # With nobody to tell, each connection is spared the look at what they would have to know.
+        self._tells = not isinstance(self._others, NoOthers)
         counts: dict[tuple[str, str], int] = {}
         if self._config.connections is not None:
             counts[ROUTER, ""] = self.connections
@@ -331,15 +336,17 @@ class Limiter:
         self._unauthenticated[source] = here
         if most is None:
             return None
-        self._tell_waiting(source, here)
-        waiting = here - 1 + self._others.count(WAITING, _of(source))
+        waiting = here - 1
+        if self._tells:
+            self._tell_waiting(source, here)
+        waiting += self._others.count(WAITING, _of(source))
         if waiting >= most and self._passed("unauthenticated_per_address", address, f"{waiting} are not open yet"):
             self.handshake_done(source)
             return Refusal(CONNECTION_FORCED, f"{address} has {waiting} connections that are not open yet")
         return None
 
     def _tell_waiting(self, source: tuple[str, str], count: int) -> None:
-        if self._tells and self._config.unauthenticated_per_address is not None:
+        if self._config.unauthenticated_per_address is not None:
             self._others.tell(WAITING, _of(source), count)
 
     def adopted(self, vhost: str) -> None:
@@ -369,19 +376,26 @@ class Limiter:
 
     def _refusal(self, vhost: str, user: str, limits: VhostLimits, state: _Vhost) -> Refusal | None:
         """Return why the connection that was counted last on `vhost` may not come in."""
-        before = (self.count(vhost) if self._bounds(vhost) else state.connections) - 1
-        told = f"{before} connections, user {user!r}"
-        if limits.connections_alarm is not None and before >= limits.connections_alarm:
-            self._alarm("connections_alarm", vhost, told)
-        if limits.connections is not None and before >= limits.connections and self._passed("connections", vhost, told):
-            return Refusal(
-                NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached"
-            )
+        before = state.connections - 1
+        if limits.connections is not None or limits.connections_alarm is not None:
+            before = self.count(vhost) - 1
+            told = _told(before, user)
+            if limits.connections_alarm is not None and before >= limits.connections_alarm:
+                self._alarm("connections_alarm", vhost, told)
+            if (
+                limits.connections is not None
+                and before >= limits.connections
+                and self._passed("connections", vhost, told)
+            ):
+                return Refusal(
+                    NOT_ALLOWED,
+                    f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached",
+                )
         alarm = self._bucket(state.buckets, "connection_rate_alarm", limits.connection_rate_alarm, vhost)
         if alarm is not None and not alarm.try_take(1):
-            self._alarm("connection_rate_alarm", vhost, told)
+            self._alarm("connection_rate_alarm", vhost, _told(before, user))
         rate = self._bucket(state.buckets, "connection_rate", limits.connection_rate, vhost)
-        if rate is not None and not rate.try_take(1) and self._passed("connection_rate", vhost, told):
+        if rate is not None and not rate.try_take(1) and self._passed("connection_rate", vhost, _told(before, user)):
             return Refusal(
                 CONNECTION_FORCED,
                 f"access to vhost '{vhost}' refused: more than {rate.rate:g} new connections a second; try again later",
@@ -403,7 +417,8 @@ class Limiter:
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
         left = self._unauthenticated.get(source, 0) - 1
-        self._tell_waiting(source, max(0, left))
+        if self._tells:
+            self._tell_waiting(source, max(0, left))
         if left > 0:
             self._unauthenticated[source] = left
         else:
@@ -489,6 +504,10 @@ class Limiter:
             for name, state in self._vhosts.items()
             if state.connections or any(bucket.level() < bucket.burst for bucket in state.buckets.values())
         }
+
+
+def _told(connections: int, user: str) -> str:
+    return f"{connections} connections, user {user!r}"
 
 
 def _of(source: tuple[str, str]) -> str:

@@ -51,9 +51,11 @@ class BrokerHandshake:
         self.properties = properties or {}
         self.expected = codec.START
         self.buffer = bytearray()
-        self.out = bytearray()
+        self.out = b""
         self.open_ok = b""
+        self._mechanism = credentials.mechanism.encode()
         self._mechanisms: tuple[bytes, ...] = ()
+        self._properties = self._start_frame = b""
         self._reads_ahead = False
         """Does it take what is said ahead?"""
         self._foreseen: Offer | None = None
@@ -70,8 +72,7 @@ class BrokerHandshake:
 
     def take(self) -> bytes:
         """Return what is to be sent, once."""
-        out = bytes(self.out)
-        self.out.clear()
+        out, self.out = self.out, b""
         return out
 
     def receive(self, data: bytes) -> bool:
@@ -83,13 +84,36 @@ class BrokerHandshake:
         try:
             if self.expected == codec.START and self.buffer[:4] == b"AMQP":
                 raise AttemptFailed("it speaks another version of AMQP")
-            while self.buffer and (frame := frames.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)) is not None:
-                if frame.type == frames.HEARTBEAT:
+            while self.buffer:
+                if self._foreseen is not None and self._as_foreseen(self._foreseen):
                     continue
-                if self._method(frame):
+                frame = frames.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)
+                if frame is None:
+                    break
+                if frame.type != frames.HEARTBEAT and self._method(frame):
                     return True
         except ProtocolError as error:
             raise AttemptFailed(f"it does not speak AMQP 0-9-1: {error.text}") from None
+        return False
+
+    def _as_foreseen(self, foreseen: Offer) -> bool:
+        """Take the next frame off the buffer if it is to the byte what the broker said last; returns whether it was."""
+        if self.expected == codec.START and self.buffer.startswith(foreseen.start):
+            del self.buffer[: len(foreseen.start)]
+            self._mechanisms, self._properties, self._start_frame = (
+                foreseen.mechanisms,
+                foreseen.properties,
+                foreseen.start,
+            )
+            self._reads_ahead = True
+            self.learned.server_properties = foreseen.properties
+            self.expected = codec.TUNE
+            return True
+        said_before = self._start_frame == foreseen.start
+        if self.expected == codec.TUNE and said_before and self.buffer.startswith(foreseen.tune_frame):
+            del self.buffer[: len(foreseen.tune_frame)]
+            self.expected = codec.OPEN_OK
+            return True
         return False
 
     def _method(self, frame: frames.Frame) -> bool:
@@ -105,9 +129,10 @@ class BrokerHandshake:
         if method != self.expected:
             raise AttemptFailed(f"it sent something else than {_STAGES[self.expected]}")
         if method == codec.START:
+            self._start_frame = frames.frame(frame.payload)
             self._start(*codec.read_start(frame.payload))
         elif method == codec.TUNE:
-            self._tune(*codec.read_tune(frame.payload))
+            self._tune(frames.frame(frame.payload), *codec.read_tune(frame.payload))
         else:
             self.open_ok = frames.frame(frame.payload)
             return True
@@ -121,29 +146,27 @@ class BrokerHandshake:
             self.learned.server_properties = properties
         if self._mechanism not in mechanisms:
             raise AttemptFailed(f"it does not offer the mechanism {self.credentials.mechanism}")
-        self._mechanisms, self._reads_ahead = mechanisms, _RABBITMQ in properties
+        self._mechanisms, self._properties, self._reads_ahead = mechanisms, properties, _RABBITMQ in properties
         if self._foreseen is None:
             self.out += self._start_ok()
         self.expected = codec.TUNE
 
-    def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+    def _tune(self, frame: bytes, channel_max: int, frame_max: int, heartbeat: int) -> None:
         foreseen, self.expected = self._foreseen, codec.OPEN_OK
-        if foreseen is not None and (frame_max, channel_max) == (foreseen.tune.frame_max, foreseen.tune.channel_max):
-            return
         offered = Tune(frame_max, channel_max, heartbeat)
         if 0 < frame_max < codec.FRAME_MIN:
             raise AttemptFailed(f"it takes frames of {frame_max} bytes only, less than the least, {codec.FRAME_MIN}")
         self.learned.seen(self.backend, offered)
         if self._reads_ahead:
-            self.learned.offers[self.backend] = Offer(self._mechanisms, offered)
+            self.learned.offers[self.backend] = Offer(
+                self._mechanisms, offered, self._properties, self._start_frame, frame
+            )
+        if foreseen is not None and (frame_max, channel_max) == (foreseen.tune.frame_max, foreseen.tune.channel_max):
+            return
         if foreseen is not None:
             raise OfferChanged("its limits are others than before")
         self.tune = self._agreed(offered)
         self.out += self._tune_ok_and_open()
-
-    @property
-    def _mechanism(self) -> bytes:
-        return self.credentials.mechanism.encode()
 
     def _agreed(self, offered: Tune) -> Tune:
         # Few clients come near channel_max, so it may be lowered without telling them; larger frames are split (see

@@ -54,7 +54,7 @@ class ClientHandshake:
         self.limit = min(limit or HANDSHAKE_FRAME_MAX, HANDSHAKE_FRAME_MAX)
         self.stage = Stage.HEADER
         self.buffer = bytearray()
-        self.out = bytearray()
+        self.out = b""
         self.credentials: Credentials | None = None
         self.tune = self.offered
         self.vhost = ""
@@ -62,8 +62,7 @@ class ClientHandshake:
 
     def take(self) -> bytes:
         """Return what is to be sent, once."""
-        out = bytes(self.out)
-        self.out.clear()
+        out, self.out = self.out, b""
         return out
 
     def receive(self, data: bytes) -> None:

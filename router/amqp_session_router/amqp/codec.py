@@ -6,7 +6,7 @@ Bodies of the methods that pass through are kept as they are; only tables that m
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -78,8 +78,6 @@ def _fields(inside: bytes) -> list[tuple[bytes, int, int, int]]:
     return fields
 
 
-# The sessions of one application mostly have equal properties. Tables with passwords do not come here.
-@lru_cache(maxsize=64)
 def _layout(inside: bytes) -> tuple[frozenset[bytes], tuple[int, int] | None]:
     """Return a table's names, and the bounds of the value of its table `capabilities` (None: it has none)."""
     fields = _fields(inside)
@@ -102,24 +100,31 @@ def add_properties(inside: bytes, capabilities: Mapping[str, Simple], properties
 
     The other fields stay byte for byte: a client's types are not the decoder's.
     """
+    before, behind = _around(inside, tuple(capabilities.items()), tuple(properties))
+    return before + b"".join([_field(name, value) for name, value in properties.items()]) + behind
+
+
+# The sessions of one application mostly have equal properties. Tables with passwords do not come here.
+@lru_cache(maxsize=64)
+def _around(inside: bytes, capabilities: tuple[tuple[str, Simple], ...], names: tuple[str, ...]) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the properties of these names that are added to a table."""
     present, place = _layout(inside)
-    if forged := present.intersection(name.encode() for name in properties):
+    if forged := present.intersection(name.encode() for name in names):
         inside = _without(inside, forged)
         present, place = _layout(inside)
-    added = b"".join([_field(name, value) for name, value in properties.items()])
     if place is not None and capabilities:
         start, end = place
         inner = _add_missing(inside[start + 4 : end], capabilities)
-        return inside[:start] + long(inner) + inside[end:] + added
+        return inside[:start] + long(inner) + inside[end:], b""
     if b"capabilities" in present or not capabilities:
-        return inside + added
-    return inside + added + short("capabilities") + b"F" + long(_add_missing(b"", capabilities))
+        return inside, b""
+    return inside, short("capabilities") + b"F" + long(_add_missing(b"", capabilities))
 
 
-def _add_missing(inside: bytes, fields: Mapping[str, Simple]) -> bytes:
+def _add_missing(inside: bytes, fields: Iterable[tuple[str, Simple]]) -> bytes:
     """Return the table with those of `fields` added that it does not have."""
     present, _ = _layout(inside)
-    return inside + b"".join([_field(name, value) for name, value in fields.items() if name.encode() not in present])
+    return inside + b"".join([_field(name, value) for name, value in fields if name.encode() not in present])
 
 
 def _field(name: str, value: Simple) -> bytes:

@@ -29,6 +29,12 @@ class Offer:
 
     mechanisms: tuple[bytes, ...]
     tune: Tune
+    properties: bytes = field(repr=False)
+    """The inside of the table of its Start."""
+    start: bytes = field(repr=False)
+    """The Start, as a frame."""
+    tune_frame: bytes = field(repr=False)
+    """The Tune, as a frame."""
 
 
 @dataclass(slots=True)
@@ -43,27 +49,35 @@ class LearnedOffers:
     """The last Tune of each backend, by its name; not of those that refused last."""
     offers: dict[str, Offer] = field(default_factory=dict)
     """By the backend's name; not of those that refused last."""
+    _offered: tuple[Tune, Tune] | None = field(default=None, init=False)
+    """What `offer` was asked and said, since a Tune was seen or forgotten."""
 
     def seen(self, backend: str, tune: Tune) -> None:
         """Record a backend's Tune."""
-        self.tunes[backend] = tune
+        self.tunes[backend], self._offered = tune, None
 
     def forget(self, backend: str) -> None:
         """Forget a backend that refused: it may have changed."""
         self.tunes.pop(backend, None)
         self.offers.pop(backend, None)
+        self._offered = None
 
     def offer(self, most: Tune) -> Tune:
         """Return what to offer a client: `most`, or less where *every* backend seen takes less. 0 means no limit.
 
         So one backend with small limits lowers nobody else's; to that one larger frames are sent in pieces.
         """
+        before = self._offered
+        if before is not None and before[0] == most:
+            return before[1]
         tunes = self.tunes.values()
-        return Tune(
+        offered = Tune(
             least(most.frame_max, _greatest(tune.frame_max for tune in tunes)),
             least(most.channel_max, _greatest(tune.channel_max for tune in tunes)),
             most.heartbeat,
         )
+        self._offered = most, offered
+        return offered
 
 
 def _greatest(limits: Iterable[int]) -> int:

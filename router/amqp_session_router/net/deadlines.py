@@ -11,29 +11,25 @@ from typing import Any
 class Deadline:
     """One pending call; see `Deadlines.after`."""
 
-    __slots__ = ("_act", "_arguments", "_when")
+    __slots__ = ("_arguments", "_when", "act")
 
     def __init__(self, when: float, act: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self._when = when
-        self._act: Callable[..., object] | None = act
+        self.act: Callable[..., object] | None = act
+        """None: it is called or cancelled."""
         self._arguments = arguments
 
     def when(self) -> float:
         """Return when it is due, in seconds of the loop's clock."""
         return self._when
 
-    @property
-    def pending(self) -> bool:
-        """Whether it is neither called nor cancelled."""
-        return self._act is not None
-
     def cancel(self) -> None:
         """Cancel the call. Idempotent."""
-        self._act, self._arguments = None, ()
+        self.act, self._arguments = None, ()
 
     def expire(self) -> None:
         """Call it now, if it is pending."""
-        act, arguments = self._act, self._arguments
+        act, arguments = self.act, self._arguments
         if act is not None:
             self.cancel()
             act(*arguments)
@@ -55,16 +51,16 @@ class Deadlines:
             queue = self._queues[seconds] = deque()
             self._loop.call_at(deadline.when(), self._due, seconds, queue)
         # Deadlines of one length are due in the order in which they were set.
-        while queue and not queue[0].pending:
+        while queue and queue[0].act is None:
             queue.popleft()
         queue.append(deadline)
         return deadline
 
     def _due(self, seconds: float, queue: deque[Deadline]) -> None:
         now = self._loop.time()
-        while queue and (not queue[0].pending or queue[0].when() <= now):
+        while queue and (queue[0].act is None or queue[0].when() <= now):
             deadline = queue.popleft()
-            if deadline.pending:
+            if deadline.act is not None:
                 self._loop.call_soon(deadline.expire)
         if queue:
             self._loop.call_at(queue[0].when(), self._due, seconds, queue)

@@ -18,7 +18,7 @@ from amqp_session_router.amqp.negotiation import AttemptFailed, NoResources
 from amqp_session_router.base.model import Backend, ClientTls, Identity, Timeouts
 from amqp_session_router.net import proxy_protocol
 from amqp_session_router.net.names import Names
-from amqp_session_router.net.socket_errors import ErrorWatcher
+from amqp_session_router.net.poller import Poller
 from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
 from amqp_session_router.net.tls import client_context
 from amqp_session_router.net.transport import SocketTransport, TlsTransport, Transport
@@ -150,12 +150,12 @@ class Dialer:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        error_watcher: ErrorWatcher,
+        poller: Poller,
         timeouts: Callable[[], Timeouts],
         names: Names | None = None,
     ) -> None:
         self._loop = loop
-        self._error_watcher = error_watcher
+        self._poller = poller
         self._timeouts = timeouts
         self._connector = Connector(loop, timeouts, names)
 
@@ -172,7 +172,7 @@ class Dialer:
         """
         timeouts, begin = self._timeouts(), self._loop.time()
         sock = await self._connector.connect(backend)
-        transport = SocketTransport(self._loop, sock, self._error_watcher)
+        transport = SocketTransport(self._loop, sock, self._poller)
         try:
             if backend.proxy_protocol is not None:
                 source, destination = ends()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+from functools import lru_cache
+
+from amqp_session_router.net.sockets import set_numbers
 
 _TCP_USER_TIMEOUT = 18
 
@@ -12,16 +15,20 @@ def set_dead_peer_timeout(sock: socket.socket, dead_peer: float) -> None:
 
     On a listening socket: for every connection that it accepts.
     """
+    set_numbers(sock.fileno(), _options(dead_peer))
+
+
+@lru_cache(maxsize=8)
+def _options(dead_peer: float) -> tuple[tuple[int, int, int], ...]:
     interval = max(1, round(dead_peer / 4))
     # TCP_USER_TIMEOUT overrides the number of keepalive probes (tcp(7)).
-    for level, option, value in (
+    return (
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
         (socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(dead_peer * 1000)),
-    ):
-        sock.setsockopt(level, option, value)
+    )
 
 
 def set_congestion_control(sock: socket.socket, name: str | None, address: str) -> None:

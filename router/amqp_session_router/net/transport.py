@@ -13,10 +13,10 @@ import struct
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from amqp_session_router.net.socket_errors import ErrorWatcher
+from amqp_session_router.net.poller import Poller
+from amqp_session_router.net.sockets import receive, transmit
 from amqp_session_router.net.tcp_info import Counts, counts
 
-_CHUNK = 65536
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
 
@@ -60,7 +60,7 @@ class SocketTransport:
     """A bare TCP socket."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, error_watcher: ErrorWatcher, past: bool = False
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, poller: Poller, past: bool = False
     ) -> None:
         """`past`: another process read or wrote bytes before."""
         self.kernel: socket.socket | None = sock
@@ -69,11 +69,12 @@ class SocketTransport:
         self._loop = loop
         self._sock = sock
         self.fd = sock.fileno()
-        self._failures = error_watcher
+        self._poller = poller
         self._pending = b""
         self._past = past
         self._read = self._written = 0
         self._reader: Callable[[bytes], None] | None = None
+        self._awaited = False
         self._failing = False
         self._closing = False
 
@@ -101,36 +102,44 @@ class SocketTransport:
     async def readable(self) -> None:
         """Return when there is something to `take`."""
         future = self._loop.create_future()
+        # Not by the poller: who reads on may be the event loop's own TLS.
         self._loop.add_reader(self.fd, _resolve, future)
+        self._awaited = True
         try:
             await future
         finally:
-            if self.fd >= 0:
-                self._loop.remove_reader(self.fd)
+            self._await_no_more()
+
+    def _await_no_more(self) -> None:
+        if self._awaited:
+            self._awaited = False
+            self._loop.remove_reader(self.fd)
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
         self._reader = got
         if self.fd >= 0:
-            self._loop.add_reader(self.fd, self._readable)
-            self._failures.watch(self.fd, self)
+            self._poller.watch(self.fd, self)
+            self._poller.read(self.fd, self._readable)
             if self._failing:
                 self._loop.call_soon(self.drain_on_error)
+
+    def look(self) -> None:
+        """Read what is there already, for whom `watch` was told."""
+        if self._reader is not None:
+            self._readable()
 
     def _readable(self) -> bool:
         """Read once; returns whether there may be more."""
         reader = self._reader
-        if reader is None:
-            # The next reader has not started yet.
-            self._loop.remove_reader(self.fd)
-            return False
+        assert reader is not None
         try:
-            data = self._sock.recv(_CHUNK)
-        except BlockingIOError:
-            return False
+            data = receive(self.fd)
         except OSError as error:
             self.error = error
             data = b""
+        if data is None:
+            return False
         self._read += len(data)
         if not data:
             self.unwatch()
@@ -148,11 +157,11 @@ class SocketTransport:
         if self._reader is not None:
             self._reader = None
             if self.fd >= 0:
-                self._loop.remove_reader(self.fd)
+                self._poller.unread(self.fd)
 
     def relinquish(self) -> None:
-        """Stop reading; the event loop goes on polling, for the next reader starts at once."""
-        self._reader = None
+        """Stop reading; the next reader of the connection starts at once."""
+        self.unwatch()
 
     def send(self, data: bytes) -> None:
         """Send; never blocks or raises: a broken connection is seen when it is read."""
@@ -162,9 +171,7 @@ class SocketTransport:
         if self.fd < 0 or not data:
             return
         try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
+            sent = transmit(self.fd, data)
         except OSError as error:
             self._keep(error)
             return
@@ -175,11 +182,9 @@ class SocketTransport:
 
     def _writable(self) -> None:
         try:
-            sent = self._sock.send(self._pending)
+            sent = transmit(self.fd, self._pending)
             self._written += sent
             self._pending = self._pending[sent:]
-        except BlockingIOError:
-            return
         except OSError as error:
             self._keep(error)
             self._pending = b""
@@ -210,8 +215,8 @@ class SocketTransport:
             self._closing = True
             return
         # libuv aborts the process over a descriptor that is closed while it is watched.
-        self._loop.remove_reader(self.fd)
-        self._failures.forget(self.fd)
+        self._await_no_more()
+        self._poller.forget(self.fd)
         self.fd = -1
         self._sock.close()
 

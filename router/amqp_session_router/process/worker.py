@@ -28,6 +28,7 @@ from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.service import Service, cannot_listen
 from amqp_session_router.control.workers import STATE, Follower, Leader
+from amqp_session_router.net import poller, sockets
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
@@ -306,7 +307,9 @@ class Process:
             gc.collect()
             gc.freeze()
             if not_compiled := [
-                one.__name__ for one in (boundary, frames, fastpath) if str(one.__file__).endswith(".py")
+                one.__name__
+                for one in (boundary, frames, poller, sockets, fastpath)
+                if str(one.__file__).endswith(".py")
             ]:
                 log.warning("not compiled, and so slower", extra={"modules": not_compiled})
             log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
@@ -398,7 +401,7 @@ class Process:
         self._go(line)
         asyncio.get_running_loop().add_reader(line.fileno(), self._heard)
         # One that goes without reading our last word leaves an error behind, after which the loop tells of nothing.
-        self.server.relay.error_watcher.watch(line.fileno(), self)
+        self.server.relay.poller.watch(line.fileno(), self)
         await self._settled.wait()
 
     def _go(self, line: socket.socket) -> None:
@@ -424,7 +427,7 @@ class Process:
             return True
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
-            self.server.relay.error_watcher.leave(line.fileno())
+            self.server.relay.poller.leave(line.fileno())
             line.close()
             self._predecessor = None
             self._settled.set()

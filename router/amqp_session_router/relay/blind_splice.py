@@ -13,10 +13,10 @@ import os
 from typing import Protocol
 
 from amqp_session_router.amqp.boundary import Position
-from amqp_session_router.relay.context import CHUNK, MOVE, MOVE_MORE, RelayContext
+from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.interfaces import BlindMover
 from amqp_session_router.relay.journal import ACTIVE_FLOW, ACTIVE_PIPE
-from amqp_session_router.relay.pipes import Pipe
+from amqp_session_router.relay.pipes import CHUNK, MOVE, MOVE_MORE, Pipe
 from amqp_session_router.relay.resync_window import ResyncWindow
 
 _QUIET_READS, _QUIET_READ_BYTES = 4, 32768
@@ -89,12 +89,12 @@ class BlindSplice:
         if self.polled:
             self._poll_timer = flow.relay.loop.call_later(_POLL_PERIOD, self._poll)
         else:
-            flow.relay.loop.add_reader(flow.fd_in, flow.readable)
+            flow.relay.poller.read(flow.fd_in, flow.readable)
 
     def stop_reading(self) -> None:
         """Stop reading the source."""
         if not self.polled:
-            self._flow.relay.loop.remove_reader(self._flow.fd_in)
+            self._flow.relay.poller.unread(self._flow.fd_in)
         elif self._poll_timer is not None:
             self._poll_timer.cancel()
             self._poll_timer = None

@@ -1,4 +1,4 @@
-"""What all flows of a process share, and the flags of splice(2)."""
+"""What all flows of a process share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import array
 import asyncio
 import os
 
-from amqp_session_router.net.socket_errors import ErrorWatcher
+from amqp_session_router.net.poller import Poller
 from amqp_session_router.relay.fastpath import StagingBuffer
 from amqp_session_router.relay.journal import HEADROOM, READ_SIZE, WORDS, Journal
 from amqp_session_router.relay.pipes import PipePool
-
-MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-MOVE_MORE = MOVE | os.SPLICE_F_MORE
-"""More data follows at once: do not send a partial segment."""
-CHUNK = 1 << 20
-"""Bytes asked for in one splice."""
 
 
 class RelayContext:
@@ -29,11 +23,11 @@ class RelayContext:
         self.read_area = self.staging_area[HEADROOM:]
         self.dev_null = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
         self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
-        self.staging = StagingBuffer(self.staging_area, self.cells)
-        self.error_watcher = ErrorWatcher(loop)
+        self.staging = StagingBuffer(self.staging_area, self.cells, self.pool.free)
+        self.poller = Poller(loop)
 
     def close(self) -> None:
         """Release everything."""
-        self.error_watcher.close()
+        self.poller.close()
         self.pool.close()
         os.close(self.dev_null)

@@ -1,4 +1,4 @@
-"""What one direction of a session does for each small read, where `fastpath.pyx` could not be compiled: the reasons for
+"""What one direction of a session does for each read, where `fastpath.pyx` could not be compiled: the reasons for
 what it does stand there.
 
 What is compiled is imported in its place. The tests of flows and sessions run with either.
@@ -6,20 +6,33 @@ What is compiled is imported in its place. The tests of flows and sessions run w
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from typing import cast
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.relay.interfaces import BlindMover, Flow, FlowOwner
-from amqp_session_router.relay.journal import ACTIVE_FLOW, HEADROOM, READ_SIZE, STAGED, STAGED_FLAG, UNKNOWN
+from amqp_session_router.relay.journal import (
+    ACTIVE_FLOW,
+    ACTIVE_PIPE,
+    HEADROOM,
+    READ_SIZE,
+    STAGED,
+    STAGED_FLAG,
+    UNKNOWN,
+)
+from amqp_session_router.relay.pipes import CHUNK, MOVE, Pipe
 
-LARGE_FRAME = 4096
+LARGE_FRAME = READ_SIZE
 """Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking."""
 PEEK_LARGE = 256
 """Bytes to peek at behind a large frame: its successor is probably large too."""
-BUSY_READS, BUSY_BYTES, QUIET_BYTES = 16, 8192, 1024
-"""BUSY_READS reads of at least BUSY_BYTES each start a blind splice; a read below QUIET_BYTES restarts the count."""
+BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, READ_SIZE, 1024, 3
+"""BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take, or they are of a body of LONG_BODY
+frames and more) start a blind splice; a read below QUIET_BYTES restarts the count."""
+FRAMES = 8
+"""Frames of the largest size that one flow moves in a turn after its first."""
 MAX_RESYNC_FRAME = 1 << 17
 """The largest frame_max, in bytes, with which a frame boundary can be found again after a blind splice."""
 
@@ -27,14 +40,17 @@ _HEADER, _OVERHEAD = 7, 8
 
 
 class StagingBuffer:
-    """The staging buffer and the cells of the journal (see `journal`), as the flows of one process use them."""
+    """The staging buffer, the cells of the journal (see `journal`) and the empty pipes, as the flows of one process use
+    them."""
 
-    __slots__ = ("bytes", "cells", "read_area")
+    __slots__ = ("bytes", "cells", "pipes", "read_area")
 
-    def __init__(self, staging: memoryview, cells: memoryview) -> None:
-        """`staging`: a writable buffer of HEADROOM + READ_SIZE bytes; `cells`: 64-bit words. Raises ValueError."""
+    def __init__(self, staging: memoryview, cells: memoryview, pipes: list[Pipe]) -> None:
+        """`staging`: a writable buffer of HEADROOM + READ_SIZE bytes; `cells`: 64-bit words; `pipes`: see
+        `pipes.PipePool.free`. Raises ValueError."""
         self.bytes = memoryview(staging).cast("B")
         self.cells = memoryview(cells)
+        self.pipes = pipes
         if len(self.bytes) < HEADROOM + READ_SIZE:
             raise ValueError("the staging buffer is too small")
         self.read_area = self.bytes[HEADROOM : HEADROOM + READ_SIZE]
@@ -44,6 +60,7 @@ class FastPath:
     """The frame position of one direction, and its fast path from source to sink."""
 
     __slots__ = (
+        "_full",
         "_staging",
         "blind",
         "boundary_waiters",
@@ -73,6 +90,8 @@ class FastPath:
         self.cell = cell
         self.peek_size = READ_SIZE
         """Bytes that the next read or peek asks for."""
+        self._full = 0
+        """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
         self.busy_reads = 0
         """Recent reads of many bytes."""
         self.rest = 0
@@ -92,14 +111,15 @@ class FastPath:
 
     def readable(self) -> None:
         """The source is readable. Hot path."""
-        if (
-            self.busy_reads >= BUSY_READS
-            or self.blind is not None
-            or self.rest >= LARGE_FRAME
-            or self.peek_size != READ_SIZE
-            or self.boundary_waiters
-        ):
-            self._slow_path()
+        if self.busy_reads >= BUSY_READS:
+            self.busy_reads = 0
+            self._crowded()
+        if self.blind is not None:
+            self.blind.readable()
+        elif self.rest >= LARGE_FRAME or self.peek_size != READ_SIZE or self.boundary_waiters:
+            frames = FRAMES
+            while self._splice() and frames:
+                frames -= 1
         else:
             self._forward()
 
@@ -120,10 +140,10 @@ class FastPath:
             if not got:
                 self.ended()
                 return
-            frames = self.scan(got)
+            frames = self._scan_frames(got)
             if frames is None:
                 return
-            self.set_position(got, *frames[1:])
+            self._set_position(got, *frames[1:])
             self.total += got
             if rest or self.rest or self.part:
                 self.record_position()
@@ -143,7 +163,79 @@ class FastPath:
             # Whoever makes flows makes the subclass.
             self.owner.flow_moved(cast(Flow, self), got)
 
-    def scan(self, got: int) -> tuple[int, int, int] | None:
+    def _splice(self) -> bool:
+        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe; returns whether the
+        next frame is probably there."""
+        cells, rest = self._staging.cells, self.rest
+        pipe = self._staging.pipes[-1]
+        cells[ACTIVE_PIPE] = pipe.ends
+        cells[ACTIVE_FLOW] = self.cell
+        try:
+            if rest >= LARGE_FRAME:
+                moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)
+                if not moved:
+                    self.ended()
+                    return False
+                self.rest = rest - moved
+                if moved >= BUSY_BYTES and self._full >= LONG_BODY:
+                    self.count_busy_read()
+            else:
+                got = self.source.recv_into(self._staging.read_area, self.peek_size, socket.MSG_PEEK)
+                if not got:
+                    self.ended()
+                    return False
+                moved = self._splice_peeked(pipe.write, got)
+                if not moved:
+                    return False
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self.failed(True, error)
+            return False
+        self.total += moved
+        if rest or self.rest or self.part:
+            self.record_position()
+        try:
+            sent = os.splice(pipe.read, self.fd_out, moved, flags=MOVE)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self.sink_failed(moved, error)
+            return False
+        if sent != moved:
+            self.sink_full(moved - sent)
+        if self.boundary_waiters or self.metered:
+            self.moved(moved)
+            return False
+        return self._full > 0 and not self.rest and sent == moved
+
+    def _splice_peeked(self, to: int, got: int) -> int:
+        """Splice up to the furthest boundary known from the `got` peeked bytes into `to`; return the bytes moved."""
+        frames = self._scan_frames(got)
+        if frames is None:
+            return 0
+        begin, last, at = frames
+        end = HEADROOM + got
+        wanted = at - HEADROOM if at >= end else got
+        if self.boundary_waiters and HEADROOM < at < end:
+            wanted = at - HEADROOM
+        moved = os.splice(self.fd_in, to, min(wanted, CHUNK), flags=MOVE)
+        if moved >= got:
+            self._set_position(got, last, at)
+            self.rest -= moved - got
+        elif moved:
+            self._walk(begin, HEADROOM + moved)
+        return moved
+
+    def _walk(self, at: int, end: int) -> None:
+        """Set the position to offset `end` of the staging area, given that a frame begins at offset `at`."""
+        data = self._staging.bytes
+        while at + _HEADER <= end:
+            at += int.from_bytes(data[at + 3 : at + _HEADER]) + _OVERHEAD
+        self.rest = max(0, at - end)
+        self.part = bytes(data[at:end])
+
+    def _scan_frames(self, got: int) -> tuple[int, int, int] | None:
         """Scan the frame headers of the first `got` staged bytes.
 
         Returns the offsets of the first header, of the last one (-1: none) and of the one after it; None if a frame is
@@ -165,7 +257,7 @@ class FastPath:
             at += size + _OVERHEAD
         return begin, last, at
 
-    def set_position(self, got: int, last: int, at: int) -> None:
+    def _set_position(self, got: int, last: int, at: int) -> None:
         """`got` staged bytes were read: set the position and the size of the next peek."""
         data = self._staging.bytes
         end = HEADROOM + got
@@ -173,6 +265,7 @@ class FastPath:
         self.part = bytes(data[at:end])
         if last < 0:
             return
+        self._full = self._full + 1 if at - last >= self.frame_max else 0
         if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
             self.last_method = int.from_bytes(data[last + _HEADER : last + _HEADER + 4])
             if self.last_method == codec.CLOSE_OK:
@@ -202,7 +295,7 @@ class FastPath:
 
     # --- the subclass's
 
-    def _slow_path(self) -> None:
+    def _crowded(self) -> None:
         raise NotImplementedError
 
     def _too_large(self, size: int) -> None:
@@ -212,6 +305,15 @@ class FastPath:
         raise NotImplementedError
 
     def _keep(self, sent: int, got: int) -> None:
+        raise NotImplementedError
+
+    def sink_failed(self, left: int, error: OSError) -> None:
+        raise NotImplementedError
+
+    def sink_full(self, left: int) -> None:
+        raise NotImplementedError
+
+    def moved(self, count: int) -> None:
         raise NotImplementedError
 
     def _close_ok_seen(self) -> None:

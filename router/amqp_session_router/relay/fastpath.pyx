@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The fast path: what one direction of a session does for each small read. Compiled: it runs once per event.
+"""The fast path: what one direction of a session does for each read. Compiled: it runs once per event.
 
-One recv(2) into the staging buffer, a walk over the frame headers, one send(2). Everything else (a large frame, many
-bytes at once, a full sink, end of stream, an error, somebody waiting for a frame boundary) is left to the subclass,
+Of what fits the staging buffer: one recv(2) into it, a walk over the frame headers, one send(2). Of a larger frame, or
+while somebody waits for a frame boundary: a look at the headers (MSG_PEEK), and splice(2) into a pipe and out of it.
+Everything else (a stream of many bytes, a full sink, end of stream, an error) is left to the subclass,
 `splice_flow.SpliceFlow`.
 """
 
@@ -13,44 +14,63 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.relay import journal
+from amqp_session_router.relay.pipes import CHUNK, MOVE
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int, void *, size_t, int)
     ssize_t send(int, const void *, size_t, int)
-    int MSG_DONTWAIT, MSG_NOSIGNAL
+    int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK
+
+cdef extern from "<fcntl.h>" nogil:
+    ssize_t splice(int, void *, int, void *, size_t, unsigned int)
 
 cdef size_t _HEADROOM = journal.HEADROOM
 cdef size_t _ACTIVE_FLOW = journal.ACTIVE_FLOW
+cdef size_t _ACTIVE_PIPE = journal.ACTIVE_PIPE
 cdef size_t _STAGED = journal.STAGED
 cdef uint64_t _STAGED_FLAG = journal.STAGED_FLAG
 cdef ssize_t _ALL = journal.READ_SIZE
 cdef uint64_t _UNKNOWN = journal.UNKNOWN
 cdef unsigned int _CLOSE_OK = codec.CLOSE_OK
 
-LARGE_FRAME = 4096
-"""Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking."""
+LARGE_FRAME = journal.READ_SIZE
+"""Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking. To copy once what one
+read takes costs less than three system calls."""
 PEEK_LARGE = 256
 """Bytes to peek at behind a large frame: its successor is probably large too."""
-BUSY_READS, BUSY_BYTES, QUIET_BYTES = 16, 8192, 1024
-"""BUSY_READS reads of at least BUSY_BYTES each start a blind splice; a read below QUIET_BYTES restarts the count."""
+BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, journal.READ_SIZE, 1024, 3
+"""BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take, or they are of a body of LONG_BODY
+frames and more) start a blind splice; a read below QUIET_BYTES restarts the count."""
+FRAMES = 8
+"""Frames of the largest size that one flow moves in a turn after its first."""
 MAX_RESYNC_FRAME = 1 << 17
 """The largest frame_max, in bytes, with which a frame boundary can be found again after a blind splice."""
 
 cdef int64_t _LARGE_FRAME = LARGE_FRAME, _BUSY_BYTES = BUSY_BYTES, _QUIET_BYTES = QUIET_BYTES
 cdef int64_t _MAX_RESYNC_FRAME = MAX_RESYNC_FRAME
+cdef int _FRAMES = FRAMES, _LONG_BODY = LONG_BODY
 cdef int _PEEK_LARGE = PEEK_LARGE, _BUSY_READS = BUSY_READS
+cdef ssize_t _CHUNK = CHUNK
+cdef unsigned int _MOVE = MOVE
+
+cdef ssize_t _STOPPED = -2
+"""Nothing was moved, and the flow knows why."""
 
 
 cdef class StagingBuffer:
-    """The staging buffer and the cells of the journal (see `journal`), as the flows of one process use them."""
+    """The staging buffer, the cells of the journal (see `journal`) and the empty pipes, as the flows of one process use
+    them."""
 
     cdef uint8_t[::1] bytes
     cdef uint64_t[::1] cells
+    cdef list pipes
 
-    def __init__(self, staging, cells):
-        """`staging`: a writable buffer of HEADROOM + READ_SIZE bytes; `cells`: 64-bit words. Raises ValueError."""
+    def __init__(self, staging, cells, list pipes not None):
+        """`staging`: a writable buffer of HEADROOM + READ_SIZE bytes; `cells`: 64-bit words; `pipes`: see
+        `pipes.PipePool.free`. Raises ValueError."""
         self.bytes = staging
         self.cells = cells
+        self.pipes = pipes
         if <size_t>len(staging) < _HEADROOM + <size_t>_ALL:
             raise ValueError("the staging buffer is too small")
 
@@ -64,6 +84,8 @@ cdef class FastPath:
     """Index of its first journal cell."""
     cdef readonly int peek_size
     """Bytes that the next read or peek asks for."""
+    cdef int _full
+    """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
     cdef public int busy_reads
     """Recent reads of many bytes."""
     cdef public int64_t rest
@@ -95,11 +117,17 @@ cdef class FastPath:
 
     def readable(self):
         """The source is readable. Hot path."""
-        if (
-            self.busy_reads >= _BUSY_READS or self.blind is not None or self.rest >= _LARGE_FRAME
-            or self.peek_size != _ALL or len(self.boundary_waiters)
-        ):
-            self._slow_path()
+        cdef int frames
+        if self.busy_reads >= _BUSY_READS:
+            # Not where it is counted: the pool's last pipe must be empty when the resynchronisation window takes it.
+            self.busy_reads = 0
+            self._crowded()
+        if self.blind is not None:
+            self.blind.readable()
+        elif self.rest >= _LARGE_FRAME or self.peek_size != _ALL or len(self.boundary_waiters):
+            frames = _FRAMES
+            while self._splice() and frames:
+                frames -= 1
         else:
             self._forward()
 
@@ -139,6 +167,80 @@ cdef class FastPath:
             cells[_STAGED] = 0
         if self.metered:
             self.owner.flow_moved(self, got)
+
+    cdef bint _splice(self) except -1:
+        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe; returns whether the
+        next frame is probably there."""
+        cdef uint64_t *cells = &self._staging.cells[0]
+        cdef int64_t rest = self.rest
+        cdef ssize_t moved, sent
+        cdef int failed
+        cdef object pipe = self._staging.pipes[len(self._staging.pipes) - 1]
+        cdef int to = pipe.write
+        # The pipe first: whoever finds the flow takes what is in the pipe for its bytes.
+        cells[_ACTIVE_PIPE] = pipe.ends
+        cells[_ACTIVE_FLOW] = self.cell
+        if rest >= _LARGE_FRAME:
+            moved = splice(self.fd_in, NULL, to, NULL, min(rest, _CHUNK), _MOVE)
+            if moved > 0:
+                self.rest = rest - moved
+                if moved >= _BUSY_BYTES and self._full >= _LONG_BODY:
+                    self.count_busy_read()
+        else:
+            moved = recv(self.fd_in, &self._staging.bytes[_HEADROOM], self.peek_size, MSG_PEEK | MSG_DONTWAIT)
+            if moved > 0:
+                moved = self._splice_peeked(to, moved)
+                if moved == _STOPPED:
+                    return False
+        if moved < 0:
+            failed = errno
+            if failed != EAGAIN and failed != EINTR:
+                self.failed(True, OSError(failed, os.strerror(failed)))
+            return False
+        if not moved:
+            self.ended()
+            return False
+        self.total += moved
+        if rest or self.rest or self.part:
+            self._record_position()
+        sent = splice(pipe.read, NULL, self.fd_out, NULL, moved, _MOVE)
+        if sent != moved:
+            failed = errno
+            if sent < 0 and failed != EAGAIN and failed != EINTR:
+                self.sink_failed(moved, OSError(failed, os.strerror(failed)))
+                return False
+            self.sink_full(moved - max(sent, 0))
+        if len(self.boundary_waiters) or self.metered:
+            self.moved(moved)
+            return False
+        return self._full > 0 and not self.rest and sent == moved
+
+    cdef ssize_t _splice_peeked(self, int to, ssize_t got) except? -1:
+        """Splice up to the furthest boundary known from the `got` peeked bytes into `to`; return the bytes moved, -1
+        if that failed, _STOPPED if there were none or a frame is too large."""
+        cdef ssize_t begin, last, at, wanted, moved, end = _HEADROOM + got
+        if not self._scan_frames(got, &begin, &last, &at):
+            return _STOPPED
+        wanted = at - <ssize_t>_HEADROOM if at >= end else got
+        if len(self.boundary_waiters) and <ssize_t>_HEADROOM < at < end:
+            # Somebody waits for the boundary: the header behind it stays in the socket.
+            wanted = at - <ssize_t>_HEADROOM
+        moved = splice(self.fd_in, NULL, to, NULL, min(wanted, _CHUNK), _MOVE)
+        if moved >= got:
+            self._set_position(got, last, at)
+            self.rest -= moved - got
+        elif moved > 0:
+            # The pipe took fewer bytes than were peeked at (it has few slots), or the scan stopped at a boundary.
+            self._walk(begin, <ssize_t>_HEADROOM + moved)
+        return moved or _STOPPED
+
+    cdef _walk(self, ssize_t at, ssize_t end):
+        """Set the position to offset `end` of the staging area, given that a frame begins at offset `at`."""
+        cdef uint8_t *data = &self._staging.bytes[0]
+        while at + 7 <= end:
+            at += <int64_t>_word(data + at + 3) + 8
+        self.rest = max(at - end, 0)
+        self.part = data[at:end] if at < end else b""
 
     cdef bint _scan(self, ssize_t got) except -1:
         """Scan the `got` staged bytes and move the position behind them; False if a frame is too large."""
@@ -180,6 +282,7 @@ cdef class FastPath:
             self.rest = 0
             self.part = data[at:end]
         if last >= 0:
+            self._full = self._full + 1 if at - last >= self.frame_max else 0
             if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
                 self.last_method = _word(data + last + 7)
                 if self.last_method == _CLOSE_OK:
@@ -192,19 +295,6 @@ cdef class FastPath:
                 self.count_busy_read()
             elif got < _QUIET_BYTES:
                 self.busy_reads = 0
-
-    def scan(self, ssize_t got):
-        """Scan the frame headers of the first `got` staged bytes.
-
-        Returns the offsets of the first header, of the last one (-1: none) and of the one after it; None if a frame is
-        too large, which was reported to the flow.
-        """
-        cdef ssize_t begin, last, at
-        return (begin, last, at) if self._scan_frames(got, &begin, &last, &at) else None
-
-    def set_position(self, ssize_t got, ssize_t last, ssize_t at):
-        """`got` staged bytes were read: set the position and the size of the next peek."""
-        self._set_position(got, last, at)
 
     def reset_peek(self):
         """Ask for as much as fits again."""

@@ -1,4 +1,5 @@
-"""A pool of pipes for splicing. A flow has one only while bytes are in flight: a user's pipe pages are limited."""
+"""A pool of pipes for splicing, and the flags of splice(2). A flow has a pipe only while bytes are in flight: a user's
+pipe pages are limited."""
 
 from __future__ import annotations
 
@@ -8,6 +9,11 @@ import sys
 import termios
 from dataclasses import dataclass
 
+MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+MOVE_MORE = MOVE | os.SPLICE_F_MORE
+"""More data follows at once: do not send a partial segment."""
+CHUNK = 1 << 20
+"""Bytes asked for in one splice."""
 SIZE = 1 << 20
 _SPARE = 64
 

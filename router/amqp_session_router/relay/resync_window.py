@@ -10,8 +10,8 @@ import os
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position, locate, window
-from amqp_session_router.relay.context import MOVE, RelayContext
-from amqp_session_router.relay.pipes import Pipe
+from amqp_session_router.relay.context import RelayContext
+from amqp_session_router.relay.pipes import MOVE, Pipe
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _tee = _libc.tee

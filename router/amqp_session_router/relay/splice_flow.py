@@ -1,9 +1,9 @@
 """One direction of an open session between two plain TCP sockets.
 
-Small reads take the fast path (`fastpath`): recv into the staging buffer, scan the frame headers, send. The rest of a
-large frame is spliced (socket → pipe → socket) unread; the header after it is peeked at (MSG_PEEK) before more is
-moved, and so is every header while somebody waits for a frame boundary. A stream of many small frames is spliced
-blindly (`blind_splice`).
+Reads take the fast path (`fastpath`): recv into the staging buffer, scan the frame headers, send. The rest of a large
+frame is spliced (socket → pipe → socket) unread; the header after it is peeked at (MSG_PEEK) before more is moved, and
+so is every header while somebody waits for a frame boundary. A stream of many small frames is spliced blindly
+(`blind_splice`).
 
 Nothing is read before everything read earlier is written or kept in a pipe, and the staging buffer is shared memory
 that outlives the process. So when the process is killed, every byte in flight is in a socket, a pipe or the staging
@@ -20,12 +20,13 @@ from typing import Any
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position
+from amqp_session_router.net.sockets import transmit
 from amqp_session_router.relay.blind_splice import BlindSplice
-from amqp_session_router.relay.context import CHUNK, MOVE, RelayContext
-from amqp_session_router.relay.fastpath import BUSY_BYTES, BUSY_READS, LARGE_FRAME, FastPath
+from amqp_session_router.relay.context import RelayContext
+from amqp_session_router.relay.fastpath import FastPath
 from amqp_session_router.relay.interfaces import FlowOwner
-from amqp_session_router.relay.journal import ACTIVE_FLOW, ACTIVE_PIPE, HEADROOM, NO_CELLS
-from amqp_session_router.relay.pipes import Pipe
+from amqp_session_router.relay.journal import NO_CELLS
+from amqp_session_router.relay.pipes import MOVE, Pipe
 from amqp_session_router.relay.resync_window import walk
 
 _TURNS = 32
@@ -87,7 +88,7 @@ class SpliceFlow(FastPath):
         """Start or resume reading."""
         self.halted = False
         if not self._dead:
-            self.relay.error_watcher.watch(self.fd_in, self)
+            self.relay.poller.watch(self.fd_in, self)
         self._schedule()
 
     def halt(self) -> None:
@@ -107,9 +108,7 @@ class SpliceFlow(FastPath):
             self._outbox += data
             return
         try:
-            sent = self.sink.send(data)
-        except BlockingIOError:
-            sent = 0
+            sent = transmit(self.fd_out, data)
         except OSError as error:
             self.failed(False, error)
             return
@@ -220,13 +219,13 @@ class SpliceFlow(FastPath):
 
     def _read_on(self) -> None:
         if self.blind is None:
-            self.relay.loop.add_reader(self.fd_in, self.readable)
+            self.relay.poller.read(self.fd_in, self.readable)
         else:
             self.blind.read_on()
 
     def _stop_reading(self) -> None:
         if self.blind is None:
-            self.relay.loop.remove_reader(self.fd_in)
+            self.relay.poller.unread(self.fd_in)
         else:
             self.blind.stop_reading()
 
@@ -244,18 +243,10 @@ class SpliceFlow(FastPath):
 
     # --- splicing ---------------------------------------------------------------------------------------------------
 
-    def _slow_path(self) -> None:
-        """Everything that the fast path does not handle."""
-        if self.busy_reads >= BUSY_READS:
-            self.busy_reads = 0
-            # Not where it is counted: the pool's last pipe must be empty when the resynchronisation window takes it.
-            # Without a descriptor for another pipe the stream stays on the fast path.
-            with contextlib.suppress(OSError):
-                self._splice_blindly(Position(self.rest, self.part))
-        if self.blind is None:
-            self._splice()
-        else:
-            self.blind.readable()
+    def _crowded(self) -> None:
+        """The stream is busy: go on unseen, but without a descriptor for another pipe as before."""
+        with contextlib.suppress(OSError):
+            self._splice_blindly(Position(self.rest, self.part))
 
     def _splice_blindly(self, start: Position | None) -> None:
         """Start a blind splice. `start`: the source's position, None if unknown. Raises OSError if there is no pipe."""
@@ -273,72 +264,7 @@ class SpliceFlow(FastPath):
         self.rest, self.part = position.rest, position.part
         self.record_position()
 
-    def _splice(self) -> None:
-        """Move the rest of a large frame, or what a peek has found, through the pool's last pipe."""
-        relay = self.relay
-        pipe = relay.pool.free[-1]
-        rest = self.rest
-        # The pipe first: whoever finds the flow takes what is in the pipe for its bytes.
-        relay.cells[ACTIVE_PIPE] = pipe.ends
-        relay.cells[ACTIVE_FLOW] = self.cell
-        try:
-            if rest >= LARGE_FRAME:
-                moved = os.splice(self.fd_in, pipe.write, min(rest, CHUNK), flags=MOVE)
-                if not moved:
-                    self.ended()
-                    return
-                self.rest = rest - moved
-                if moved >= BUSY_BYTES:
-                    self.count_busy_read()
-            else:
-                got = self.source.recv_into(relay.read_area, self.peek_size, socket.MSG_PEEK)
-                if not got:
-                    self.ended()
-                    return
-                moved = self._splice_peeked(relay, pipe, got)
-                if not moved:
-                    return
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self.failed(True, error)
-            return
-        self.total += moved
-        if rest or self.rest or self.part:
-            self.record_position()
-        try:
-            sent = os.splice(pipe.read, self.fd_out, moved, flags=MOVE)
-        except BlockingIOError:
-            sent = 0
-        except OSError as error:
-            self.sink_failed(moved, error)
-            return
-        if sent != moved:
-            self.sink_full(moved - sent)
-        self.moved(moved)
-
-    def _splice_peeked(self, relay: RelayContext, pipe: Pipe, got: int) -> int:
-        """Splice up to the furthest boundary known from the `got` peeked bytes; return the bytes moved."""
-        frames = self.scan(got)
-        if frames is None:
-            return 0
-        begin, last, at = frames
-        end = HEADROOM + got
-        wanted = at - HEADROOM if at >= end else got
-        if self.boundary_waiters and HEADROOM < at < end:
-            # Somebody waits for the boundary: the header behind it stays in the socket.
-            wanted = at - HEADROOM
-        moved = os.splice(self.fd_in, pipe.write, wanted if wanted < CHUNK else CHUNK, flags=MOVE)
-        if moved >= got:
-            self.set_position(got, last, at)
-            self.rest -= moved - got
-        else:
-            # The pipe took fewer bytes than were peeked at (it has few slots), or the scan stopped at a boundary.
-            position = walk(relay.staging_area, begin, HEADROOM + moved)
-            self.rest, self.part = position.rest, position.part
-        return moved
-
-    # --- after a read, here and in `blind_splice` -------------------------------------------------------------------
+    # --- after a read, in `fastpath` and in `blind_splice` ----------------------------------------------------------
 
     def _too_large(self, size: int) -> None:
         # Its bytes stay unread, and the position is lost: the session ends.
@@ -397,7 +323,7 @@ class SpliceFlow(FastPath):
                 self.relay.pool.release(self._pipe)
                 self._pipe = None
             if self._outbox:
-                self._outbox = self._outbox[self.sink.send(self._outbox) :]
+                self._outbox = self._outbox[transmit(self.fd_out, self._outbox) :]
                 if self._outbox:
                     return
         except BlockingIOError:

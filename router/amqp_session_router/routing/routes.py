@@ -145,7 +145,7 @@ class Routes:
             return Reject(NOT_ALLOWED, short_string(f"vhost '{identity.vhost}' not found"))
         rule, vhost = found
         target = target_name(rule.to)
-        if len(vhost.encode("utf-8", "surrogateescape")) > SHORT_STRING_MAX:
+        if rule.rewrite is not None and len(vhost.encode("utf-8", "surrogateescape")) > SHORT_STRING_MAX:
             return Reject(NOT_ALLOWED, f"the rewritten vhost is longer than {SHORT_STRING_MAX} bytes")
         match rule.to:
             case ToReject(code, text):

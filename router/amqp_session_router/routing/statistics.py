@@ -64,9 +64,23 @@ class Statistics:
         """Ids of the live sessions that a broker opened."""
         self.by_source = True
         """Whether source addresses are counted apart."""
+        self._found: dict[tuple[str | None, str | None, str], list[Tally]] = {}
+        """Tallies of the sessions of one vhost, backend and source, as long as all of them are kept."""
 
     def _of(self, session: Session) -> list[Tally]:
-        return [self._tally(dimension, value) for dimension, value in self._values(session)]
+        identity, backend = session.identity, session.backend
+        place = (
+            identity.vhost if identity is not None and session.id in self._opened else None,
+            None if backend is None else backend.name,
+            identity.source_ip if identity is not None and self.by_source else "",
+        )
+        found = self._found.get(place)
+        if found is None:
+            found = [self._tally(dimension, value) for dimension, value in self._values(session)]
+            if len(self._found) >= _MOST:
+                self._found.clear()
+            self._found[place] = found
+        return found
 
     def _values(self, session: Session) -> list[tuple[str, str]]:
         """Return the dimensions' values of a session. A vhost counts once a broker opened it: clients make names up."""
@@ -85,6 +99,7 @@ class Statistics:
         if found is None:
             if len(tallies) >= _MOST:
                 del tallies[next(iter(tallies))]
+                self._found.clear()
             found = tallies[value] = Tally()
         return found
 
@@ -102,11 +117,12 @@ class Statistics:
         """Open-Ok went to the client."""
         self._opened.add(session.id)
         seconds = session.counters.handshake_seconds
+        bucket = None if seconds is None else bisect_left(BUCKETS, seconds)
         for tally in self._of(session):
             tally.opened += 1
-            if seconds is not None:
+            if seconds is not None and bucket is not None:
                 tally.handshake_seconds += seconds
-                tally.handshakes[bisect_left(BUCKETS, seconds)] += 1
+                tally.handshakes[bucket] += 1
 
     def closed(self, session: Session, how: End) -> None:
         """The session is over: what it counted since it was last added up is added up."""
@@ -119,21 +135,22 @@ class Statistics:
     def _add_up(self, session: Session) -> list[Tally]:
         """Add to the tallies what `session` counted since the last time; return them."""
         tallies = self._of(session)
-        counters = session.counters
-        for added, total, name in (
-            (self._from_client, counters.bytes_from_client, "bytes_from_client"),
-            (self._from_broker, counters.bytes_from_broker, "bytes_from_broker"),
-        ):
-            more = total - added.get(session.id, 0)
-            if more:
-                added[session.id] = total
-                for tally in tallies:
-                    setattr(tally, name, getattr(tally, name) + more)
+        counters, name = session.counters, session.id
+        from_client = counters.bytes_from_client - self._from_client.get(name, 0)
+        from_broker = counters.bytes_from_broker - self._from_broker.get(name, 0)
+        if from_client:
+            self._from_client[name] = counters.bytes_from_client
+        if from_broker:
+            self._from_broker[name] = counters.bytes_from_broker
+        for tally in tallies:
+            tally.bytes_from_client += from_client
+            tally.bytes_from_broker += from_broker
         return tallies
 
     def forget_sources(self) -> None:
         """Drop what is counted by source address."""
         self._tallies["source"].clear()
+        self._found.clear()
 
     def look(self, sessions: Mapping[str, Session]) -> Steps[Look]:
         """Return the counts with those of the live `sessions`.

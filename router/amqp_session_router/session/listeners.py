@@ -6,11 +6,10 @@ import asyncio
 import errno
 import logging
 import os
-import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amqp_session_router.amqp.negotiation import LearnedOffers
@@ -29,6 +28,7 @@ from amqp_session_router.net.deadlines import Deadlines
 from amqp_session_router.net.dialer import Dialer
 from amqp_session_router.net.names import Names
 from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
+from amqp_session_router.net.sockets import accept
 from amqp_session_router.net.tls import server_context
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay.context import RelayContext
@@ -63,13 +63,6 @@ class _OpenListener:
     settings: Listener
     sockets: list[socket.socket]
     context: ssl.SSLContext | None
-    waiting: select.poll = field(init=False)
-    """Says whether more connections wait: accept() in vain costs ten times as much."""
-
-    def __post_init__(self) -> None:
-        self.waiting = select.poll()
-        for sock in self.sockets:
-            self.waiting.register(sock, select.POLLIN)
 
 
 class Listeners:
@@ -107,7 +100,7 @@ class Listeners:
         self._unacknowledged: list[Exported] = []
         self._given_listeners: dict[str, _OpenListener] = {}
         self._late: set[asyncio.Task[None]] = set()
-        self.dialer = Dialer(loop, self.relay.error_watcher, lambda: self.routing.timeouts, names)
+        self.dialer = Dialer(loop, self.relay.poller, lambda: self.routing.timeouts, names)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
         self.leaving = asyncio.Event()
@@ -200,7 +193,7 @@ class Listeners:
 
     def _read(self, door: _OpenListener) -> None:
         for sock in door.sockets:
-            self.loop.add_reader(sock.fileno(), self._accept, sock, door)
+            self.loop.add_reader(sock.fileno(), self._accept, sock.fileno(), door)
 
     def _shut(self, door: _OpenListener) -> None:
         for sock in door.sockets:
@@ -261,19 +254,16 @@ class Listeners:
 
     # --- new connections --------------------------------------------------------------------------------------------
 
-    def _accept(self, listening: socket.socket, door: _OpenListener) -> None:
+    def _accept(self, listening: int, door: _OpenListener) -> None:
         for _ in range(_ACCEPTS):
             try:
-                sock, peer = listening.accept()
-            except BlockingIOError:
-                return
+                found = accept(listening)
             except OSError as error:
                 self._no_descriptor(error)
                 return
-            sock.setblocking(False)
-            self._take_in(sock, peer, door)
-            if not door.waiting.poll(0):
+            if found is None:
                 return
+            self._take_in(*found, door)
 
     def _take_in(self, sock: socket.socket, peer: tuple[str, int], door: _OpenListener) -> None:
         address = peer[0].removeprefix("::ffff:")
@@ -282,11 +272,13 @@ class Listeners:
             # No handshake has begun that could carry a Close.
             sock.close()
             return
-        transport, client = SocketTransport(self.loop, sock, self.relay.error_watcher), f"{address}:{peer[1]}"
+        transport, client = SocketTransport(self.loop, sock, self.relay.poller), f"{address}:{peer[1]}"
         session = LiveSession(self, door.settings.name, lease, transport, client)
         self.sessions[session.id] = session
         self.routing.registered(session)
         session.begin(door.settings, (address, peer[1]), door.context)
+        # Most clients' protocol header is there already: to be told so costs more than to look in vain.
+        transport.look()
 
     def _no_descriptor(self, error: OSError) -> None:
         """Wait a moment: the connection that could not be taken stays in the queue and would wake us at once."""

@@ -50,6 +50,9 @@ class Carried(NamedTuple):
     in_flight: int = 0
 
 
+_NOTHING_CARRIED = Carried(), Carried()
+
+
 class Host(SessionHost, Protocol):
     """What a live session needs of its listeners besides what its stages need."""
 
@@ -86,7 +89,7 @@ class LiveSession:
         self.broker_transport: Transport | None = None
         self.flows: tuple[Flow, ...] = ()
         self.slot: int | None = None
-        self.carried = Carried(), Carried()
+        self.carried = _NOTHING_CARRIED
         """What each direction brought along when the session was entered in the journal."""
         self.ended: list[int] = []
         """Indices of the flows whose source sent its last byte, in order."""

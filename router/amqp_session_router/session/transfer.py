@@ -23,7 +23,7 @@ def facts(session: LiveSession) -> dict[str, Any]:
         "listener": session.listener,
         "client": session.client,
         "started": session.started,
-        "identity": identity._asdict(),
+        "identity": dict(zip(Identity._fields, identity, strict=True)),
         "backend": session.backend.name,
         "route": [route.target, route.key, route.vhost],
         "tune": [tune.frame_max, tune.channel_max, tune.heartbeat],
@@ -38,7 +38,7 @@ def export_session(session: LiveSession) -> tuple[dict[str, Any], list[int]]:
     assert session.broker_transport is not None and session.broker_transport.kernel is not None
     descriptors = [session.client_transport.kernel.fileno(), session.broker_transport.kernel.fileno()]
     for number in descriptors:
-        session.host.relay.error_watcher.leave(number)
+        session.host.relay.poller.leave(number)
     states = []
     for flow in session.flows:
         assert isinstance(flow, SpliceFlow)
@@ -73,7 +73,7 @@ def import_session(
         host,
         state["listener"],
         lease,
-        SocketTransport(host.loop, client, host.relay.error_watcher, past=True),
+        SocketTransport(host.loop, client, host.relay.poller, past=True),
         state["client"],
     )
     session.id = state["id"]
@@ -89,7 +89,7 @@ def import_session(
     if state.get("blocked_sent"):
         session.pausing = Pause(session, blocked_sent=True)
     session.ended = [*state.get("ended", ())]
-    session.broker_transport = SocketTransport(host.loop, broker, host.relay.error_watcher, past=True)
+    session.broker_transport = SocketTransport(host.loop, broker, host.relay.poller, past=True)
     session.phase = Phase.OPEN
     session.slot = slot
     first, second = (_carried(flow, pipe) for flow, pipe in zip(state["flows"], pipes, strict=True))

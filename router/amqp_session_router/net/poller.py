@@ -1,0 +1,105 @@
+"""Tells sessions what happens at their sockets, where `poller.pyx` could not be compiled: the reasons for what it does
+stand there.
+
+What is compiled is imported in its place. The tests of flows and sessions run with either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Protocol
+
+_ENTERED, _POLLED, _WANTED, _FAILED = 1, 2, 4, 8
+_MOST = 256
+
+
+class Keeper(Protocol):
+    """Who has a socket."""
+
+    def drain_on_error(self) -> None:
+        """The socket failed or is shut in both directions: read until the error or the end is seen."""
+
+
+class Poller:
+    """Calls the reader of a socket when there is something to read, and the keeper of one that failed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], object]] = {}
+        self._keepers: dict[int, Keeper] = {}
+        self._states: dict[int, int] = {}
+        loop.add_reader(self._epoll.fileno(), self._look)
+
+    def watch(self, fd: int, keeper: Keeper) -> None:
+        """Have `keeper.drain_on_error` called once the socket `fd` has failed, in place of any earlier keeper's."""
+        if fd < 0:
+            raise ValueError("this socket is closed")
+        if self._keepers.get(fd) is keeper:
+            return
+        self._keepers[fd] = keeper
+        state = self._states.setdefault(fd, 0)
+        if state & _FAILED:
+            self._loop.call_soon(keeper.drain_on_error)
+        elif not state & _ENTERED:
+            self._epoll.register(fd, select.EPOLLIN)
+            self._states[fd] = state | _ENTERED | _POLLED
+
+    def read(self, fd: int, reader: Callable[[], object]) -> None:
+        """Call `reader` whenever there is something to read at `fd`, which is watched, in place of any earlier one."""
+        state = self._states[fd] | _WANTED
+        self._readers[fd] = reader
+        if state & _ENTERED and not state & _POLLED:
+            self._epoll.modify(fd, select.EPOLLIN)
+            state |= _POLLED
+        self._states[fd] = state
+
+    def unread(self, fd: int) -> None:
+        """Call no reader of `fd`. Idempotent."""
+        if fd in self._states:
+            self._states[fd] &= ~_WANTED
+            self._readers.pop(fd, None)
+
+    def forget(self, fd: int) -> None:
+        """Forget the socket `fd`, which is about to be closed and has no duplicates (the kernel drops it by itself)."""
+        self._states.pop(fd, None)
+        self._readers.pop(fd, None)
+        self._keepers.pop(fd, None)
+
+    def leave(self, fd: int) -> None:
+        """Stop watching `fd`, of which another process has a duplicate."""
+        if self._states.get(fd, 0) & _ENTERED:
+            self._epoll.unregister(fd)
+        self.forget(fd)
+
+    def close(self) -> None:
+        """Release everything."""
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        self._readers, self._keepers, self._states = {}, {}, {}
+
+    def _look(self) -> None:
+        for fd, seen in self._epoll.poll(0, _MOST):
+            if fd not in self._states:
+                continue
+            try:
+                if seen & (select.EPOLLERR | select.EPOLLHUP):
+                    self._fail(fd)
+                elif self._states[fd] & (_WANTED | _ENTERED) == _ENTERED:
+                    self._epoll.modify(fd, 0)
+                    self._states[fd] &= ~_POLLED
+                if seen & select.EPOLLIN and self._states[fd] & _WANTED:
+                    self._readers[fd]()
+            except Exception as error:
+                self._loop.call_exception_handler({"message": f"a socket's reader failed: {error}", "exception": error})
+
+    def _fail(self, fd: int) -> None:
+        """The socket has failed, or is shut in both directions: no event will say more."""
+        now = select.poll()
+        now.register(fd, 0)
+        if self._states[fd] & _ENTERED and now.poll(0):
+            self._epoll.unregister(fd)
+            self._states[fd] = self._states[fd] & _WANTED | _FAILED
+            self._loop.call_soon(self._keepers[fd].drain_on_error)
