@@ -1,0 +1,292 @@
+"""Stage 1 on few rows: what operations become one, what is wrong with them, what decides, at borders and beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from brokerdrill.analysis import clients
+from brokerdrill.analysis.kernel import add, engine
+from brokerdrill.analysis.reading import RAW_SCHEMA
+from brokerdrill.analysis.tables import table
+from brokerdrill.analysis.verdict import WITNESSES
+from brokerdrill.ledger.contract import PromiseSpec
+from tests.analysis import snapshot
+from tests.analysis.in_process import rows_of
+from tests.analysis.test_oracle import MS, Row, ack, connect, end, event, got, op, phases, receive, role, send, subscribe
+from tests.analysis.test_side_by_side import Rows, all_classes, all_told, ledger, promised
+from tests.analysis.test_small_ledgers import classes, judged
+
+
+@contextmanager
+def raw(*rows: Row) -> Iterator[duckdb.DuckDBPyConnection]:
+    """With these rows as stage 1 takes them."""
+    with engine() as base:
+        add(base, "clocks", table([(0, "c", 0), (0, "far", 100), (1, "far", 5000)], "run int, clock string, off long"))
+        given = [{"run": 0, "client": "p", "op_id": 1, **row} for row in rows]
+        add(base, "raw", pa.table({one.name: [row.get(one.name) for row in given] for one in RAW_SCHEMA}, RAW_SCHEMA))
+        yield base
+
+
+def operation(*rows: Row) -> dict[str, Any]:
+    """What rows of one operation become, beside another run's and another client's of the same number."""
+    others = [{**row, **other, "outcome": "unknown", "session": 9} for row in rows for other in ({"run": 1}, {"client": "z"})]
+    with raw(*rows, *others) as base:
+        base.execute(clients._OPERATIONS)
+        found = base.sql("SELECT * FROM ops WHERE run = 0 AND client = 'p'").to_arrow_table().to_pylist()
+    (one,) = found
+    return dict(one)
+
+
+ROW = {"op": "send", "outcome": "unknown", "session": 0, "clock": "c", "start_ns": 10, "message_id": "m"}
+
+
+def test_rows_of_one_operation_become_one() -> None:
+    """The earliest start and the latest end, in run time; a row that says something beats one that does not."""
+    ended = {**ROW, "outcome": "ok", "clock": "far", "start_ns": 12, "end_ns": 20, "message_id": None, "expires_ns": 900}
+    one = operation(ROW, {**ended, "end_ns": 17}, ended, {**ROW, "start_ns": 11})
+    told = {name: one[name] for name in ("op", "outcome", "session", "start", "end", "placed", "expires", "message_id")}
+    assert told == {
+        "op": "send",
+        "outcome": "ok",
+        "session": 0,
+        "start": 10,
+        "end": 120,
+        "placed": True,
+        "expires": 1000,
+        "message_id": "m",
+    }
+
+
+@pytest.mark.parametrize("outcome", ["ok", "fail", "unknown", None])
+def test_an_outcome_beats_unknown_and_none(outcome: str | None) -> None:
+    rows = [{**ROW, "outcome": one} for one in (None, outcome, "unknown")]
+    assert operation(*rows[:2])["outcome"] == outcome
+    assert operation(*rows)["outcome"] == (outcome or "unknown")
+    assert operation(rows[1])["outcome"] == outcome
+
+
+def test_an_operation_is_placed_if_all_of_its_rows_are() -> None:
+    elsewhere = {**ROW, "clock": "nobody's", "start_ns": 5, "end_ns": 30, "expires_ns": 40}
+    assert [operation(ROW, {**ROW, "clock": "far"})["placed"], operation(ROW, elsewhere)["placed"]] == [True, False]
+    one = operation(elsewhere)
+    assert (one["placed"], one["start"], one["end"], one["expires"]) == (False, 5, 30, 40)
+    one = operation(ROW, elsewhere)
+    assert (one["start"], one["end"], one["expires"]) == (5, 30, 40)
+    one = operation({**elsewhere, "clock": "far"})
+    assert (one["placed"], one["start"], one["end"], one["expires"]) == (True, 105, 130, 140)
+
+
+def conflicts(*rows: Row) -> list[tuple[int, str, int, str]]:
+    with raw(*rows) as base:
+        found = clients.conflicts(base).to_pylist()
+    return sorted((one["run"], one["client"], one["op_id"], one["problem"]) for one in found)
+
+
+SENT = {**ROW, "outcome": "ok", "address": "q"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([SENT], None),
+        ([SENT, {**SENT, "outcome": "unknown"}], None),
+        ([SENT, {**SENT, "outcome": "fail"}], "outcome is ok in one row and fail in another"),
+        ([SENT, {**SENT, "op": "receive"}], "op is receive and send"),
+        ([SENT, {**SENT, "op": "receive", "outcome": "fail"}], "outcome is ok in one row and fail in another"),
+        ([SENT, {**SENT, "op": None}], None),
+        *(
+            ([{**SENT, name: None}, {**SENT, name: None}][:count], f"{name} is missing")
+            for name in ("op", "outcome", "session", "start_ns", "address", "message_id")
+            for count in (1, 2)
+        ),
+        *(([SENT, {**SENT, name: None}], None) for name in ("outcome", "session", "start_ns", "address", "message_id")),
+        # A receive that got nothing says nothing of a message.
+        *(
+            ([{**SENT, "op": "receive", "outcome": outcome, name: None}], problem)
+            for name in ("address", "message_id")
+            for outcome, problem in (("ok", f"{name} is missing"), ("fail", None), ("unknown", None))
+        ),
+        ([{**SENT, "outcome": "fail", "address": None}], "address is missing"),
+        ([{**SENT, "outcome": "fail", "message_id": None}], "message_id is missing"),
+        ([{**SENT, "op": "connect", "address": None, "message_id": None}], None),
+        ([{**SENT, "op": "ack"}], "delivery is missing"),
+        ([{**SENT, "op": "ack", "delivery": "d"}], None),
+    ],
+)
+def test_what_is_wrong_with_an_operation(rows: list[Row], problem: str | None) -> None:
+    fine = [{**SENT, "client": "z"}, {**SENT, "op_id": 2}, {**SENT, "run": 1}]
+    assert conflicts(*rows, *fine) == ([(0, "p", 1, problem)] if problem else [])
+
+
+def test_an_operation_clashes_beside_others_of_its_number() -> None:
+    rows = [{**SENT, **of, "outcome": outcome} for of in ({}, {"run": 1}) for outcome in ("ok", "fail")]
+    rows += [{**SENT, **of, "outcome": "ok"} for of in ({"client": "z"}, {"op_id": 2}) for _ in range(2)]
+    told = "outcome is ok in one row and fail in another"
+    assert conflicts(*rows) == [(0, "p", 1, told), (1, "p", 1, told)]
+
+
+def test_twenty_bad_operations_of_a_run_are_told() -> None:
+    bad = [{**SENT, "op_id": number, "session": None} for number in range(21)]
+    told = conflicts(*bad, {**bad[20], "run": 1})
+    assert [(run, number) for run, _, number, _ in told] == [*((0, number) for number in range(20)), (1, 20)]
+
+
+# --- what decides ---------------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_is_processed_if_one_of_its_acknowledgements_or_its_transactions_commit_says_so() -> None:
+    row = receive("m", 20)
+    sent, of_x = send("m", 8), {**row, "txn": "x"}
+    commit, doubt = end("commit", "y", 30, client="c"), end("commit", "y", 30, "unknown", client="c")
+    found = all_classes(
+        [sent, row, ack(row, "fail"), ack(row)],
+        [sent, row, ack(row), ack(row, "fail")],
+        [sent, row, ack(row, "fail")],
+        # In a transaction nobody ended, and again in one that was committed.
+        [sent, row, ack(row, txn="x"), ack(row, txn="y"), commit],
+        [sent, of_x, ack(row, txn="y"), commit],
+        [sent, {**row, "txn": "y"}, ack(row, txn="x"), commit],
+        # The commit alone decides.
+        [sent, row, ack(row), ack(row, txn="x")],
+        [sent, of_x, ack(row)],
+        # Another run committed those of these names.
+        [end("commit", "x", 12), end("commit", "y", 12)],
+    )
+    processed, not_processed = {"ok": 1}, {"lost": 1}
+    assert found == [
+        *(processed, processed, not_processed),
+        *(processed, processed, processed),
+        *(not_processed, not_processed),
+        {},
+    ]
+    # Once may be processed, or not: a second certain one makes it a duplicate only if it was.
+    more = got("m", 40)
+    found = all_classes([sent, row, ack(row, "unknown"), more], [sent, of_x, doubt, more], [sent, row, ack(row), more])
+    assert found == [{"redelivered": 1}, {"redelivered": 1}, {"duplicated": 1}]
+
+
+# The ends of a transaction, and what a message sent in it is; one that has a delivery where it is ok.
+ENDS: list[tuple[list[tuple[str, float, str]], str]] = [
+    ([("commit", 5, "fail"), ("commit", 8, "ok")], "ok"),
+    ([("commit", 5, "ok"), ("commit", 8, "fail")], "ok"),
+    ([("commit", 5, "fail"), ("commit", 8, "unknown")], "unresolved"),
+    ([("prepare", 5, "fail")], "unresolved"),
+    ([("prepare", 5, "ok"), ("commit", 8, "fail")], "rejected"),
+    ([("rollback", 5, "fail"), ("commit", 8, "ok")], "ok"),
+    ([("rollback", 5, "unknown"), ("prepare", 8, "ok")], "unresolved"),
+    ([("prepare", 5, "ok"), ("rollback", 8, "ok")], "rejected"),
+    ([("commit", 5, "unknown"), ("rollback", 8, "ok")], "rejected"),
+    ([], "rejected"),
+]
+
+
+def test_a_transaction_is_what_all_of_its_own_ends_say() -> None:
+    rows = []
+    for ends, found in ENDS:
+        own = [end(kind, "x", at, outcome) for kind, at, outcome in ends]
+        others = [end(kind, "y", at, {"ok": "fail"}.get(outcome, "ok")) for kind, at, outcome in ends]
+        rows.append([send("m", 1, txn="x"), own, others, got("m", 20) if found == "ok" else []])
+    assert all_classes(*rows) == [{found: 1} for _, found in ENDS]
+
+
+AVAILABLE = [PromiseSpec("available", bound_ms=100)]
+WIDE = [PromiseSpec("available", bound_ms=1000)]
+LOAD = phases((0, 400), (500, 600))
+
+
+def outages(told: dict[str, Any]) -> list[tuple[float, float]]:
+    return [(one["start_ns"] / MS, one["end_ns"] / MS) for one in told["outages"]]
+
+
+def test_a_send_is_acknowledged_when_its_first_commit_that_is_ok_ended() -> None:
+    """Else when it ended, and when it began where its end is not known."""
+    commits = [end("commit", "x", 99, "fail"), end("commit", "x", 109), end("commit", "x", 149)]
+    steady = [send(f"m{at}", at - 1) for at in (210, 310)]
+    bare = {**send("m", 110), "end_ns": None}
+    told = all_told(
+        ledger([send("m", 50, txn="x"), *commits, *steady], LOAD, AVAILABLE),
+        ledger([send("m", 49), *steady], LOAD, AVAILABLE),
+        ledger([bare, *steady], LOAD, AVAILABLE),
+        ledger([send("m", 50, txn="x"), end("commit", "x", 110) | {"end_ns": None}, *steady], LOAD, AVAILABLE),
+    )
+    assert [outages(one) for one in told] == [[(0, 110)], [(50, 210)], [(0, 110)], [(0, 110)]]
+
+
+def test_a_load_has_its_begin_and_its_end() -> None:
+    """What was tried began in it, what succeeded ended in it: each to the nanosecond."""
+    begin, over = 10 * MS, 400 * MS
+    tried = [("q", begin - 1, False), ("q", begin, True), ("q", over, True), ("q", over + 1, False)]
+    ledgers = [
+        ledger([{**send("m", 0), "start_ns": at, "end_ns": 450 * MS}], phases((10, 400)), AVAILABLE) for _, at, _ in tried
+    ]
+    assert [len(one["outages"]) for one in all_told(*ledgers)] == [int(there) for _, _, there in tried]
+    succeeded = [(begin - 1, False), (begin, True), (over, True), (over + 1, False)]
+    ledgers = [
+        ledger([send("n", 50, "unknown"), {**send("m", 0), "start_ns": 1, "end_ns": at}], phases((10, 400)), WIDE)
+        for at, _ in succeeded
+    ]
+    told = [promised(one, "available")["verdict"] for one in all_told(*ledgers)]
+    assert told == ["pass" if there else "unknown" for _, there in succeeded]
+
+
+def durable(name: str, at: float, client: str, kept: bool | None, **more: Any) -> Row:
+    return subscribe(name, at, client, durable=kept) | more
+
+
+UNSUBSCRIBED, CLOSED = ("c1", "unsubscribe"), ("c1", "close")
+OF_D = {"address": "t", "subscription": "d"}
+# What may end a subscription, whether it does in any case, and whether it does unless that is durable.
+ENDINGS: list[tuple[list[Row], bool, bool]] = [
+    ([op(*UNSUBSCRIBED, 500, 1000, **OF_D)], False, False),  # with the drain's begin
+    ([op(*UNSUBSCRIBED, 500, 999.9, **OF_D)], True, True),
+    ([op(*UNSUBSCRIBED, 999, 999.5, "unknown", **OF_D)], True, True),
+    ([op(*UNSUBSCRIBED, 999, None, "unknown", **OF_D)], True, True),
+    ([op(*UNSUBSCRIBED, 500, 501, "fail", **OF_D)], False, False),
+    ([op(*UNSUBSCRIBED, 500, 501, **OF_D | {"subscription": "other"})], False, False),
+    ([op(*UNSUBSCRIBED, 500, 501, **OF_D | {"address": "u"})], False, False),
+    ([op(*CLOSED, 500, 1000)], False, False),
+    ([op(*CLOSED, 500, 999.9)], False, True),
+    ([op(*CLOSED, 500, None, "unknown")], False, True),
+    ([op(*CLOSED, 500, 501, "fail")], False, False),
+    ([op(*CLOSED, 1, 3)], False, False),  # not after the subscribe began
+    ([op(*CLOSED, 1.5, 3)], False, True),
+    ([op(*CLOSED, 0, 1), op(*CLOSED, 500, 501)], False, True),
+    ([op(*CLOSED, 500, 501), op(*CLOSED, 1500, 1501)], False, True),
+    ([op("c2", "close", 500, 501)], False, False),
+    ([op("c1", "connect", 500, 501)], False, False),
+    ([], False, False),
+]
+
+
+def test_what_ends_a_subscription_before_the_drain() -> None:
+    for kept in (True, None, False):
+        rows = [durable("d", 1, "c1", kept), send("m", 10, address="t")]
+        ended = [unless_durable if kept is False else always for _, always, unless_durable in ENDINGS]
+        found = all_classes(*([*rows, *ending] for ending, *_ in ENDINGS))
+        assert found == [{} if one else {"lost": 1} for one in ended]
+
+
+def test_without_a_drain_whatever_ends_a_subscription_is_before_it() -> None:
+    rows = [durable("d", 1, "c1", False), send("m", 10, address="t")]
+    ended = [[op(*CLOSED, 5000, 5001)], [op(*UNSUBSCRIBED, 5000, 5001, **OF_D)], []]
+    told = all_told(*(ledger([*rows, *one], [event("note", 1)]) for one in ended))
+    assert [classes(one) for one in told] == [{}, {}, {"lost": 1}]
+
+
+def test_a_subscription_is_there_since_its_first_subscribe_that_was_ok() -> None:
+    message = send("m", 10, address="t")
+    found = all_classes(
+        [subscribe("d", 1, "c1", "fail"), subscribe("d", 50, "c1"), message],
+        [subscribe("d", 1, "c1"), subscribe("d", 50, "c1"), subscribe("d", 50, "c2"), message],
+        [subscribe("d", 1, "c1", "unknown"), message],
+        [durable("d", 1, "c1", False, address="u"), durable("d", 1, "c1", False, subscription="e"), message],
+        # The dead letters' own subscription is none of a topic's.
+        [subscribe("d", 1, "c1") | {"address": "DLQ"}, message],
+    )
+    assert found == [{}, {"lost": 1}, {}, {"lost": 1}, {"lost": 1}]
