@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,12 +14,23 @@ from brokerdrill.analysis import clients
 from brokerdrill.analysis.kernel import add, engine
 from brokerdrill.analysis.reading import RAW_SCHEMA
 from brokerdrill.analysis.tables import table
-from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.ledger.contract import PromiseSpec
-from tests.analysis import snapshot
-from tests.analysis.in_process import rows_of
-from tests.analysis.test_oracle import MS, Row, ack, connect, end, event, got, op, phases, receive, role, send, subscribe
-from tests.analysis.test_side_by_side import Rows, all_classes, all_told, ledger, promised
+from tests.analysis.test_oracle import (
+    MS,
+    Row,
+    ack,
+    connect,
+    end,
+    event,
+    got,
+    op,
+    phases,
+    receive,
+    role,
+    send,
+    subscribe,
+)
+from tests.analysis.test_side_by_side import all_classes, all_told, ledger, promised
 from tests.analysis.test_small_ledgers import classes, judged
 
 
@@ -35,7 +46,9 @@ def raw(*rows: Row) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def operation(*rows: Row) -> dict[str, Any]:
     """What rows of one operation become, beside another run's and another client's of the same number."""
-    others = [{**row, **other, "outcome": "unknown", "session": 9} for row in rows for other in ({"run": 1}, {"client": "z"})]
+    others = [
+        {**row, **other, "outcome": "unknown", "session": 9} for row in rows for other in ({"run": 1}, {"client": "z"})
+    ]
     with raw(*rows, *others) as base:
         base.execute(clients._OPERATIONS)
         found = base.sql("SELECT * FROM ops WHERE run = 0 AND client = 'p'").to_arrow_table().to_pylist()
@@ -48,7 +61,15 @@ ROW = {"op": "send", "outcome": "unknown", "session": 0, "clock": "c", "start_ns
 
 def test_rows_of_one_operation_become_one() -> None:
     """The earliest start and the latest end, in run time; a row that says something beats one that does not."""
-    ended = {**ROW, "outcome": "ok", "clock": "far", "start_ns": 12, "end_ns": 20, "message_id": None, "expires_ns": 900}
+    ended = {
+        **ROW,
+        "outcome": "ok",
+        "clock": "far",
+        "start_ns": 12,
+        "end_ns": 20,
+        "message_id": None,
+        "expires_ns": 900,
+    }
     one = operation(ROW, {**ended, "end_ns": 17}, ended, {**ROW, "start_ns": 11})
     told = {name: one[name] for name in ("op", "outcome", "session", "start", "end", "placed", "expires", "message_id")}
     assert told == {
@@ -223,7 +244,8 @@ def test_a_load_has_its_begin_and_its_end() -> None:
     begin, over = 10 * MS, 400 * MS
     tried = [("q", begin - 1, False), ("q", begin, True), ("q", over, True), ("q", over + 1, False)]
     ledgers = [
-        ledger([{**send("m", 0), "start_ns": at, "end_ns": 450 * MS}], phases((10, 400)), AVAILABLE) for _, at, _ in tried
+        ledger([{**send("m", 0), "start_ns": at, "end_ns": 450 * MS}], phases((10, 400)), AVAILABLE)
+        for _, at, _ in tried
     ]
     assert [len(one["outages"]) for one in all_told(*ledgers)] == [int(there) for _, _, there in tried]
     succeeded = [(begin - 1, False), (begin, True), (over, True), (over + 1, False)]
@@ -290,3 +312,215 @@ def test_a_subscription_is_there_since_its_first_subscribe_that_was_ok() -> None
         [subscribe("d", 1, "c1") | {"address": "DLQ"}, message],
     )
     assert found == [{}, {"lost": 1}, {}, {"lost": 1}, {"lost": 1}]
+
+
+# --- served by whom -------------------------------------------------------------------------------------------------
+
+
+def sent_in(name: str, begin: float, over: float, instance: str | None, outcome: str = "ok", **more: Any) -> Row:
+    times = {"start_ns": round(begin * MS), "end_ns": round(over * MS)}
+    return {**send(name, 1, outcome, instance=instance, **more), **times}
+
+
+SINGLE = [PromiseSpec("single_active")]
+A_ACTIVE = [role("a", "active", 5), role("a", "down", 100), event("note", 1000)]
+
+
+def test_an_intruder_is_wholly_between_two_sends_of_one_epoch() -> None:
+    """a is active from 5 to 100; what begins as another ends is not after it."""
+    other = {"client": "p2"}
+    cases = [
+        (sent_in("l", 10, 20, "a"), sent_in("m", 20, 30, "b", **other), sent_in("n", 40, 50, "a"), 0),
+        (sent_in("l", 10, 20, "a"), sent_in("m", 20.1, 30, "b", **other), sent_in("n", 40, 50, "a"), 1),
+        (sent_in("l", 10, 20, "a"), sent_in("m", 21, 40, "b", **other), sent_in("n", 40, 50, "a"), 0),
+        (sent_in("l", 10, 20, "a"), sent_in("m", 21, 39.9, "b", **other), sent_in("n", 40, 50, "a"), 1),
+        # The epoch's first and last, and just outside
+        (sent_in("l", 5, 20, "a"), sent_in("m", 21, 30, "b", **other), sent_in("n", 40, 100, "a"), 1),
+        (sent_in("l", 4.9, 20, "a"), sent_in("m", 21, 30, "b", **other), sent_in("n", 40, 100, "a"), 0),
+        (sent_in("l", 5, 20, "a"), sent_in("m", 21, 30, "b", **other), sent_in("n", 40, 100.1, "a"), 0),
+        # Not acknowledged: neither between, nor around
+        (sent_in("l", 10, 20, "a"), sent_in("m", 21, 30, "b", "unknown"), sent_in("n", 40, 50, "a"), 0),
+        (sent_in("l", 10, 20, "a", "unknown"), sent_in("m", 21, 30, "b"), sent_in("n", 40, 50, "a"), 0),
+        (sent_in("l", 10, 20, "a"), sent_in("m", 21, 30, "b"), sent_in("n", 40, 50, "a", "fail"), 0),
+        # Of another store
+        (sent_in("l", 10, 20, "a"), sent_in("m", 21, 30, "x"), sent_in("n", 40, 50, "a"), 0),
+    ]
+    told = all_told(*(ledger([l, m, n], A_ACTIVE, SINGLE) for l, m, n, _ in cases))
+    assert [promised(one, "single_active")["count"] for one in told] == [count for *_, count in cases]
+    assert {promised(one, "single_active")["verdict"] for one in told} == {"pass", "fail"}
+
+
+def test_a_send_without_a_store_casts_doubt_in_its_own_run() -> None:
+    """Where the promise is asked for, and only if it is ok."""
+    rows = [[sent_in("m", 10, 20, name, outcome)] for name in ("a", None) for outcome in ("ok", "unknown")]
+    told = all_told(*(ledger(one, A_ACTIVE, SINGLE) for one in rows), ledger(rows[2], A_ACTIVE))
+    verdicts = [promised(one, "single_active")["verdict"] for one in told[:4]]
+    assert verdicts == ["pass", "pass", "unknown", "pass"]
+
+
+def test_the_others_of_an_intruder_are_told_by_name() -> None:
+    """The first by name, with the first sends to come first; a send without an end ends as it begins."""
+    roles = [role(who, "active", 5, "s") for who in ("a", "b", "c")]
+    rows = [sent_in(f"{name}-{who}", at, at + 1, who) for who in ("a", "b") for name, at in (("l", 10), ("n", 90))]
+    rows.append({**sent_in("m", 50, 50, "c"), "end_ns": None})
+    run = {"stores": {"s": ("a", "b", "c")}}
+    (told,) = judged(ledger(rows, [*roles, event("note", 1000)], SINGLE, **run))
+    sends = [one for one in promised(told, "single_active")["witnesses"] if "message_id" in one]
+    assert [(one["message_id"], one["other_instance"], one["end_ns"]) for one in sends] == [("m", "a", 50 * MS)]
+
+
+KILL = event("fault", 95, name="kill", instance="a", uncertainty_ns=2 * MS)
+FAILOVER = [role("a", "active", 1), role("a", "down", 100), role("b", "active", 150), KILL, event("note", 1000)]
+FAILED_OVER = [PromiseSpec("failover_within", bound_ms=1000)]
+BEFORE = sent_in("m1", 10, 11, "a")
+
+
+def test_a_client_is_served_again_by_its_first_send_that_began_after_the_fault() -> None:
+    """Of those that the next epoch served; at the fault plus its uncertainty is not after it."""
+    again = sent_in("n", 200, 201, "b")
+    cases = [
+        ([BEFORE, sent_in("m", 97, 160, "b"), again], 106),
+        ([BEFORE, sent_in("m", 97.1, 160, "b"), again], 65),
+        ([BEFORE, sent_in("m", 120, 150, "b"), again], 55),  # with the epoch's begin
+        ([BEFORE, sent_in("m", 120, 149.9, "b"), again], 106),
+        ([BEFORE, sent_in("m", 160, 161, "b", "unknown"), again], 106),
+        ([BEFORE, sent_in("m", 160, 161, "x"), again], 106),
+        ([BEFORE, again, sent_in("m", 210, 211, "b")], 106),
+        ([BEFORE, sent_in("m", 160, 300, "b"), again], 106),
+    ]
+    told = all_told(*(ledger(rows, FAILOVER, FAILED_OVER) for rows, _ in cases))
+    assert [promised(one, "failover_within")["measured"] for one in told] == [ms for _, ms in cases]
+
+
+def test_who_gives_up_had_been_served_and_tried_on_past_the_bound() -> None:
+    """What counts as served before: acknowledged by that store, with the fault at the latest."""
+    bound = [PromiseSpec("failover_within", bound_ms=100)]
+    late = sent_in("m", 190, 195.1, None, "unknown")
+    cases = [
+        ([BEFORE, late], "fail"),
+        ([BEFORE, sent_in("m", 190, 195, None, "unknown")], "unknown"),
+        ([sent_in("m1", 10, 95, "a"), late], "fail"),
+        ([sent_in("m1", 10, 95.1, "a"), late], "unknown"),
+        ([sent_in("m1", 10, 11, "a", "unknown"), late], "unknown"),
+        ([sent_in("m1", 10, 11, "x"), late], "unknown"),
+        ([BEFORE, {**late, "client": "p2"}], "unknown"),
+        ([BEFORE, op("p", "connect", 190, 195.1, "unknown")], "fail"),
+        ([BEFORE, op("p", "prepare", 190, 195.1, "unknown", txn="x")], "fail"),
+        ([BEFORE, op("p", "commit", 190, 195.1, "unknown", txn="x")], "fail"),
+        ([BEFORE, op("p", "rollback", 190, 195.1, "unknown", txn="x")], "unknown"),
+        ([BEFORE, op("p", "receive", 190, 195.1, "unknown")], "unknown"),
+        ([BEFORE, op("p", "connect", 95.1, None, "unknown")], "fail"),
+        ([BEFORE, op("p", "connect", 95, None, "unknown")], "unknown"),
+        ([BEFORE, late, sent_in("n", 120, 121, None, "unknown")], "fail"),
+        # Of another client that never sends nothing is due.
+        ([BEFORE, op("p2", "connect", 190, 195.1, "unknown")], "unknown"),
+    ]
+    told = all_told(*(ledger(rows, FAILOVER, bound) for rows, _ in cases))
+    assert [promised(one, "failover_within")["verdict"] for one in told] == [verdict for _, verdict in cases]
+
+
+def test_who_joined_after_the_fault_or_whose_server_is_not_known_measures_nothing() -> None:
+    served = sent_in("n", 200, 201, "b")
+    joined = [op("p", "connect", 94, 95), op("p", "connect", 95, 99), op("p", "connect", 95.1, 99)]
+    nameless = sent_in("m", 160, 161, None)
+    cases = [
+        ([joined[0], served], "pass"),
+        ([joined[1], served], "pass"),
+        ([joined[2], served], "unknown"),
+        ([joined[2], joined[0], served], "pass"),
+        ([joined[2], BEFORE, served], "pass"),
+        ([BEFORE, nameless, served], "unknown"),
+        ([BEFORE, {**nameless, "outcome": "unknown"}, served], "pass"),
+        ([BEFORE, sent_in("m", 97, 161, None), served], "pass"),
+        ([BEFORE, sent_in("m", 97.1, 161, None), served], "unknown"),
+        ([BEFORE, sent_in("m", 210, 211, None), served], "pass"),
+        ([BEFORE, sent_in("m", 160, 300, None), nameless, served], "unknown"),
+    ]
+    told = all_told(*(ledger(rows, FAILOVER, FAILED_OVER) for rows, _ in cases))
+    assert [promised(one, "failover_within")["verdict"] for one in told] == [verdict for _, verdict in cases]
+
+
+def test_an_epoch_that_served_on_after_a_fault_outlived_it() -> None:
+    """Its last client's send is of it, as far as it began after the fault plus its uncertainty."""
+    events = [role("a", "active", 1), KILL, event("note", 1000)]
+    tries = sent_in("n", 300, 301, None, "unknown", client="p2")
+    before = {**BEFORE, "client": "p2"}
+    bound = [PromiseSpec("failover_within", bound_ms=100)]
+    cases = [
+        ([before, tries, sent_in("m", 97.1, 120, "a")], "unknown"),
+        ([before, tries, sent_in("m", 97, 120, "a")], "fail"),
+        ([before, tries, sent_in("m", 98, 120, "a", "unknown")], "fail"),
+        ([before, tries, sent_in("m", 98, 120, "x")], "fail"),
+    ]
+    told = all_told(*(ledger(rows, events, bound) for rows, _ in cases))
+    assert [promised(one, "failover_within")["verdict"] for one in told] == [verdict for _, verdict in cases]
+
+
+def test_the_first_delivery_after_a_fault_is_that_of_an_epoch_that_began_after_it() -> None:
+    """It ended after the fault plus its uncertainty, whoever received it."""
+    served = [BEFORE, sent_in("n", 200, 201, "b")]
+
+    def receipt(over: float, instance: str | None, begin: float | None = None) -> Row:
+        begin = over - 1 if begin is None else begin
+        return {**receive("n", over, instance=instance), "start_ns": round(begin * MS)}
+
+    early = [role("b", "active", 95.5), role("b", "down", 96.9, uncertainty_ns=MS)]
+    cases = [
+        ([receipt(220, "b"), receipt(210, "b") | {"client": "c2"}], (), 115),
+        ([receipt(220, "b"), receipt(150, "b")], (), 55),
+        ([receipt(220, "b"), receipt(149.9, "b")], (), 125),
+        ([receipt(220, "b"), receipt(210, "x")], (), 125),
+        ([receipt(220, "b"), receipt(210, None)], (), 125),
+        ([receipt(220, "b"), receipt(98, "a")], (), 125),
+        # Of an epoch between the two: it ended by the fault plus its uncertainty, or not
+        ([receipt(220, "b"), receipt(97, "b")], early, 125),
+        ([receipt(220, "b"), receipt(97.1, "b")], early, 2.1),
+        # It began as the epoch before it may have ended, or later
+        ([receipt(220, "b"), receipt(120, "b", 97.9)], early, 25),
+        ([receipt(220, "b"), receipt(120, "b", 98)], early, 125),
+    ]
+    told = all_told(*(ledger([*served, *rows], [*FAILOVER, *more], FAILED_OVER) for rows, more, _ in cases))
+    found = [one["failover"][0]["first_delivery_ms"] for one in told]
+    assert found == pytest.approx([ms for *_, ms in cases])
+
+
+STICKY = [PromiseSpec("sticky")]
+TWO_STORES = [role("a", "active", 1), role("x", "active", 1, "z"), event("note", 1000)]
+
+
+def test_connects_of_a_key_are_held_against_each_other() -> None:
+    """Those that were ok, of its own run; who served is told by the time, where an instance may serve two stores."""
+    one = connect(100, "a", 0)
+    cases = [
+        ([one, connect(200, "x", 1)], ("fail", 1)),
+        ([one, connect(200, "a", 1)], ("pass", 0)),
+        ([one, connect(200, "x", 1, outcome="fail")], ("unknown", 0)),
+        ([one, connect(200, "x", 1, "l"), connect(201, "x", 1, None)], ("unknown", 0)),
+        ([one, connect(200, "x", 1) | {"op": "close"}], ("unknown", 0)),
+        ([one, connect(200, None, 1)], ("unknown", 0)),
+    ]
+    told = all_told(*(ledger(rows, TWO_STORES, STICKY) for rows, _ in cases))
+    found = [(of["verdict"], of["count"]) for of in (promised(one, "sticky") for one in told)]
+    assert found == [expected for _, expected in cases]
+
+
+def test_an_instance_of_two_stores_leads_to_the_one_of_which_its_epoch_is() -> None:
+    """The epoch in which the connect ended; at an epoch's begin it is that one, and one that began after it was none."""
+    stores = {"s": ("a", "b"), "z": ("a", "x")}
+    roles = [role("a", "active", 50), role("a", "down", 150), role("a", "active", 200, "z"), event("note", 1000)]
+
+    def led(begin: float, over: float, session: int) -> Row:
+        return {**connect(over, "a", session), "start_ns": round(begin * MS)}
+
+    first = led(100, 101, 0)
+    cases = [
+        ([first, led(120, 130, 1)], ("pass", 0, 0)),
+        ([first, led(190, 200, 1)], ("pass", 0, 1)),  # z: a move, while nobody was active on s
+        ([first, led(150, 199.9, 1)], ("pass", 0, 0)),  # begun as a's first epoch ended
+        ([first, led(150.1, 199.9, 1)], ("unknown", 0, 0)),
+        ([led(30, 50, 0), first], ("pass", 0, 0)),
+        ([led(30, 49.9, 0), first], ("unknown", 0, 0)),
+    ]
+    told = all_told(*(ledger(rows, roles, STICKY, stores=stores) for rows, _ in cases))
+    found = [(of["verdict"], of["count"], of["excused"]) for of in (promised(one, "sticky") for one in told)]
+    assert found == [expected for _, expected in cases]
