@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from router_support import Router, config_of, router_of, wait_for
 from test_fuzz import CLIENT, PROXY, mutate
-from test_workers import WORKERS, children, ctl, echoes, kill_worker, peers, replace_all, supervisor, wait_all_ready  # noqa: F401
+from test_workers import WORKERS, children, ctl, kill_worker, peers, replace_all, supervisor, wait_all_ready
 from tests.free_ports import free_port
 
 ATTACKERS = 3
@@ -102,7 +102,7 @@ def descriptors(router: Router) -> int:
 
 
 @pytest.mark.timeout(600)
-def test_damage_meets_restarts_reloads_pauses_and_kills(echoes: list[int]) -> None:  # noqa: F811
+def test_damage_meets_restarts_reloads_pauses_and_kills(echoes: list[int]) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     config = config_of(*echoes, workers=WORKERS)

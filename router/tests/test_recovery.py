@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 from router_support import Router, config_of, router_of, wait_for
-from test_survival import Talk, children, echo, worker  # noqa: F401  (a fixture)
+from test_survival import Talk, children, worker
 
 from amqp_session_router.net import tcp_info
 from amqp_session_router.net.tcp_info import counts
@@ -169,7 +169,7 @@ def others(router: Router, gone: int) -> list[int]:
     return [pid for pid in children(router) if pid != gone]
 
 
-def test_killed_again_before_it_serves(echo: int) -> None:  # noqa: F811
+def test_killed_again_before_it_serves(echo: int) -> None:
     """Under load, at whatever place each is: sessions live, and every byte comes once and in order."""
     rng = random.Random(7)
     with router_of(config_of(echo)) as router:

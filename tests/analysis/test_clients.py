@@ -1,4 +1,4 @@
-"""Stage 1 on few rows: what operations become one, what is wrong with them, what decides, at borders and beside them."""
+"""Stage 1 on few rows: what becomes one operation, what is wrong with it, what decides, at borders and beside them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from brokerdrill.analysis import clients
 from brokerdrill.analysis.kernel import add, engine
 from brokerdrill.analysis.reading import RAW_SCHEMA
 from brokerdrill.analysis.tables import table
-from brokerdrill.ledger.contract import PromiseSpec
+from brokerdrill.ledger.contract import Clock, PromiseSpec
+from tests.analysis import snapshot
+from tests.analysis.in_process import rows_of
 from tests.analysis.test_oracle import (
     MS,
     Row,
@@ -345,7 +347,7 @@ def test_an_intruder_is_wholly_between_two_sends_of_one_epoch() -> None:
         # Of another store
         (sent_in("l", 10, 20, "a"), sent_in("m", 21, 30, "x"), sent_in("n", 40, 50, "a"), 0),
     ]
-    told = all_told(*(ledger([l, m, n], A_ACTIVE, SINGLE) for l, m, n, _ in cases))
+    told = all_told(*(ledger(rows, A_ACTIVE, SINGLE) for *rows, _ in cases))
     assert [promised(one, "single_active")["count"] for one in told] == [count for *_, count in cases]
     assert {promised(one, "single_active")["verdict"] for one in told} == {"pass", "fail"}
 
@@ -505,7 +507,7 @@ def test_connects_of_a_key_are_held_against_each_other() -> None:
 
 
 def test_an_instance_of_two_stores_leads_to_the_one_of_which_its_epoch_is() -> None:
-    """The epoch in which the connect ended; at an epoch's begin it is that one, and one that began after it was none."""
+    """The epoch in which the connect ended, from its begin on, if the connect did not begin after that epoch."""
     stores = {"s": ("a", "b"), "z": ("a", "x")}
     roles = [role("a", "active", 50), role("a", "down", 150), role("a", "active", 200, "z"), event("note", 1000)]
 
@@ -524,3 +526,150 @@ def test_an_instance_of_two_stores_leads_to_the_one_of_which_its_epoch_is() -> N
     told = all_told(*(ledger(rows, roles, STICKY, stores=stores) for rows, _ in cases))
     found = [(of["verdict"], of["count"], of["excused"]) for of in (promised(one, "sticky") for one in told)]
     assert found == [expected for _, expected in cases]
+
+
+def test_a_send_is_served_by_the_epoch_in_which_it_ended_unless_it_began_after_it() -> None:
+    """As far as clocks tell; b may serve two stores."""
+    stores = {"s": ("a", "b"), "z": ("b", "x")}
+    roles = [role("a", "active", 1), role("a", "down", 100), role("b", "active", 150, uncertainty_ns=MS), KILL]
+    roles += [role("b", "down", 300, uncertainty_ns=2 * MS), event("note", 1000)]
+    cases = [
+        (sent_in("m", 120, 149, "b"), 54),
+        (sent_in("m", 120, 148.9, "b"), None),
+        (sent_in("m", 302, 310, "b"), 215),
+        (sent_in("m", 302.1, 310, "b"), None),
+        ({**sent_in("m", 149, 149, "b"), "end_ns": None}, 54),
+        ({**sent_in("m", 148.9, 149, "b"), "end_ns": None}, None),
+    ]
+    told = all_told(*(ledger([BEFORE, one], roles, FAILED_OVER, stores=stores) for one, _ in cases))
+    assert [promised(one, "failover_within")["measured"] for one in told] == [ms for _, ms in cases]
+
+
+# --- what a report shows --------------------------------------------------------------------------------------------
+
+# A clock that began before the run (ms).
+EARLIER = 10
+CLOCKS = {"c": Clock("host"), "early": Clock("host2", offset_ns=-EARLIER * MS)}
+
+
+def shown(*ledgers: Any) -> list[dict[str, Any]]:
+    """All that is told of ledgers that are judged side by side, what a report draws, too."""
+    given = {str(number): one for number, one in enumerate(ledgers)}
+    return list(snapshot.told(given, rows_of(given), 1).values())
+
+
+def phase(told: dict[str, Any], name: str, kind: str) -> tuple[int, float | None] | None:
+    found = next((one for one in told["phases"] if one["phase"] == name), {}).get(kind)
+    return found and (found["count"], found["max_ms"])
+
+
+def test_latencies_count_from_when_a_batch_was_due() -> None:
+    """Of a message that was tried twice from its first try on; of a transaction its commit's; to the first delivery."""
+    rows = [
+        send("m", 10, "unknown", late_ns=5 * MS),
+        send("m", 30, attempt=1, late_ns=2 * MS),
+        receive("m", 50),
+        receive("m", 90),
+        send("n", 60, txn="x", late_ns=7 * MS),
+        end("commit", "x", 70, late_ns=9 * MS),
+        end("commit", "y", 75, "unknown", late_ns=90 * MS),
+        {**end("commit", "z", 76), "end_ns": None},
+        send("failed", 80, "fail", late_ns=90 * MS),
+    ]
+    told, other = shown(ledger(rows), ledger([send("m", 10), got("m", 20)]))
+    assert [phase(told, "load", kind) for kind in ("send", "commit", "receive")] == [(2, 3), (1, 10), (2, 45)]
+    assert [phase(other, "load", kind) for kind in ("send", "commit", "receive")] == [(1, 1), None, (1, 10)]
+
+
+def test_a_phase_has_what_ended_in_it() -> None:
+    """Its begin is of it; what ended before the run began is of none. A send that was seen before it began took 0."""
+    at = [-0.1, 0, 9.9, 10, 400]
+    rows = [sent_in(f"m{one}", one + EARLIER - 1e-6, one + EARLIER, None, clock="early") for one in at]
+    early = [{**send("e", 20), "payload_sha": None}, receive("e", 15, payload_sha=None)]
+    told, _ = shown(ledger([*rows, *early], phases((10, 400)), clocks=CLOCKS), ledger([], phases((0, 1))))
+    assert phase(told, "outside", "send") == (2, 1e-6)
+    assert phase(told, "load", "send") == (3, 1)
+    assert phase(told, "load", "receive") == (1, 0)
+
+
+def spans(told: dict[str, Any]) -> set[tuple[str, str, int]]:
+    return {(one["client"], one["value"], one["failures"]) for one in told["series"]["clients"]}
+
+
+DOES = ("connect", "send", "ack", "commit")
+
+
+def test_a_client_was_served_or_failed() -> None:
+    """A receive that got nothing, and an acknowledgement without an answer, are no failures; a close is no service."""
+    kinds = ("connect", "close", "subscribe", "unsubscribe", "send", "receive", "ack", "prepare", "commit", "rollback")
+    of = {"address": "q", "message_id": "m", "delivery": "d"}
+    ok = [op(kind, kind, 10, 11, **of) for kind in kinds]
+    not_ok = [op(kind, kind, 10, 11, outcome, **of) for kind in kinds for outcome in ("fail", "unknown")]
+    told = shown(ledger(ok), ledger(not_ok))
+    assert spans(told[0]) == {(kind, "served", 0) for kind in ("connect", "send", "receive", "ack", "commit")}
+    assert spans(told[1]) == {(kind, "failed", 2) for kind in ("connect", "send", "prepare", "commit", "rollback")}
+
+
+def test_what_ended_before_the_run_began_is_not_drawn() -> None:
+    """Where a clock is placed so."""
+    rows = [op(f"c{one}", "connect", 5, EARLIER + one, clock="early") for one in (-0.1, 0)]
+    rows.append(op("c", "connect", 5, None, "unknown"))
+    assert spans(shown(ledger(rows, clocks=CLOCKS))[0]) == {("c0", "served", 0), ("c", "failed", 1)}
+
+
+def test_of_many_clients_those_are_drawn_that_failed_most_and_waited_longest() -> None:
+    """Of one more than there is room for; another run has its own."""
+    names = [f"c{number:02}" for number in range(clients.MOST_CLIENTS + 2)]
+    rows = [op(name, "connect", 10, 11, session=0) for name in names]
+    # The last two by name: one fails twice, in one bucket, the other waits.
+    rows += [op(names[-1], "connect", at, at + 1, "fail", session=1) for at in (20, 21)]
+    rows += [op(names[-2], "connect", 5000, 5001, session=1)]
+    rows += [op(name, "connect", 400, 401, session=1) for name in names[:3]]
+    several, one = shown(ledger(rows), ledger([op(names[-3], "connect", 10, 11)]))
+    drawn = {client for client, *_ in spans(several)}
+    assert drawn == {*names} - {names[-3], names[-4]}
+    assert (several["series"]["client_count"], one["series"]["client_count"]) == (len(names), 1)
+    assert spans(one) == {(names[-3], "served", 0)}
+
+
+def blamed(told: dict[str, Any], name: str) -> list[tuple[str | None, int]]:
+    return sorted(((one["fault"], one["count"]) for one in told[name]), key=str)
+
+
+def fault(kind: str, at: float, name: str) -> Row:
+    return event(kind, at, name=name, target=name)
+
+
+def test_a_break_falls_under_the_fault_that_was_in_effect_meanwhile() -> None:
+    """Of what was delivered the last one by its last delivery that was not healed before its first attempt, of what
+    was not the first that was not; of redeliveries the last one by each."""
+    twice = [send("m", 10, "unknown"), send("m", 30, attempt=1), *got("m", 40), *got("m", 50)]
+    lost = [send("m", 10, "unknown"), send("m", 30, attempt=1)]
+
+    def made(*spans: tuple[float, float, str]) -> list[Row]:
+        kinds = [(kind, at, name) for begin, over, name in spans for kind, at in (("fault", begin), ("heal", over))]
+        return [*phases(), *(fault(*one) for one in kinds)]
+
+    cases = [
+        (twice, made((5, 10, "healed as it was sent")), "healed as it was sent"),
+        (twice, made((5, 9.9, "healed before")), None),
+        (twice, made((50, 60, "with the last delivery")), "with the last delivery"),
+        (twice, made((50.1, 60, "after the last delivery")), None),
+        (twice, made((20, 60, "first"), (45, 60, "last")), "last"),
+        (twice, made((5, 60, "first"), (5, 60, "last by name")), "last by name"),
+        (lost, made((5, 10, "healed as it was sent")), "healed as it was sent"),
+        (lost, made((5, 9.9, "healed before")), None),
+        (lost, made((20, 60, "first"), (45, 60, "last")), "first"),
+        (lost, made((20, 60, "a"), (20, 60, "b")), "a"),
+    ]
+    told = shown(*(ledger(rows, events) for rows, events, _ in cases))
+    assert [blamed(one, "attribution") for one in told] == [[(name, 1)] for *_, name in cases]
+    again = [blamed(one, "redeliveries") for one in told]
+    assert again == [[(name, 1)] if rows is twice else [] for rows, _, name in cases]
+
+
+def test_a_break_is_of_the_round_of_its_first_attempt() -> None:
+    begins = [event("note", at, name=name, detail={"round": "begin"}) for at, name in ((5, "1"), (20, "2"))]
+    rows = [send("m", 10, "unknown"), send("m", 30, attempt=1), send("n", 30)]
+    (told,) = shown(ledger(rows, [*phases(), *begins], [PromiseSpec("no_loss")]))
+    assert [one["broken"] for one in told["rounds"]] == [{"no_loss": 1}, {"no_loss": 1}]

@@ -14,6 +14,7 @@ from tests.analysis.test_oracle import (
     RUN,
     Row,
     ack,
+    got,
     numbered,
     phases,
     receive,
@@ -94,6 +95,10 @@ def test_a_message_found_dead_that_no_address_knows_is_one_unexpected_one() -> N
         {"dead_lettered": 1},
         {"unexpected": 1, "rejected": 1},
     ]
+
+
+def test_a_receive_from_a_dead_letter_address_is_no_delivery() -> None:
+    assert all_classes([send("m", 10), got("m", 1100, address="DLQ")]) == [{"dead_lettered": 1}]
 
 
 def test_a_dead_letter_is_of_those_whose_address_it_is() -> None:

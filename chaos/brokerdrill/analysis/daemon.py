@@ -2,7 +2,5 @@
 
 from pyspark.daemon import manager
 
-import brokerdrill.analysis.stages  # noqa: F401
-
 if __name__ == "__main__":
     manager()

@@ -48,7 +48,6 @@ def _warm(master: str | None) -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
     try:
         # Slow to import, and only needed when the run is over.
-        import brokerdrill.report  # noqa: F401
         from brokerdrill.analysis.analyze import analyze_with_series
 
         with tempfile.TemporaryDirectory(prefix="brokerdrill-warm-") as folder:
