@@ -332,8 +332,8 @@ def test_an_intruder_is_wholly_between_two_sends_of_one_epoch() -> None:
     """a is active from 5 to 100; what begins as another ends is not after it."""
     other = {"client": "p2"}
     cases = [
-        (sent_in("l", 10, 20, "a"), sent_in("m", 20, 30, "b", **other), sent_in("n", 40, 50, "a"), 0),
         (sent_in("l", 10, 20, "a"), sent_in("m", 20.1, 30, "b", **other), sent_in("n", 40, 50, "a"), 1),
+        (sent_in("l", 10, 20, "a"), sent_in("m", 20, 30, "b", **other), sent_in("n", 40, 50, "a"), 0),
         (sent_in("l", 10, 20, "a"), sent_in("m", 21, 40, "b", **other), sent_in("n", 40, 50, "a"), 0),
         (sent_in("l", 10, 20, "a"), sent_in("m", 21, 39.9, "b", **other), sent_in("n", 40, 50, "a"), 1),
         # The epoch's first and last, and just outside
