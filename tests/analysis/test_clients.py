@@ -392,6 +392,10 @@ def test_a_client_is_served_again_by_its_first_send_that_began_after_the_fault()
     ]
     told = all_told(*(ledger(rows, FAILOVER, FAILED_OVER) for rows, _ in cases))
     assert [promised(one, "failover_within")["measured"] for one in told] == [ms for _, ms in cases]
+    # An epoch that began with the fault is none of after it.
+    begun = [role("b", "active", 95), role("b", "active", 95.1)]
+    told = all_told(*(ledger([BEFORE, again], [FAILOVER[0], KILL, one, *FAILOVER[4:]], FAILED_OVER) for one in begun))
+    assert [promised(one, "failover_within")["measured"] for one in told] == [None, 106]
 
 
 def test_who_gives_up_had_been_served_and_tried_on_past_the_bound() -> None:
@@ -453,6 +457,8 @@ def test_an_epoch_that_served_on_after_a_fault_outlived_it() -> None:
         ([before, tries, sent_in("m", 97, 120, "a")], "fail"),
         ([before, tries, sent_in("m", 98, 120, "a", "unknown")], "fail"),
         ([before, tries, sent_in("m", 98, 120, "x")], "fail"),
+        # Who served that is not known.
+        ([before, tries, sent_in("m", 98, 120, None, client="p3")], "fail"),
     ]
     told = all_told(*(ledger(rows, events, bound) for rows, _ in cases))
     assert [promised(one, "failover_within")["verdict"] for one in told] == [verdict for _, verdict in cases]

@@ -1,4 +1,4 @@
-"""ordered on ledgers of few rows and few times: who gave back when, at each border and beside it, as the oracle tells."""
+"""ordered on ledgers of few rows and few times: who gave back when, at each border and beside it."""
 
 from __future__ import annotations
 
