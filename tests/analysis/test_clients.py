@@ -19,6 +19,7 @@ from tests.analysis import snapshot
 from tests.analysis.in_process import rows_of
 from tests.analysis.test_oracle import (
     MS,
+    RUN,
     Row,
     ack,
     connect,
@@ -483,13 +484,22 @@ def test_the_first_delivery_after_a_fault_is_that_of_an_epoch_that_began_after_i
         # Of an epoch between the two: it ended by the fault plus its uncertainty, or not
         ([receipt(220, "b"), receipt(97, "b")], early, 125),
         ([receipt(220, "b"), receipt(97.1, "b")], early, 2.1),
+        ([receipt(220, "b"), receipt(97.1, "b")], [role("b", "active", 95), *early[1:]], 125),
         # It began as the epoch before it may have ended, or later
         ([receipt(220, "b"), receipt(120, "b", 97.9)], early, 25),
         ([receipt(220, "b"), receipt(120, "b", 98)], early, 125),
     ]
-    told = all_told(*(ledger([*served, *rows], [*FAILOVER, *more], FAILED_OVER) for rows, more, _ in cases))
-    found = [one["failover"][0]["first_delivery_ms"] for one in told]
-    assert found == pytest.approx([ms for *_, ms in cases])
+    on_another = [role("b", "active", 250, "z")]
+    two_stores = {"s": ("a", "b"), "z": ("b", "x")}
+    for stores in (RUN.stores, two_stores):
+        told = all_told(
+            *(ledger([*served, *rows], [*FAILOVER, *more], FAILED_OVER, stores=stores) for rows, more, _ in cases)
+        )
+        found = [one["failover"][0]["first_delivery_ms"] for one in told]
+        assert found == pytest.approx([ms for *_, ms in cases])
+    rows = [[*served, receipt(at, "b", 240)] for at in (249.9, 250)]
+    told = all_told(*(ledger(one, [*FAILOVER, *on_another], FAILED_OVER, stores=two_stores) for one in rows))
+    assert [one["failover"][0]["first_delivery_ms"] for one in told] == [pytest.approx(154.9), None]
 
 
 STICKY = [PromiseSpec("sticky")]
