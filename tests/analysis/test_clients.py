@@ -634,13 +634,12 @@ def test_what_ended_before_the_run_began_is_not_drawn() -> None:
 
 
 def test_of_many_clients_those_are_drawn_that_failed_most_and_waited_longest() -> None:
-    """Of one more than there is room for; another run has its own."""
+    """Of two more than there is room for; another run has its own."""
     names = [f"c{number:02}" for number in range(clients.MOST_CLIENTS + 2)]
-    rows = [op(name, "connect", 10, 11, session=0) for name in names]
-    # The last two by name: one fails twice, in one bucket, the other waits.
-    rows += [op(names[-1], "connect", at, at + 1, "fail", session=1) for at in (20, 21)]
-    rows += [op(names[-2], "connect", 5000, 5001, session=1)]
-    rows += [op(name, "connect", 400, 401, session=1) for name in names[:3]]
+    at = {name: (9000, 9400) for name in names[:-2]} | {names[-2]: (10, 200, 5000)}
+    rows = [op(name, "connect", one, one + 1) for name in names for one in at.get(name, (10,))]
+    # The last two by name: one fails twice, in one bucket, the other waits longest.
+    rows += [op(names[-1], "connect", one, one + 1, "fail") for one in (20, 21)]
     several, one = shown(ledger(rows), ledger([op(names[-3], "connect", 10, 11)]))
     drawn = {client for client, *_ in spans(several)}
     assert drawn == {*names} - {names[-3], names[-4]}
