@@ -636,7 +636,7 @@ def test_what_ended_before_the_run_began_is_not_drawn() -> None:
 def test_of_many_clients_those_are_drawn_that_failed_most_and_waited_longest() -> None:
     """Of two more than there is room for; another run has its own."""
     names = [f"c{number:02}" for number in range(clients.MOST_CLIENTS + 2)]
-    at = {name: (9000, 9400) for name in names[:-2]} | {names[-2]: (10, 200, 5000)}
+    at = dict.fromkeys(names[:-2], (9000, 9400)) | {names[-2]: (10, 200, 5000)}
     rows = [op(name, "connect", one, one + 1) for name in names for one in at.get(name, (10,))]
     # The last two by name: one fails twice, in one bucket, the other waits longest.
     rows += [op(names[-1], "connect", one, one + 1, "fail") for one in (20, 21)]
