@@ -260,6 +260,17 @@ def test_a_load_has_its_begin_and_its_end() -> None:
     assert told == ["pass" if there else "unknown" for _, there in succeeded]
 
 
+def test_of_receives_a_load_tries_the_addresses_that_were_received_from() -> None:
+    """Not those that were only sent to, nor dead-letter addresses."""
+    steady = [row for at in (100, 200, 300) for row in (send(f"m{at}", at - 50), receive(f"m{at}", at))]
+    received = [PromiseSpec("available", bound_ms=100, side="receive")]
+    dead = op("c", "receive", 250, 251, address="DLQ", message_id="m100")
+    nothing = op("c", "receive", 250, 251, "fail", address="r")
+    cases = [([dead], "pass"), ([send("n", 50, address="r")], "pass"), ([nothing], "fail"), ([], "pass")]
+    told = all_told(*(ledger([*steady, *more], LOAD, received) for more, _ in cases))
+    assert [promised(one, "available")["verdict"] for one in told] == [verdict for _, verdict in cases]
+
+
 def durable(name: str, at: float, client: str, kept: bool | None, **more: Any) -> Row:
     return subscribe(name, at, client, durable=kept) | more
 
