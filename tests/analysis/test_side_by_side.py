@@ -101,6 +101,17 @@ def test_a_receive_from_a_dead_letter_address_is_no_delivery() -> None:
     assert all_classes([send("m", 10), got("m", 1100, address="DLQ")]) == [{"dead_lettered": 1}]
 
 
+def test_what_is_found_dead_was_browsed_or_received() -> None:
+    found = all_classes(
+        [send("m", 10), BROWSED],
+        [send("m", 10), {**BROWSED, "outcome": "unknown"}],
+        [send("m", 10), {**BROWSED, "outcome": "fail", "op": "receive"}],
+        [send("m", 10), {**BROWSED, "message_id": None}],
+        [send("m", 10), send("m", 20, address="DLQ")],
+    )
+    assert found == [{"dead_lettered": 1}, {"lost": 1}, {"lost": 1}, {"lost": 1}, {"lost": 1, "unseen": 1}]
+
+
 def test_a_dead_letter_is_of_those_whose_address_it_is() -> None:
     sent = [send("m", 10, address=name) for name in ("q", "r")]
     maps = ({"q": "DLQ", "r": "DLQ2"}, {"r": "DLQ", "q": "DLQ2"}, {"q": "DLQ", "r": "DLQ"}, {"r": "DLQ"})
