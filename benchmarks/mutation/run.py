@@ -59,7 +59,7 @@ PATIENCE = 10
 FAST_TESTS = " ".join(
     f"tests/analysis/test_{name}.py"
     for name in (
-        *("moments", "rounds", "series", "small_ledgers", "timeline", "snapshot"),
+        *("moments", "rounds", "series", "small_ledgers", "side_by_side", "clients", "ordered", "timeline", "snapshot"),
         *("details", "checks_can_fail", "synthesize", "spool"),
     )
 )

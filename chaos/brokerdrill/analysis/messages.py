@@ -86,7 +86,7 @@ SELECT coalesce(m.run, d.run) AS run, coalesce(m.address, d.address) AS address,
        coalesce(m.message_id, d.message_id) AS message_id, d.sub, m.state, m.durable, m.expires, m.began, m.over,
        m.producer, m.key, m.late, m.sha_lo AS sent_lo, m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n,
        coalesce(d.processed, 0) AS processed, coalesce(d.possibly, 0) AS possibly,
-       coalesce(d.flagged, false) AS flagged, d.sha_lo, d.sha_hi, d.moment, d.client, d.session, d.redelivered
+       d.flagged, d.sha_lo, d.sha_hi, d.moment, d.client, d.session, d.redelivered
 FROM message m FULL JOIN got d ON m.run = d.run AND m.address = d.address AND m.message_id = d.message_id;
 """
 
@@ -94,7 +94,7 @@ FROM message m FULL JOIN got d ON m.run = d.run AND m.address = d.address AND m.
 # that existed at some time" whose delivery is processed; of a failed or unknown message every delivery counts.
 _UNITS = f"""
 CREATE TEMP TABLE found AS
-SELECT DISTINCT e.run, m.address, e.message_id, e.sub, e.dead_letter
+SELECT e.run, m.address, e.message_id, e.sub, e.dead_letter
 FROM dead e JOIN dead_letters m ON e.run = m.run AND e.dead_letter = m.dead_letter;
 
 CREATE TEMP TABLE topic_unit AS
@@ -118,7 +118,7 @@ JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.m
 CREATE TEMP TABLE orphan AS
 WITH known AS (
     SELECT m.run, m.address, m.message_id FROM message m SEMI JOIN found f USING (run, address, message_id)
-    UNION SELECT d.run, d.address, d.message_id FROM got d SEMI JOIN found f USING (run, address, message_id))
+    UNION ALL SELECT d.run, d.address, d.message_id FROM got d SEMI JOIN found f USING (run, address, message_id))
 SELECT DISTINCT f.run, f.dead_letter AS address, f.message_id FROM found f
 ANTI JOIN (FROM found SEMI JOIN known USING (run, address, message_id)) k
 ON f.run = k.run AND f.dead_letter = k.dead_letter AND f.message_id = k.message_id;
@@ -126,7 +126,7 @@ ON f.run = k.run AND f.dead_letter = k.dead_letter AND f.message_id = k.message_
 CREATE TEMP TABLE on_topic AS
 SELECT u.run, u.address, u.message_id, u.sub, m.state, m.durable, m.expires, m.began, m.sha_lo AS sent_lo,
        m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n, coalesce(d.processed, 0) AS processed,
-       coalesce(d.possibly, 0) AS possibly, coalesce(d.flagged, false) AS flagged, d.sha_lo, d.sha_hi
+       coalesce(d.possibly, 0) AS possibly, d.flagged, d.sha_lo, d.sha_hi
 FROM (FROM topic_unit UNION ALL SELECT run, address, message_id, '' FROM nowhere) u
 LEFT JOIN message m ON u.run = m.run AND u.address = m.address AND u.message_id = m.message_id
 LEFT JOIN got d ON u.run = d.run AND u.address = d.address AND u.message_id = d.message_id AND u.sub = d.sub;
@@ -137,14 +137,13 @@ SELECT p.run, p.address, p.message_id, '' AS sub, p.state, p.durable, p.expires,
 FROM paired p ANTI JOIN topics t ON p.run = t.run AND p.address = t.address
 UNION ALL FROM on_topic
 UNION ALL
-SELECT run, address, message_id, '', NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, false, NULL, NULL FROM orphan;
+SELECT run, address, message_id, '', NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL FROM orphan;
 
 -- Evidence of a queue's message is of its one unit; of a topic's of its row's subscription, of all where that is null.
 CREATE TEMP TABLE dead_unit AS
-SELECT DISTINCT u.run, u.address, u.message_id, u.sub
+SELECT u.run, u.address, u.message_id, u.sub
 FROM raw_unit u JOIN found f ON u.run = f.run AND u.address = f.address AND u.message_id = f.message_id
-LEFT JOIN (SELECT DISTINCT run, address FROM topics) t ON u.run = t.run AND u.address = t.address
-WHERE t.run IS NULL OR f.sub IN ('', u.sub) OR u.sub = ''
+WHERE f.sub IN ('', u.sub) OR u.sub = ''
 UNION SELECT run, address, message_id, '' FROM orphan;
 
 -- Of a message that was sent with several payloads a delivery must have one of them.
@@ -159,7 +158,7 @@ WHERE d.sha IS NOT NULL;
 _CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
-       u.expires, f.run IS NOT NULL AS dead, coalesce(w.drained, false) AS drained,
+       u.expires, coalesce(w.drained, false) AS drained,
        coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
        u.processed = 0 AND u.possibly = 0 AS unhandled,
        (u.state = {ACKNOWLEDGED} OR (u.state = {UNKNOWN} AND u.n > 0)) AND unhandled AS gone,
@@ -208,7 +207,7 @@ FROM send s LEFT JOIN dead_letters d ON s.run = d.run AND s.address = d.address 
 # began, as clocks disagree, is no time.
 _WAITS = """
 SELECT run, 'receive' AS kind, moment, greatest(moment - began, 0) + late AS took, 0 AS counted FROM paired
-WHERE n > 0 AND began IS NOT NULL
+WHERE began IS NOT NULL
 """
 
 # What broke under which fault, at which broker and for which client: who served and who did the unit's last delivery;

@@ -1,0 +1,199 @@
+"""Ledgers of few rows whose names are the same, judged side by side and each by itself: what is of one run is of no
+other. What is told follows from the contract, and the oracle tells it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from brokerdrill.ledger.contract import PromiseSpec
+from tests.analysis.batch import Ledger, differences, expected
+from tests.analysis.test_oracle import (
+    BROWSED,
+    RUN,
+    Row,
+    ack,
+    got,
+    numbered,
+    phases,
+    receive,
+    send,
+    subscribe,
+)
+from tests.analysis.test_small_ledgers import classes, judged
+
+Rows = Sequence[Row | list[Row]]
+
+
+def ledger(rows: Rows, events: Sequence[Row] = (), promises: Sequence[PromiseSpec] = (), **of_run: Any) -> Ledger:
+    return replace(RUN, promises=tuple(promises), **of_run), numbered(rows), list(events) or phases()
+
+
+def all_told(*ledgers: Ledger) -> list[dict[str, Any]]:
+    """What is told of each of ledgers that are judged side by side: of the first the same as by itself, of all the same
+    as by the oracle."""
+    told = judged(*ledgers)
+    for number, one in enumerate(ledgers):
+        assert differences(str(number), told[number], expected(one)) == []
+    assert differences("by itself", judged(ledgers[0])[0], told[0]) == []
+    return told
+
+
+def all_classes(*rows: Rows, **of_run: Any) -> list[dict[str, int]]:
+    return [classes(one) for one in all_told(*(ledger(each, **of_run) for each in rows))]
+
+
+def promised(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next(one for one in told["promises"] if one["name"] == name)
+
+
+D = subscribe("d", 1, "c1")
+ON_T = {"address": "t"}
+AT_D = {"address": "t", "subscription": "d", "client": "c1"}
+
+
+def test_a_failed_message_that_was_found_dead_is_one_phantom_on_a_queue_and_on_a_topic() -> None:
+    """Whatever else was: another message, a delivery, several subscriptions that tell of it, other topics."""
+    twice = [{**BROWSED, "subscription": name} for name in ("d", "e", None)]
+    of_u = [subscribe("u", 1, "c2") | {"address": "u"}, send("m", 10, "fail", address="u")]
+    found = all_classes(
+        [D, send("m", 10, "fail", **ON_T), *twice],
+        [D, send("m", 10, "fail", **ON_T), receive("m", 20, **AT_D), *twice],
+        [D, send("m", 10, "fail", **ON_T)],
+        [D, send("m", 10, **ON_T), BROWSED],
+        [D, send("m", 60, **ON_T), send("n", 10, "fail", **ON_T), receive("n", 20, **AT_D), BROWSED],
+        [D, send("m", 10, "fail"), BROWSED],
+        [D, *of_u, send("m", 10, "fail"), receive("x", 20, **AT_D), BROWSED],
+        [subscribe("d", 50, "c1"), send("m", 10, **ON_T), send("n", 10, "fail", **ON_T), BROWSED],
+    )
+    assert found == [
+        {"phantom": 1},
+        {"phantom": 1},
+        {},
+        {"dead_lettered": 1},
+        {"dead_lettered": 1, "phantom": 1},
+        {"phantom": 1},
+        {"phantom": 1, "unexpected": 1},
+        {},
+    ]
+
+
+def test_a_message_found_dead_that_no_address_knows_is_one_unexpected_one() -> None:
+    strange = {**BROWSED, "message_id": "strange"}
+    found = all_classes(
+        [BROWSED],
+        [BROWSED, {**BROWSED, "subscription": "d"}, strange],
+        [BROWSED, receive("m", 20), strange],
+        [BROWSED, send("m", 10, **ON_T), D],
+        [BROWSED, send("m", 10, "fail", address="elsewhere")],
+    )
+    assert found == [
+        {"unexpected": 1},
+        {"unexpected": 2},
+        {"unexpected": 2},
+        {"dead_lettered": 1},
+        {"unexpected": 1, "rejected": 1},
+    ]
+
+
+def test_a_receive_from_a_dead_letter_address_is_no_delivery() -> None:
+    assert all_classes([send("m", 10), got("m", 1100, address="DLQ")]) == [{"dead_lettered": 1}]
+
+
+def test_what_is_found_dead_was_browsed_or_received() -> None:
+    found = all_classes(
+        [send("m", 10), BROWSED],
+        [send("m", 10), {**BROWSED, "outcome": "unknown"}],
+        [send("m", 10), {**BROWSED, "outcome": "fail", "op": "receive"}],
+        [send("m", 10), {**BROWSED, "message_id": None}],
+        [send("m", 10), send("m", 20, address="DLQ")],
+    )
+    assert found == [{"dead_lettered": 1}, {"lost": 1}, {"lost": 1}, {"lost": 1}, {"lost": 1, "unseen": 1}]
+
+
+def test_a_dead_letter_is_of_those_whose_address_it_is() -> None:
+    sent = [send("m", 10, address=name) for name in ("q", "r")]
+    maps = ({"q": "DLQ", "r": "DLQ2"}, {"r": "DLQ", "q": "DLQ2"}, {"q": "DLQ", "r": "DLQ"}, {"r": "DLQ"})
+    drained = {"q": True, "r": True}
+    ledgers = [ledger([*sent, BROWSED], dead_letters=one, drained=drained) for one in maps]
+    found = [classes(one) for one in all_told(*ledgers)]
+    assert found == [
+        {"dead_lettered": 1, "lost": 1},
+        {"dead_lettered": 1, "lost": 1},
+        {"dead_lettered": 2},
+        {"dead_lettered": 1, "lost": 1},
+    ]
+
+
+def test_a_subscribe_that_ended_when_the_attempt_began_was_not_before_it() -> None:
+    assert all_classes(*([D, send("m", begin, **ON_T)] for begin in (2, 2.000001))) == [{}, {"lost": 1}]
+
+
+def test_a_delivery_to_a_subscription_that_came_later_counts_if_it_is_processed_or_of_a_failed_message() -> None:
+    later = subscribe("d", 50, "c1")
+    delivered = receive("m", 70, **AT_D)
+    others = [send("n", 10, "fail", **ON_T), send("o", 10, "fail")]
+    found = all_classes(
+        [later, send("m", 10, **ON_T), delivered, *others],
+        [later, send("m", 10, **ON_T), delivered, ack(delivered), *others],
+        [later, send("m", 10, "fail", **ON_T), delivered, *others],
+        [later, delivered, *others],
+        [later, send("m", 10, "unknown", **ON_T), delivered],
+        [send("m", 10), receive("m", 70)],
+    )
+    assert found == [
+        {"rejected": 1},
+        {"ok": 1, "rejected": 1},
+        {"phantom": 1, "rejected": 1},
+        {"unexpected": 1, "rejected": 1},
+        {},
+        {"lost": 1},
+    ]
+
+
+PAYLOADS = [f"sha-{number}" for number in range(6)]
+
+
+def test_a_delivery_has_one_of_the_payloads_that_were_sent() -> None:
+    """Whichever of several has the greater hash."""
+
+    def of(name: str, sent: Sequence[str], *delivered: str | None) -> Rows:
+        rows = [receive(name, 20 + number, payload_sha=sha) for number, sha in enumerate(delivered)]
+        return [
+            *(send(name, 10, payload_sha=sha, attempt=number) for number, sha in enumerate(sent)),
+            *rows,
+            ack(rows[0]),
+        ]
+
+    right: list[Row | list[Row]] = []
+    wrong: list[Row | list[Row]] = []
+    for place, sha in enumerate(PAYLOADS):
+        other, third = (PAYLOADS[(place + more) % len(PAYLOADS)] for more in (1, 2))
+        right += [*of(f"a{sha}", [sha], sha), *of(f"b{sha}", [sha], None), *of(f"c{sha}", [sha, other], sha)]
+        right += [*of(f"d{sha}", [sha, other], other), *of(f"e{sha}", [sha, other], None)]
+        wrong += [*of(f"f{sha}", [sha], other), *of(f"g{sha}", [sha], other, sha), *of(f"h{sha}", [sha, other], third)]
+        wrong += of(f"i{sha}", [sha, other], third, third)
+    assert all_classes(right, wrong) == [{"ok": 5 * len(PAYLOADS)}, {"corrupted": 4 * len(PAYLOADS)}]
+
+
+def test_a_dead_letter_of_a_topic_is_of_its_subscription_or_of_all() -> None:
+    both = [D, subscribe("e", 1, "c2"), send("m", 10, **ON_T)]
+    of_d = {**BROWSED, "subscription": "d"}
+    queue = send("m", 10)
+    found = all_classes(
+        [*both, of_d],
+        [*both, {**of_d, "subscription": "e"}, {**of_d, "subscription": "f"}],
+        [*both, BROWSED, of_d],
+        [*both, {**of_d, "subscription": "f"}],
+        [queue, of_d, {**of_d, "subscription": "e"}],
+        [*both, queue, of_d],
+    )
+    assert found == [
+        {"dead_lettered": 1, "lost": 1},
+        {"dead_lettered": 1, "lost": 1},
+        {"dead_lettered": 2},
+        {"lost": 2},
+        {"dead_lettered": 1},
+        {"dead_lettered": 2, "lost": 1},
+    ]
