@@ -11,6 +11,7 @@ from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger, differences, expected
 from tests.analysis.test_oracle import (
     BROWSED,
+    MS,
     RUN,
     Row,
     ack,
@@ -150,6 +151,20 @@ def test_a_delivery_to_a_subscription_that_came_later_counts_if_it_is_processed_
         {},
         {"lost": 1},
     ]
+
+
+def test_a_message_is_durable_if_any_attempt_is_and_expires_at_the_latest_of_all() -> None:
+    """The drain ends at 2000."""
+    found = all_classes(
+        *([send("m", 10, durable=one), send("m", 30, durable=not one, attempt=1)] for one in (True, False)),
+        [send("m", 10, durable=False), send("m", 30, durable=False, attempt=1)],
+        *(
+            [send("m", 10 + place, expires_ns=at * MS, attempt=place) for place, at in enumerate(both)]
+            for both in ((1900, 2100), (2100, 1900), (1900, 1950), (1900, 2000))
+        ),
+    )
+    lost = {"lost": 1}
+    assert found == [lost, lost, {"lost_nonpersistent": 1}, lost, lost, {"expired": 1}, lost]
 
 
 PAYLOADS = [f"sha-{number}" for number in range(6)]
