@@ -400,8 +400,8 @@ def parse_spool(block: bytes, piece: Piece, wanted: Wanted | None = None) -> Row
         header = spool.Header.parse(piece.header or "")
     except ValueError:
         return _no_header(lines, piece)
-    # Only a file's first line is an object.
-    lines = [line for line in lines if not line.startswith("{")]
+    # The file's first line is in one of its blocks.
+    lines = [line for line in lines if line.strip() != (piece.header or "").strip()]
     with _collector_off():
         return _spool_rows(lines, header, piece, wanted)
 
