@@ -59,8 +59,8 @@ def unpack(data: bytes) -> pa.Table:
 
 @cache
 def _instance(process: int) -> duckdb.DuckDBPyConnection:
-    """The database of this process. Its tasks follow each other in it: a new one each would take a tenth of the time,
-    most of it for memory that is given back and asked for again."""
+    """The database of a process, by its id: a forked one may not use its parent's. Tasks follow each other in it: a new
+    one each would take a tenth of their time, most of it for memory that is given back and asked for again."""
     # Where Spark's own files are a task's are too: on the disks meant for them, and gone with them if it is killed.
     place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     scratch = tempfile.mkdtemp(prefix="brokerdrill-tasks-", dir=place or None)

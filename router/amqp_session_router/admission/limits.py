@@ -336,17 +336,15 @@ class Limiter:
         self._unauthenticated[source] = here
         if most is None:
             return None
-        waiting = here - 1
-        if self._tells:
-            self._tell_waiting(source, here)
-        waiting += self._others.count(WAITING, _of(source))
+        self._tell_waiting(source, here)
+        waiting = here - 1 + self._others.count(WAITING, _of(source))
         if waiting >= most and self._passed("unauthenticated_per_address", address, f"{waiting} are not open yet"):
             self.handshake_done(source)
             return Refusal(CONNECTION_FORCED, f"{address} has {waiting} connections that are not open yet")
         return None
 
     def _tell_waiting(self, source: tuple[str, str], count: int) -> None:
-        if self._config.unauthenticated_per_address is not None:
+        if self._tells and self._config.unauthenticated_per_address is not None:
             self._others.tell(WAITING, _of(source), count)
 
     def adopted(self, vhost: str) -> None:
@@ -376,21 +374,17 @@ class Limiter:
 
     def _refusal(self, vhost: str, user: str, limits: VhostLimits, state: _Vhost) -> Refusal | None:
         """Return why the connection that was counted last on `vhost` may not come in."""
-        before = state.connections - 1
-        if limits.connections is not None or limits.connections_alarm is not None:
-            before = self.count(vhost) - 1
-            told = _told(before, user)
-            if limits.connections_alarm is not None and before >= limits.connections_alarm:
-                self._alarm("connections_alarm", vhost, told)
-            if (
-                limits.connections is not None
-                and before >= limits.connections
-                and self._passed("connections", vhost, told)
-            ):
-                return Refusal(
-                    NOT_ALLOWED,
-                    f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached",
-                )
+        before = (self.count(vhost) if self._bounds(vhost) else state.connections) - 1
+        if limits.connections_alarm is not None and before >= limits.connections_alarm:
+            self._alarm("connections_alarm", vhost, _told(before, user))
+        if (
+            limits.connections is not None
+            and before >= limits.connections
+            and self._passed("connections", vhost, _told(before, user))
+        ):
+            return Refusal(
+                NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached"
+            )
         alarm = self._bucket(state.buckets, "connection_rate_alarm", limits.connection_rate_alarm, vhost)
         if alarm is not None and not alarm.try_take(1):
             self._alarm("connection_rate_alarm", vhost, _told(before, user))
@@ -417,8 +411,7 @@ class Limiter:
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
         left = self._unauthenticated.get(source, 0) - 1
-        if self._tells:
-            self._tell_waiting(source, max(0, left))
+        self._tell_waiting(source, max(0, left))
         if left > 0:
             self._unauthenticated[source] = left
         else:

@@ -23,7 +23,7 @@ def facts(session: LiveSession) -> dict[str, Any]:
         "listener": session.listener,
         "client": session.client,
         "started": session.started,
-        "identity": dict(zip(Identity._fields, identity, strict=True)),
+        "identity": identity._asdict(),
         "backend": session.backend.name,
         "route": [route.target, route.key, route.vhost],
         "tune": [tune.frame_max, tune.channel_max, tune.heartbeat],
