@@ -113,6 +113,14 @@ class Bench:
                 await asyncio.sleep(0.002)
         assert condition(), what
 
+    async def end(self, reader: threading.Thread) -> None:
+        """End the stream, and close all once `reader` has seen its end."""
+        self.writer.shutdown(socket.SHUT_WR)
+        await self.owner.ended.wait()
+        self.sink.shutdown(socket.SHUT_WR)
+        await self.until(lambda: not reader.is_alive(), "the reader ends")
+        self.close()
+
     def close(self) -> None:
         self.flow.stop()
         for sock in self.sockets:
@@ -251,11 +259,7 @@ def test_halts_on_the_boundary_and_keeps_the_rest(kernel: bool) -> None:
         assert bench.flow.halted
         bench.flow.start()
         await bench.until(lambda: len(bench.received) == len(first + second), "the rest")
-        bench.writer.shutdown(socket.SHUT_WR)
-        await bench.owner.ended.wait()
-        bench.sink.shutdown(socket.SHUT_WR)
-        await bench.until(lambda: not reader.is_alive(), "the reader ends")
-        bench.close()
+        await bench.end(reader)
 
     run(scene)
 
@@ -361,11 +365,7 @@ def test_single_messages_do_not_go_unseen(size: int) -> None:
             await bench.until(lambda count=count: len(bench.received) == count * len(data), "the message")  # type: ignore[misc]
             await bench.until(lambda writer=writer: not writer.is_alive(), "the writer ends")  # type: ignore[misc]
             assert bench.flow.blind is None
-        bench.writer.shutdown(socket.SHUT_WR)
-        await bench.owner.ended.wait()
-        bench.sink.shutdown(socket.SHUT_WR)
-        await bench.until(lambda: not reader.is_alive(), "the reader ends")
-        bench.close()
+        await bench.end(reader)
 
     run(scene)
 
