@@ -378,6 +378,7 @@ def test_log_verbs(router: Router, tmp_path: Path) -> None:
     opened = next(line for line in lines if line["message"] == "opened")
     assert (opened["vhost"], opened["user"], opened["level"]) == ("orders", "alice", "info")
     assert opened["session"]
+    assert opened["key"] == "alice"
     assert "is none of 'critical'" in router.refused("LOG CONSOLE loud")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from brokerdrill.products.amqp_router import AmqpRouter
 from brokerdrill.products.health.amqp_router import state_of
-from brokerdrill.products.logs import role_changes
+from brokerdrill.products.logs import Led, role_changes
 
 
 @pytest.mark.parametrize(("status", "role"), [(200, "active"), (503, "starting")])
@@ -28,3 +28,21 @@ LOG = [
 def test_the_log_of_a_kill_of_either_process_gives_its_roles_in_order() -> None:
     changes = [(change.t_ns, change.role) for change in role_changes(LOG, AmqpRouter().log_reader)]
     assert changes == [(1, "active"), (3, "starting"), (5, "active"), (6, "down")]
+
+
+OPENED = '{"level": "info", "message": "opened", "session": "1f", "client": "10.0.0.9:4711", "backend": "rabbit2"'
+
+
+@pytest.mark.parametrize(
+    ("line", "led"),
+    [
+        (OPENED + ', "target": "farm orders", "key": "p-1"}', Led("p-1", "rabbit2")),
+        (OPENED + ', "target": "farm orders"}', None),
+        (OPENED + ', "target": "farm ord', None),
+        ('{"message": "closed", "backend": "rabbit2", "key": "p-1"}', None),
+        (r'{"message": "closed", "backend": "rabbit2", "key": "\"message\": \"opened\""}', None),
+        ("amqp-session-router: killed by signal 9; starting again", None),
+    ],
+)
+def test_the_log_tells_which_client_was_led_where(line: str, led: Led | None) -> None:
+    assert AmqpRouter().led(line) == led

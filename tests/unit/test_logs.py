@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.logs import LOG_MARGIN_S, has_own_log, log_text, processes, read_log
+from brokerdrill.ledger.contract import EVENTS_DIR, OPS_DIR
+from brokerdrill.ledger.events import EventWriter
+from brokerdrill.products.amqp_router import PRODUCT
+from brokerdrill.runner.logs import LOG_MARGIN_S, has_own_log, log_text, processes, read_log, write_log
 
 LINE = '{"__MONOTONIC_TIMESTAMP": "2000000", "MESSAGE": "AMQ221007: Server is now active"}\n'
 
 
 @dataclass
 class Answer:
-    out: str = LINE
+    out: str
 
 
 class Connection:
@@ -28,10 +35,11 @@ class Connection:
 
     def __init__(self) -> None:
         self.scripts: list[str] = []
+        self.answer = LINE
 
     async def sh(self, script: str, **_: Any) -> Answer:
         self.scripts.append(script)
-        return Answer()
+        return Answer(self.answer)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +70,37 @@ def test_no_more_of_a_log_is_read_than_the_run_lasted() -> None:
 def test_a_log_is_kept_in_the_time_of_the_run() -> None:
     kept = gzip.decompress(log_text([(1_500_000_000, "waits"), (13_236_000_000, "is active")], 1_000_000_000)).decode()
     assert kept == "     0.500  waits\n    12.236  is active\n"
+
+
+def test_what_a_router_led_becomes_connects_of_the_run(tmp_path: Path) -> None:
+    def line(at_us: int, key: str) -> str:
+        said = json.dumps({"message": "opened", "backend": "rabbit2", "key": key})
+        return json.dumps({"__MONOTONIC_TIMESTAMP": str(at_us), "MESSAGE": said})
+
+    connection = Connection()
+    # The host's clock is 1 s behind; the run began at 5 s of the controller's.
+    connection.clock = SimpleNamespace(offset_ns=10**9, uncertainty_ns=1_000_000)  # type: ignore[attr-defined]
+    connection.answer = "\n".join([line(3_000_000, "before"), line(4_500_000, "p-1"), line(6_000_000, "p-2")])
+    told = {"schema": 1, "product": "amqp_router", "instance": "router1", "host": "h1", "unit": "r.service"}
+    listener = {"name": "amqp", "address": "10.0.0.1", "port": 5672, "protocol": "amqp091", "tls": False}
+    router: Any = SimpleNamespace(
+        descriptor=Descriptor.model_validate({**told, "log": "journal", "listeners": [listener]}),
+        product=PRODUCT,
+        connection=connection,
+    )
+    (tmp_path / OPS_DIR).mkdir()
+    (tmp_path / EVENTS_DIR).mkdir()
+    events = EventWriter(tmp_path, "run", 5 * 10**9)
+    asyncio.run(
+        write_log(router, (), (0, 9 * 10**9), events, tmp_path, Progress(Console(quiet=True)), {"rabbit2": "h2"})
+    )
+    rows = [json.loads(row) for row in (tmp_path / OPS_DIR / "router1.jsonl").read_text().splitlines()]
+    assert [(row["key"], row["instance"], row["broker"], row["client"], row["session"]) for row in rows] == [
+        ("p-1", "rabbit2", "h2", "router1", 0),
+        ("p-2", "rabbit2", "h2", "router1", 1),
+    ]
+    # The line's time, and how far it is known: the journal's 5 ms and the clocks' 1 ms.
+    assert [(row["start_ns"], row["end_ns"]) for row in rows] == [
+        (494_000_000, 506_000_000),
+        (1_994_000_000, 2_006_000_000),
+    ]

@@ -5,6 +5,7 @@ Clients reach brokers through it. It keeps no message and no store, and is no br
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import httpx
@@ -13,9 +14,11 @@ from brokerdrill.inventory import descriptors
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
 from brokerdrill.products.base import Management
 from brokerdrill.products.health import amqp_router as health
-from brokerdrill.products.logs import LogReader, by_words
+from brokerdrill.products.logs import Led, LogReader, by_words
 from brokerdrill.products.status import StatusPage
 
+# A session is open at its broker.
+_OPENED = '"message": "opened"'
 _ROLES = by_words(
     (r'"message": "ready"', "active"),
     (r"killed by signal \d+; starting again|ended with status \d+; starting again", "starting"),
@@ -60,6 +63,16 @@ class AmqpRouter:
 
     def log_reader(self) -> LogReader:
         return _ROLES
+
+    def led(self, text: str) -> Led | None:
+        """Return the broker that a session with a key was opened at: its backend is called by the broker's instance."""
+        if _OPENED not in text:
+            return None
+        try:
+            said = json.loads(text)
+        except ValueError:  # the journal cut it
+            return None
+        return Led(said["key"], said["backend"]) if "key" in said else None
 
 
 PRODUCT = AmqpRouter()

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.products.logs import LogReader
+from brokerdrill.products.logs import Led, LogReader
 
 
 @dataclass(frozen=True)
@@ -84,4 +84,13 @@ class Product(Protocol):
 
     def log_reader(self) -> LogReader:
         """Return a reader of what one process of an instance writes to its log."""
+        ...
+
+
+@runtime_checkable
+class Leading(Protocol):
+    """What a product can do besides that leads clients to others unseen by them: its log tells whom to whom."""
+
+    def led(self, text: str) -> Led | None:
+        """Return what a line of the log says of a client that was led, None: nothing, or it has no routing key."""
         ...

@@ -15,6 +15,14 @@ _WHY_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
+class Led:
+    """A client with a routing key that was led to an instance."""
+
+    key: str
+    instance: str
+
+
+@dataclass(frozen=True)
 class LogRole:
     """A role change that the product's log proves: time in ns on the host's monotonic clock, role, the log's words."""
 

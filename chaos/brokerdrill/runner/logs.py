@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
@@ -15,9 +15,11 @@ from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import LOG_READ, WITH
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.products.base import Leading
 from brokerdrill.products.logs import role_changes
 from brokerdrill.runner.endings import Entry, endings
 from brokerdrill.runner.evidence import keep
+from brokerdrill.runner.led import write_led
 from brokerdrill.runner.system import Instance
 
 # journald stamps a line when it reads it from the broker's pipe, shortly after it was written.
@@ -51,9 +53,11 @@ async def write_log(
     events: EventWriter,
     run_dir: Path,
     progress: Progress,
+    hosts: Mapping[str, str],
 ) -> None:
     """Keep the log of a process, that of `instance` and `others`, of the run's `span` (its begin and end, controller's
-    clock) in `run_dir`, and add to the run's events what it proves: role changes, and the ends of the process.
+    clock) in `run_dir`, and add to the run what it proves: role changes, the ends of the process, and the connects that
+    it led. `hosts`: of each instance.
 
     Raises InfrastructureError when the log cannot be read or kept.
     """
@@ -63,8 +67,8 @@ async def write_log(
     entries = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
     lines = [(entry.t_ns, entry.text) for entry in entries]
     uncertainty_ns = LOG_UNCERTAINTY_NS + clock.uncertainty_ns
+    base_ns = events.base_ns - clock.offset_ns
     if lines:
-        base_ns = events.base_ns - clock.offset_ns
         keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
     for change in role_changes(lines, instance.product.log_reader) if has_own_log(item) else ():
         events.write(
@@ -78,6 +82,10 @@ async def write_log(
             value=change.role,
             detail={"log": change.why},
         )
+    if isinstance(instance.product, Leading):
+        since_base = ((t_ns - base_ns, instance.product.led(text)) for t_ns, text in lines)
+        led = [(at_ns, one) for at_ns, one in since_base if one and at_ns >= 0]
+        write_led(run_dir, events.run_id, instance, led, hosts, uncertainty_ns)
     for ending in endings(entries):
         at_ns = ending.t_ns + clock.offset_ns
         events.write(

@@ -303,8 +303,10 @@ class _Run:
             yield fetch_spool(worker.connection, worker.spool, run_dir)
         since = self.system.recorded_since_ns
         since = self.events.base_ns if since is None else since
-        for instance, others in processes(self.system.instances.values()):
-            yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress)
+        instances = self.system.instances
+        hosts = {name: one.descriptor.host for name, one in instances.items()}
+        for instance, others in processes(instances.values()):
+            yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress, hosts)
         yield keep_last_words(self.load.workers, run_dir)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
 

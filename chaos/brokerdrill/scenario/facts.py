@@ -20,6 +20,7 @@ FACTS: Mapping[str, str] = {
     "virtual_address": "an address that is always at one of the routers that serve",
     "resolver": "a name server of the hosts",
     "named_brokers": "session routers that dial brokers by their names",
+    "rendezvous": "session routers that choose a broker by a hash of the client's key",
     "lasting_sessions": "sessions that outlive the router's process which serves them",
     "quorum_queues": "queues with copies on a majority of the brokers",
     "classic_queues": "queues that one broker of a cluster has",

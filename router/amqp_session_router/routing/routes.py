@@ -338,4 +338,6 @@ def _about(session: Session) -> dict[str, object]:
         about["backend"] = session.backend.name
     if session.route is not None:
         about["target"] = session.route.target
+        if session.route.key != NO_KEY:
+            about["key"] = session.route.key
     return about

@@ -1,0 +1,53 @@
+"""The connects that a router led, told by its own log: its clients cannot see which broker is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from brokerdrill.base.atomic import write
+from brokerdrill.ledger.contract import OPS_DIR, json_line
+from brokerdrill.ledger.events import CONTROLLER_CLOCK
+from brokerdrill.products.logs import Led
+from brokerdrill.runner.system import Instance
+
+
+def write_led(
+    run_dir: Path,
+    run_id: str,
+    router: Instance,
+    led: Iterable[tuple[int, Led]],
+    hosts: Mapping[str, str],
+    uncertainty_ns: int,
+) -> None:
+    """Add to the run's operations the connects that `router` led, each with the run time (ns) of its line in the log,
+    which is known to `uncertainty_ns`. `hosts`: of each instance. None writes nothing.
+
+    Raises InfrastructureError.
+    """
+    rows = [*map(json_line, _rows(run_id, router, led, hosts, uncertainty_ns))]
+    if rows:
+        write(run_dir / OPS_DIR / f"{router.descriptor.instance}.jsonl", b"".join(rows))
+
+
+def _rows(
+    run_id: str, router: Instance, led: Iterable[tuple[int, Led]], hosts: Mapping[str, str], uncertainty_ns: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a row a connect: the router is the client of all, and each is a session of its own."""
+    for number, (at_ns, one) in enumerate(led):
+        yield {
+            "run_id": run_id,
+            "clock": CONTROLLER_CLOCK,
+            "client": router.descriptor.instance,
+            "op_id": number,
+            "session": number,
+            "op": "connect",
+            "outcome": "ok",
+            "start_ns": max(0, at_ns - uncertainty_ns),
+            "end_ns": at_ns + uncertainty_ns,
+            "key": one.key,
+            "broker": hosts.get(one.instance),
+            "instance": one.instance,
+            "protocol": router.descriptor.listeners[0].protocol,
+        }
