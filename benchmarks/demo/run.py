@@ -21,7 +21,7 @@ from brokerdrill.inventory.topology import find_topology
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPOLOGY = "artemis_quorum"
-WARM_S, COLD_S, MEMORY_MIB = 6 * 60, 15 * 60, 6 * 1024
+WARM_S, COLD_S, MEMORY_MIB = 100, 15 * 60, 6 * 1024
 SAMPLE_S = 2.0
 
 

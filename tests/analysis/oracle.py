@@ -169,7 +169,7 @@ def merge_rows(ops: Iterable[Row]) -> list[Row]:
             elif name == "start_ns":
                 whole[name] = min(values)
             elif name != "outcome":
-                whole[name] = sorted(values, key=str)[0]
+                whole[name] = min(values)
         # "ok or fail beats unknown", "ok against fail is bad input"
         outcomes = {row["outcome"] for row in rows} - {"unknown"}
         if len(outcomes) == 2:

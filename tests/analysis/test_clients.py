@@ -87,6 +87,20 @@ def test_rows_of_one_operation_become_one() -> None:
     }
 
 
+def test_of_values_that_differ_the_smallest_stands() -> None:
+    other = {**ROW, "session": 1, "message_id": "n", "expires_ns": 900}
+    for rows in ((ROW | {"expires_ns": 800}, other), (other, ROW | {"expires_ns": 800})):
+        one = operation(*rows)
+        assert (one["session"], one["message_id"], one["expires"]) == (0, "m", 800)
+
+
+def test_rows_that_differ_give_one_verdict_in_any_order() -> None:
+    sent = {**send("m", 10), "op_id": 0}
+    first, second = ({**sent, "session": number, "expires_ns": at} for number, at in ((0, 50 * MS), (1, 5000 * MS)))
+    told = all_told(*(ledger([list(rows)]) for rows in ((first, second), (second, first))))
+    assert classes(told[0]) == classes(told[1]) == {"expired": 1}
+
+
 @pytest.mark.parametrize("outcome", ["ok", "fail", "unknown", None])
 def test_an_outcome_beats_unknown_and_none(outcome: str | None) -> None:
     rows = [{**ROW, "outcome": one} for one in (None, outcome, "unknown")]

@@ -42,8 +42,8 @@ SELECT run, client, op_id FROM raw GROUP BY run, client, op_id HAVING count(*) >
 CREATE TEMP TABLE merged AS
 SELECT r.run, r.client, r.op_id, min(op) AS op, max(op) AS other_op, max(outcome) AS any_outcome,
        coalesce(bool_or(outcome = 'ok'), false) AS ok, coalesce(bool_or(outcome = 'fail'), false) AS fail,
-       max(session) AS session, min(start_ns + coalesce(c.off, 0)) AS start, max(end_ns + coalesce(c.off, 0)) AS "end",
-       bool_and(c.off IS NOT NULL) AS placed, max(expires_ns + coalesce(c.off, 0)) AS expires, {_MINIMA}
+       min(session) AS session, min(start_ns + coalesce(c.off, 0)) AS start, max(end_ns + coalesce(c.off, 0)) AS "end",
+       bool_and(c.off IS NOT NULL) AS placed, min(expires_ns + coalesce(c.off, 0)) AS expires, {_MINIMA}
 FROM raw r SEMI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
 GROUP BY r.run, r.client, r.op_id;
 

@@ -34,8 +34,6 @@ STAGING = ".compact"
 # What is kept of a spool whose last line a crash tore, so that the analysis still says so.
 TORN = "torn"
 _IDENTITY = ("run_id", "clock", "client", "op_id")
-# Where rows of one operation differ in these the largest stands, in other columns the smallest.
-_LARGEST = frozenset({"session", "end_ns", "expires_ns"})
 
 
 def compact(
@@ -115,13 +113,14 @@ def _write(base: duckdb.DuckDBPyConnection, run: Run, staging: Path) -> None:
     Operations become one row each, of one clock; all of a client are in one file, sorted.
     """
     names = [column.name for column in OP_COLUMNS]
-    largest = ", ".join(
-        f'{"max" if name in _LARGEST else "min"}("{name}") AS "{name}"'
+    # Where rows of one operation differ the latest end stands, in other columns the smallest value.
+    others = ", ".join(
+        f'{"max" if name == "end_ns" else "min"}("{name}") AS "{name}"'
         for name in names
         if name not in (*_IDENTITY, "outcome")
     )
     outcome = "coalesce(min(outcome) FILTER (outcome <> 'unknown'), max(outcome)) AS outcome"
-    merged = f"SELECT {', '.join(_IDENTITY)}, {outcome}, {largest} FROM ledger GROUP BY {', '.join(_IDENTITY)}"
+    merged = f"SELECT {', '.join(_IDENTITY)}, {outcome}, {others} FROM ledger GROUP BY {', '.join(_IDENTITY)}"
     fresh = uuid.uuid4().hex[:12]
     for name in (OPS_DIR, EVENTS_DIR):
         (staging / name).mkdir()

@@ -218,7 +218,6 @@ def _merged(rows: Sequence[Mapping[str, Any]], clocks: Mapping[str, Any]) -> dic
     whole = {name: min(all_of(name), default=None) for name in rows[0]}
     outcomes = set(all_of("outcome"))
     whole["outcome"] = "ok" if "ok" in outcomes else "fail" if "fail" in outcomes else "unknown"
-    whole["session"] = max(all_of("session"), default=None)
     whole["error"] = None if whole["outcome"] == "ok" else max(all_of("error"), default=None)
     return whole | {"start": min(times_of("start_ns")), "end": max(times_of("end_ns"), default=None)}
 
