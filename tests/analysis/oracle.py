@@ -166,8 +166,6 @@ def merge_rows(ops: Iterable[Row]) -> list[Row]:
                 whole[name] = None
             elif name == "end_ns":
                 whole[name] = max(values)  # "a set end beats null"
-            elif name == "start_ns":
-                whole[name] = min(values)
             elif name != "outcome":
                 whole[name] = min(values)
         # "ok or fail beats unknown", "ok against fail is bad input"
