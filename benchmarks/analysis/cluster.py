@@ -47,7 +47,8 @@ def archive(folder: Path) -> Path:
         uv = [str(Path(sys.executable).with_name("uv"))]
         subprocess.run([*uv, "venv", "-q", "--clear", "--python", sys.executable, str(place)], check=True)
         python = str(place / "bin" / "python")
-        subprocess.run([*uv, "pip", "install", "-q", "--python", python, str(ROOT), "venv-pack==0.2.0"], check=True)
+        install = [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", python]
+        subprocess.run([*install, str(ROOT), "venv-pack==0.2.0"], check=True)
         pack = [python, "-m", "venv_pack", "--prefix", str(place), "--output", str(packed)]
         pack += ["--quiet", "--compress-level", "1", "--exclude", "*/pyspark/jars/*"]
         subprocess.run(pack, check=True)

@@ -75,36 +75,42 @@ WANTED = {
 # The rows of the table `block` that are asked for: of messages, deliveries, transactions and operations all; of a
 # client what went wrong in its time, its connects and closes, and its last success before and its first after. An
 # intent is `unknown` until its other row, mostly in the same block, says `ok`. A client's time may be hours, and a
-# story tells only its begin.
+# story tells only its begin. Which operations are asked for is decided by few columns: a row has many, and a client
+# millions of rows. All rows of such an operation are told.
 ASKED = f"""
 WITH timed AS (
-    SELECT b.*, b.start_ns + coalesce(c.off, 0) AS start, coalesce(b.end_ns, b.start_ns) + coalesce(c.off, 0) AS moment
+    SELECT b.run, b.client, b.op_id, b.op, b.outcome, b.txn, b.message_id, b.delivery, b.key, b.end_ns,
+           b.start_ns + coalesce(c.off, 0) AS start, coalesce(b.end_ns, b.start_ns) + coalesce(c.off, 0) AS moment
     FROM block b LEFT JOIN clock c ON b.run = c.run AND b.clock = c.clock),
-near AS (SELECT t.*, s.w_from, s.w_to FROM timed t JOIN span s ON t.run = s.run AND t.client = s.client),
+near AS (
+    SELECT t.run, t.client, t.op_id, t.op, t.outcome, t.txn, t.start, t.moment, s.w_from, s.w_to
+    FROM timed t JOIN span s ON t.run = s.run AND t.client = s.client),
 done AS (SELECT DISTINCT run, client, op_id FROM near WHERE outcome = 'ok'),
-works AS (FROM near WHERE (op = 'commit' OR (op = 'send' AND txn IS NULL)) AND outcome = 'ok')
-SELECT * EXCLUDE (start, moment) FROM timed t
-WHERE EXISTS (FROM message w WHERE w.run = t.run AND w.message_id = t.message_id)
-   OR EXISTS (FROM delivery w WHERE w.run = t.run AND w.delivery = t.delivery AND t.op = 'ack')
-   OR EXISTS (FROM txn w WHERE w.run = t.run AND w.txn = t.txn AND t.op IN ('prepare', 'commit', 'rollback'))
-   OR EXISTS (FROM operation w WHERE w.run = t.run AND w.client = t.client AND w.op_id = t.op_id)
-UNION
-SELECT t.* EXCLUDE (start, moment) FROM timed t
-JOIN key w ON t.run = w.run AND t.key = w.key AND t.op = 'connect' AND t.start <= w.w_to
-    -- Only one of an operation's rows may know the key, and that may be the one without its end
-    AND (t.end_ns IS NULL OR t.moment >= w.w_from)
-UNION
-SELECT * EXCLUDE (start, moment, w_from, w_to) FROM near
-WHERE (op IN ('connect', 'close') OR (outcome <> 'ok' AND NOT EXISTS (
-        FROM done d WHERE d.run = near.run AND d.client = near.client AND d.op_id = near.op_id)))
-    AND start <= w_to AND moment >= w_from
-QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start, op_id) <= {2 * MOST_OPS}
-UNION
-SELECT * EXCLUDE (start, moment, w_from, w_to) FROM works WHERE moment < w_from
-QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start DESC, op_id) = 1
-UNION
-SELECT * EXCLUDE (start, moment, w_from, w_to) FROM works WHERE start > w_from
-QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start, op_id) = 1
+works AS (FROM near WHERE (op = 'commit' OR (op = 'send' AND txn IS NULL)) AND outcome = 'ok'),
+asked AS (
+    SELECT run, client, op_id FROM timed t
+    WHERE EXISTS (FROM message w WHERE w.run = t.run AND w.message_id = t.message_id)
+       OR EXISTS (FROM delivery w WHERE w.run = t.run AND w.delivery = t.delivery AND t.op = 'ack')
+       OR EXISTS (FROM txn w WHERE w.run = t.run AND w.txn = t.txn AND t.op IN ('prepare', 'commit', 'rollback'))
+       OR EXISTS (FROM operation w WHERE w.run = t.run AND w.client = t.client AND w.op_id = t.op_id)
+    UNION ALL
+    SELECT t.run, t.client, t.op_id FROM timed t
+    JOIN key w ON t.run = w.run AND t.key = w.key AND t.op = 'connect' AND t.start <= w.w_to
+        -- Only one of an operation's rows may know the key, and that may be the one without its end
+        AND (t.end_ns IS NULL OR t.moment >= w.w_from)
+    UNION ALL
+    SELECT run, client, op_id FROM near
+    WHERE (op IN ('connect', 'close') OR (outcome <> 'ok' AND NOT EXISTS (
+            FROM done d WHERE d.run = near.run AND d.client = near.client AND d.op_id = near.op_id)))
+        AND start <= w_to AND moment >= w_from
+    QUALIFY row_number() OVER (PARTITION BY run, client, w_from, w_to ORDER BY start, op_id) <= {2 * MOST_OPS}
+    UNION ALL
+    SELECT run, client, arg_max(op_id, (start, -op_id)) FROM works WHERE moment < w_from
+    GROUP BY run, client, w_from, w_to
+    UNION ALL
+    SELECT run, client, arg_min(op_id, (start, op_id)) FROM works WHERE start > w_from
+    GROUP BY run, client, w_from, w_to)
+FROM block b SEMI JOIN asked a ON b.run = a.run AND b.client = a.client AND b.op_id = a.op_id
 """
 
 
