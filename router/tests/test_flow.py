@@ -17,13 +17,14 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
+from test_pure import pure
 
 from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import SocketTransport
-from amqp_session_router.relay import blind_splice
+from amqp_session_router.relay import blind_splice, fastpath
 from amqp_session_router.relay.buffered_flow import BufferedFlow
 from amqp_session_router.relay.context import RelayContext
-from amqp_session_router.relay.fastpath import BUSY_READS
+from amqp_session_router.relay.fastpath import BUSY_READS, FAST_BYTES, FAST_WITHIN
 from amqp_session_router.relay.splice_flow import SpliceFlow
 
 FRAME_MAX = 131072
@@ -240,6 +241,44 @@ def test_a_crowd_of_small_frames_goes_unseen_and_is_found_again() -> None:
     run(scene)
 
 
+def test_long_bodies_are_looked_at_while_they_come_slowly() -> None:
+    """Many sessions with large messages: each is busy, and none is fast."""
+
+    async def scene() -> None:
+        bench = Bench()
+        body = publish(1, bytes(2_000_000), FRAME_MAX)
+        reader = bench.read_all()
+        bench.flow.start()
+        for number in range(1, 17):
+            bench.write(body, end=False)
+            await bench.until(lambda number=number: bench.flow.total == number * len(body), "a body has passed")  # type: ignore[misc]
+            assert bench.flow.blind is None and not bench.flow.busy_reads
+            await asyncio.sleep(2 * FAST_WITHIN)
+        bench.writer.shutdown(socket.SHUT_WR)
+        await bench.owner.ended.wait()
+        bench.sink.shutdown(socket.SHUT_WR)
+        await bench.until(lambda: not reader.is_alive(), "the thread ends")
+        bench.close()
+
+    run(scene)
+
+
+def test_reads_of_long_bodies_count_once_they_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pure(fastpath)
+    cells = memoryview(bytearray(64)).cast("Q")
+    flow = module.FastPath(module.StagingBuffer(memoryview(bytearray(1 << 20)), cells, []), 0, 1, 0, FRAME_MAX)
+    for now, moved, busy in [
+        (1.0, FAST_BYTES - 1, 0),
+        (1.0 + FAST_WITHIN / 2, 1, 1),
+        (1.0 + FAST_WITHIN * 2, FAST_BYTES - 1, 1),
+        (1.0 + FAST_WITHIN * 4, FAST_BYTES - 1, 1),
+        (1.0 + FAST_WITHIN * 4, 1, 2),
+    ]:
+        monkeypatch.setattr(module, "monotonic", lambda now=now: now)
+        flow._count_long_read(moved)
+        assert flow.busy_reads == busy
+
+
 @pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])
 def test_halts_on_the_boundary_and_keeps_the_rest(kernel: bool) -> None:
     async def scene() -> None:
@@ -398,7 +437,7 @@ def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pyte
 @pytest.fixture
 def fast_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, a few megabytes count as a fast stream."""
-    monkeypatch.setattr(blind_splice, "_POLL_WITHIN", 3600.0)
+    monkeypatch.setattr(blind_splice, "FAST_WITHIN", 3600.0)
 
 
 def polled(flow: SpliceFlow) -> bool:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from amqp_session_router.amqp.boundary import Position
 from amqp_session_router.relay.context import RelayContext
+from amqp_session_router.relay.fastpath import FAST_BYTES, FAST_WITHIN
 from amqp_session_router.relay.interfaces import BlindMover
 from amqp_session_router.relay.journal import ACTIVE_FLOW, ACTIVE_PIPE
 from amqp_session_router.relay.pipes import CHUNK, MOVE, MOVE_MORE, Pipe
@@ -21,8 +22,6 @@ from amqp_session_router.relay.resync_window import ResyncWindow
 
 _QUIET_READS, _QUIET_READ_BYTES = 4, 32768
 """After this many successive reads of fewer bytes the stream is resynchronised."""
-_POLL_BYTES, _POLL_WITHIN = 1 << 22, 0.01
-"""A stream that brings this many bytes within this many seconds is polled: its sender does not wait for replies."""
 _POLL_PERIOD, _POLL_MIN_BYTES, _POLL_READS = 0.001, 1 << 16, 8
 """Seconds between polls, bytes that a poll must bring (else reading at each event resumes), reads per poll."""
 
@@ -78,7 +77,7 @@ class BlindSplice:
         self._quiet_reads = 0
         self._retry_at = 0
         self._counted = flow.relay.loop.time()
-        self._count_at = flow.total + _POLL_BYTES
+        self._count_at = flow.total + FAST_BYTES
         self._poll_timer: asyncio.TimerHandle | None = None
 
     # --- used by the flow -------------------------------------------------------------------------------------------
@@ -105,9 +104,9 @@ class BlindSplice:
         flow = self._flow
         if flow.total >= self._count_at:
             now = flow.relay.loop.time()
-            if now - self._counted <= _POLL_WITHIN and flow.reading and flow.blind is self:
+            if now - self._counted <= FAST_WITHIN and flow.reading and flow.blind is self:
                 self._set_polled(True)
-            self._counted, self._count_at = now, flow.total + _POLL_BYTES
+            self._counted, self._count_at = now, flow.total + FAST_BYTES
 
     def flush(self, pipe: Pipe, count: int) -> int:
         """Splice the `count` bytes in `pipe` to the sink; returns how many it did not take.

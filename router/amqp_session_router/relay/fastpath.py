@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from time import monotonic
 from typing import cast
 
 from amqp_session_router.amqp import codec
@@ -31,6 +32,9 @@ PEEK_LARGE = 256
 BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, READ_SIZE, 1024, 3
 """BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take, or they are of a body of LONG_BODY
 frames and more) start a blind splice; a read below QUIET_BYTES restarts the count."""
+FAST_BYTES, FAST_WITHIN = 1 << 22, 0.01
+"""A stream that brings this many bytes within this many seconds is fast: its sender does not wait for replies. Reads of
+a long body count from then on only: its headers cost less than a blind splice that is not polled."""
 FRAMES = 8
 """Frames of the largest size that one flow moves in a turn after its first."""
 MAX_RESYNC_FRAME = 1 << 17
@@ -60,6 +64,8 @@ class FastPath:
     """The frame position of one direction, and its fast path from source to sink."""
 
     __slots__ = (
+        "_brought",
+        "_counted",
         "_full",
         "_staging",
         "blind",
@@ -92,6 +98,8 @@ class FastPath:
         """Bytes that the next read or peek asks for."""
         self._full = 0
         """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
+        self._counted, self._brought = 0.0, 0
+        """Since when (s) the bytes of long bodies are counted, and how many came."""
         self.busy_reads = 0
         """Recent reads of many bytes."""
         self.rest = 0
@@ -178,7 +186,7 @@ class FastPath:
                     return False
                 self.rest = rest - moved
                 if moved >= BUSY_BYTES and self._full >= LONG_BODY:
-                    self.count_busy_read()
+                    self._count_long_read(moved)
             else:
                 got = self.source.recv_into(self._staging.read_area, self.peek_size, socket.MSG_PEEK)
                 if not got:
@@ -278,6 +286,15 @@ class FastPath:
             self.count_busy_read()
         elif got < QUIET_BYTES:
             self.busy_reads = 0
+
+    def _count_long_read(self, moved: int) -> None:
+        """Count a read of a long body."""
+        now = monotonic()
+        if now - self._counted > FAST_WITHIN:
+            self._counted, self._brought = now, 0
+        self._brought += moved
+        if self._brought >= FAST_BYTES:
+            self.count_busy_read()
 
     def reset_peek(self) -> None:
         """Ask for as much as fits again."""

@@ -8,6 +8,7 @@ Everything else (a stream of many bytes, a full sink, end of stream, an error) i
 """
 
 import os
+from time import monotonic
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -41,6 +42,9 @@ PEEK_LARGE = 256
 BUSY_READS, BUSY_BYTES, QUIET_BYTES, LONG_BODY = 16, journal.READ_SIZE, 1024, 3
 """BUSY_READS reads of at least BUSY_BYTES each (more was there than they could take, or they are of a body of LONG_BODY
 frames and more) start a blind splice; a read below QUIET_BYTES restarts the count."""
+FAST_BYTES, FAST_WITHIN = 1 << 22, 0.01
+"""A stream that brings this many bytes within this many seconds is fast: its sender does not wait for replies. Reads of
+a long body count from then on only: its headers cost less than a blind splice that is not polled."""
 FRAMES = 8
 """Frames of the largest size that one flow moves in a turn after its first."""
 MAX_RESYNC_FRAME = 1 << 17
@@ -49,6 +53,8 @@ MAX_RESYNC_FRAME = 1 << 17
 cdef int64_t _LARGE_FRAME = LARGE_FRAME, _BUSY_BYTES = BUSY_BYTES, _QUIET_BYTES = QUIET_BYTES
 cdef int64_t _MAX_RESYNC_FRAME = MAX_RESYNC_FRAME
 cdef int _FRAMES = FRAMES, _LONG_BODY = LONG_BODY
+cdef int64_t _FAST_BYTES = FAST_BYTES
+cdef double _FAST_WITHIN = FAST_WITHIN
 cdef int _PEEK_LARGE = PEEK_LARGE, _BUSY_READS = BUSY_READS
 cdef ssize_t _CHUNK = CHUNK
 cdef unsigned int _MOVE = MOVE
@@ -86,6 +92,9 @@ cdef class FastPath:
     """Bytes that the next read or peek asks for."""
     cdef int _full
     """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
+    cdef double _counted
+    cdef int64_t _brought
+    """Since when (s) the bytes of long bodies are counted, and how many came."""
     cdef public int busy_reads
     """Recent reads of many bytes."""
     cdef public int64_t rest
@@ -185,7 +194,7 @@ cdef class FastPath:
             if moved > 0:
                 self.rest = rest - moved
                 if moved >= _BUSY_BYTES and self._full >= _LONG_BODY:
-                    self.count_busy_read()
+                    self._count_long_read(moved)
         else:
             moved = recv(self.fd_in, &self._staging.bytes[_HEADROOM], self.peek_size, MSG_PEEK | MSG_DONTWAIT)
             if moved > 0:
@@ -295,6 +304,15 @@ cdef class FastPath:
                 self.count_busy_read()
             elif got < _QUIET_BYTES:
                 self.busy_reads = 0
+
+    cdef _count_long_read(self, ssize_t moved):
+        """Count a read of a long body."""
+        cdef double now = monotonic()
+        if now - self._counted > _FAST_WITHIN:
+            self._counted, self._brought = now, 0
+        self._brought += moved
+        if self._brought >= _FAST_BYTES:
+            self.count_busy_read()
 
     def reset_peek(self):
         """Ask for as much as fits again."""
