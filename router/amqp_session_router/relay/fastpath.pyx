@@ -70,6 +70,10 @@ cdef class StagingBuffer:
     cdef uint8_t[::1] bytes
     cdef uint64_t[::1] cells
     cdef list pipes
+    cdef object pipe
+    cdef int to, out
+    cdef uint64_t ends
+    """The pool's last pipe as it was used last, and what it is to the kernel and to the journal."""
 
     def __init__(self, staging, cells, list pipes not None):
         """`staging`: a writable buffer of HEADROOM + READ_SIZE bytes; `cells`: 64-bit words; `pipes`: see
@@ -79,6 +83,12 @@ cdef class StagingBuffer:
         self.pipes = pipes
         if <size_t>len(staging) < _HEADROOM + <size_t>_ALL:
             raise ValueError("the staging buffer is too small")
+
+    cdef inline look_at_pipe(self):
+        """Say of the pool's last pipe what `to`, `out` and `ends` are."""
+        cdef object pipe = self.pipes[len(self.pipes) - 1]
+        if pipe is not self.pipe:
+            self.pipe, self.to, self.out, self.ends = pipe, pipe.write, pipe.read, pipe.ends
 
 
 cdef class FastPath:
@@ -180,14 +190,15 @@ cdef class FastPath:
     cdef bint _splice(self) except -1:
         """Move the rest of a large frame, or what a peek has found, through the pool's last pipe; returns whether the
         next frame is probably there."""
-        cdef uint64_t *cells = &self._staging.cells[0]
+        cdef StagingBuffer staging = self._staging
+        cdef uint64_t *cells = &staging.cells[0]
         cdef int64_t rest = self.rest
         cdef ssize_t moved, sent
-        cdef int failed
-        cdef object pipe = self._staging.pipes[len(self._staging.pipes) - 1]
-        cdef int to = pipe.write
+        cdef int failed, to, out
+        staging.look_at_pipe()
+        to, out = staging.to, staging.out
         # The pipe first: whoever finds the flow takes what is in the pipe for its bytes.
-        cells[_ACTIVE_PIPE] = pipe.ends
+        cells[_ACTIVE_PIPE] = staging.ends
         cells[_ACTIVE_FLOW] = self.cell
         if rest >= _LARGE_FRAME:
             moved = splice(self.fd_in, NULL, to, NULL, min(rest, _CHUNK), _MOVE)
@@ -212,7 +223,7 @@ cdef class FastPath:
         self.total += moved
         if rest or self.rest or self.part:
             self._record_position()
-        sent = splice(pipe.read, NULL, self.fd_out, NULL, moved, _MOVE)
+        sent = splice(out, NULL, self.fd_out, NULL, moved, _MOVE)
         if sent != moved:
             failed = errno
             if sent < 0 and failed != EAGAIN and failed != EINTR:
