@@ -17,14 +17,13 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
-from test_pure import pure
 
 from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import SocketTransport
-from amqp_session_router.relay import blind_splice, fastpath
+from amqp_session_router.relay import blind_splice
 from amqp_session_router.relay.buffered_flow import BufferedFlow
 from amqp_session_router.relay.context import RelayContext
-from amqp_session_router.relay.fastpath import BUSY_READS, FAST_BYTES, FAST_WITHIN
+from amqp_session_router.relay.fastpath import BUSY_READS, FAST_WITHIN
 from amqp_session_router.relay.splice_flow import SpliceFlow
 
 FRAME_MAX = 131072
@@ -261,22 +260,6 @@ def test_long_bodies_are_looked_at_while_they_come_slowly() -> None:
         bench.close()
 
     run(scene)
-
-
-def test_reads_of_long_bodies_count_once_they_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = pure(fastpath)
-    cells = memoryview(bytearray(64)).cast("Q")
-    flow = module.FastPath(module.StagingBuffer(memoryview(bytearray(1 << 20)), cells, []), 0, 1, 0, FRAME_MAX)
-    for now, moved, busy in [
-        (1.0, FAST_BYTES - 1, 0),
-        (1.0 + FAST_WITHIN / 2, 1, 1),
-        (1.0 + FAST_WITHIN * 2, FAST_BYTES - 1, 1),
-        (1.0 + FAST_WITHIN * 4, FAST_BYTES - 1, 1),
-        (1.0 + FAST_WITHIN * 4, 1, 2),
-    ]:
-        monkeypatch.setattr(module, "monotonic", lambda now=now: now)
-        flow._count_long_read(moved)
-        assert flow.busy_reads == busy
 
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])

@@ -143,6 +143,22 @@ def test_both_have_the_same_names() -> None:
         assert names <= set(vars(pure(compiled))), compiled.__name__
 
 
+def test_reads_of_long_bodies_count_once_they_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pure(fastpath)
+    cells = memoryview(bytearray(64)).cast("Q")
+    flow = module.FastPath(module.StagingBuffer(memoryview(bytearray(1 << 20)), cells, []), 0, 1, 0, 1 << 17)
+    for now, moved, busy in [
+        (1.0, fastpath.FAST_BYTES - 1, 0),
+        (1.0 + fastpath.FAST_WITHIN / 2, 1, 1),
+        (1.0 + fastpath.FAST_WITHIN * 2, fastpath.FAST_BYTES - 1, 1),
+        (1.0 + fastpath.FAST_WITHIN * 4, fastpath.FAST_BYTES - 1, 1),
+        (1.0 + fastpath.FAST_WITHIN * 4, 1, 2),
+    ]:
+        monkeypatch.setattr(module, "monotonic", lambda now=now: now)
+        flow._count_long_read(moved)
+        assert flow.busy_reads == busy
+
+
 def test_sessions_pass_without_compiled_parts(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     code = f"""
