@@ -633,6 +633,15 @@ def test_a_phase_has_what_ended_in_it() -> None:
     assert phase(told, "load", "receive") == (1, 0)
 
 
+def test_what_ends_as_an_epoch_begins_counts_once() -> None:
+    """That epoch served it, and the one before, or the time before the first, did not."""
+    roles = [role("b", "active", 150), role("b", "down", 300), role("b", "active", 400), event("note", 1000)]
+    sends = [sent_in("m", 100, 150, "b"), sent_in("n", 260, 400, "b")]
+    taken = [receive("m", 150, instance="b"), receive("n", 400, instance="b")]
+    told, _ = shown(ledger([*sends, *taken], roles), ledger([BEFORE]))
+    assert [(phase(told, "outside", kind) or (0,))[0] for kind in ("send", "receive")] == [2, 2]
+
+
 def spans(told: dict[str, Any]) -> set[tuple[str, str, int]]:
     return {(one["client"], one["value"], one["failures"]) for one in told["series"]["clients"]}
 
