@@ -274,6 +274,14 @@ def test_a_load_has_its_begin_and_its_end() -> None:
     assert told == ["pass" if there else "unknown" for _, there in succeeded]
 
 
+def test_a_span_of_exactly_the_bound_breaks_only_a_promise_with_a_shorter_one() -> None:
+    both = [PromiseSpec("available", bound_ms=bound) for bound in (100, 200)]
+    for longest, broken in ((200, [True, False]), (200.1, [True, True])):
+        rows = [send(name, at - 1) for name, at in (("l", 50), ("m", 50 + longest), ("n", 390))]
+        (told,) = all_told(ledger(rows, LOAD, both))
+        assert [one["verdict"] == "fail" for one in told["promises"] if one["name"] == "available"] == broken
+
+
 def test_of_receives_a_load_tries_the_addresses_that_were_received_from() -> None:
     """Not those that were only sent to, nor dead-letter addresses."""
     steady = [row for at in (100, 200, 300) for row in (send(f"m{at}", at - 50), receive(f"m{at}", at))]
