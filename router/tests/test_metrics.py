@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -280,3 +280,20 @@ def test_who_looks_at_a_large_router_holds_up_no_session(
         return [after - before for before, after in itertools.pairwise(turns)]
 
     assert max(asyncio.run(story())) < 0.02
+
+
+def test_long_work_holds_the_collector_off_until_the_last_of_it_is_done() -> None:
+    async def scene() -> None:
+        def work(steps: int) -> Generator[None, None, None]:
+            for _ in range(steps):
+                time.sleep(0.003)
+                assert not gc.isenabled()
+                yield
+
+        short, long = asyncio.create_task(paced(work(2))), asyncio.create_task(paced(work(6)))
+        await short
+        assert not gc.isenabled()
+        await long
+        assert gc.isenabled()
+
+    asyncio.run(scene())

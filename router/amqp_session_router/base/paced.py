@@ -6,6 +6,8 @@ Such work is a generator that yields at places where anything may happen meanwhi
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TypeVar
@@ -27,17 +29,35 @@ def now(work: Steps[T]) -> T:
             return end.value
 
 
+_uncollected = 0
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold the garbage collector off: what long work makes for itself would have it look at all sessions, in one go."""
+    global _uncollected
+    _uncollected += 1
+    gc.disable()
+    try:
+        yield
+    finally:
+        _uncollected -= 1
+        if not _uncollected:
+            gc.enable()
+
+
 async def paced(work: Steps[T]) -> T:
     """Return the result of `work`; after each slice of it the event loop goes round."""
-    begin = time.perf_counter()
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
-        if time.perf_counter() - begin > _SLICE:
-            await asyncio.sleep(0)
-            begin = time.perf_counter()
+    with _no_collection():
+        begin = time.perf_counter()
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            if time.perf_counter() - begin > _SLICE:
+                await asyncio.sleep(0)
+                begin = time.perf_counter()
 
 
 def strides(items: Iterable[T]) -> Iterator[list[T]]:
