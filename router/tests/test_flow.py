@@ -253,11 +253,7 @@ def test_long_bodies_are_looked_at_while_they_come_slowly() -> None:
             await bench.until(lambda number=number: bench.flow.total == number * len(body), "a body has passed")  # type: ignore[misc]
             assert bench.flow.blind is None and not bench.flow.busy_reads
             await asyncio.sleep(2 * FAST_WITHIN)
-        bench.writer.shutdown(socket.SHUT_WR)
-        await bench.owner.ended.wait()
-        bench.sink.shutdown(socket.SHUT_WR)
-        await bench.until(lambda: not reader.is_alive(), "the thread ends")
-        bench.close()
+        await bench.end(reader)
 
     run(scene)
 

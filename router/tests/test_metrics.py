@@ -282,18 +282,33 @@ def test_who_looks_at_a_large_router_holds_up_no_session(
     assert max(asyncio.run(story())) < 0.02
 
 
-def test_long_work_holds_the_collector_off_until_the_last_of_it_is_done() -> None:
-    async def scene() -> None:
-        def work(steps: int) -> Generator[None, None, None]:
-            for _ in range(steps):
-                time.sleep(0.003)
-                assert not gc.isenabled()
-                yield
+def test_long_work_holds_the_collector_off_but_not_for_ever() -> None:
+    seen: dict[str, list[bool]] = {"first": [], "second": []}
 
-        short, long = asyncio.create_task(paced(work(2))), asyncio.create_task(paced(work(6)))
-        await short
-        assert not gc.isenabled()
-        await long
-        assert gc.isenabled()
+    def work(name: str, steps: int) -> Generator[None, None, None]:
+        for _ in range(steps):
+            time.sleep(0.003)
+            seen[name].append(gc.isenabled())
+            yield
+
+    async def scene() -> None:
+        await asyncio.gather(paced(work("first", 3)), paced(work("second", 9)))
 
     asyncio.run(scene())
+    assert gc.isenabled()
+    assert not any(seen["first"])
+    # It began while the first was at work, and goes on when that is done.
+    assert (seen["second"][0], seen["second"][-1]) == (False, True)
+
+
+def test_long_work_leaves_a_collector_that_is_off_as_it_is() -> None:
+    gc.disable()
+    try:
+        asyncio.run(paced(nothing_long()))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def nothing_long() -> Generator[None, None, None]:
+    yield

@@ -29,20 +29,16 @@ def now(work: Steps[T]) -> T:
             return end.value
 
 
-_uncollected = 0
-
-
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Hold the garbage collector off: what long work makes for itself would have it look at all sessions, in one go."""
-    global _uncollected
-    _uncollected += 1
+    """Hold the garbage collector off: what long work makes for itself would have it look at all sessions, in one go.
+    Work that begins meanwhile does not prolong it, so that work without end does not hold it off for ever."""
+    held = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        _uncollected -= 1
-        if not _uncollected:
+        if held:
             gc.enable()
 
 
