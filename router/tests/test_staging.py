@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -64,33 +65,45 @@ class Death:
         assert slot is not None
         pid = os.fork()
         if not pid:
-            flow = SpliceFlow(
-                Owner(),
-                RelayContext(uvloop.new_event_loop(), Journal(number)),
-                0,
-                source,
-                sink,
-                (FRAME_MAX, 2047),
-                book.first_cell(slot),
-            )
-            flow.halted = False
-            for data in before:
-                self.writer.sendall(data)
-                while flow.total < sum(map(len, before[: before.index(data) + 1])):
-                    flow.readable()
-            flow.inject(HEARTBEAT)
-            self.writer.sendall(last)
-            act(sink)
-            if at is not None:
-                tracing.stop_here()
-            flow.readable()
-            os.kill(os.getpid(), signal.SIGKILL)
+            # Whatever goes wrong, this copy of the test process must not go on with the tests beside it.
+            try:
+                self._live(number, book.first_cell(slot), before, last, at, act)
+                os.kill(os.getpid(), signal.SIGKILL)
+            finally:
+                traceback.print_exc()
+                os._exit(1)
         if at is None:
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         else:
             tracing.kill_at(pid, *at)
         (self.left,) = Journal(number).sessions()
         self.book = book
+
+    def _live(
+        self,
+        number: int,
+        cell: int,
+        before: list[bytes],
+        last: bytes,
+        at: At | None,
+        act: Callable[[socket.socket], None],
+    ) -> None:
+        """The life of the process, with the journal `number`."""
+        _, source, sink, _ = self.sockets
+        flow = SpliceFlow(
+            Owner(), RelayContext(uvloop.new_event_loop(), Journal(number)), 0, source, sink, (FRAME_MAX, 2047), cell
+        )
+        flow.halted = False
+        for data in before:
+            self.writer.sendall(data)
+            while flow.total < sum(map(len, before[: before.index(data) + 1])):
+                flow.readable()
+        flow.inject(HEARTBEAT)
+        self.writer.sendall(last)
+        act(sink)
+        if at is not None:
+            tracing.stop_here()
+        flow.readable()
 
     def found(self) -> tuple[bytes, bytes]:
         """Return what the next worker has of each direction."""
