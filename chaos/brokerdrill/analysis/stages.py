@@ -265,10 +265,26 @@ def _shuffled(parcels_of: DataFrame, parts: int) -> DataFrame:
     return parcels_of.repartitionById(parts, F.expr(f"pmod(part, {parts})"))
 
 
+def _garbled(error: BaseException | None) -> bool:
+    """Whether an answer of Spark could not be read, by what was raised meanwhile: the JVM's own word is only that
+    nobody read on."""
+    while error is not None and not isinstance(error, OSError | pa.ArrowInvalid):
+        error = error.__context__
+    return error is not None
+
+
 def _gathered(parcels_of: DataFrame) -> Partials:
     """The partial results, by kind."""
     found: dict[str, list[pa.Table]] = {}
-    rows = parcels_of.select("kind", "data").toArrow()
+    chosen = parcels_of.select("kind", "data")
+    try:
+        rows = chosen.toArrow()
+    except Exception as error:
+        if not _garbled(error):
+            raise
+        # Seen once, in a continuous-integration run: the stream from the JVM to this process did not begin with its
+        # schema. Nothing is lost by that, so it is asked for once more.
+        rows = chosen.toArrow()
     for kind, data in zip(rows.column("kind").to_pylist(), rows.column("data").to_pylist(), strict=True):
         found.setdefault(kind, []).append(unpack(data))
     return found
