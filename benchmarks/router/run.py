@@ -41,6 +41,8 @@ PROXY_CORE, PEER_CORE = 0, 1
 RENO, BBR = "reno", "bbr"
 # Bytes that all sessions of an echo have under way: more are not the proxy's, but the kernel's memory.
 MOST_IN_FLIGHT = 1 << 27
+# What is so near to the limit, on either side, that the machine's noise could decide is measured so many times longer.
+NEAR, MORE = 0.05, 3
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
@@ -283,6 +285,22 @@ def round_trip(on: dict[str, tuple[int, int]], report: Report, rounds: int, coun
     report.line("CPU of a 200 B round trip, router / HAProxy", value, "≤ 1.0", value <= 1.0, show(medians(found), "µs"))
 
 
+def echoes(
+    on: dict[str, tuple[int, int]],
+    opened: dict[str, list[socket.socket]],
+    found: dict[str, list[float]],
+    rounds: int,
+    count: int,
+    body: int,
+) -> float:
+    """Add to `found` what a message takes (µs of CPU) in each of `rounds`; return the ratio of all rounds."""
+    for _ in range(rounds):
+        for side, socks in opened.items():
+            seconds = used(on[side][1], lambda s=socks: peers.echoed(s, count, body))  # type: ignore[misc]
+            found[side].append(seconds / count * 1e6)
+    return max(ratio(found, "router", side) for side in ("haproxy", "haproxy-splice"))
+
+
 def sizes(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None:
     """CPU of an echoed message from 100 B to 1 MB at 1 to 2 000 sessions, against the better of HAProxy's two ways."""
     for sessions in (1, 20, 100, 500, 2000):
@@ -292,11 +310,9 @@ def sizes(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None:
                 continue
             count = max(2 * sessions, min(8_000, 200_000_000 // body))
             found: dict[str, list[float]] = {side: [] for side in opened}
-            for _ in range(rounds):
-                for side, socks in opened.items():
-                    seconds = used(on[side][1], lambda s=socks, n=count, b=body: peers.echoed(s, n, b))  # type: ignore[misc]
-                    found[side].append(seconds / count * 1e6)
-            value = max(ratio(found, "router", side) for side in ("haproxy", "haproxy-splice"))
+            value = echoes(on, opened, found, rounds, count, body)
+            if abs(value - 1) < NEAR:
+                value = echoes(on, opened, found, MORE * rounds, count, body)
             what = f"CPU of an echoed message of {body:,} B at {sessions:,} sessions, router / the better HAProxy"
             report.line(what, value, "≤ 1.0", value <= 1.0, show(medians(found), "µs"))
         for socks in opened.values():
