@@ -1,12 +1,13 @@
 """The analysis on a standalone cluster of Spark: its time with one, two and more executors, what it shuffles, how even
 its tasks are, and the driver's memory.
 
-    .venv/bin/python benchmarks/analysis/cluster.py [--ops 10000000] [--executors 1 --executors 2 ...] [--dir DIR]
+    .venv/bin/python benchmarks/analysis/cluster.py [--ops 100000000] [--executors 1 --executors 2 ...] [--dir DIR]
 
 Each executor has one core of this machine, pinned, and the cores are shared where there are fewer. The environment is
-shipped as an archive, made by venv-pack, as to a cluster whose hosts have nothing but Python. Counts must equal what
-was put in. Exit status 1 where two executors, on two cores, are less than 1.7 times as fast as one. Needs uv, as
-`make setup-tests` installs it.
+shipped as an archive, made by venv-pack, as to a cluster whose hosts have nothing but Python. What executors write is
+in memory (`--scratch`): on a cluster each has a disk of its own, and here the kernel's writing to one disk would have
+an idle core beside one executor, and none beside two. Counts must equal what was put in. Exit status 1 where two
+executors, on two cores, are less than 1.7 times as fast as one. Needs uv, as `make setup-tests` installs it.
 """
 
 from __future__ import annotations
@@ -93,11 +94,12 @@ def settings(folder: Path, packed: Path) -> Mapping[str, str]:
     (folder / "spark-defaults.conf").write_text(
         f"spark.archives {packed.as_uri()}#environment\nspark.executor.memory {EXECUTOR_MEMORY}\n"
         f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\nspark.eventLog.rolling.enabled false\n"
-        "spark.eventLog.compress false\n"
+        "spark.eventLog.compress false\nspark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
     )
     return {
         "SPARK_CONF_DIR": str(folder),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
         "PYSPARK_PYTHON": "./environment/bin/python",
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
@@ -105,9 +107,12 @@ def settings(folder: Path, packed: Path) -> Mapping[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", type=int, default=10**7, help="operations of the ledger (default 10,000,000)")
+    parser.add_argument("--ops", type=int, default=10**8, help="operations of the ledger (default 100,000,000)")
     parser.add_argument("--executors", type=int, action="append", help=f"repeatable (default {EXECUTORS})")
     parser.add_argument("--dir", type=Path, help="where ledger and archive are kept (default: a temporary directory)")
+    parser.add_argument(
+        "--scratch", type=Path, default=Path("/dev/shm"), help="what executors write (default /dev/shm)"
+    )
     words = parser.parse_args()
     java.use()
     folder = (words.dir or Path(tempfile.mkdtemp(prefix="brokerdrill-cluster-"))).resolve()
@@ -118,11 +123,10 @@ def main() -> int:
     busy: dict[int, float] = {}
     right = True
     for count in words.executors or EXECUTORS:
-        with tempfile.TemporaryDirectory(prefix="cluster-", dir=folder) as name:
+        with tempfile.TemporaryDirectory(prefix="brokerdrill-cluster-", dir=words.scratch) as name:
             place = Path(name)
-            own = settings(place, packed)
-            with standalone_cluster(place, count, own["PYSPARK_PYTHON"], pinned=True) as url:
-                os.environ.update(own)
+            os.environ.update(settings(place, packed))
+            with standalone_cluster(place, count, os.environ["PYSPARK_PYTHON"], pinned=True) as url:
                 took, result, _ = ours(run_dir, ("-m", "brokerdrill", "analyze", "--master", url))
             found = cost(place / "events")
             good = counts(result) == expected(run_dir) and result["as_expected"]

@@ -121,17 +121,18 @@ def _apart(sized: Sequence[Sized], parts: int) -> list[list[Piece]] | None:
             groups.append([one])
     enough = sum(one.share for one in sized) / parts
     tasks: list[list[Piece]] = []
-    filled = 0.0
+    shares: list[float] = []
     for group in groups:
         share = sum(one.share for one in group)
         if share > 2 * enough and len(groups) < 2 * parts:
             return None  # a task much larger than the others: shuffled, its clients are divided
-        if not tasks or filled + share > enough * 1.2:
+        if not tasks or shares[-1] + share > enough * 1.2:
             tasks.append([])
-            filled = 0.0
+            shares.append(0.0)
         tasks[-1] += [one.piece for one in group]
-        filled += share
-    return tasks
+        shares[-1] += share
+    # The largest first: no core waits long for the last one.
+    return [task for _, task in sorted(zip(shares, tasks, strict=True), key=lambda one: -one[0])]
 
 
 def _even(sized: Sequence[Sized], parts: int) -> list[list[Piece]]:
