@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ from brokerdrill.analysis.stages import _gathered
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each answer to come whether it can be read; of those that were read the list tells no more."""
+    """What a test says of each answer to come: whether it can be read."""
     left: list[bool] = []
     read = ArrowStreamSerializer.load_stream
 
@@ -62,7 +62,7 @@ def test_it_is_not_asked_for_without_end(spark: SparkSession, answers: list[bool
     assert answers == [True]
 
 
-def test_a_task_that_failed_is_not_done_again(spark: SparkSession, answers: list[Any]) -> None:
+def test_a_task_that_failed_is_not_done_again(spark: SparkSession, answers: list[bool]) -> None:
     answers += [True, True]
     with pytest.raises(PySparkException, match="gone"):
         _gathered(parcels(spark, 0))

@@ -22,9 +22,10 @@ DRIVER_MEMORY = "2g"
 # What Spark hands to a task at a time: rows, or parcels, which may be large.
 BATCH_ROWS = 20_000
 BATCH_BYTES = 16 << 20
-# With the usual sizes a small run's JVM collects garbage 35 times, once in full for its classes alone. The stages' rows
-# are with the tasks' DuckDB: what the JVM does is soon compiled well enough.
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms512m -Xmn256m -XX:MetaspaceSize=256m"
+# The stages' rows are with the tasks' DuckDB: what a JVM does is soon compiled well enough.
+JVM_OF_LITTLE_WORK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# With the usual sizes a small run's JVM collects garbage 35 times, once in full for its classes alone.
+_JVM = f"{JVM_OF_LITTLE_WORK} -Xms512m -Xmn256m -XX:MetaspaceSize=256m"
 
 _LOG4J = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = console
