@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
 from brokerdrill.analysis.kernel import PARCEL_SCHEMA, TO_DRIVER, Parcel, batch, pack
-from brokerdrill.analysis.stages import _gathered
+from brokerdrill.analysis.stages import _gathered, _unreadable
 
 
 @pytest.fixture
@@ -49,7 +49,8 @@ SIZES = pytest.mark.parametrize("size", [10, 10_000_000])
 @SIZES
 def test_it_is_asked_for_once_more(spark: SparkSession, answers: list[bool], size: int) -> None:
     answers += [False, True]
-    (found,) = _gathered(parcels(spark, size))["kind"]
+    with pytest.warns(RuntimeWarning, match="could not be read"):
+        (found,) = _gathered(parcels(spark, size))["kind"]
     assert len(found.column("data")[0].as_py()) == size and not answers
 
 
@@ -57,7 +58,7 @@ def test_it_is_asked_for_once_more(spark: SparkSession, answers: list[bool], siz
 def test_it_is_not_asked_for_without_end(spark: SparkSession, answers: list[bool], size: int) -> None:
     answers += [False, False, True]
     # Which of them depends on how far the JVM was.
-    with pytest.raises((OSError, Py4JJavaError)):
+    with pytest.warns(RuntimeWarning, match="could not be read"), pytest.raises((OSError, Py4JJavaError)):
         _gathered(parcels(spark, size))
     assert answers == [True]
 
@@ -67,3 +68,9 @@ def test_a_task_that_failed_is_not_done_again(spark: SparkSession, answers: list
     with pytest.raises(PySparkException, match="gone"):
         _gathered(parcels(spark, 0))
     assert answers == [True]
+
+
+def test_a_jvm_that_is_gone_is_not_asked_again() -> None:
+    error = RuntimeError("no answer")
+    error.__context__ = ConnectionRefusedError()
+    assert _unreadable(error) is None

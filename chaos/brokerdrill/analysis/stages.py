@@ -7,6 +7,7 @@ which the later stages need.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -265,12 +266,12 @@ def _shuffled(parcels_of: DataFrame, parts: int) -> DataFrame:
     return parcels_of.repartitionById(parts, F.expr(f"pmod(part, {parts})"))
 
 
-def _garbled(error: BaseException | None) -> bool:
-    """Whether an answer of Spark could not be read, by what was raised meanwhile: the JVM's own word is only that
-    nobody read on."""
+def _unreadable(error: BaseException | None) -> BaseException | None:
+    """Return why an answer of Spark could not be read, of what was raised meanwhile (the JVM's own word is only that
+    nobody read on); None: that is not what happened, or the JVM is gone."""
     while error is not None and not isinstance(error, OSError | pa.ArrowInvalid):
         error = error.__context__
-    return error is not None
+    return None if isinstance(error, ConnectionError) else error
 
 
 def _gathered(parcels_of: DataFrame) -> Partials:
@@ -280,10 +281,12 @@ def _gathered(parcels_of: DataFrame) -> Partials:
     try:
         rows = chosen.toArrow()
     except Exception as error:
-        if not _garbled(error):
+        why = _unreadable(error)
+        if why is None:
             raise
         # Seen once, in a continuous-integration run: the stream from the JVM to this process did not begin with its
-        # schema. Nothing is lost by that, so it is asked for once more.
+        # schema. Nothing is lost by that, so it is asked for once more; and it is told, for the cause is not known.
+        warnings.warn(f"an answer of Spark could not be read ({why}): asked for again", RuntimeWarning, stacklevel=2)
         rows = chosen.toArrow()
     for kind, data in zip(rows.column("kind").to_pylist(), rows.column("data").to_pylist(), strict=True):
         found.setdefault(kind, []).append(unpack(data))
