@@ -59,6 +59,11 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
             Load(addresses=["t"], consumers=1, subscriptions=True),
             "have no durable subscriptions here: leave load.subscriptions out",
         ),
+        (
+            "stomp",
+            Load(addresses=["q"], url_params={"reconnectAttempts": "1"}),
+            "take no parameters of their connections: leave load.url_params out",
+        ),
     ],
 )
 def test_what_a_protocol_cannot_do_is_refused_before_anything_is_started(protocol: str, load: Load, told: str) -> None:

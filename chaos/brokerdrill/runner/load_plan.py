@@ -12,6 +12,7 @@ from brokerdrill.inventory.targets import leads_clients
 from brokerdrill.scenario.model import Load
 from brokerdrill.workload.config import (
     NO_KEY,
+    PARAMETRIZED,
     REDIRECTED,
     SHOWN,
     SUBSCRIBING,
@@ -179,6 +180,8 @@ def worker_configs(
         raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
     if protocol not in SUBSCRIBING and load.subscriptions:
         raise UsageError(f"clients of {protocol} have no durable subscriptions here: leave load.subscriptions out")
+    if protocol not in PARAMETRIZED and load.url_params:
+        raise UsageError(f"clients of {protocol} take no parameters of their connections: leave load.url_params out")
     count = min(load.workers, load.producers + load.consumers)
     leading = led(servers, load, protocol, run_id)
     producers = [producer(load, number, leading) for number in range(load.producers)]
@@ -216,6 +219,7 @@ def worker_configs(
             backlog=load.backlog,
             subscriptions=load.subscriptions,
             call_timeout_ms=load.call_timeout_ms,
+            url_params=load.url_params,
         )
         configs[name] = (number % len(hosts), config.to_json())
     return configs

@@ -111,6 +111,11 @@ class Load(Strict):
     )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
+    url_params: dict[str, str] = Field(
+        {},
+        description="parameters of the clients' connections, by the names that their library gives them; they win over "
+        "what the clients set themselves",
+    )
     through: str | None = Field(
         None,
         description="the name of a listener. Of connection routers: producers ask it whom to connect to, anew for each "

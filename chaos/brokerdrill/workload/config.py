@@ -22,6 +22,8 @@ UNTRANSACTED = ("amqp091", "mqtt")
 UNCONFIRMED = ("amqp091",)
 # Clients that have durable subscriptions.
 SUBSCRIBING = ("openmq",)
+# Clients whose library takes parameters of a connection by names of its own.
+PARAMETRIZED = ("amqp", "core", "openmq", "openwire")
 # Protocols whose clients tell by the certificate that they are shown which broker serves, where a balancer is between.
 SHOWN = ("core",)
 
