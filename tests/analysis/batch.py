@@ -33,7 +33,9 @@ def source_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> Source:
     owners = {
         key: (number, str(of[0]["run_id"]) if of else "", key, None) for number, (key, of) in enumerate(rows.items())
     }
-    return Source(frames=((spark.createDataFrame(table).repartition(2), "rows", owners),))
+    # Over two tasks in any order; a batch has the rows of few ledgers, as one of a file has.
+    frame = spark.createDataFrame(table).repartition(2).sortWithinPartitions("path")
+    return Source(frames=((frame, "rows", owners),))
 
 
 def ledger_of(ledgers: Mapping[str, Ledger], *, parts: int = 1, series: bool = False) -> judge.Ledger:

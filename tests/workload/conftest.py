@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import jpype
 import pytest
 
 from brokerdrill.base import java
+from brokerdrill.workload import jms
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.workload.certificate import make_certificate
@@ -18,6 +20,15 @@ from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
 from tests.workload.worker_process import WorkerProcess
 
 _numbers = iter(range(1_000_000))
+SWITCH_INTERVAL_S = sys.getswitchinterval()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _busy_threads_let_others_run_again() -> Iterator[None]:
+    """The JMS clients let Python's threads change at their calls only (`jms.SWITCH_INTERVAL_S`). In other files a
+    thread may be busy without any: it would keep the test that is to stop it waiting, and fill the memory meanwhile."""
+    yield
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +91,7 @@ def start_jvm(config: WorkerConfig) -> None:
     if not jpype.isJVMStarted():
         os.environ["JAVA_HOME"] = str(java.home())
         CoreJms.start_process(config)
+    sys.setswitchinterval(jms.SWITCH_INTERVAL_S)
 
 
 def specs(kind: str, count: int, address: str = "drill.q0") -> tuple[ClientSpec, ...]:

@@ -187,7 +187,9 @@ def resident_kib(pid: int) -> int:
 @pytest.mark.long
 def test_a_message_leaves_nothing_in_memory(classic: Classic, tmp_path: Path, worker: StartWorker) -> None:
     """A listener in Python that the library calls with each message cost 800 bytes each, and the worker its life."""
-    settings = config_for(classic, "openwire", tmp_path / "w0.spool", transaction=100, rate=None)
+    # A heap that cannot grow: what does is not Java's.
+    whole = {"jvm_options": ("-Xms128m",)}
+    settings = config_for(classic, "openwire", tmp_path / "w0.spool", transaction=100, rate=None, **whole)
     one = worker(settings)
     one.begin()
     one.until_status(lambda status: status["received"] >= 30_000)

@@ -198,9 +198,12 @@ def test_local_consumers_come_first_where_that_is_set(
     m1, m2, m3 = brokers.values()
     queue = f"local.{preferred}".lower()
     m1.command(f"create dst -t q -n {queue} -o localDeliveryPreferred={str(preferred).lower()} -o consumerFlowLimit=5")
-    for name, at in (("near", m2), ("far", m3)):
-        clients(process.open_client, of(at), name, [], [queue])
+    clients(process.open_client, of(m3), "far", [], [queue])
     clients(process.open_client, of(m2), "giver", [queue], [])
+    # What it gets alone shows that the giver's broker knows of it.
+    assert clients(process.send, "giver", queue, 1) == ["ok"]
+    assert clients(process.receive, "far", 1, COME_S) == 1
+    clients(process.open_client, of(m2), "near", [], [queue])
     assert clients(process.send, "giver", queue, 4) == ["ok"] * 4
     far = clients(process.receive, "far", 4, GONE_S)
     assert (far == 0) is preferred
