@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.details import add_details
 from brokerdrill.analysis.files import remote_runs_of, runs_of
@@ -15,7 +17,7 @@ from brokerdrill.analysis.measures import bucket_ns
 from brokerdrill.analysis.problems import refused
 from brokerdrill.analysis.series import series_of
 from brokerdrill.analysis.sources import source_of
-from brokerdrill.analysis.spark import session
+from brokerdrill.analysis.spark import using
 from brokerdrill.analysis.stories import tell
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import EVENTS_DIR, LEFT_BEHIND, OPS_DIR, PromiseSpec
@@ -45,7 +47,13 @@ def analyze_with_series(
     if not run_dirs:
         raise UsageError("no run directory is given")
     run_dirs = runs_of(run_dirs)
-    spark = session(master)
+    with using(master) as spark:
+        return _analyzed(spark, run_dirs, promises, with_series=with_series)
+
+
+def _analyzed(
+    spark: SparkSession, run_dirs: Sequence[Path | str], promises: Sequence[PromiseSpec] | None, *, with_series: bool
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     run_dirs = remote_runs_of(spark, run_dirs)
     runs, errors = load(spark, run_dirs)
     checked: dict[int, tuple[PromiseSpec, ...]] = {}

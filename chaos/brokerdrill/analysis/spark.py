@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import logging
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis import class_archive
-from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 
 DEFAULT_MASTER = "local[2]"
 DRIVER_MEMORY = "2g"
@@ -37,6 +43,9 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
+# What a JVM that was told to end still takes for that, after it has refused its last call.
+_ENDS_WITHIN_S = 2.0
+
 # Held while a session starts or ends: one that warms up in a thread of its own is everyone's.
 _changing = threading.RLock()
 _running: list[SparkSession] = []
@@ -49,12 +58,59 @@ def session(master: str | None = None) -> SparkSession:
     Raises InfrastructureError where the JVM does not start.
     """
     with _changing:
+        if _running and ended() is not None:
+            _forget()
         if not _running:
             _running.append(_start(master or DEFAULT_MASTER))
         return _running[0]
 
 
+@contextlib.contextmanager
+def using(master: str | None = None) -> Iterator[SparkSession]:
+    """Give `session(master)`. Raises InfrastructureError, in place of what the libraries then say, where its JVM ends
+    before the caller is done; the next one to ask gets another."""
+    given = session(master)
+    try:
+        yield given
+    except BrokerdrillError:
+        raise
+    except Exception as error:
+        if (how := ended(_ENDS_WITHIN_S)) is None:
+            raise
+        raise InfrastructureError(f"Spark's Java virtual machine ended during the work: {how}") from error
+
+
+def ended(timeout_s: float = 0) -> str | None:
+    """Return how the JVM ended, None if it lives. Waits for its end at most that long."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        status = None if process is None else process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    if status is None:
+        return None
+    # Java tells a signal as a shell does, where it could end in order.
+    number = -status if status < 0 else status - 128
+    try:
+        return f"it was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"its exit status was {status}"
+
+
+def _forget() -> None:
+    """Let a session whose JVM is gone be the last of its kind: the library has one JVM a process, and keeps it."""
+    _running.clear()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Whether it is not what Py4J writes to the root logger, with stacks, of each call that fails."""
+    return record.module not in ("clientserver", "java_gateway")
+
+
 def _start(master: str) -> SparkSession:
+    logging.getLogger().addFilter(_not_py4j)
     scratch = Path(tempfile.mkdtemp(prefix="brokerdrill-spark-"))
     _scratch.append(scratch)
     log4j = scratch / "log4j2.properties"
@@ -95,7 +151,10 @@ def _start(master: str) -> SparkSession:
         # The banner of a JVM that starts, and what it says later, are not for the user's terminal.
         with (scratch / "jvm.log").open("ab") as log:
             gateway = launch_gateway(conf, {"stderr": log})
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        context = SparkContext(conf=conf, gateway=gateway)
+        # It would show a stack when the JVM is gone.
+        context._accumulatorServer.handle_error = lambda *_: None
+        return SparkSession(context)
     except Exception as error:  # the gateway raises bare RuntimeError or Py4J errors
         raise InfrastructureError(f"Spark did not start: {why(str(error))}") from error
 
@@ -112,6 +171,8 @@ def stop() -> None:
     """Stop the running session, if there is one, whatever it is doing, and remove its files."""
     with _changing:
         while _running:
-            _running.pop().stop()
+            # A JVM that is gone cannot be told.
+            with contextlib.suppress(OSError, Py4JError):
+                _running.pop().stop()
         while _scratch:
             shutil.rmtree(_scratch.pop(), ignore_errors=True)

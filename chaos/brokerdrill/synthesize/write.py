@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from brokerdrill.analysis.spark import session
+from brokerdrill.analysis.spark import using
 from brokerdrill.base.atomic import write_json
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import (
@@ -55,11 +55,11 @@ def synthesize(
     )
     write_run(run_dir, run)
     _write_events(run_dir, made)
-    spark = session(master)
     # All rows of a client are in one file, as `compact` leaves them.
     files = -(-count // ROWS_A_PARTITION)
-    by_client = operations(spark, made).repartitionByRange(files, "client").sortWithinPartitions("client", "op_id")
-    by_client.write.parquet((run_dir / OPS_DIR).resolve().as_uri())
+    with using(master) as spark:
+        by_client = operations(spark, made).repartitionByRange(files, "client").sortWithinPartitions("client", "op_id")
+        by_client.write.parquet((run_dir / OPS_DIR).resolve().as_uri())
     known = truth(made)
     write_json(run_dir / TRUTH, known, indent=1)
     drained = {address: not (made.anomalies.get("unseen") and address == addresses[-1]) for address in addresses}
