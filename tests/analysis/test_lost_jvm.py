@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,18 +40,11 @@ if sys.argv[3:]:
 _ENDED = "Spark's Java virtual machine ended during the work: it was ended by SIG"
 
 
-@pytest.mark.parametrize("number", [9, 15])
-def test_it_is_told_in_one_sentence_and_the_next_one_gets_another(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(("name", "more"), [("KILL", ["again"]), ("TERM", [])], ids=["and asked again", "and no more"])
+def test_it_is_told_in_one_sentence_and_the_next_one_gets_another(tmp_path: Path, name: str, more: list[str]) -> None:
+    """Without a next one, the process's end has nothing to say either."""
     run = warm.small_run(tmp_path / "run")
-    command = [sys.executable, "-c", _THREE_TIMES, str(run), str(number), "again"]
+    command = [sys.executable, "-c", _THREE_TIMES, str(run), str(int(signal.Signals[f"SIG{name}"])), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    name = {9: "KILL", 15: "TERM"}[number]
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["pass", f"{_ENDED}{name}", "pass"]
-
-
-def test_without_another_the_process_ends_without_a_word(tmp_path: Path) -> None:
-    run = warm.small_run(tmp_path / "run")
-    command = [sys.executable, "-c", _THREE_TIMES, str(run), "9"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"pass\n{_ENDED}KILL\n", "")
+    assert done.stdout.splitlines() == ["pass", f"{_ENDED}{name}", *["pass"] * len(more)]

@@ -171,8 +171,8 @@ def worker_configs(
     Raises InfrastructureError where clients would have to speak TLS to some servers only.
 
     Producers and consumers are dealt out to the workers in turn, workers to the hosts in turn. Raises UsageError where
-    nothing leads clients as the load wants it, or where it has transactions, no confirms or subscriptions and the
-    protocol cannot.
+    nothing leads clients as the load wants it, or where it has transactions, no confirms, subscriptions or parameters
+    and the protocol cannot.
     """
     if protocol in UNTRANSACTED and load.transaction > 0:
         raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
