@@ -355,3 +355,15 @@ def described(**change: Any) -> ArtemisDescriptor:
 )  # fmt: skip
 def test_who_looks_on_takes_turns_and_leads_nobody(change: dict[str, Any], asked: bool) -> None:
     assert (onlooker(described(**change)) is not None) == asked
+
+
+def test_parameters_of_connections_are_what_a_url_has() -> None:
+    params = {"reconnectAttempts": 10, "failoverAttempts": -1, "retryIntervalMultiplier": 1.5, "ha": False, "user": "u"}
+    (config,) = planned(TARGETS, through=None, workers=1, url_params=params).values()
+    assert config.url_params == {
+        "reconnectAttempts": "10",
+        "failoverAttempts": "-1",
+        "retryIntervalMultiplier": "1.5",
+        "ha": "false",
+        "user": "u",
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -219,7 +220,10 @@ def worker_configs(
             backlog=load.backlog,
             subscriptions=load.subscriptions,
             call_timeout_ms=load.call_timeout_ms,
-            url_params=load.url_params,
+            # As a URL has them: numbers in digits, true and false.
+            url_params={
+                name: word if isinstance(word, str) else json.dumps(word) for name, word in load.url_params.items()
+            },
         )
         configs[name] = (number % len(hosts), config.to_json())
     return configs

@@ -111,7 +111,7 @@ class Load(Strict):
     )
     client: str | None = Field(None, description="the clients' protocol; without it the product's own")
     call_timeout_ms: int = Field(10_000, ge=100)
-    url_params: dict[str, str] = Field(
+    url_params: dict[str, str | int | float | bool] = Field(
         {},
         description="parameters of the clients' connections, by the names that their library gives them; they win over "
         "what the clients set themselves",
