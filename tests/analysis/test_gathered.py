@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
+from brokerdrill.analysis import spark as spark_module
 from brokerdrill.analysis.kernel import PARCEL_SCHEMA, TO_DRIVER, Parcel, batch, pack
 from brokerdrill.analysis.stages import _gathered, _unreadable
 
@@ -60,6 +61,19 @@ def test_it_is_not_asked_for_without_end(spark: SparkSession, answers: list[bool
     # Which of them depends on how far the JVM was.
     with pytest.warns(RuntimeWarning, match="could not be read"), pytest.raises((OSError, Py4JJavaError)):
         _gathered(parcels(spark, size))
+    assert answers == [True]
+
+
+@SIZES
+def test_it_is_not_asked_for_at_the_end(
+    spark: SparkSession, answers: list[bool], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is refused ends the session that still warms up for it: its answer breaks off."""
+    wanted = parcels(spark, size)
+    monkeypatch.setattr(spark_module, "_running", [])
+    answers += [False, True]
+    with pytest.raises((OSError, Py4JJavaError)):
+        _gathered(wanted)
     assert answers == [True]
 
 

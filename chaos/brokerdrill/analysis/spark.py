@@ -75,9 +75,14 @@ def using(master: str | None = None) -> Iterator[SparkSession]:
     except BrokerdrillError:
         raise
     except Exception as error:
-        if (how := ended(_ENDS_WITHIN_S)) is None:
+        if stopped() or (how := ended(_ENDS_WITHIN_S)) is None:
             raise
         raise InfrastructureError(f"Spark's Java virtual machine ended during the work: {how}") from error
+
+
+def stopped() -> bool:
+    """Whether the session was told to stop: what it then does not answer was not wanted any more."""
+    return not _running
 
 
 def ended(timeout_s: float = 0) -> str | None:

@@ -51,6 +51,7 @@ from brokerdrill.analysis.reading import (
     raw,
     read,
 )
+from brokerdrill.analysis.spark import stopped
 
 # What a task of the later stages holds in Arrow, beside its DuckDB.
 HELD_BYTES = 256 << 20
@@ -282,7 +283,7 @@ def _gathered(parcels_of: DataFrame) -> Partials:
         rows = chosen.toArrow()
     except Exception as error:
         why = _unreadable(error)
-        if why is None:
+        if why is None or stopped():
             raise
         # Seen once, in a continuous-integration run: the stream from the JVM to this process did not begin with its
         # schema. Nothing is lost by that, so it is asked for once more; and it is told, for the cause is not known.
