@@ -373,6 +373,30 @@ def test_an_instance_whose_descriptor_lacks_what_the_fault_needs_is_named(fault:
         FAULTS[fault].plan(target, FAULTS[fault].complete({}), "t1-1")
 
 
+@pytest.mark.parametrize(
+    ("leader", "rc", "said"),
+    [
+        ("artemis1", 1, "Switchover failed, details: 412"),
+        ("artemis2", 0, ""),
+        ("", 1, "Switchover failed, details: 412"),
+    ],
+)
+def test_a_switchover_that_the_service_refuses_fails_with_its_reason(
+    leader: str, rc: int, said: str, tmp_path: Path
+) -> None:
+    """A patronictl that exits 0 whatever it did, as the real one does."""
+    members = json.dumps([{"Member": leader, "Role": "Leader"}]) if leader else "no answer"
+    control = tmp_path / "patronictl"
+    control.write_text(f"#!/bin/sh\n[ $1 = list ] && echo '{members}' || echo 'Switchover failed, details: 412'\n")
+    control.chmod(0o755)
+    (item,) = target_for("instance").instances
+    target = Target("artemis1", instances=(item.model_copy(update={"control": str(control)}),))
+    (change,) = FAULTS["switchover"].plan(target, FAULTS["switchover"].complete({}), "t1-1")
+    done = subprocess.run(["/bin/sh", "-c", change.effect], capture_output=True, text=True)
+    assert (done.returncode, (done.stderr.splitlines() or [""])[-1]) == (rc, said)
+    assert (subprocess.run(["/bin/sh", "-c", change.verify], capture_output=True).returncode == 0) == (rc == 0)
+
+
 def test_who_dials_and_takes_no_commands_is_named() -> None:
     link = Link("load1→rabbit1", "load1", "10.0.0.1", 5672, "rabbit1")
     with pytest.raises(InfrastructureError, match=r"load1→rabbit1: .* says no `control`"):

@@ -1,9 +1,12 @@
+from typing import Any
+
+import httpx
 import pytest
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.products.health.lease_db import health_of
-from brokerdrill.products.lease_db import LeaseDb
+from brokerdrill.products.lease_db import LeaseDb, LeaseDbSettings, Patroni
 from brokerdrill.products.logs import role_changes
 from brokerdrill.products.registry import managed
 
@@ -22,6 +25,21 @@ from brokerdrill.products.registry import managed
 )
 def test_patronis_answer_becomes_a_role(answer: dict[str, str], role: str) -> None:
     assert health_of(answer).state == role
+
+
+@pytest.mark.parametrize(
+    ("answer", "role"),
+    [
+        ({"state": "streaming", "role": "replica"}, "syncing"),
+        ({"state": "streaming", "role": "replica", "sync_standby": True}, "passive"),
+        ({"state": "starting", "role": "replica"}, "starting"),
+        ({"state": "running", "role": "primary"}, "active"),
+    ],
+)
+def test_a_standby_that_patroni_would_not_promote_yet_is_not_passive(answer: dict[str, Any], role: str) -> None:
+    assert health_of(answer, synchronous=True).state == role
+    descriptor = one("lease_db").model_copy(update={"settings": LeaseDbSettings(synchronous_standby=True)})
+    assert Patroni(descriptor, "").role_of(httpx.Response(200, json=answer)) == role
 
 
 def test_the_log_of_a_switchover_gives_its_roles_in_order() -> None:

@@ -13,15 +13,18 @@ def _switchover(target: Target, params: Parameters, fault_id: str) -> list[HostC
     changes = []
     for item in target.instances:
         command = control(item)
-        leads = (
+        another_leads = (
             f"{command} list --format json | python3 -c 'import json,sys; "
-            f'sys.exit(all(m["Member"] != "{item.instance}" or m["Role"] != "Leader" for m in json.load(sys.stdin)))\''
+            f'leaders = [m["Member"] for m in json.load(sys.stdin) if m["Role"] == "Leader"]; '
+            f'sys.exit(leaders in ([], ["{item.instance}"]))\''
         )
+        order = f"{command} switchover {quote(str(item.store))} --leader {quote(item.instance)} --force"
         changes.append(
             HostChange(
                 host=item.host,
-                effect=f"{command} switchover {quote(str(item.store))} --leader {quote(item.instance)} --force",
-                verify=f"! {leads}",
+                # patronictl exits 0 where Patroni refuses; its last line has the reason.
+                effect=f'said=$({order} 2>&1); {another_leads} || {{ echo "$said" >&2; exit 1; }}',
+                verify=another_leads,
                 # Nothing to undo: the new primary is as good as the old one.
                 heal=":",
                 verify_heal=":",

@@ -22,12 +22,13 @@ _ROLES = by_words(
 
 
 class LeaseDbSettings(Settings):
-    """Patroni's times."""
+    """Patroni's times, and whether the only standby is to be a synchronous one."""
 
     ttl_s: int | None = None
     loop_wait_s: int | None = None
     retry_timeout_s: int | None = None
     synchronous_mode: bool | None = None
+    synchronous_standby: bool | None = None
 
 
 class LeaseDbDescriptor(Descriptor):
@@ -41,10 +42,11 @@ class Patroni(StatusPage):
 
     def __init__(self, descriptor: Descriptor, ca_pem: str) -> None:
         super().__init__(f"{management(descriptor, descriptors.Management).url}/patroni", ca_pem)
+        self._synchronous = bool(dict(descriptor.settings.items()).get("synchronous_standby"))
 
     def role_of(self, response: httpx.Response) -> str:
         """A member without its place answers 503 and says the same in its body."""
-        return health_of(response.json()).state
+        return health_of(response.json(), self._synchronous).state
 
 
 class LeaseDb:
