@@ -42,7 +42,8 @@ class Patroni(StatusPage):
 
     def __init__(self, descriptor: Descriptor, ca_pem: str) -> None:
         super().__init__(f"{management(descriptor, descriptors.Management).url}/patroni", ca_pem)
-        self._synchronous = bool(dict(descriptor.settings.items()).get("synchronous_standby"))
+        settings = descriptor.settings
+        self._synchronous = isinstance(settings, LeaseDbSettings) and bool(settings.synchronous_standby)
 
     def role_of(self, response: httpx.Response) -> str:
         """A member without its place answers 503 and says the same in its body."""
