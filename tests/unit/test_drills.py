@@ -96,7 +96,7 @@ def test_bounds_follow_the_deployed_settings(session_ms: int) -> None:
             classic("lease", "database_store", lock_acquire_sleep_interval_ms=1500),
             {"failover_within": 5500, "available": 6500},
         ),
-        (classic("database_lock", "database_store"), {"failover_within": 1000, "available": 2000}),
+        (classic("database_lock", "database_store"), {"failover_within": 2000, "available": 3000}),
         (classic("file_lock", lock_acquire_sleep_interval_ms=1000), {"failover_within": 3000, "available": 4000}),
     ],
 )
