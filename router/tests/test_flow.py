@@ -388,6 +388,24 @@ def test_single_messages_do_not_go_unseen(size: int) -> None:
     run(scene)
 
 
+@pytest.mark.parametrize(("size", "wide"), [(1_000, False), (60_000, True)])
+def test_large_frames_widen_the_window_and_small_ones_still_pass_at_once(size: int, wide: bool) -> None:
+    async def scene() -> None:
+        bench = Bench()
+        before = bench.source.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        reader = bench.read_all()
+        bench.flow.start()
+        for data in (publish(1, bytes(size), FRAME_MAX), HEARTBEAT):
+            bench.received.clear()
+            bench.writer.sendall(data)
+            await bench.until(lambda data=data: len(bench.received) == len(data), "the bytes")  # type: ignore[misc]
+        after = bench.source.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        assert after >= max(before, 1 << 18) if wide else after == before
+        await bench.end(reader)
+
+    run(scene)
+
+
 def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bool] = []
 

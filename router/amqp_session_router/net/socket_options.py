@@ -1,4 +1,4 @@
-"""Options of TCP sockets: dead-peer detection and congestion control."""
+"""Options of TCP sockets: dead-peer detection, congestion control and the receive window."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import lru_cache
 from amqp_session_router.net.sockets import set_numbers
 
 _TCP_USER_TIMEOUT = 18
+_WINDOW = 1 << 18
+"""Bytes of a receive window behind which several of the largest segments (64 KiB on loopback) can wait."""
 
 
 def set_dead_peer_timeout(sock: socket.socket, dead_peer: float) -> None:
@@ -42,3 +44,15 @@ def set_congestion_control(sock: socket.socket, name: str | None, address: str) 
         name = "reno"
     if name is not None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+def widen_receive_window(sock: socket.socket) -> None:
+    """Let a TCP socket's receive buffer hold 256 KiB at least; the kernel goes on adapting it. Raises OSError.
+
+    A sender makes no segment larger than half of the widest window that it was offered. The kernel widens a window by
+    what is read within a round trip, and of messages that fit the first window, one at a time, that is never more: each
+    then takes two segments and an acknowledgement for ever. SO_RCVBUF would end the kernel's adapting. The least that
+    makes a socket readable (SO_RCVLOWAT) makes room for itself, and the room stays.
+    """
+    for least in (_WINDOW, 1):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)

@@ -67,6 +67,7 @@ class FastPath:
         "_brought",
         "_counted",
         "_full",
+        "_seen_large",
         "_staging",
         "blind",
         "boundary_waiters",
@@ -96,6 +97,8 @@ class FastPath:
         self.cell = cell
         self.peek_size = READ_SIZE
         """Bytes that the next read or peek asks for."""
+        self._seen_large = False
+        """A large frame has come."""
         self._full = 0
         """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
         self._counted, self._brought = 0.0, 0
@@ -280,6 +283,9 @@ class FastPath:
                 self._close_ok_seen()
         if at - last >= LARGE_FRAME:
             self.peek_size = PEEK_LARGE
+            if not self._seen_large:
+                self._seen_large = True
+                self._first_large_frame()
         elif self.peek_size != READ_SIZE:
             self.peek_size = READ_SIZE
         elif got >= BUSY_BYTES:
@@ -313,6 +319,9 @@ class FastPath:
     # --- the subclass's
 
     def _crowded(self) -> None:
+        raise NotImplementedError
+
+    def _first_large_frame(self) -> None:
         raise NotImplementedError
 
     def _too_large(self, size: int) -> None:

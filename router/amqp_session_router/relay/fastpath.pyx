@@ -100,6 +100,8 @@ cdef class FastPath:
     """Index of its first journal cell."""
     cdef readonly int peek_size
     """Bytes that the next read or peek asks for."""
+    cdef bint _seen_large
+    """A large frame has come."""
     cdef int _full
     """The last frames, in a row, that are as large as a frame may be: a body's, of which the next part follows."""
     cdef double _counted
@@ -309,6 +311,9 @@ cdef class FastPath:
                     self._close_ok_seen()
             if at - last >= _LARGE_FRAME:
                 self.peek_size = _PEEK_LARGE
+                if not self._seen_large:
+                    self._seen_large = True
+                    self._first_large_frame()
             elif self.peek_size != _ALL:
                 self.peek_size = <int>_ALL
             elif got >= _BUSY_BYTES:

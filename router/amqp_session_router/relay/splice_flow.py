@@ -20,6 +20,7 @@ from typing import Any
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position
+from amqp_session_router.net.socket_options import widen_receive_window
 from amqp_session_router.net.sockets import transmit
 from amqp_session_router.relay.blind_splice import BlindSplice
 from amqp_session_router.relay.context import RelayContext
@@ -265,6 +266,11 @@ class SpliceFlow(FastPath):
         self.record_position()
 
     # --- after a read, in `fastpath` and in `blind_splice` ----------------------------------------------------------
+
+    def _first_large_frame(self) -> None:
+        """A large frame has begun, the first one of this flow."""
+        with contextlib.suppress(OSError):  # a source that failed is seen by who reads it
+            widen_receive_window(self.source)
 
     def _too_large(self, size: int) -> None:
         # Its bytes stay unread, and the position is lost: the session ends.
