@@ -9,7 +9,6 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.json_lines import append, entries
-from brokerdrill.base.locks import held, is_held
 from brokerdrill.runner.watches import STOP_FILE, ask_to_abort, asked, refuse_stopped, unless
 
 
@@ -94,16 +93,6 @@ def test_a_run_is_asked_to_end_by_its_own_file_or_that_of_all(tmp_path: Path) ->
     assert asked(tmp_path / "other") == "STOP file: STOP"
     with pytest.raises(UsageError, match="STOP says that nothing runs"):
         refuse_stopped(tmp_path)
-
-
-def test_a_lock_is_seen_and_names_its_holder(tmp_path: Path) -> None:
-    lock = tmp_path / "folder" / ".lock"
-    assert not is_held(lock)
-    with held(lock, "busy"):
-        assert is_held(lock)
-        with pytest.raises(InfrastructureError, match=r"busy \(process \d+\)"), held(lock, "busy"):
-            pass
-    assert not is_held(lock)
 
 
 def test_a_torn_line_swallows_nothing(tmp_path: Path) -> None:

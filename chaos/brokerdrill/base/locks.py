@@ -21,7 +21,8 @@ POLL_S = 0.2
 def held(path: Path, refusal: str, wait_s: float = 0) -> Iterator[None]:
     """Hold the lock of the file `path`, which names its holder's process; folders are made.
 
-    Raises InfrastructureError where another process still holds it after `wait_s` s: `refusal`, and which process.
+    Raises InfrastructureError where another process still holds it after `wait_s` s (POLL_S at least, in which whoever
+    only asks `is_held` has let go of it): `refusal`, and which process.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +30,7 @@ def held(path: Path, refusal: str, wait_s: float = 0) -> Iterator[None]:
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
     with file:
-        end = time.monotonic() + wait_s
+        end = time.monotonic() + max(wait_s, POLL_S)
         while not _taken(file):
             if time.monotonic() >= end:
                 file.seek(0)
@@ -38,7 +39,11 @@ def held(path: Path, refusal: str, wait_s: float = 0) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            # To close the file is not enough: a child that was forked meanwhile has it open until it executes its program.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _taken(file: IO[str]) -> bool:
