@@ -21,8 +21,8 @@ lint: setup-tests
 	$(BIN)/mypy
 	$(BIN)/ansible-lint --offline
 
-# Tests that need no hosts run two files at a time: most of them wait for a process of their own.
-PARALLEL := -n 2 --dist loadfile
+# Tests that need no hosts run three files at a time, on two cores too: most of them wait for a process of their own.
+PARALLEL := -n 3 --dist loadfile
 
 # From parts to the whole: what needs no hosts first, then molecule makes and removes its own, then the demo makes them
 # anew and the drills go on with those.
