@@ -42,7 +42,7 @@ def held(path: Path, refusal: str, wait_s: float = 0) -> Iterator[None]:
         try:
             yield
         finally:
-            # To close the file is not enough: a child that was forked meanwhile has it open until it executes its program.
+            # Closing is not enough: a child that was forked meanwhile has the file open until it executes its program.
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
