@@ -1,14 +1,17 @@
-"""What an inventory must say to become a bench, and what else may hold its subnet."""
+"""What an inventory must say to become a bench, what else may hold its subnet, and whether its hosts have booted."""
 
 from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from docker.errors import APIError, NotFound
 
 from brokerdrill.base.errors import UsageError
+from brokerdrill.bench import bench
 from brokerdrill.bench.bench import conflict, image, plan, recipes, volumes
 from brokerdrill.inventory.topology import Host, Topology, load
 
@@ -92,3 +95,26 @@ def test_a_host_is_made_of_the_image_it_names(tmp_path: Path) -> None:
     assert not {"nftables", "procps"} & {*bare.packages} and not any("jre" in package for package in bare.packages)
     with pytest.raises(UsageError, match=r"no bench image is called 'debian14'; did you mean 'debian1[23]'"):
         recipes(found, "debian14")
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (["running\n"], "running"),
+        (["", APIError("busy"), "running\n"], "running"),
+        (["", "", ""], "starting"),
+        ([NotFound("gone")], "absent"),
+    ],
+)
+def test_a_host_that_gives_no_answer_is_asked_again(
+    answers: list[str | Exception], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "POLL_S", 0)
+    client = Mock()
+    found = client.containers.get.return_value
+    found.status = "running"
+    found.exec_run.side_effect = [
+        answer if isinstance(answer, Exception) else Mock(output=answer.encode()) for answer in answers
+    ]
+    assert bench._booted(client, "two") == told
+    assert found.exec_run.call_count == len(answers)

@@ -54,6 +54,8 @@ HALT_SIGNAL = "SIGRTMIN+3"
 # cgroup v2: the engine mounts the host's own part of the tree read-only; systemd must write there.
 INIT_V2 = ["/bin/sh", "-c", "mount -o remount,rw /sys/fs/cgroup && exec /sbin/init"]
 BOOTED = ("running", "degraded")
+TRIES = 3
+"""How often a host is asked that gives no answer."""
 
 
 def _quiet(_: str) -> None:
@@ -399,15 +401,20 @@ def _output(client: docker.DockerClient, container: str, command: list[str]) -> 
 
 def _booted(client: docker.DockerClient, container: str) -> str:
     """Return systemd's state in the container ("running", "starting", …), or what the engine says of it."""
-    try:
-        found = client.containers.get(container)
-        if found.status != "running":
-            return found.status
-        return _output(client, container, ["systemctl", "is-system-running"]).strip() or "starting"
-    except NotFound:
-        return "absent"
-    except APIError:
-        return "starting"
+    for _ in range(TRIES):
+        try:
+            found = client.containers.get(container)
+            if found.status != "running":
+                return found.status
+            if said := _output(client, container, ["systemctl", "is-system-running"]).strip():
+                return said
+        except NotFound:
+            return "absent"
+        except APIError:
+            pass
+        # Busy engines were seen to give no answer of a host that had booted long before.
+        time.sleep(POLL_S)
+    return "starting"
 
 
 def _failed_units(client: docker.DockerClient, container: str) -> list[str]:
