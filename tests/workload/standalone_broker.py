@@ -22,7 +22,9 @@ ARCHIVE = f"apache-artemis-{VERSION}-bin.tar.gz"
 COORDINATE = f"org.apache.artemis:apache-artemis:{VERSION}:tar.gz:bin"
 USER = "drill"
 QUEUES = ("drill.q0", "drill.q1")
-JAVA_ARGS = "-Xms64m -Xmx256m -XX:+UseSerialGC -XX:-UsePerfData -Dlog4j2.disableJmx=true"
+# What a JVM of a test does is soon compiled well enough.
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JAVA_ARGS = f"-Xms64m -Xmx256m {SHORT_LIVED} -XX:-UsePerfData -Dlog4j2.disableJmx=true"
 # What the broker's own profile would add for its console.
 CONSOLE_ARGS = (
     "-Dhawtio.realm=activemq -Dhawtio.roles=amq -Djolokia.policyLocation=classpath:jolokia-access.xml "
@@ -145,7 +147,7 @@ class Broker:
         """Run a command of the broker's own tool that dials an `anonymous` broker; return its output."""
         done = subprocess.run(
             [self.directory / "bin" / "artemis", *arguments, "--url", self.url],
-            env={**self._environment, "JAVA_ARGS": "-Xmx256m -XX:+UseSerialGC -Dlog4j2.disableJmx=true"},
+            env={**self._environment, "JAVA_ARGS": f"-Xmx256m {SHORT_LIVED} -Dlog4j2.disableJmx=true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -18,7 +18,7 @@ from tests.roles.conftest import ROOT, load
 from tests.roles.test_plugins import cached
 from tests.unpacking import unpack
 from tests.workload.conftest import specs
-from tests.workload.standalone_broker import QUEUES
+from tests.workload.standalone_broker import QUEUES, SHORT_LIVED
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 StartWorker = Callable[..., WorkerProcess]
@@ -61,7 +61,7 @@ class Classic:
     def start(self) -> None:
         """Start and wait until the connectors listen."""
         where = [f"-Dactivemq.{name}={self._directory}" for name in ("base", "conf", "data")]
-        command = [Path(java.home()) / "bin" / "java", "-Xmx192m", "-XX:+UseSerialGC", f"-Dactivemq.home={self.home}"]
+        command = [Path(java.home()) / "bin" / "java", "-Xmx192m", *SHORT_LIVED.split(), f"-Dactivemq.home={self.home}"]
         program = ["-jar", self.home / "bin" / "activemq.jar", "start", f"xbean:file:{self._directory}/activemq.xml"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen([*command, *where, *program], stdout=log, stderr=subprocess.STDOUT)
