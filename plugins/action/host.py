@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import json
 import tarfile
@@ -20,6 +21,7 @@ TEMPLATE_OPTIONS = {"trim_blocks": True, "lstrip_blocks": True}
 XSD = "http://www.w3.org/2001/XMLSchema"
 
 
+@functools.cache
 def schemas_in(archive: str, member: str, jar: str | None) -> dict[str, bytes]:
     """Return the schema `member` and its neighbours, by file name, out of the distribution's tar file `archive`.
 

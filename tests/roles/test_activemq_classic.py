@@ -262,11 +262,12 @@ def understood(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     inventory.write_text(json.dumps({"all": {"vars": shared, "children": groups}}))
     templates = {name: f"{name}.j2" for name in FILES}
     rendered = render_all(work, "activemq_classic", "activemq_classic", templates, inventory=inventory)
+    host = plugin("action", "host")
     for name, found in rendered.items():
         (work / "conf" / name).mkdir(parents=True)
         for file, text in found["files"].items():
             (work / "conf" / name / file).write_text(text)
-        problem = plugin("action", "host").schema_problem(found["files"]["activemq.xml"], str(archive), SCHEMAS)
+        problem = host.schema_problem(found["files"]["activemq.xml"], str(archive), SCHEMAS)
         assert problem is None, f"{name}: {problem}"
     unpack(archive, work / "home")
     (home,) = (work / "home").iterdir()
