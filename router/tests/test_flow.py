@@ -406,6 +406,20 @@ def test_large_frames_widen_the_window_and_small_ones_still_pass_at_once(size: i
     run(scene)
 
 
+def test_a_process_that_was_killed_while_it_widened_the_window_stalls_no_small_frame() -> None:
+    async def scene() -> None:
+        bench = Bench()
+        bench.source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 18)
+        reader = bench.read_all()
+        bench.flow.import_state({"rest": 0, "left": 0}, None)
+        bench.flow.start()
+        bench.writer.sendall(HEARTBEAT)
+        await bench.until(lambda: len(bench.received) == len(HEARTBEAT), "the heartbeat")
+        await bench.end(reader)
+
+    run(scene)
+
+
 def test_a_crowd_without_a_pipe_to_remember_it_by_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bool] = []
 

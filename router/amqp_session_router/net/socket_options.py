@@ -54,5 +54,10 @@ def widen_receive_window(sock: socket.socket) -> None:
     then takes two segments and an acknowledgement for ever. SO_RCVBUF would end the kernel's adapting. The least that
     makes a socket readable (SO_RCVLOWAT) makes room for itself, and the room stays.
     """
-    for least in (_WINDOW, 1):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _WINDOW)
+    wake_for_any_byte(sock)
+
+
+def wake_for_any_byte(sock: socket.socket) -> None:
+    """Let a socket be readable from one byte on. Raises OSError."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)

@@ -20,7 +20,7 @@ from typing import Any
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position
-from amqp_session_router.net.socket_options import widen_receive_window
+from amqp_session_router.net.socket_options import wake_for_any_byte, widen_receive_window
 from amqp_session_router.net.sockets import transmit
 from amqp_session_router.relay.blind_splice import BlindSplice
 from amqp_session_router.relay.context import RelayContext
@@ -169,6 +169,9 @@ class SpliceFlow(FastPath):
 
     def import_state(self, state: dict[str, Any], pipe: Pipe | None) -> None:
         """Continue from the `export_state` of another process, and the pipe with `left` bytes."""
+        with contextlib.suppress(OSError):
+            # That process may have been killed while it widened the window.
+            wake_for_any_byte(self.source)
         self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
         self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
         if pipe is not None:
