@@ -49,10 +49,10 @@ def set_congestion_control(sock: socket.socket, name: str | None, address: str) 
 def widen_receive_window(sock: socket.socket) -> None:
     """Let a TCP socket's receive buffer hold 256 KiB at least; the kernel goes on adapting it. Raises OSError.
 
-    A sender makes no segment larger than half of the widest window that it was offered. The kernel widens a window by
-    what is read within a round trip, and of messages that fit the first window, one at a time, that is never more: each
-    then takes two segments and an acknowledgement for ever. SO_RCVBUF would end the kernel's adapting. The least that
-    makes a socket readable (SO_RCVLOWAT) makes room for itself, and the room stays.
+    A sender makes no segment larger than half of the widest window that it was offered. Where one message of some 60 kB
+    after the other came, and was peeked at, the kernel was seen to leave the window as it was: each took two segments
+    and an acknowledgement. SO_RCVBUF would end the kernel's adapting. The least that makes a socket readable
+    (SO_RCVLOWAT) makes room for itself, and the room stays.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _WINDOW)
     wake_for_any_byte(sock)
