@@ -412,7 +412,7 @@ def _booted(client: docker.DockerClient, container: str) -> str:
             return "absent"
         except APIError:
             pass
-        # Busy engines were seen to give no answer of a host that had booted long before.
+        # No answer says nothing of the host: a busy engine may have had none.
         time.sleep(POLL_S)
     return "starting"
 
