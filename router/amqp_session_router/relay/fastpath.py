@@ -117,7 +117,7 @@ class FastPath:
         self.metered = False
         self.blind: BlindMover | None = None
         """The blind splice in progress (`blind_splice.BlindSplice`), else None."""
-        self.boundary_waiters: list[Callable[[], bool]] = []
+        self.boundary_waiters: tuple[Callable[[], bool], ...] = ()
         """Callbacks that wait for a frame boundary."""
 
     def readable(self) -> None:

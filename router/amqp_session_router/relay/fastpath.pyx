@@ -121,8 +121,9 @@ cdef class FastPath:
     cdef public bint metered
     cdef public object blind
     """The blind splice in progress (`blind_splice.BlindSplice`), else None."""
-    cdef public list boundary_waiters
-    """Callbacks that wait for a frame boundary."""
+    cdef public tuple boundary_waiters
+    """Callbacks that wait for a frame boundary. A tuple: the empty one is the same object for all flows, and so always
+    in the processor's cache."""
 
     def __init__(self, StagingBuffer staging, int fd_in, int fd_out, size_t cell, int64_t frame_max):
         """`cell`: index of the flow's first cell; `frame_max`: bytes. Raises IndexError for a cell out of range."""
@@ -134,7 +135,7 @@ cdef class FastPath:
         self.peek_size = _ALL
         self.part = b""
         self.frame_max = frame_max
-        self.boundary_waiters = []
+        self.boundary_waiters = ()
 
     def readable(self):
         """The source is readable. Hot path."""

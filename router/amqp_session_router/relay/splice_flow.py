@@ -99,7 +99,7 @@ class SpliceFlow(FastPath):
 
     def at_boundary(self, run: Callable[[], bool]) -> None:
         """Call `run` as soon as the sink is between two frames; the flow halts there if it returns True."""
-        self.boundary_waiters.append(run)
+        self.boundary_waiters += (run,)
         self._run_boundary_waiters()
 
     def inject(self, data: bytes) -> None:
@@ -194,7 +194,7 @@ class SpliceFlow(FastPath):
         if self._dead:
             return
         self._dead = True
-        self.boundary_waiters.clear()
+        self.boundary_waiters = ()
         loop = self.relay.loop
         if self.reading:
             self._stop_reading()
@@ -354,7 +354,9 @@ class SpliceFlow(FastPath):
     def _run_boundary_waiters(self) -> None:
         """Run the callbacks that wait for a boundary, if this is one."""
         while self.boundary_waiters and self.known_boundary():
-            if self.boundary_waiters.pop(0)():
+            run, *others = self.boundary_waiters
+            self.boundary_waiters = tuple(others)
+            if run():
                 self.halt()
 
     def _close_ok_seen(self) -> None:
