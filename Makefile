@@ -2,7 +2,6 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: setup setup-tests demo test test-all lint wheels clean lock docs
 
