@@ -17,8 +17,6 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from amqp_session_router.base.errors import UsageError
 from amqp_session_router.base.model import Allowed, AuthRequest, Denied, short_string
 from amqp_session_router.config.schema import AuthorizationPart
@@ -45,6 +43,9 @@ class HttpAuthorizer:
     """Asks the hook of `part`; raises UsageError when its files do not serve."""
 
     def __init__(self, part: AuthorizationPart) -> None:
+        # A fifth of a router's start is to import it, and few routers ask a hook.
+        import httpx
+
         self._part = part
         try:
             verify: ssl.SSLContext | bool = (
@@ -64,6 +65,8 @@ class HttpAuthorizer:
 
     async def authorize(self, request: AuthRequest) -> Allowed | Denied:
         """Ask; a timeout, another status than 200 or an answer that is not understood is a Denied."""
+        import httpx
+
         try:
             async with asyncio.timeout(self._part.timeout):
                 return answer(await self._ask(request))

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from amqp_session_router.base.errors import UsageError
 from amqp_session_router.config import loader
 from amqp_session_router.config.digests import OWN
@@ -64,6 +62,9 @@ def _of_file(service: Service) -> Mapping[str, str] | None:
 
 
 async def _of_peer(url: str) -> Mapping[str, str] | None:
+    # A fifth of a router's start is to import it, and few routers are asked.
+    import httpx
+
     try:
         async with asyncio.timeout(_TIMEOUT), httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT) as client:
             raw = b""
