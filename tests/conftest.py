@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine that others use too makes any example slow now and then; how long a test may take is pytest's to watch.
@@ -10,3 +13,16 @@ settings.load_profile("shared-machine")
 
 # Files of the toy product, which tests put into a checkout of their own.
 collect_ignore_glob = ["toy/added/*"]
+
+# Their tests mostly wait for a process of their own; most others compute.
+WAITING = ("router/tests/", "tests/workload/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have files of both kinds take turns, so that of two at a time seldom both wait."""
+    files = [[*tests] for _, tests in groupby(items, key=lambda item: item.nodeid.partition("::")[0])]
+    kinds = [[], []]
+    for tests in files:
+        kinds[tests[0].nodeid.startswith(WAITING)].append(tests)
+    turns = [((place + 0.5) / len(kind), tests) for kind in kinds for place, tests in enumerate(kind)]
+    items[:] = [test for _, tests in sorted(turns, key=lambda turn: turn[0]) for test in tests]
