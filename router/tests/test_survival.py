@@ -437,9 +437,13 @@ def test_a_kernel_that_forbids_unshare_ends_no_supervisor(monkeypatch: pytest.Mo
     monkeypatch.setattr(supervisor, "unshare_files", forbidden)
     found = supervisor.Supervisor("file", 1.0)
     reach, line = socket.socketpair()
-    found._reach, found._line, found.pid = reach, line, 7
-    found._replace()
-    assert (found._reach, found._line, found.pid, found._relieving) == (reach, line, 7, None)
+    found._reach, found._line, found.pid = reach, line, os.getpid()
+    with subprocess.Popen(["sleep", "60"]) as keeper:
+        # A real one would share the descriptors of the process that runs the tests.
+        monkeypatch.setattr(supervisor, "clone_sharing_files", lambda: keeper.pid)
+        found._replace()
+        assert keeper.wait(10) == -signal.SIGKILL
+    assert (found._reach, found._line, found.pid, found._relieving) == (reach, line, os.getpid(), None)
     assert reach.fileno() >= 0 and line.fileno() >= 0
     reach.close()
     line.close()

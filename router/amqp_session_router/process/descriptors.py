@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import platform
 import signal
@@ -33,13 +34,20 @@ def clone_sharing_files() -> int:
         flags |= _CLONE_CHILD_SETTID
     child = ctypes.c_long(place.value or 0)
     nothing = ctypes.c_long(0)
+    collecting = gc.isenabled()
+    # The child has copies of objects that nobody here uses any more: to collect them would close their descriptors for
+    # this process, too, which closes the same numbers once more when they have become somebody else's.
+    gc.disable()
     last = (child, nothing) if platform.machine() == "x86_64" else (nothing, child)
     api.PyOS_BeforeFork()
     pid = int(libc.syscall(ctypes.c_long(number), ctypes.c_long(flags), nothing, nothing, *last))
     if pid == 0:
         api.PyOS_AfterFork_Child()
-        return 0
-    api.PyOS_AfterFork_Parent()
+        gc.freeze()
+    else:
+        api.PyOS_AfterFork_Parent()
+    if collecting:
+        gc.enable()
     if pid < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
