@@ -14,6 +14,9 @@ settings.load_profile("shared-machine")
 # Files of the toy product, which tests put into a checkout of their own.
 collect_ignore_glob = ["toy/added/*"]
 
+DEPLOYED = pytest.StashKey[bool]()
+"""Whether the demo has deployed the topology that the drills behind it go on with."""
+
 # Their tests mostly wait for a process of their own; most others compute.
 WAITING = ("router/tests/", "tests/workload/")
 

@@ -15,17 +15,19 @@ from brokerdrill.bench import bench
 from brokerdrill.faults.executor import left_over
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Topology, find_topology
+from tests.conftest import DEPLOYED
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKERDRILL = [sys.executable, "-m", "brokerdrill"]
 
 
 @pytest.fixture(scope="session")
-def topology() -> Topology:
+def topology(request: pytest.FixtureRequest) -> Topology:
     """artemis_quorum, up and deployed."""
     found = find_topology("artemis_quorum")
-    bench.up(found, fresh=False, progress=print)
-    subprocess.run([*BROKERDRILL, "deploy", found.name], check=True, cwd=ROOT)
+    if not request.config.stash.get(DEPLOYED, False):
+        bench.up(found, fresh=False, progress=print)
+        subprocess.run([*BROKERDRILL, "deploy", found.name], check=True, cwd=ROOT)
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.ledger.contract import CLASSES
+from tests.conftest import DEPLOYED
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKERDRILL = [sys.executable, "-m", "brokerdrill"]
@@ -30,12 +31,13 @@ PROMISES = {
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Path]]:
+def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Path]]:
     """The demo's output, and its run directories by scenario."""
     runs = tmp_path_factory.mktemp("demo") / "runs"
     done = subprocess.run([*BROKERDRILL, "demo", "--runs", str(runs)], cwd=ROOT, text=True, capture_output=True)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+    request.config.stash[DEPLOYED] = True
     by_scenario = {json.loads(path.read_text())["scenario"]["name"]: path.parent for path in runs.glob("*/run.json")}
     return done.stdout, by_scenario
 
