@@ -41,9 +41,9 @@ PROXY_CORE, PEER_CORE = 0, 1
 RENO, BBR = "reno", "bbr"
 # Bytes that all sessions of an echo have under way: more are not the proxy's, but the kernel's memory.
 MOST_IN_FLIGHT = 1 << 27
-# Sets of connections that a size is measured with, by its distance from the limit on either side: where in memory a
-# proxy's sessions come to be is worth some hundredths, so the nearer the limit, the more chance would decide.
-SETS = {0.02: 12, 0.05: 4}
+# Sets of connections that a size is measured with, as where in memory a proxy's sessions come to be is worth some
+# hundredths: so few, or so many where the ratio is no further from the limit than that, on either side of it.
+FEW, MANY, NEAR = 4, 12, 0.02
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
@@ -315,11 +315,6 @@ def echoes(
     return max(ratio(found, "router", side) for side in ("haproxy", "haproxy-splice"))
 
 
-def sets_wanted(value: float) -> int:
-    """Return with how many sets of connections a ratio of this value is measured."""
-    return next((sets for distance, sets in SETS.items() if abs(value - 1) < distance), 1)
-
-
 def sizes(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None:
     """CPU of an echoed message from 100 B to 1 MB at 1 to 2 000 sessions, against the better of HAProxy's two ways."""
     ways = ("haproxy", "haproxy-splice", "router")
@@ -335,7 +330,7 @@ def sizes(on: dict[str, tuple[int, int]], report: Report, rounds: int) -> None:
             values = {body: echoes(on, opened, found[body], rounds, count, body) for body, count in counts.items()}
         for body, count in counts.items():
             sets = 1
-            while sets < sets_wanted(values[body]):
+            while sets < (MANY if abs(values[body] - 1) < NEAR else FEW):
                 with echoing(on, ways, sessions) as own:
                     values[body] = echoes(on, own, found[body], rounds, count, body)
                 sets += 1
