@@ -41,8 +41,8 @@ PROXY_CORE, PEER_CORE = 0, 1
 RENO, BBR = "reno", "bbr"
 # Bytes that all sessions of an echo have under way: more are not the proxy's, but the kernel's memory.
 MOST_IN_FLIGHT = 1 << 27
-# Sets of connections that a size is measured with, as where in memory a proxy's sessions come to be is worth some
-# hundredths: so few, or so many where the ratio is no further from the limit than that, on either side of it.
+# Where in memory a proxy's sessions come to be is worth some hundredths, so each size is measured with FEW sets of
+# connections, and with MANY where the ratio is within NEAR of the limit, on either side of it.
 FEW, MANY, NEAR = 4, 12, 0.02
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
