@@ -210,9 +210,11 @@ def test_a_workers_virtual_machine_that_dies(on_hosts: Callable[..., Any], tmp_p
     scenario.write_text(QUICK.replace("RATE", "").replace("COUNT", "10000000"))
 
     async def crash(connections: dict[str, HostConnection]) -> None:
-        # The machine is there as soon as something has been sent.
-        script = """until pid=$(pgrep -f 'brokerdrill.workload.worke[r]' | head -1) &&
-  [ -n "$(find /var/lib/brokerdrill/runs -name 'worker-1.spool' -size +8k)" ]; do sleep 0.2; done
+        # The machine is there as soon as something has been sent; what other runs left is older than the mark.
+        script = """mark=$(mktemp)
+until pid=$(pgrep -o -f 'brokerdrill.workload.worke[r]') &&
+  [ -n "$(find /var/lib/brokerdrill/runs -name 'worker-1.spool' -newer $mark -size +8k)" ]; do sleep 0.2; done
+rm $mark
 kill -SEGV $pid"""
         await connections["load1"].sh(script, timeout=60, check=True)
 
