@@ -20,9 +20,10 @@ lint: setup-tests
 	$(BIN)/mypy
 	$(BIN)/ansible-lint --offline
 
-# Tests that need no hosts run two files at a time: most of them wait for a process of their own. Files of few and long
-# tests begin in their turn, not last as they would by themselves, with nothing beside them.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Tests that need no hosts run three files at a time, one more than CI has cores: most of them wait for a process of
+# their own. Files of few and long tests begin in their turn, not last as they would by themselves, with nothing beside
+# them.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
 # From parts to the whole: what needs no hosts first, then molecule makes and removes its own, then the demo makes them
 # anew and the drills go on with those.

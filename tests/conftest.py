@@ -22,7 +22,7 @@ WAITING = ("router/tests/", "tests/workload/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have files of both kinds take turns, so that of two at a time seldom both wait."""
+    """Have files of both kinds take turns, so that those beside each other seldom all wait."""
     files = [[*tests] for _, tests in groupby(items, key=lambda item: item.nodeid.partition("::")[0])]
     kinds = [[], []]
     for tests in files:
