@@ -185,12 +185,14 @@ def artemis_listeners(
 ) -> list[Listener]:
     """Return what a broker with `acceptors` serves at `address`, for each protocol of an acceptor a listener.
 
-    `routers`: the connection routers, as a descriptor says them.
+    An acceptor with `autoStart=false` serves nothing until it is told to. `routers`: the connection routers, as a
+    descriptor says them.
     """
     keys = {item["name"]: {"key": item["key_type"], "key_filter": item["key_filter"]} for item in routers}
     found: list[Listener] = []
     for item in acceptors:
-        if transport(item) == "tcp":
+        waits = str(item.get("parameters", {}).get("autoStart", True)).lower() == "false"
+        if transport(item) == "tcp" and not waits:
             for protocol in item["protocols"]:
                 found.append(_listener(item["name"], address, int(item["port"]), str(protocol).lower()))
                 if item.get("router"):

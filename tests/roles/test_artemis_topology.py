@@ -156,6 +156,7 @@ def test_listeners_are_the_acceptors_and_the_console() -> None:
     acceptors = [
         {"name": "all", "port": "61617", "protocols": ["AMQP", "CORE"]},
         {"name": "within", "type": "vm", "server_id": 0},
+        {"name": "told", "port": "61618", "protocols": ["CORE"], "parameters": {"autoStart": False}},
     ]
     found = topology.artemis_listeners(acceptors, "192.0.2.1", "8161", [])
     assert found == [

@@ -1,12 +1,15 @@
 import asyncio
+import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from brokerdrill.products.artemis import Artemis, ArtemisDescriptor, Jolokia
 from brokerdrill.products.base import ManagementError
-from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, state_of, waits_for_the_store
+from brokerdrill.products.health.answer import Health, listening_ports
+from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, serving, state_of, waits_for_the_store
 from brokerdrill.products.logs import role_changes
 
 
@@ -47,6 +50,40 @@ def test_a_broker_without_an_attribute_is_starting(attribute: str, instead: str 
     else:
         value[attribute] = instead
     assert health_of([{"status": 200, "value": value}]).state == "starting"
+
+
+LISTENERS = [{"name": "core", "port": 61616}, {"name": "core", "port": 61616}, {"name": "console", "port": 8161}]
+
+
+def test_an_active_broker_whose_acceptor_did_not_start_is_starting() -> None:
+    active = Health("active", True, "Primary Only")
+    assert serving(active, LISTENERS, {61616, 8161}) == active
+    deaf = serving(active, LISTENERS, {8161})
+    assert deaf == Health("starting", True, "active, but nothing listens for core (61616)")
+
+
+def test_a_passive_broker_need_not_listen() -> None:
+    passive = Health("passive", True, "Replication Backup")
+    assert serving(passive, LISTENERS, {8161}) == passive
+
+
+def test_the_hosts_own_table_tells_what_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as client:
+            assert server.getsockname()[1] in listening_ports()
+            assert client.getsockname()[1] not in listening_ports()
+        port = server.getsockname()[1]
+    assert port not in listening_ports()
+
+
+def test_what_listens_at_an_ipv6_address_counts_too(tmp_path: Path) -> None:
+    table = tmp_path / "tcp6"
+    table.write_text(
+        "  sl  local_address                         remote_address                        st tx_queue\n"
+        "   0: 00000000000000000000000000000000:F0B0 00000000000000000000000000000000:0000 0A 00000000:00000000\n"
+        "   1: 00000000000000000000000001000000:1FE1 00000000000000000000000001000000:F0B0 01 00000000:00000000\n"
+    )
+    assert listening_ports([table, tmp_path / "absent"]) == {61616}
 
 
 NO_BEAN = {"status": 404, "error": "InstanceNotFoundException"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from . import jolokia
-from .answer import Health
+from .answer import Health, listening_ports
 
 ROLE_ATTRIBUTES = ("Active", "Backup", "ReplicaSync")
 
@@ -74,8 +74,20 @@ def health_of(
     return Health(state, bool(found["ReplicaSync"]), str(found.get("HAPolicy")))
 
 
+def serving(found: Health, listeners: Sequence[Mapping[str, Any]], listening: Set[int]) -> Health:
+    """Return `found`, or, where the broker is active and nothing listens on a listener's port, that it still starts.
+
+    A broker whose acceptor cannot start says so in its log and is active all the same (ARTEMIS-2714).
+    """
+    missing = sorted({f"{item['name']} ({item['port']})" for item in listeners if item["port"] not in listening})
+    if found.state != "active" or not missing:
+        return found
+    return Health("starting", found.in_sync, f"active, but nothing listens for {', '.join(missing)}")
+
+
 def read(descriptor: dict[str, Any]) -> Health:
     """Ask a broker. Raises OSError or ValueError without a usable answer."""
     replies = jolokia.ask(descriptor, requests(descriptor["management"]["broker_name"]))
     policy = descriptor.get("ha_policy", "")
-    return health_of(replies, policy, may_wait_its_turn(descriptor), waits_for_the_store(descriptor))
+    found = health_of(replies, policy, may_wait_its_turn(descriptor), waits_for_the_store(descriptor))
+    return serving(found, descriptor.get("listeners", []), listening_ports())
