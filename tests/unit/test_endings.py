@@ -36,7 +36,7 @@ JOURNAL = [
 
 
 def test_the_journal_tells_how_a_process_ended() -> None:
-    (found,) = endings(parse_journal("\n".join(map(json.dumps, JOURNAL)), 0))
+    (found,) = endings(parse_journal("\n".join(map(json.dumps, JOURNAL))))
     assert found == Ending(2_000_000_000, "killed", "KILL", ("Server is now active",))
 
 

@@ -18,6 +18,8 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import EVENTS_DIR, OPS_DIR
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.amqp_router import PRODUCT
+from brokerdrill.products.artemis import PRODUCT as ARTEMIS
+from brokerdrill.runner.endings import Entry
 from brokerdrill.runner.logs import LOG_MARGIN_S, has_own_log, log_text, processes, read_log, write_log
 
 LINE = '{"__MONOTONIC_TIMESTAMP": "2000000", "MESSAGE": "AMQ221007: Server is now active"}\n'
@@ -60,16 +62,17 @@ def test_a_process_is_read_once_for_all_instances_in_it() -> None:
     assert [(one.descriptor.instance, others) for one, others in processes(told)] == [("a", ("a2",)), ("b", ())]
 
 
-def test_no_more_of_a_log_is_read_than_the_run_lasted() -> None:
+def test_no_more_of_a_log_is_read_than_the_run_and_the_minute_before() -> None:
     told = {"schema": 1, "product": "artemis", "instance": "a", "host": "h", "unit": "artemis.service"}
     connection = Connection()
-    asyncio.run(read_log(connection, Descriptor.model_validate(told), 0, 29.5))  # type: ignore[arg-type]
+    asyncio.run(read_log(connection, Descriptor.model_validate(told), 29.5))  # type: ignore[arg-type]
     assert connection.scripts[0].endswith(f"--since=-{30 + LOG_MARGIN_S}s")
 
 
 def test_a_log_is_kept_in_the_time_of_the_run() -> None:
-    kept = gzip.decompress(log_text([(1_500_000_000, "waits"), (13_236_000_000, "is active")], 1_000_000_000)).decode()
-    assert kept == "     0.500  waits\n    12.236  is active\n"
+    told = [Entry(500_000_000, "starts"), Entry(1_500_000_000, "waits"), Entry(13_236_000_000, "is active")]
+    kept = gzip.decompress(log_text(told, 1_000_000_000)).decode()
+    assert kept == "    -0.500  starts\n     0.500  waits\n    12.236  is active\n"
 
 
 def test_what_a_router_led_becomes_connects_of_the_run(tmp_path: Path) -> None:
@@ -104,3 +107,21 @@ def test_what_a_router_led_becomes_connects_of_the_run(tmp_path: Path) -> None:
         (494_000_000, 506_000_000),
         (1_994_000_000, 2_006_000_000),
     ]
+
+
+def test_what_was_before_the_run_is_kept_and_proves_nothing(tmp_path: Path) -> None:
+    def line(at_us: int) -> str:
+        return json.dumps({"__MONOTONIC_TIMESTAMP": str(at_us), "MESSAGE": "AMQ221007: Server is now active"})
+
+    connection = Connection()
+    connection.clock = SimpleNamespace(offset_ns=0, uncertainty_ns=0)  # type: ignore[attr-defined]
+    connection.answer = "\n".join([line(3_000_000), line(7_000_000)])
+    told = {"schema": 1, "product": "artemis", "instance": "a", "host": "h", "unit": "a.service", "log": "journal"}
+    broker: Any = SimpleNamespace(descriptor=Descriptor.model_validate(told), product=ARTEMIS, connection=connection)
+    (tmp_path / EVENTS_DIR).mkdir()
+    events = EventWriter(tmp_path, "run", 5 * 10**9)
+    asyncio.run(write_log(broker, (), (5 * 10**9, 9 * 10**9), events, tmp_path, Progress(Console(quiet=True)), {}))
+    kept = gzip.decompress((tmp_path / "evidence" / "a.log.gz").read_bytes()).decode()
+    assert [row.split()[0] for row in kept.splitlines()] == ["-2.000", "2.000"]
+    rows = [json.loads(row) for row in (tmp_path / EVENTS_DIR / "runner.jsonl").read_text().splitlines()]
+    assert [(row["kind"], row["t_ns"]) for row in rows if row["kind"] == "role"] == [("role", 2 * 10**9)]

@@ -24,6 +24,7 @@ from brokerdrill.runner.system import Instance
 
 # journald stamps a line when it reads it from the broker's pipe, shortly after it was written.
 LOG_UNCERTAINTY_NS = 5_000_000
+# What is kept of the time before a run: how the instance was when the run began is often told by its start. And
 # journalctl chooses by the wall clock, which may have been set meanwhile. Not more: a broker without its database can
 # fill a log with tens of megabytes a drill.
 LOG_MARGIN_S = 60
@@ -56,20 +57,21 @@ async def write_log(
     hosts: Mapping[str, str],
 ) -> None:
     """Keep the log of a process, that of `instance` and `others`, of the run's `span` (its begin and end, controller's
-    clock) in `run_dir`, and add to the run what it proves: role changes, the ends of the process, and the connects that
-    it led. `hosts`: of each instance.
+    clock) and the LOG_MARGIN_S before in `run_dir`, and add to the run what it proves of the span: role changes, the
+    ends of the process, and the connects that it led. `hosts`: of each instance.
 
     Raises InfrastructureError when the log cannot be read or kept.
     """
     since_ns, until_ns = span
     item, clock = instance.descriptor, instance.connection.clock
     age_s = (now_ns() - since_ns) / 1e9
-    entries = await read_log(instance.connection, item, since_ns - clock.offset_ns, age_s)
-    lines = [(entry.t_ns, entry.text) for entry in entries]
+    told = await read_log(instance.connection, item, age_s)
     uncertainty_ns = LOG_UNCERTAINTY_NS + clock.uncertainty_ns
     base_ns = events.base_ns - clock.offset_ns
-    if lines:
-        keep(run_dir, f"{item.instance}.log.gz", log_text(lines, base_ns))
+    if told:
+        keep(run_dir, f"{item.instance}.log.gz", log_text(told, base_ns))
+    entries = [entry for entry in told if entry.t_ns >= since_ns - clock.offset_ns]
+    lines = [(entry.t_ns, entry.text) for entry in entries]
     for change in role_changes(lines, instance.product.log_reader) if has_own_log(item) else ():
         events.write(
             "role",
@@ -109,29 +111,28 @@ async def write_log(
     events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ)
 
 
-def log_text(lines: Iterable[tuple[int, str]], base_ns: int) -> bytes:
-    """Return the lines (ns of the host, text) with their run time in s, gzipped: a log without its database is long."""
-    text = "".join(f"{(t_ns - base_ns) / 1e9:10.3f}  {line}\n" for t_ns, line in lines)
+def log_text(entries: Iterable[Entry], base_ns: int) -> bytes:
+    """Return the entries (ns of the host) with their run time in s, gzipped: a log without its database is long."""
+    text = "".join(f"{(entry.t_ns - base_ns) / 1e9:10.3f}  {entry.text}\n" for entry in entries)
     return gzip.compress(text.encode(errors="replace"), mtime=0)
 
 
-async def read_log(connection: HostConnection, item: Descriptor, since_ns: int, age_s: float) -> list[Entry]:
-    """Return each entry that the unit's journal got since `since_ns` (monotonic ns of the host), `age_s` s ago."""
+async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -> list[Entry]:
+    """Return each entry that the unit's journal got in the last `age_s` s and LOG_MARGIN_S before."""
     since = f"-{math.ceil(age_s) + LOG_MARGIN_S}s"
     script = f"journalctl -u {item.unit} -o json --output-fields={','.join(_FIELDS)} --no-pager --since={since}"
     result = await connection.sh(script, timeout=60, check=True)
-    return parse_journal(result.out, since_ns)
+    return parse_journal(result.out)
 
 
-def parse_journal(text: str, since_ns: int) -> list[Entry]:
+def parse_journal(text: str) -> list[Entry]:
     """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs. Binary messages come as lists of bytes."""
     entries = []
     for line in text.splitlines():
         told = json.loads(line)
-        t_ns = int(told["__MONOTONIC_TIMESTAMP"]) * 1000
         message = told.get("MESSAGE") or ""
         if isinstance(message, list):
             message = bytes(message).decode(errors="replace")
-        if t_ns >= since_ns:
-            entries.append(Entry(t_ns, message, *(str(told.get(name) or "") for name in _FIELDS[1:])))
+        t_ns = int(told["__MONOTONIC_TIMESTAMP"]) * 1000
+        entries.append(Entry(t_ns, message, *(str(told.get(name) or "") for name in _FIELDS[1:])))
     return entries
