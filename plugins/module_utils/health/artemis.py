@@ -77,7 +77,8 @@ def health_of(
 def serving(found: Health, listeners: Sequence[Mapping[str, Any]], listening: Set[int]) -> Health:
     """Return `found`, or, where the broker is active and nothing listens on a listener's port, that it still starts.
 
-    A broker whose acceptor cannot start says so in its log and is active all the same (ARTEMIS-2714).
+    Seen once with 2.56.0: an active broker to whose acceptor nobody could connect. One that cannot bind its port when
+    it starts ends.
     """
     missing = sorted({f"{item['name']} ({item['port']})" for item in listeners if item["port"] not in listening})
     if found.state != "active" or not missing:
