@@ -83,12 +83,12 @@ def scene() -> Iterator[Scene]:
         sock.close()
 
 
-def stage(scene: Scene, data: bytes) -> None:
+def stage(scene: Scene, data: bytes, headroom: int = HEADROOM, flag: int = STAGED_FLAG) -> None:
     """The worker has read `data` into the staging area, and is killed before it writes it."""
     scene.peer.sendall(data)
     wait_for("the bytes", lambda: len(scene.client.recv(65536, socket.MSG_PEEK)) == len(data))
-    scene.client.recv_into(scene.journal.staging[HEADROOM:], len(data))
-    scene.journal.cells[ACTIVE_FLOW] = scene.journal.first_cell(scene.slot) | STAGED_FLAG
+    scene.client.recv_into(scene.journal.staging[headroom:], len(data))
+    scene.journal.cells[ACTIVE_FLOW] = scene.journal.first_cell(scene.slot) | flag
     scene.journal.cells[STAGED] = len(data)
 
 
@@ -99,6 +99,12 @@ def test_what_was_staged_is_found_by_each_of_several_that_are_killed(scene: Scen
     (one,) = journal.sessions()
     assert one.rest[0] == UNKNOWN and one.pipes[0], "in a pipe of its own, whatever becomes of this worker"
     assert scene.found() == (b"x" * 5000, b"")
+
+
+def test_what_a_worker_of_before_an_upgrade_had_staged_is_found_where_it_staged_it(scene: Scene) -> None:
+    """With 8 bytes of headroom. The supervisor of before starts the newer worker."""
+    stage(scene, bytes(range(200)), headroom=8, flag=1 << 32)
+    assert scene.found() == (bytes(range(200)), b"")
 
 
 @pytest.mark.parametrize("step", ["rescued", "clear_active"])
