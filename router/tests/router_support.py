@@ -22,12 +22,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
-import uvloop
 import yaml
 from tests.free_ports import free_port
 
 from amqp_session_router.control.commands import Control
 from amqp_session_router.control.service import Service
+from amqp_session_router.net import event_loop
 from amqp_session_router.process.supervisor import KEEPER
 from amqp_session_router.session.listeners import Listeners
 from amqp_session_router.telemetry.log import Log
@@ -335,7 +335,7 @@ class LocalRouter:
 
     def _run(self) -> None:
         try:
-            uvloop.run(self._serve())
+            event_loop.run(self._serve())
         except BaseException as error:
             self._failed.append(error)
             self._ready.set()

@@ -6,8 +6,7 @@ import asyncio
 import gc
 import weakref
 
-import uvloop
-
+from amqp_session_router.net import event_loop
 from amqp_session_router.net.deadlines import Deadlines
 
 
@@ -28,7 +27,7 @@ def test_each_expires_in_its_time_and_what_is_cancelled_never() -> None:
         # Not before, as far as the loop's milliseconds tell.
         assert all(at - begin >= length + step * 0.02 - 0.002 for (length, step), at in expireen)
 
-    uvloop.run(run())
+    event_loop.run(run())
 
 
 def test_what_is_cancelled_is_let_go_of_and_one_that_fails_hinders_none() -> None:
@@ -57,4 +56,4 @@ def test_what_is_cancelled_is_let_go_of_and_one_that_fails_hinders_none() -> Non
         deadlines.after(0.05, expireen.set)
         await asyncio.wait_for(expireen.wait(), 5)
 
-    uvloop.run(run())
+    event_loop.run(run())

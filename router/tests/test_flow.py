@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_boundary import frame, publish
 
+from amqp_session_router.net import event_loop
 from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay import blind_splice
@@ -129,7 +129,7 @@ class Bench:
 
 
 def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    uvloop.run(asyncio.wait_for(scene(), 90))
+    event_loop.run(asyncio.wait_for(scene(), 90))
 
 
 def stream_of(seed: int, size: int, small: bool) -> bytes:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import uvloop
 
 from amqp_session_router.control.saved_state import Running
 from amqp_session_router.control.service import Service
+from amqp_session_router.net import event_loop
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.lifecycle import Death, Step, after
 from amqp_session_router.process.place import ALONE
@@ -48,7 +48,7 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
         await asyncio.sleep(0)
         relay.close()
 
-    uvloop.run(scene())
+    event_loop.run(scene())
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
@@ -105,7 +105,7 @@ def test_who_sends_waits_for_room_and_not_for_ever(monkeypatch: pytest.MonkeyPat
             await many(1)
         ours.close()
 
-    uvloop.run(scene())
+    event_loop.run(scene())
 
 
 def test_the_last_good_configuration_is_whole_or_not_there() -> None:

@@ -15,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
-import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 from router_fakes import FakeSession, members, open_session, settings
 
@@ -23,6 +22,7 @@ from amqp_session_router.admission.limits import Limiter
 from amqp_session_router.base.model import FAILURES, End, Identity, Phase
 from amqp_session_router.base.paced import now, paced
 from amqp_session_router.config.schema import LimitsPart
+from amqp_session_router.net import event_loop
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.routing.statistics import _MOST
 from amqp_session_router.telemetry import metrics
@@ -212,7 +212,7 @@ def test_a_stuck_event_loop_is_seen() -> None:
             await asyncio.sleep(0.01)
         lag.stop()
 
-    uvloop.run(story())
+    event_loop.run(story())
     assert lag.greatest >= 0.2
     assert sum(lag.counts) >= 2
     assert sum(count for bound, count in zip(LAGS, lag.counts, strict=False) if bound > 0.2) >= 1

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -183,3 +184,34 @@ def test_connections_are_accepted_with_their_address(module: Any, host: str) -> 
                     while True:
                         module.receive(sock.fileno())
         assert module.accept(listening.fileno()) is None
+
+
+@KINDS
+def test_a_timer_that_a_reader_sets_is_not_late(module: Any) -> None:
+    """The loop waits in the poller by what it knew before."""
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        polled = module.Poller(loop)
+        peer, sock = pair()
+        sock.setblocking(False)
+        late: asyncio.Future[float] = loop.create_future()
+        began: list[float] = []
+
+        def read() -> None:
+            began.append(loop.time())
+            sock.recv(100)
+            loop.call_later(0.1, lambda: late.set_result(loop.time()))
+
+        polled.watch(sock.fileno(), Keeper())
+        polled.read(sock.fileno(), read)
+        loop.call_later(30, lambda: None)
+        sender = threading.Timer(0.2, peer.sendall, (b"x",))
+        sender.start()
+        assert await late - began[0] < 5
+        sender.join()
+        polled.close()
+        for one in (peer, sock):
+            one.close()
+
+    run(scene)

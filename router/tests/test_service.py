@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvloop
 import yaml
 from router_fakes import FakeServer, members, open_session, settings
 from tests.free_ports import free_port
@@ -26,6 +25,7 @@ from amqp_session_router.base.errors import UsageError
 from amqp_session_router.base.model import Backend, Identity, Route, Timeouts
 from amqp_session_router.control import saved_state
 from amqp_session_router.control.service import Service
+from amqp_session_router.net import event_loop
 from amqp_session_router.routing import health
 
 A = Identity(vhost="a")
@@ -472,7 +472,7 @@ def test_a_check_that_is_given_up_leaves_nothing_behind() -> None:
         await asyncio.sleep(0)
         return told
 
-    assert uvloop.run(story()) == []
+    assert event_loop.run(story()) == []
 
 
 def test_statsd_packets_are_sent(tmp_path: Path) -> None:

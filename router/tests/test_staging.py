@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import pytest
 import tracing
-import uvloop
 from test_boundary import frame
 from test_flow import FRAME_MAX, HEARTBEAT, Owner, pair
 
+from amqp_session_router.net import event_loop
 from amqp_session_router.net.tcp_info import counts
 from amqp_session_router.process.recovery import carried, rescue
 from amqp_session_router.relay import journal
@@ -91,7 +91,7 @@ class Death:
         """The life of the process, with the journal `number`."""
         _, source, sink, _ = self.sockets
         flow = SpliceFlow(
-            Owner(), RelayContext(uvloop.new_event_loop(), Journal(number)), 0, source, sink, (FRAME_MAX, 2047), cell
+            Owner(), RelayContext(event_loop.EventLoop(), Journal(number)), 0, source, sink, (FRAME_MAX, 2047), cell
         )
         flow.halted = False
         for data in before:

@@ -21,7 +21,8 @@ from amqp_session_router.net.names import Names
 from amqp_session_router.net.poller import Poller
 from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
 from amqp_session_router.net.tls import client_context
-from amqp_session_router.net.transport import SocketTransport, TlsTransport, Transport
+from amqp_session_router.net.tls_transport import TlsTransport
+from amqp_session_router.net.transport import SocketTransport, Transport
 
 log = logging.getLogger(__name__)
 
@@ -138,12 +139,6 @@ def _late(timeouts: Timeouts) -> AttemptFailed:
     return AttemptFailed(f"no connection within {timeouts.connect:g} s")
 
 
-def _discard(handshake: asyncio.Task[tuple[asyncio.Transport, TlsTransport]]) -> None:
-    """Nobody waits for its connection any more."""
-    if not handshake.cancelled() and handshake.exception() is None:
-        handshake.result()[0].abort()
-
-
 class Dialer:
     """Makes connections to backends that are ready for AMQP."""
 
@@ -186,36 +181,17 @@ class Dialer:
         except BaseException:
             transport.abort()
             raise
+        name = backend.tls.server_name or backend.host
+        stream = TlsTransport(self._loop, transport, context, name)
         try:
-            return await self._secure(sock, context, backend.tls.server_name or backend.host, remaining)
+            async with asyncio.timeout(remaining):
+                await stream.handshake()
         except TimeoutError:
             raise _late(timeouts) from None
-
-    async def _secure(self, sock: socket.socket, context: ssl.SSLContext, name: str, within: float) -> TlsTransport:
-        """Return a TLS session on `sock`, which is its own from now on; raises TimeoutError after `within` seconds,
-        AttemptFailed."""
-        # A handshake is never cancelled: one that fails in that moment would leave an error that nobody looks at.
-        handshake = self._loop.create_task(
-            self._loop.create_connection(
-                lambda: TlsTransport(self._loop),
-                sock=sock,
-                ssl=context,
-                server_hostname=name,
-                ssl_handshake_timeout=within,
-            )
-        )
-        handshake.add_done_callback(lambda done: sock.close() if done.cancelled() or done.exception() else None)
-        try:
-            _, protocol = await asyncio.shield(handshake)
-        except asyncio.CancelledError:
-            handshake.add_done_callback(_discard)
-            raise
-        except ConnectionAbortedError:
-            raise TimeoutError from None
         except ssl.SSLCertVerificationError as error:
             raise AttemptFailed(f"its certificate is not accepted: {error.verify_message}") from None
         except ssl.SSLError as error:
             raise AttemptFailed(f"TLS failed: {error.reason or error}") from None
         except OSError as error:
             raise AttemptFailed(f"TLS failed: {error.strerror or 'the connection ended'}") from None
-        return protocol
+        return stream

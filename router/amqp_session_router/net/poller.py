@@ -6,10 +6,13 @@ What is compiled is imported in its place. The tests of flows and sessions run w
 
 from __future__ import annotations
 
-import asyncio
+import math
 import select
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sized
 from typing import Protocol
+
+from amqp_session_router.net.event_loop import EventLoop
 
 _ENTERED, _POLLED, _WANTED, _FAILED = 1, 2, 4, 8
 _MOST = 256
@@ -25,13 +28,14 @@ class Keeper(Protocol):
 class Poller:
     """Calls the reader of a socket when there is something to read, and the keeper of one that failed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], object]] = {}
         self._keepers: dict[int, Keeper] = {}
         self._states: dict[int, int] = {}
-        loop.add_reader(self._epoll.fileno(), self._look)
+        self._others = loop.wait_by(self.wait)
+        self._epoll.register(self._others, select.EPOLLIN)
 
     def watch(self, fd: int, keeper: Keeper) -> None:
         """Have `keeper.drain_on_error` called once the socket `fd` has failed, in place of any earlier keeper's."""
@@ -76,12 +80,32 @@ class Poller:
 
     def close(self) -> None:
         """Release everything."""
-        self._loop.remove_reader(self._epoll.fileno())
+        self._loop.wait_by(None)
         self._epoll.close()
         self._readers, self._keepers, self._states = {}, {}, {}
 
-    def _look(self) -> None:
-        for fd, seen in self._epoll.poll(0, _MOST):
+    def wait(self, timeout: float | None, ready: Sized, timers: Sized) -> bool:
+        """Tell of what happens for at most `timeout` seconds, None: for ever; until there is something in `ready`, in
+        `timers` or for the event loop. Returns whether the latter is so."""
+        until = math.inf if timeout is None else time.monotonic() + max(0.0, timeout)
+        while True:
+            left = until - time.monotonic()
+            # Not earlier than asked: epoll counts milliseconds.
+            events = self._epoll.poll(None if left == math.inf else math.ceil(max(0.0, left) * 1e3) * 1e-3, _MOST)
+            if not events:
+                return False
+            if self._told(events):
+                return True
+            if ready or timers or time.monotonic() >= until:
+                return False
+
+    def _told(self, events: list[tuple[int, int]]) -> bool:
+        """Tell of `events`; returns whether there is something for the event loop."""
+        others = False
+        for fd, seen in events:
+            if fd == self._others:
+                others = True
+                continue
             if fd not in self._states:
                 continue
             try:
@@ -94,6 +118,7 @@ class Poller:
                     self._readers[fd]()
             except Exception as error:
                 self._loop.call_exception_handler({"message": f"a socket's reader failed: {error}", "exception": error})
+        return others
 
     def _fail(self, fd: int) -> None:
         """The socket has failed, or is shut in both directions: no event will say more."""

@@ -1,15 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Tells sessions what happens at their sockets, by an epoll of our own inside of the event loop's. Compiled: it runs
+"""Tells sessions what happens at their sockets, by an epoll of our own in which the event loop waits. Compiled: it runs
 once per event.
 
-The event loop's own readers cost a connection ten system calls, and libuv stops polling a socket after one error event:
-a reset that arrives together with more bytes than one read takes would never be seen. Here a socket is entered once.
-Who stops reading is found not to want the next event, and only then is the kernel told; closing tells it by itself.
+The event loop's own readers cost a connection several system calls and a message a turn of the loop. Here a socket is
+entered once. Who stops reading is found not to want the next event, and only then is the kernel told; closing tells it
+by itself.
 """
 
 import os
 
 from libc.errno cimport errno
+from libc.math cimport ceil
 from libc.stdint cimport uint8_t, uint32_t
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -32,6 +33,15 @@ cdef extern from "<poll.h>" nogil:
 
 cdef extern from *:
     """
+    #include <time.h>
+
+    static inline double monotonic_ms(void)
+    {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+    }
+
     /* Have the method at `fd` brought into the processor's cache, which nothing has to wait for. */
     static inline void prefetch_method(PyObject *methods, int fd)
     {
@@ -50,6 +60,7 @@ cdef extern from *:
         }
     }
     """
+    double monotonic_ms() nogil
     void prefetch_method(list, int)
     void prefetch_owner(list, int)
 
@@ -58,14 +69,15 @@ cdef enum:
     _POLLED = 2  # and is asked for what can be read
     _WANTED = 4  # which somebody wants
     _FAILED = 8
-    _MOST = 256  # events in one turn of the event loop
+    _MOST = 256  # events at once
+    _LONGEST = 3_600_000  # milliseconds
 
 
 cdef class Poller:
     """Calls the reader of a socket when there is something to read, and the keeper of one that failed."""
 
     cdef object _loop
-    cdef int _epoll
+    cdef int _epoll, _others
     cdef list _readers, _keepers
     cdef bytearray _states
 
@@ -75,7 +87,8 @@ cdef class Poller:
         self._epoll = epoll_create1(EPOLL_CLOEXEC)
         if self._epoll < 0:
             raise OSError(errno, os.strerror(errno))
-        loop.add_reader(self._epoll, self._look)
+        self._others = loop.wait_by(self.wait)
+        self._tell(EPOLL_CTL_ADD, self._others, EPOLLIN)
 
     def watch(self, int fd, keeper):
         """Have `keeper.drain_on_error` called once the socket `fd` has failed, in place of any earlier keeper's."""
@@ -127,7 +140,7 @@ cdef class Poller:
 
     def close(self):
         """Release everything."""
-        self._loop.remove_reader(self._epoll)
+        self._loop.wait_by(None)
         os.close(self._epoll)
         self._readers, self._keepers, self._states = [], [], bytearray()
 
@@ -147,14 +160,42 @@ cdef class Poller:
         if epoll_ctl(self._epoll, what, fd, &event) < 0:
             raise OSError(errno, os.strerror(errno))
 
-    def _look(self):
+    def wait(self, timeout, ready, timers):
+        """Tell of what happens for at most `timeout` seconds, None: for ever; until there is something in `ready`, in
+        `timers` or for the event loop. Returns whether the latter is so."""
         cdef epoll_event events[_MOST]
-        cdef int count = epoll_wait(self._epoll, events, _MOST, 0)
+        cdef int count, left = -1
+        cdef double until = 0
+        if timeout is not None:
+            left = 0 if timeout <= 0 else <int>ceil(min(<double>timeout * 1000, <double>_LONGEST))
+            until = monotonic_ms() + left
+        while True:
+            if left == 0:
+                count = epoll_wait(self._epoll, events, _MOST, 0)
+            else:
+                with nogil:
+                    count = epoll_wait(self._epoll, events, _MOST, left)
+            # None, or a signal.
+            if count <= 0:
+                return False
+            if self._told(events, count):
+                return True
+            if left == 0 or len(ready) or len(timers):
+                return False
+            if left > 0:
+                left = max(0, <int>ceil(until - monotonic_ms()))
+
+    cdef bint _told(self, epoll_event *events, int count):
+        """Tell of `events`; returns whether there is something for the event loop."""
+        cdef bint others = False
         cdef int index, fd
         cdef uint32_t seen
         for index in range(count):
             self._prefetch(events, index, count)
             fd, seen = events[index].data.fd, events[index].events
+            if fd == self._others:
+                others = True
+                continue
             if not self._knows(fd):
                 # Closed meanwhile.
                 continue
@@ -169,6 +210,7 @@ cdef class Poller:
             except Exception as error:
                 # As the event loop does it: the others go on.
                 self._loop.call_exception_handler({"message": f"a socket's reader failed: {error}", "exception": error})
+        return others
 
     cdef inline void _prefetch(self, epoll_event *events, int index, int count):
         """Prefetch what the events behind `index` will need: with many sessions a turn of the event loop finds it in

@@ -1,4 +1,4 @@
-"""Transports: a plain TCP socket, which can be spliced, or a TLS stream.
+"""What sessions read and write: a plain TCP socket, which can be spliced, or a TLS stream (`tls_transport`).
 
 Both read only when asked to and report when their send buffer is empty, so that nothing is buffered without bound.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 import struct
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 from amqp_session_router.net.poller import Poller
 from amqp_session_router.net.sockets import receive, transmit
@@ -23,12 +22,16 @@ _LINGER_OFF = struct.pack("ii", 1, 0)
 class Transport(Protocol):
     """What sessions use."""
 
-    kernel: socket.socket | None
-    """The socket of a plain connection, None with TLS."""
-    error: OSError | None
-    """The error, once it was seen; `watch` then tells the end."""
     on_drained: Callable[[], None] | None
     """Called when everything sent has been taken by the kernel."""
+
+    @property
+    def kernel(self) -> socket.socket | None:
+        """The socket of a plain connection, None with TLS."""
+
+    @property
+    def error(self) -> OSError | None:
+        """The error, once it was seen; `watch` then tells the end."""
 
     @property
     def full(self) -> bool:
@@ -102,7 +105,6 @@ class SocketTransport:
     async def readable(self) -> None:
         """Return when there is something to `take`."""
         future = self._loop.create_future()
-        # Not by the poller: who reads on may be the event loop's own TLS.
         self._loop.add_reader(self.fd, _resolve, future)
         self._awaited = True
         try:
@@ -214,7 +216,7 @@ class SocketTransport:
         if self._pending:
             self._closing = True
             return
-        # libuv aborts the process over a descriptor that is closed while it is watched.
+        # The event loop would take the next socket of that number for this one.
         self._await_no_more()
         self._poller.forget(self.fd)
         self.fd = -1
@@ -234,128 +236,3 @@ class SocketTransport:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-class TlsTransport(asyncio.Protocol):
-    """A TLS stream; make it through asyncio (`connect_accepted_socket`, `create_connection`)."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.kernel: socket.socket | None = None
-        self.error: OSError | None = None
-        self.on_drained: Callable[[], None] | None = None
-        self._loop = loop
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._ended = False
-        self._full = False
-        self._reader: Callable[[bytes], None] | None = None
-
-    # asyncio's side
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=16384, low=0)
-
-    def data_received(self, data: bytes) -> None:
-        """Give the bytes on, or keep them until someone reads."""
-        if self._reader is not None:
-            self._reader(data)
-            return
-        self._buffer += data
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def eof_received(self) -> bool:
-        """The peer sends no more; TLS has no half-closed state to keep."""
-        self._end()
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
-        self._transport = None
-        self._full = False
-        self._end()
-
-    def pause_writing(self) -> None:
-        """The kernel takes no more for now."""
-        self._full = True
-
-    def resume_writing(self) -> None:
-        """All that was sent is out."""
-        self._full = False
-        if self.on_drained is not None:
-            self.on_drained()
-
-    def _end(self) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader(b"")
-
-    # the session's side
-    @property
-    def full(self) -> bool:
-        """Whether sent bytes wait in the process."""
-        return self._full
-
-    def tls(self) -> ssl.SSLObject | None:
-        """Return the TLS session."""
-        return None if self._transport is None else self._transport.get_extra_info("ssl_object")
-
-    def own_address(self) -> tuple[str, int]:
-        """Return the address that the peer connected to."""
-        name = None if self._transport is None else self._transport.get_extra_info("sockname")
-        return tuple(name[:2]) if name else ("0.0.0.0", 0)
-
-    def watch(self, got: Callable[[bytes], None]) -> None:
-        """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
-        self._reader = got
-        self._loop.call_soon(self._catch_up)
-
-    def _catch_up(self) -> None:
-        if self._reader is None:
-            return
-        if self._buffer:
-            data = bytes(self._buffer)
-            self._buffer.clear()
-            self._reader(data)
-        if self._reader is None:
-            return
-        if self._ended:
-            reader, self._reader = self._reader, None
-            reader(b"")
-        elif self._transport is not None:
-            self._transport.resume_reading()
-
-    def unwatch(self) -> None:
-        """Stop reading."""
-        self._reader = None
-        if self._transport is not None and not self._ended:
-            self._transport.pause_reading()
-
-    def relinquish(self) -> None:
-        """Stop reading; the next reader of the connection starts at once."""
-        self._reader = None
-
-    def send(self, data: bytes) -> None:
-        """Send; never blocks, never raises."""
-        if self._transport is not None and data:
-            self._transport.write(data)
-
-    def finish(self) -> None:
-        """Close: TLS has no half-closed state."""
-        self.close()
-
-    def close(self) -> None:
-        """End the connection once what was sent is out. Idempotent."""
-        self._reader = None
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Cut the connection. Idempotent."""
-        self._reader = None
-        if self._transport is not None:
-            self._transport.abort()

@@ -15,8 +15,6 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from amqp_session_router.admission import shared_counts
 from amqp_session_router.admission.shared_counts import SharedCounts
 from amqp_session_router.amqp import boundary, frames
@@ -28,7 +26,7 @@ from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.service import Service, cannot_listen
 from amqp_session_router.control.workers import STATE, Follower, Leader
-from amqp_session_router.net import poller, sockets
+from amqp_session_router.net import event_loop, poller, sockets
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
@@ -164,7 +162,7 @@ def work(
         )
         service.on_kept = config_store.save
         process = Process(service, drain, book, line, place, told, manager)
-        return uvloop.run(process.serve(left, listeners, predecessor, stored))
+        return event_loop.run(process.serve(left, listeners, predecessor, stored))
     except RouterError as error:
         _forget(manager, stored)
         print(f"amqp-session-router: {error}", file=sys.stderr)

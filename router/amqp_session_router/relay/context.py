@@ -6,6 +6,7 @@ import array
 import asyncio
 import os
 
+from amqp_session_router.net.event_loop import EventLoop
 from amqp_session_router.net.poller import Poller
 from amqp_session_router.relay.fastpath import StagingBuffer
 from amqp_session_router.relay.journal import HEADROOM, READ_SIZE, WORDS, Journal
@@ -24,6 +25,8 @@ class RelayContext:
         self.dev_null = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
         self.cells: memoryview = memoryview(array.array("Q", [0] * WORDS)) if journal is None else journal.cells
         self.staging = StagingBuffer(self.staging_area, self.cells, self.pool.free)
+        if not isinstance(loop, EventLoop):
+            raise TypeError("the poller needs the router's own event loop")
         self.poller = Poller(loop)
 
     def close(self) -> None:

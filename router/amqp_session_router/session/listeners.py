@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from amqp_session_router.amqp.negotiation import LearnedOffers
@@ -63,6 +64,9 @@ class _OpenListener:
     settings: Listener
     sockets: list[socket.socket]
     context: ssl.SSLContext | None
+
+    def drain_on_error(self) -> None:
+        """There is nothing to read: what fails is a connection that somebody else shut."""
 
 
 class Listeners:
@@ -193,11 +197,17 @@ class Listeners:
 
     def _read(self, door: _OpenListener) -> None:
         for sock in door.sockets:
-            self.loop.add_reader(sock.fileno(), self._accept, sock.fileno(), door)
+            self.relay.poller.watch(sock.fileno(), door)
+            self.relay.poller.read(sock.fileno(), partial(self._accept, sock.fileno(), door))
+
+    def _unread(self, door: _OpenListener) -> None:
+        for sock in door.sockets:
+            # Other processes may have the same socket.
+            self.relay.poller.leave(sock.fileno())
 
     def _shut(self, door: _OpenListener) -> None:
+        self._unread(door)
         for sock in door.sockets:
-            self.loop.remove_reader(sock.fileno())
             sock.close()
         door.sockets = []
 
@@ -286,8 +296,7 @@ class Listeners:
         if self._resume is not None:
             return
         for door in self._open.values():
-            for sock in door.sockets:
-                self.loop.remove_reader(sock.fileno())
+            self._unread(door)
         self._resume = self.loop.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
 
     def _accept_again(self) -> None:
@@ -401,8 +410,7 @@ class Listeners:
         self._successor, self._taken = send, taken
         self._given_listeners, self._open = self._open, {}
         for door in self._given_listeners.values():
-            for sock in door.sockets:
-                self.loop.remove_reader(sock.fileno())
+            self._unread(door)
         await self._give_listeners()
         given = 0
         for session in [*self.sessions.values()]:

@@ -24,7 +24,8 @@ from amqp_session_router.base.model import (
     Phase,
 )
 from amqp_session_router.net.deadlines import Deadline
-from amqp_session_router.net.transport import SocketTransport, TlsTransport
+from amqp_session_router.net.tls_transport import TlsTransport
+from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.session.backend_attempts import open_backend
 from amqp_session_router.session.closing import Drain
 from amqp_session_router.session.interfaces import SessionStages
@@ -139,9 +140,8 @@ class Opening:
             if refusal is not None:
                 raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
         if self._context is not None:
-            # From here on uvloop owns the socket, however the TLS handshake ends.
-            session.client_transport = stream = TlsTransport(self._loop)
-            name, self._certificate_name = await accept_tls(self._loop, raw.kernel, stream, self._context)
+            session.client_transport = stream = TlsTransport(self._loop, raw, self._context)
+            name, self._certificate_name = await accept_tls(stream)
             self._sni = name or self._sni
             if self._certificate_name and self._host.authorizer.gives_credentials:
                 mechanisms = (sasl.EXTERNAL, *mechanisms)

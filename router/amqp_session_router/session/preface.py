@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 import ssl
@@ -12,7 +11,8 @@ from typing import cast
 from amqp_session_router.amqp.negotiation import HandshakeFailed
 from amqp_session_router.base.model import End
 from amqp_session_router.net import proxy_protocol
-from amqp_session_router.net.transport import SocketTransport, TlsTransport
+from amqp_session_router.net.tls_transport import TlsTransport
+from amqp_session_router.net.transport import SocketTransport
 
 _PROXY_MAX = 4112 + 107
 
@@ -54,25 +54,21 @@ async def proxy_header(transport: SocketTransport) -> proxy_protocol.Header:
         transport.wait_for_bytes(1)
 
 
-async def accept_tls(
-    loop: asyncio.AbstractEventLoop, sock: socket.socket, stream: TlsTransport, context: ssl.SSLContext
-) -> tuple[str, str]:
-    """Have `stream` read and write the TLS of `sock`; return the host name that the client asked for and its own.
+async def accept_tls(stream: TlsTransport) -> tuple[str, str]:
+    """Do the TLS handshake; return the host name that the client asked for and its own.
 
     The latter is the common name of its certificate. Both are empty where there is none. Raises HandshakeFailed.
     """
     try:
-        # What uvloop returns as the protocol is its own, not the one that was made.
-        await loop.connect_accepted_socket(lambda: stream, sock, ssl=context)
-    except (OSError, ssl.SSLError) as error:
+        await stream.handshake()
+    except OSError as error:
         raise HandshakeFailed(End.PROTOCOL_ERROR, f"TLS failed: {getattr(error, 'reason', None) or error}") from None
-    tls = stream.tls()
-    return str(getattr(tls, "asked_for", "") or ""), _common_name(tls)
+    return str(getattr(stream.tls, "asked_for", "") or ""), _common_name(stream.tls)
 
 
-def _common_name(tls: ssl.SSLObject | None) -> str:
+def _common_name(tls: ssl.SSLObject) -> str:
     """Return the common name of a verified client certificate, empty without one."""
-    certificate = tls.getpeercert() if tls is not None else None
+    certificate = tls.getpeercert()
     if not certificate:
         return ""
     subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
