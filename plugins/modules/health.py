@@ -21,6 +21,7 @@ short_description: Read an instance's health, and wait for it
 description:
   - Reads the descriptor of an instance on its host and asks the instance itself.
     "Started" is not "active" - a passive broker that waits for a lock is healthy.
+    Nor is an Artemis "active" that says so while nothing listens at an acceptor's port - it is still starting.
   - How a product is asked is in the collection's C(plugins/module_utils/health/), one module a product. The inventory's
     CA is all that is trusted.
 options:
