@@ -14,6 +14,7 @@ from test_clients import certificate
 from test_flow import pair, run
 from test_transport import until
 
+from amqp_session_router.net import tls_transport
 from amqp_session_router.net.event_loop import EventLoop
 from amqp_session_router.net.poller import Poller
 from amqp_session_router.net.tls_transport import TlsTransport
@@ -130,6 +131,43 @@ def test_a_peer_that_is_cut_off_is_an_end(tmp_path: Path, version: ssl.TLSVersio
             assert told == [b""] and isinstance(server.error, ConnectionResetError)
             server.send(b"to nobody")
             server.close()
+
+    run(scene)
+
+
+@VERSIONS
+def test_bytes_that_nobody_read_do_not_turn_the_end_into_a_reset(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    async def scene() -> None:
+        async with ends(*contexts(tmp_path, version)) as (client, server):
+            assert await shaken(client, server) == [None, None]
+            got: list[bytes] = []
+            client.send(bytes(100_000))
+            server.send(b"the last word")
+            server.close()
+            server.close()
+            await asyncio.sleep(0.05)
+            client.send(bytes(100_000))
+            client.watch(got.append)
+            await until(lambda: got and not got[-1])
+            assert b"".join(got) == b"the last word" and client.error is None
+            client.close()
+            await until(lambda: server.own_address() == ("0.0.0.0", 0))
+
+    run(scene)
+
+
+@VERSIONS
+def test_a_peer_that_does_not_end_is_cut_off(
+    tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_transport, "_LINGER", 0.1)
+
+    async def scene() -> None:
+        async with ends(*contexts(tmp_path, version)) as (client, server):
+            assert await shaken(client, server) == [None, None]
+            server.close()
+            await until(lambda: server.own_address() == ("0.0.0.0", 0))
+            client.abort()
 
     run(scene)
 

@@ -11,6 +11,8 @@ from amqp_session_router.net.transport import SocketTransport
 
 _RECORD = 16384
 """The most that one record holds (RFC 8446, section 5.1)."""
+_LINGER = 5.0
+"""Seconds that a peer has to end a connection that was closed here."""
 
 
 class TlsTransport:
@@ -38,6 +40,7 @@ class TlsTransport:
         self._unsent = b""
         """What cannot be sent before the peer has said more: it negotiates anew."""
         self._ended = False
+        self._lingering: asyncio.TimerHandle | None = None
         self._reader: Callable[[bytes], None] | None = None
         raw.on_drained = self._drained
 
@@ -192,16 +195,33 @@ class TlsTransport:
 
     def close(self) -> None:
         """End the connection once what was sent is out. Idempotent."""
+        if self._lingering is not None:
+            return
         self.unwatch()
         if self._shaken is None:
-            # Its own end is told; the peer's is not waited for.
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._flush()
-        self._raw.close()
+        if self._shaken is not None or self._ended or self._raw.error is not None:
+            self._raw.close()
+            return
+        # A socket that is closed with bytes unread is reset, and the peer may lose what it was told last.
+        self._lingering = self._loop.call_later(_LINGER, self._raw.abort)
+        self._raw.watch(self._discard)
+        self._raw.on_drained = self._raw.finish
+        if not self._raw.full:
+            self._raw.finish()
+
+    def _discard(self, data: bytes) -> None:
+        if not data:
+            if self._lingering is not None:
+                self._lingering.cancel()
+            self._raw.close()
 
     def abort(self) -> None:
         """Cut the connection. Idempotent."""
+        if self._lingering is not None:
+            self._lingering.cancel()
         self.unwatch()
         self._raw.abort()
         if self._shaken is not None and not self._shaken.done():
