@@ -25,6 +25,8 @@ from amqp_session_router.net.socket_options import set_congestion_control
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.relay.context import RelayContext
 
+UNVERIFIED = ClientTls(verify=False)
+
 
 def busy() -> tuple[socket.socket, socket.socket]:
     """Return a listening socket whose queue is full, so that the kernel drops what comes, and who is in the queue."""
@@ -73,10 +75,10 @@ async def accepted(listening: socket.socket) -> socket.socket:
     return peer
 
 
-def secure(port: int, limit: float) -> Coroutine[Any, Any, Transport]:
+def secure(port: int, limit: float, tls: ClientTls = UNVERIFIED) -> Coroutine[Any, Any, Transport]:
     relay = RelayContext(asyncio.get_running_loop())
     dialer = Dialer(relay.loop, relay.poller, lambda: Timeouts(connect=limit))
-    return dialer.dial(replace(backend_at(port), tls=ClientTls(verify=False)), Identity("/"), lambda: ())
+    return dialer.dial(replace(backend_at(port), tls=tls), Identity("/"), lambda: ())
 
 
 def test_a_tls_handshake_that_nobody_answers_ends_in_time() -> None:
@@ -86,6 +88,21 @@ def test_a_tls_handshake_that_nobody_answers_ends_in_time() -> None:
             pytest.raises(AttemptFailed, match=r"no connection within 0\.2 s"),
         ):
             await secure(listening.getsockname()[1], 0.2)
+
+    run(scene)
+
+
+def test_a_name_that_no_certificate_has_is_a_failed_attempt() -> None:
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            with pytest.raises(AttemptFailed, match="no certificate can have the name"):
+                await secure(listening.getsockname()[1], 5.0, ClientTls(server_name=".a" * 40))
+            peer, _ = listening.accept()
+            # Nothing is left open.
+            peer.settimeout(10)
+            with pytest.raises(ConnectionResetError):
+                peer.recv(1)
+            peer.close()
 
     run(scene)
 

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_clients import certificate
@@ -168,6 +169,55 @@ def test_a_peer_that_does_not_end_is_cut_off(
             server.close()
             await until(lambda: server.own_address() == ("0.0.0.0", 0))
             client.abort()
+
+    run(scene)
+
+
+def test_what_waits_for_the_peers_word_is_sent_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where TLS 1.2 negotiates anew."""
+
+    class Negotiating:
+        """A TLS session that once cannot write before it has read."""
+
+        def __init__(self, session: ssl.SSLObject) -> None:
+            self.session, self.blocked = session, True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.session, name)
+
+        def write(self, data: bytes) -> int:
+            if self.blocked:
+                raise ssl.SSLWantReadError
+            return self.session.write(data)
+
+    async def scene() -> None:
+        async with ends(*contexts(tmp_path, ssl.TLSVersion.TLSv1_2)) as (client, server):
+            assert await shaken(client, server) == [None, None]
+            session = Negotiating(client.tls)
+            monkeypatch.setattr(client, "_tls", session)
+            got, drained = bytearray(), asyncio.Event()
+            client.on_drained = drained.set
+            client.watch(lambda _: None)
+            server.watch(got.extend)
+            client.send(b"first")
+            client.send(b" and second")
+            assert client.full
+            session.blocked = False
+            server.send(b"go on")
+            await drained.wait()
+            assert not client.full
+            await until(lambda: got == b"first and second")
+
+    run(scene)
+
+
+def test_closing_what_is_closed_waits_for_nobody(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with ends(*contexts(tmp_path), name="another") as (client, server):
+            first, _ = await shaken(client, server)
+            assert isinstance(first, ssl.SSLError)
+            client.close()
+            assert client._lingering is None
 
     run(scene)
 

@@ -178,11 +178,14 @@ class Dialer:
             remaining = begin + timeouts.connect - self._loop.time()
             if remaining <= 0:
                 raise _late(timeouts)
+            name = backend.tls.server_name or backend.host
+            try:
+                stream = TlsTransport(self._loop, transport, context, name)
+            except ValueError as error:
+                raise AttemptFailed(f"no certificate can have the name {name}: {error}") from None
         except BaseException:
             transport.abort()
             raise
-        name = backend.tls.server_name or backend.host
-        stream = TlsTransport(self._loop, transport, context, name)
         try:
             async with asyncio.timeout(remaining):
                 await stream.handshake()

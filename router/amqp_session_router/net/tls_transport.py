@@ -113,10 +113,12 @@ class TlsTransport:
         except ssl.SSLError:
             # Cut off, or damaged. TLS has no half-closed state to keep.
             self._ended = True
-        if self._unsent:
-            self._send_the_rest()
-        # Answers of the protocol itself.
+        waiting = bool(self._unsent)
+        self._send_the_rest()
+        # With it go answers of the protocol itself.
         self._flush()
+        if waiting and not self._raw.full:
+            self._drained()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _flush(self) -> None:
@@ -202,7 +204,7 @@ class TlsTransport:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._flush()
-        if self._shaken is not None or self._ended or self._raw.error is not None:
+        if self._shaken is not None or self._ended or self._raw.error is not None or self._raw.fd < 0:
             self._raw.close()
             return
         # A socket that is closed with bytes unread is reset, and the peer may lose what it was told last.

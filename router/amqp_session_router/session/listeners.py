@@ -66,7 +66,7 @@ class _OpenListener:
     context: ssl.SSLContext | None
 
     def drain_on_error(self) -> None:
-        """There is nothing to read: what fails is a connection that somebody else shut."""
+        """Nothing is lost: a listening socket fails only where somebody has shut it down."""
 
 
 class Listeners:
