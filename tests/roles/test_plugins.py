@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from brokerdrill.products.health.zookeeper import health_of as zookeeper_health
-from tests.roles.conftest import ROOT
+from tests.roles.conftest import ROOT, playbook
 
 
 def plugin(kind: str, name: str) -> ModuleType:
@@ -222,3 +222,31 @@ def test_secrets_are_one_inventorys_alone(tmp_path: Path) -> None:
     assert "must not share" in refusal(secrets, str(production), "bench-artemis_quorum")
     (secrets / "ca.pem").write_text("a CA\n")
     assert "no note whose it is" in refusal(secrets, str(production), None)
+
+
+SAYS_HOW_SELDOM = """
+import gc
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        return {"changed": False, "msg": f"frozen {gc.get_freeze_count() > 10_000}, threshold {gc.get_threshold()[0]}"}
+"""
+
+
+def test_a_tasks_process_looks_for_garbage_seldom(tmp_path: Path) -> None:
+    for kind, text in (("action", SAYS_HOW_SELDOM), ("library", "#!/usr/bin/python\n")):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "how_seldom.py").write_text(text)
+    book = tmp_path / "play.yml"
+    book.write_text("- hosts: localhost\n  gather_facts: false\n  tasks: [{how_seldom: {}}]\n")
+    done = playbook(
+        ["-v", str(book)],
+        tmp_path,
+        ANSIBLE_ACTION_PLUGINS=str(tmp_path / "action"),
+        ANSIBLE_LIBRARY=str(tmp_path / "library"),
+    )
+    assert "frozen True, threshold 50000" in done.stdout, done.stdout + done.stderr
