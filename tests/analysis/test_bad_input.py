@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from brokerdrill.analysis import stages
 from brokerdrill.analysis.analyze import analyze
+from brokerdrill.analysis.reading import OP_SCHEMA
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import OP_COLUMNS, RUN_FILE
 from tests.analysis.generate import generate
@@ -194,3 +196,36 @@ def test_a_single_bad_run_is_an_error(spark: SparkSession, tmp_path: Path) -> No
     _edit(LINES, lambda row: row.update(outcome="perhaps"))(random.Random(3), path)
     with pytest.raises(UsageError, match=r"worker-1.jsonl, line \d+: outcome has the unknown value 'perhaps'"):
         analyze([path])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"op": "sent"}, "op has the unknown value 'sent'"),
+        ({"end_ns": 0}, "end_ns is before start_ns"),
+        ({"run_id": "it's another"}, "run_id is 'it's another', but run.json's is 'it's run b'"),
+    ],
+)
+def test_files_that_come_together_are_told_apart(change: dict[str, Any], problem: str | None) -> None:
+    """What is wrong in one file is said of that one, and the others' rows stand."""
+    rows = [
+        {"run_id": run_id, "clock": "c", "client": "w", "op_id": number, "op": "send", "outcome": "ok"}
+        | {"start_ns": 5, "end_ns": 6}
+        for run_id in ("run a", "it's run b")
+        for number in range(2)
+    ]
+    rows[2] |= change
+    columns = {name: [row.get(name) for row in rows] for name in OP_SCHEMA.names}
+    table = pa.table({"path": ["a", "a", "b", "b"], **columns}, pa.schema([("path", pa.string()), *OP_SCHEMA]))
+    # Rows of files are mixed where Spark has divided them.
+    table = table.take([0, 2, 1, 3])
+    owners = {"a": (0, "run a", "ops/a", None), "b": (1, "it's run b", "ops/b", None)}
+    found = list(stages._rows_of(iter(table.to_batches()), "rows", owners))
+    assert [(piece.run, rows.table.column("op_id").to_pylist()) for piece, rows in found] == [
+        (0, [0, 1]),
+        (1, [1] if change else [0, 1]),
+    ]
+    assert [(one.file, one.problem, one.n) for _, rows in found for one in rows.problems] == (
+        [("ops/b", problem, 1)] if problem else []
+    )

@@ -82,7 +82,8 @@ def engine(tables: Mapping[str, bytes] | None = None) -> Iterator[duckdb.DuckDBP
     base = _instance(os.getpid()).cursor()
     try:
         for name, data in (tables or {}).items():
-            add(base, name, unpack(data))
+            with _incoming(base, unpack(data)):
+                base.execute(_NEW.format(name))
         yield base
     finally:
         base.close()
@@ -90,13 +91,20 @@ def engine(tables: Mapping[str, bytes] | None = None) -> Iterator[duckdb.DuckDBP
 
 def add(base: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
     """Put `rows` into the table `name`, which is made where it is not there."""
+    with _incoming(base, rows):
+        there = base.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = ?", [name]).fetchone()
+        statement = 'INSERT INTO "{}" BY NAME SELECT * FROM incoming' if there and there[0] else _NEW
+        base.execute(statement.format(name))
+
+
+_NEW = 'CREATE TEMP TABLE "{}" AS SELECT * FROM incoming'
+
+
+@contextmanager
+def _incoming(base: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
     base.register("incoming", rows)
     try:
-        there = base.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = ?", [name]).fetchone()
-        if there and there[0]:
-            base.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM incoming')
-        else:
-            base.execute(f'CREATE TEMP TABLE "{name}" AS SELECT * FROM incoming')
+        yield
     finally:
         base.unregister("incoming")
 

@@ -192,7 +192,16 @@ def divided(pieces: Iterable[Piece]) -> tuple[list[tuple[Piece, str]], list[Piec
 
 def invalid(run_id: str) -> str:
     """Return the condition that a row which is not valid meets; of a valid one it may be null."""
-    return " OR ".join(f"({condition})" for condition, _ in _conditions(run_id))
+    return _any_of(_conditions(_literal(run_id)))
+
+
+def _any_of(conditions: Iterable[tuple[str, str]]) -> str:
+    return " OR ".join(f"({condition})" for condition, _ in conditions)
+
+
+def _literal(text: str) -> str:
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"
 
 
 def are_valid(base: duckdb.DuckDBPyConnection, rows: str, run_id: str) -> bool:
@@ -242,7 +251,8 @@ def _text(value: object) -> str:
 
 
 def _conditions(run_id: str) -> list[tuple[str, str]]:
-    """(condition, problem) of each rule for a row's values, both SQL; the first that applies is told."""
+    """(condition, problem) of each rule for a row's values, both SQL, as is `run_id`, what the row's must be; the first
+    that applies is told."""
     found = [(f"{name} IS NULL", f"'{name} is missing'") for name in EACH_OP_ROW]
     for column in OP_COLUMNS:
         if column.values:
@@ -257,9 +267,8 @@ def _conditions(run_id: str) -> list[tuple[str, str]]:
     found += [(f"{name} < 0", f"'{name} is negative'") for name in times]
     found += [(f"{name} > {LATEST_NS}", f"'{name} is later than any run'") for name in times]
     found.append(("end_ns < start_ns", "'end_ns is before start_ns'"))
-    quoted = run_id.replace("'", "''")
-    told = f"'run_id is ''' || run_id || ''', but run.json''s is ''{quoted}'''"
-    found.append((f"run_id <> '{quoted}'", told))
+    told = f"'run_id is ''' || run_id || ''', but run.json''s is ''' || {run_id} || ''''"
+    found.append((f"run_id <> {run_id}", told))
     return found
 
 
@@ -267,6 +276,21 @@ def _conditions(run_id: str) -> list[tuple[str, str]]:
 def _checking() -> duckdb.DuckDBPyConnection:
     """A database for small questions: to open one takes longer than most blocks."""
     return duckdb.connect(config={"threads": 1})
+
+
+def all_valid(table: pa.Table, run_ids: pa.Array) -> bool:
+    """Whether all rows of Parquet, of one file or of many, are valid; `run_ids`: what each row's must be."""
+    for column in OP_COLUMNS:
+        found = table.column(column.name)
+        if found.type != ARROW[column.type] or (column.type == "string" and _texts(found) is not None):
+            return False
+    base = _checking().cursor()
+    try:
+        base.register("given", table.append_column("own_run_id", run_ids))
+        wrong = base.execute(f"SELECT count(*) FROM given WHERE {_any_of(_conditions('own_run_id'))}").fetchone()
+    finally:
+        base.close()
+    return wrong == (0,)
 
 
 def checked(table: pa.Table, piece: Piece) -> Rows:
@@ -309,7 +333,8 @@ def checked(table: pa.Table, piece: Piece) -> Rows:
         anything = invalid(piece.run_id)
         (count,) = base.execute(f"SELECT count(*) FROM given WHERE {anything}").fetchone() or (0,)
         if count:
-            case = " ".join(f"WHEN {condition} THEN {told}" for condition, told in _conditions(piece.run_id))
+            conditions = _conditions(_literal(piece.run_id))
+            case = " ".join(f"WHEN {condition} THEN {told}" for condition, told in conditions)
             rows = base.execute(
                 f"SELECT CASE {case} END AS problem, count(*) FROM given WHERE {anything} GROUP BY problem"
             ).fetchall()

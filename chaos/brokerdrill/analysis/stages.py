@@ -8,7 +8,7 @@ which the later stages need.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -42,6 +42,7 @@ from brokerdrill.analysis.reading import (
     Piece,
     Problem,
     Rows,
+    all_valid,
     are_valid,
     checked,
     conform,
@@ -51,7 +52,7 @@ from brokerdrill.analysis.reading import (
     raw,
     read,
 )
-from brokerdrill.analysis.spark import stopped
+from brokerdrill.analysis.spark import BATCH_ROWS, stopped
 
 # What a task of the later stages holds in Arrow, beside its DuckDB.
 HELD_BYTES = 256 << 20
@@ -102,25 +103,46 @@ def _load_pieces(base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece]) -> It
         else:
             others.append(piece)
     base.execute(" UNION ALL ".join(views))
-    for piece, found in read(others):
-        if len(found.table):
-            add(base, _PARSED, raw(found.table, piece.run))
-        yield from _problems(found.problems)
+    yield from _put(base, read(others))
+
+
+def _put(base: duckdb.DuckDBPyConnection, found: Iterable[tuple[Piece, Rows]]) -> Iterator[Parcel]:
+    """Put rows into the table `parsed`; yield what is wrong with others."""
+    # To add one row takes as long as to add a thousand.
+    held: list[pa.Table] = []
+    count = 0
+    for piece, rows in found:
+        held.append(raw(rows.table, piece.run))
+        count += len(rows.table)
+        if count >= BATCH_ROWS:
+            add(base, _PARSED, pa.concat_tables(held))
+            held, count = [], 0
+        yield from _problems(rows.problems)
+    if count:
+        add(base, _PARSED, pa.concat_tables(held))
 
 
 def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, Rows]]:
     """The rows of what Spark reads, by file."""
     for given in batches:
-        table = pa.Table.from_batches([given])
-        for path in table.column("path").unique().to_pylist():
+        paths = given.column("path").dictionary_encode()
+        table = pa.Table.from_batches([given]).drop_columns(["path"])
+        pieces = []
+        for path in paths.dictionary.to_pylist():
             run, run_id, file, header = owners[path]
-            piece = Piece(run, run_id, file, path, 0, 0, header)
-            own = table.filter(pc.equal(table.column("path"), path)).drop_columns(["path"])
+            pieces.append(Piece(run, run_id, file, path, 0, 0, header))
+        fine = False
+        if kind == "rows":
+            table = conform(table)
+            # Asked once of all files: to ask of each takes longer than the rows of a small one.
+            fine = all_valid(table, pa.array([piece.run_id for piece in pieces]).take(paths.indices))
+        for number, piece in enumerate(pieces):
+            own = table.filter(pc.equal(paths.indices, number))
             if kind == "lines":
                 block = "\n".join(own.column("value").to_pylist()).encode() + b"\n"
-                yield piece, parse(block, piece) if header is None else parse_spool(block, piece)
+                yield piece, parse(block, piece) if piece.header is None else parse_spool(block, piece)
             else:
-                yield piece, checked(conform(own), piece)
+                yield piece, Rows(own) if fine else checked(conform(own), piece)
 
 
 BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
@@ -147,10 +169,7 @@ def _read_task(tasks: Sequence[Sequence[Piece]], parts: int) -> Callable[[Batche
 def _batch_task(kind: str, owners: Owners, parts: int) -> Callable[[Batches], Batches]:
     def fill(base: duckdb.DuckDBPyConnection, batches: Batches) -> Iterator[Parcel]:
         _no_rows(base)
-        for piece, rows in _rows_of(batches, kind, owners):
-            if len(rows.table):
-                add(base, _PARSED, raw(rows.table, piece.run))
-            yield from _problems(rows.problems)
+        yield from _put(base, _rows_of(batches, kind, owners))
 
     def work(batches: Batches) -> Batches:
         yield from _spread(parts, lambda base: fill(base, batches))
