@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import groupby
 
 import pytest
@@ -19,6 +20,18 @@ DEPLOYED = pytest.StashKey[bool]()
 
 # Their tests mostly wait for a process of their own; most others compute.
 WAITING = ("router/tests/", "tests/workload/")
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave out what stays until the end, and look seldom: it took a seventh of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_unconfigure() -> None:
+    """Libraries complain at the end of what they were not given back."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.bench.bench import plan
-from brokerdrill.inventory.topology import find_topology, fingerprint, load, topologies
+from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, load, topologies
 
 HOSTS = """\
 # Two brokers on a shelf
@@ -190,10 +190,15 @@ def test_the_shipped_topologies_load() -> None:
     assert quorum.drill_allowed
 
 
-@pytest.mark.parametrize("name", [name for name, _ in topologies()])
-def test_an_inventory_holds_nothing_of_its_bench(name: str, tmp_path: Path) -> None:
-    """What `cp -r` takes along is the topology: no address, login, memory or volume of the bench, no leave to drill."""
-    copied = load(Path(shutil.copytree(paths.INVENTORIES / name, tmp_path / "production")))
+@pytest.fixture(scope="module", params=[name for name, _ in topologies()])
+def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Topology:
+    """What `cp -r` takes along of a topology, read under its name."""
+    directory = tmp_path_factory.mktemp("production") / request.param
+    return load(Path(shutil.copytree(paths.INVENTORIES / request.param, directory)))
+
+
+def test_an_inventory_holds_nothing_of_its_bench(copied: Topology) -> None:
+    """What is copied is the topology: no address, login, memory or volume of the bench, no leave to drill."""
     assert not copied.drill_allowed
     for host in copied.hosts:
         assert (host.address, host.key_file) == (host.name, None)
@@ -201,9 +206,8 @@ def test_an_inventory_holds_nothing_of_its_bench(name: str, tmp_path: Path) -> N
         assert not [key for key in host.vars if key.endswith("_heap_mib")], "the bench's small heaps"
 
 
-@pytest.mark.parametrize("name", [name for name, _ in topologies()])
-def test_every_topology_has_a_bench_with_the_same_hosts(name: str) -> None:
-    copied, on_bench = load(paths.INVENTORIES / name), find_topology(name)
+def test_every_topology_has_a_bench_with_the_same_hosts(copied: Topology) -> None:
+    on_bench = find_topology(copied.name)
     assert [host.name for host in on_bench.hosts] == [host.name for host in copied.hosts]
     assert [host.groups for host in on_bench.hosts] == [host.groups for host in copied.hosts]
     assert on_bench.drill_allowed
