@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from brokerdrill.base import paths
+from brokerdrill.base.documents import plain_yaml
 from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.scenario.drill import OPEN
@@ -30,7 +31,7 @@ def text(value: Any) -> str:
 def parse_value(word: str, where: str) -> Any:
     """Return the YAML value of a word. Raises UsageError where it is none."""
     try:
-        return yaml.safe_load(word)
+        return plain_yaml(word)
     except yaml.YAMLError:
         raise UsageError(f"{where}: {word!r} is no YAML value") from None
 
@@ -40,9 +41,9 @@ def _role_variables(roles: Path) -> frozenset[str]:
     """The variables that the roles below `roles` have a default or an argument's specification for."""
     found: set[str] = set()
     for path in sorted(roles.glob("*/defaults/main.yml")):
-        found |= set(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        found |= set(plain_yaml(path.read_text(encoding="utf-8")) or {})
     for path in sorted(roles.glob("*/meta/argument_specs.yml")):
-        specs = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("argument_specs", {})
+        specs = (plain_yaml(path.read_text(encoding="utf-8")) or {}).get("argument_specs", {})
         for spec in specs.values():
             found |= set(spec.get("options") or {})
     return frozenset(found)

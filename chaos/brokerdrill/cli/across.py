@@ -123,7 +123,8 @@ def applying(names: set[str], progress: Progress) -> list[tuple[str, str]]:
             here[name] = planned(find_topology(name), progress)
         except BrokerdrillError as error:
             progress.step(f"what was never drilled on {name} is not known: {error}")
-    return [(drill.name, name) for drill in drills() for name, found in here.items() if not drill.unmet(found)]
+    shipped = drills() if here else []
+    return [(drill.name, name) for drill in shipped for name, found in here.items() if not drill.unmet(found)]
 
 
 def run_everything(

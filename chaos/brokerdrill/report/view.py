@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from brokerdrill.base.documents import plain_yaml
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import RunVerdict
 from brokerdrill.promises.catalogue import PROMISES
@@ -25,7 +26,7 @@ WITNESS_ORDER = ("class", "message_id", "address", "subscription", "client", "ke
 def scenario_words(text: str) -> dict[str, str]:
     """Return title, description and topology of a scenario's YAML; what cannot be read is left out."""
     try:
-        data = yaml.safe_load(text)
+        data = plain_yaml(text)
     except yaml.YAMLError:
         return {}
     if not isinstance(data, dict):
@@ -36,7 +37,7 @@ def scenario_words(text: str) -> dict[str, str]:
 def repeated(text: str) -> list[str]:
     """Return the options of the command that repeat the method as often as a scenario's YAML says; none: once."""
     try:
-        data = yaml.safe_load(text)
+        data = plain_yaml(text)
     except yaml.YAMLError:
         return []
     if not isinstance(data, dict):

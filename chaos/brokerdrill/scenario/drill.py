@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from brokerdrill.base import paths
-from brokerdrill.base.documents import parse_yaml
+from brokerdrill.base.documents import parse_yaml, plain_yaml
 from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import of_store
@@ -115,7 +115,7 @@ def _read(path: Path) -> str:
 
 def _plain(path: Path) -> dict[str, Any]:
     """Return the mapping in one of our own files."""
-    return dict(yaml.safe_load(_read(path)))
+    return dict(plain_yaml(_read(path)))
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
