@@ -172,10 +172,8 @@ def as_sql(piece: Piece) -> str | None:
         else:
             columns.append(f'NULL::{_SQL_TYPES[column.type]} AS "{column.name}"')
     # A path may hold what means something in a pattern of paths.
-    path = re.sub(r"([\[*?])", r"[\1]", piece.path).replace("'", "''")
-    query = (
-        f"SELECT {', '.join(columns)} FROM read_parquet('{path}', file_row_number = true, hive_partitioning = false)"
-    )
+    path = _literal(re.sub(r"([\[*?])", r"[\1]", piece.path))
+    query = f"SELECT {', '.join(columns)} FROM read_parquet({path}, file_row_number = true, hive_partitioning = false)"
     if (piece.begin, piece.end) == (0, len(groups)):
         return query
     begin, end = sum(groups[: piece.begin]), sum(groups[: piece.end])
@@ -200,6 +198,7 @@ def _any_of(conditions: Iterable[tuple[str, str]]) -> str:
 
 
 def _literal(text: str) -> str:
+    """A text in SQL."""
     quoted = text.replace("'", "''")
     return f"'{quoted}'"
 
@@ -246,17 +245,13 @@ def alike(kind: pa.DataType, column: Column) -> bool:
     return bool(column.type == "boolean" and pa.types.is_boolean(kind))
 
 
-def _text(value: object) -> str:
-    return f"'{value}'"
-
-
 def _conditions(run_id: str) -> list[tuple[str, str]]:
     """(condition, problem) of each rule for a row's values, both SQL, as is `run_id`, what the row's must be; the first
     that applies is told."""
     found = [(f"{name} IS NULL", f"'{name} is missing'") for name in EACH_OP_ROW]
     for column in OP_COLUMNS:
         if column.values:
-            values = ", ".join(_text(value) for value in column.values)
+            values = ", ".join(map(_literal, column.values))
             found.append(
                 (
                     f"{column.name} NOT IN ({values})",
