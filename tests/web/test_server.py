@@ -145,4 +145,5 @@ def test_settings_that_are_fine() -> None:
 def test_a_wrong_word_is_one_sentence() -> None:
     command = [sys.executable, "-m", "brokerdrill", "serve", "--tls-cert", "/nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "BROKERDRILL_TOKEN": ""})
-    assert (done.returncode, done.stderr) == (64, "brokerdrill: --tls-cert and --tls-key go together\n")
+    told = "brokerdrill: --tls-cert and --tls-key go together\n"
+    assert (done.returncode, done.stdout, done.stderr) == (64, "", told)

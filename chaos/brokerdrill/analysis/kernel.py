@@ -75,6 +75,9 @@ def _instance(process: int) -> duckdb.DuckDBPyConnection:
     )
 
 
+_NEW = 'CREATE TEMP TABLE "{}" AS SELECT * FROM incoming'
+
+
 @contextmanager
 def engine(tables: Mapping[str, bytes] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with the packed `tables`. What is temporary (`CREATE TEMP`, `add`) no other connection sees, and it
@@ -95,9 +98,6 @@ def add(base: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
         there = base.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = ?", [name]).fetchone()
         statement = 'INSERT INTO "{}" BY NAME SELECT * FROM incoming' if there and there[0] else _NEW
         base.execute(statement.format(name))
-
-
-_NEW = 'CREATE TEMP TABLE "{}" AS SELECT * FROM incoming'
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         """Serve a page for the room: the run that goes on, live, an abort button, and what was held before."""
         from brokerdrill.cli.across import applying
         from brokerdrill.results.table import topologies_of
-        from brokerdrill.web.serve import TOKEN_VARIABLE, Settings
+        from brokerdrill.web.serve import TOKEN_VARIABLE, Settings, check
         from brokerdrill.web.serve import serve as serve_runs
 
         token = os.environ.get(TOKEN_VARIABLE) or None
@@ -163,8 +163,9 @@ def add_to(app: typer.Typer, console: Console) -> None:
                 token = token_file.read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"{token_file} cannot be read: {error}") from None
+        settings = Settings(host, port, tls_cert, tls_key, prefix, tuple(name or ()))
+        check(settings, token)
         with Progress(console) as progress:
             known = applying(topologies_of(runs), progress)
         console.print(f"http{'s' if tls_cert else ''}://{host}:{port}{prefix}/ shows {runs}", markup=False)
-        settings = Settings(host, port, tls_cert, tls_key, prefix, tuple(name or ()))
         serve_runs(runs, settings, token, lambda: known)

@@ -56,8 +56,7 @@ def check(settings: Settings, token: str | None) -> None:
 
 
 def serve(runs: Path, settings: Settings, token: str | None, applying: Callable[[], Sequence[tuple[str, str]]]) -> None:
-    """Serve the folder of runs until SIGINT or SIGTERM. Raises UsageError as `check`."""
-    check(settings, token)
+    """Serve the folder of runs until SIGINT or SIGTERM; `settings` and `token` went through `check`."""
     # By name, so that no page elsewhere can make a browser ask this server under a name of its own.
     names = [*LOOPBACK_NAMES, settings.host, *settings.names] if is_loopback(settings.host) or settings.names else ["*"]
     app = make_app(runs, token, applying, names)
