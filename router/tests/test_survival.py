@@ -400,16 +400,45 @@ def test_a_large_configuration_and_many_sessions_are_handed_over(echo: int) -> N
         assert "here" in str(router.ctl("DATACENTER", "PRINT"))
 
 
-def test_another_restart_while_one_is_under_way_is_told(echo: int) -> None:
-    with (
-        router_of(config_of(echo, timeouts={"handshake": 600})) as router,
-        socket.create_connection(("127.0.0.1", router.port)),
-    ):
-        wait_for("the client", lambda: router.ctl("CONN"))
+def test_another_restart_while_one_is_under_way_follows_it(echo: int) -> None:
+    with router_of(config_of(echo, timeouts={"handshake": 600})) as router:
+        sock = peers.dial(router.port, "echo")
+        with socket.create_connection(("127.0.0.1", router.port)):
+            wait_for("the client", lambda: len(router.ctl("CONN")) == 2)
+            restart(router)
+            wait_ready(router, 2)
+            # Its predecessor waits for the client. However often it is asked for, one follows.
+            for count in (1, 2):
+                restart_under_way(router, count)
+            taker = worker(router)
+        wait_ready(router, 3)
+        wait_for("both predecessors' end", lambda: len(children(router)) == 1)
+        assert worker(router) != taker
+        assert len(router.entries("ready")) == 3
+        peers.comes_back(sock)
+        sock.close()
+
+
+def test_a_restart_follows_one_that_failed(echo: int) -> None:
+    with router_of(config_of(echo)) as router:
+        sock = peers.dial(router.port, "echo")
+        (old,) = children(router)
         restart(router)
+        (new,) = wait_for("a successor", lambda: [pid for pid in children(router) if pid != old])
+        os.kill(new, signal.SIGSTOP)
+        restart_under_way(router, 1)
+        os.kill(new, signal.SIGKILL)
         wait_ready(router, 2)
-        restart(router)
-        wait_for("the word", lambda: "a restart is under way" in router.log.read_text())
+        wait_for("the end of the old process", lambda: old not in children(router))
+        assert router.log.read_text().count("the restart failed") == 1
+        peers.comes_back(sock)
+        sock.close()
+
+
+def restart_under_way(router: Router, count: int) -> None:
+    """Ask for a restart while one is under way, and return when that is told for the `count`-th time."""
+    restart(router)
+    wait_for("the word", lambda: router.log.read_text().count("a restart is under way") == count)
 
 
 def test_a_paused_vhosts_waiting_clients_are_told_to_come_back(echo: int) -> None:

@@ -258,6 +258,19 @@ def test_no_session_is_lost_when_any_worker_is_killed_or_all_are_replaced(router
     close(router, socks, "lives")
 
 
+def test_its_processes_are_told(router: Router) -> None:
+    socks = spread(router, "told")
+    before = ctl(router, "WORKERS", "PRINT")
+    own = [children(supervisor(router, index))[-1] for index in range(WORKERS)]
+    assert [(row["worker"], row["pid"]) for row in before] == [*enumerate(own)]
+    assert sum(row["sessions"] for row in before) == len(socks)
+    replace_all(router)
+    after = ctl(router, "WORKERS", "PRINT")
+    assert not {row["pid"] for row in before} & {row["pid"] for row in after}
+    assert sum(row["sessions"] for row in after) == len(socks)
+    close(router, socks, "told")
+
+
 def test_a_wrong_file_ends_and_replaces_no_worker(router: Router) -> None:
     socks = spread(router, "stays")
     good = router.file.read_text()

@@ -82,6 +82,7 @@ class Control:
             "VHOST FORCE_DISCONNECT <vhost>": self._on_vhost(lambda one: one.force()),
             "VHOST BACKEND_DISCONNECT <vhost>": self._on_vhost(lambda one: one.disconnect_backend()),
             "VHOST PRINT": self._vhost_print,
+            "WORKERS PRINT": self._workers_print,
         }
         self._awaited: dict[str, Callable[[Arguments], Awaitable[Reply]]] = {
             "BACKEND DISCONNECT_GRACEFUL <name> [rate]": self._empty_backend,
@@ -368,6 +369,15 @@ class Control:
         }
 
     # --- the rest ---
+
+    def _workers_print(self, _: Arguments) -> Reply:
+        row = {
+            "worker": self._service.worker,
+            "pid": os.getpid(),
+            "uptime": round(metrics.uptime(), 1),
+            "sessions": len(self._routes.sessions),
+        }
+        return {"rows": [row]}
 
     def _exit(self, arguments: Arguments) -> Reply:
         drain, grace = (

@@ -64,6 +64,7 @@ EACH: dict[str, Merge] = {
     "VHOST FORCE_DISCONNECT <vhost>": _SESSIONS,
     "VHOST BACKEND_DISCONNECT <vhost>": _SESSIONS,
     "VHOST PRINT": _by_vhost,
+    "WORKERS PRINT": _joined,
 }
 """Verbs that each worker does for itself. The others are the leader's."""
 

@@ -84,7 +84,8 @@ class Service:
         """
         self.path = path
         self.follows = follows
-        self._worker = worker
+        self.worker = worker
+        """The number of this one."""
         self.others: Leader | None = None
         """The other workers, where this is the leader of several."""
         self.on_kept: Callable[[str, saved_state.Running], None] = lambda text, running: None
@@ -521,7 +522,7 @@ class Service:
         """Return this worker's own page for Prometheus; raises UsageError if another is asked for."""
         if name != metrics.PAGE:
             raise UsageError(f"there is no page {name!r}")
-        worker = self._worker if self.follows or self.others is not None else None
+        worker = self.worker if self.follows or self.others is not None else None
         return await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved, worker))
 
     async def _json(self) -> Answer:

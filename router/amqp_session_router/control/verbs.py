@@ -504,6 +504,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("VHOST FORCE_DISCONNECT <vhost>", "Cut both sockets of all its sessions"),
     Verb("VHOST BACKEND_DISCONNECT <vhost>", "Cut the broker's side of all its sessions"),
     Verb("VHOST PRINT", "Show the vhosts with sessions, and the paused ones"),
+    Verb("WORKERS PRINT", "Show the router's processes, the seconds that each runs, and its sessions"),
 )
 
 

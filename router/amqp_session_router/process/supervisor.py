@@ -87,6 +87,8 @@ class Supervisor:
         self._served = False
         self._store = -1
         """The last good configuration."""
+        self._again = False
+        """Whether a restart follows the one that is under way."""
 
     def run(self) -> int:
         """Supervise until the router ends by itself; returns its exit status."""
@@ -100,6 +102,8 @@ class Supervisor:
                 status = self._reap()
                 if status is not None:
                     return status
+                if self._again and self._relieving is None:
+                    self._replace()
             elif number == signal.SIGUSR2:
                 self._replace()
             else:
@@ -264,10 +268,13 @@ class Supervisor:
         self._line = self._reach = None
 
     def _replace(self) -> None:
-        """Start a successor beside the router; it takes over by itself."""
+        """Start a successor beside the router; it takes over by itself. While one takes over, the next waits its turn:
+        it may find newer code."""
         if self._relieving is not None or self._reach is None:
-            print("amqp-session-router: a restart is under way: no other begins", file=sys.stderr)
+            print("amqp-session-router: a restart is under way: the next one follows it", file=sys.stderr)
+            self._again = True
             return
+        self._again = False
         watch = -1 if self._line is None else self._keep(self._line.fileno())
         try:
             unshare_files()

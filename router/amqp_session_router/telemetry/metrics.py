@@ -49,6 +49,11 @@ _GAUGES = {
 }
 
 
+def uptime() -> float:
+    """Return the seconds that this process runs."""
+    return time.time() - _STARTED
+
+
 def process(lag: LoopLag) -> Steps[dict[str, float]]:
     """Return the process's own: CPU seconds, resident bytes, uptime in seconds, open descriptors and how many there may
     be, and the event loop's greatest lag of late in seconds."""
@@ -62,7 +67,7 @@ def process(lag: LoopLag) -> Steps[dict[str, float]]:
         "cpu_user_seconds": usage.ru_utime,
         "cpu_system_seconds": usage.ru_stime,
         "resident_bytes": float(resident),
-        "uptime_seconds": time.time() - _STARTED,
+        "uptime_seconds": uptime(),
         "open_descriptors": (yield from _open_descriptors()),
         "descriptors_limit": float(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         "loop_lag_seconds": lag.greatest,
