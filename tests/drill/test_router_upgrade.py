@@ -1,0 +1,100 @@
+"""Other code for the session routers, deployed under what runs: it serves, or the deployment says that it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from brokerdrill.bench import bench
+from brokerdrill.hosts.connection import connected
+from brokerdrill.inventory.topology import Topology, find_topology
+from tests.drill.conftest import BROKERDRILL, ROOT
+
+pytestmark = pytest.mark.long
+
+SOURCE = ROOT / "router"
+CONTROL = (
+    "/opt/amqp-session-router/environment/bin/amqp-session-router ctl --socket /run/amqp-session-router/control.sock"
+)
+
+
+@pytest.fixture(scope="module")
+def routers() -> Iterator[Topology]:
+    found = find_topology("rabbitmq_router")
+    bench.up(found, fresh=True, progress=print)
+    status, said = deploy(found, SOURCE)
+    assert status == 0, said
+    yield found
+    bench.down(found)
+
+
+def deploy(topology: Topology, source: Path) -> tuple[int, str]:
+    """Deploy the topology with the router's code of `source`; return the exit status and what was said."""
+    variables = [f"amqp_router_source={source}", "amqp_router_health_timeout_s=30"]
+    done = subprocess.run(
+        [*BROKERDRILL, "deploy", topology.name, *(word for one in variables for word in ("-e", one))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def code(work: Path, name: str, module: str, line: str) -> Path:
+    """Return a copy of the router's code with one line more at a module's end."""
+    copy = work / name
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("build", "dist", "tests", "__pycache__", "*.so"))
+    with (copy / "amqp_session_router" / module).open("a") as file:
+        file.write(f"\n{line}\n")
+    return copy
+
+
+def processes(topology: Topology) -> dict[str, set[int]]:
+    """Return each router's processes, by what it tells of them itself."""
+
+    async def main() -> dict[str, set[int]]:
+        routers = [host for host in topology.hosts if "amqp_router" in host.groups]
+        async with connected(routers) as connections:
+            return {
+                name: {
+                    row["pid"] for row in json.loads((await one.sh(f"{CONTROL} --json WORKERS PRINT", check=True)).out)
+                }
+                for name, one in connections.items()
+            }
+
+    return asyncio.run(main())
+
+
+def test_other_code_serves_or_is_told_not_to(routers: Topology, tmp_path: Path) -> None:
+    before = processes(routers)
+    assert len(before) == 2 and all(before.values())
+    # Of the same code they stay.
+    assert deploy(routers, SOURCE)[0] == 0
+    assert processes(routers) == before
+
+    good = code(tmp_path, "good", "__init__.py", "# Another one.")
+    status, said = deploy(routers, good)
+    assert status == 0, said
+    replaced = processes(routers)
+    assert not any(replaced[name] & before[name] for name in before)
+
+    broken = code(tmp_path, "broken", "process/worker.py", 'raise RuntimeError("this code starts nowhere")')
+    status, said = deploy(routers, broken)
+    assert status != 0
+    for name in before:
+        assert f"{name} goes on with its old processes: none of the new code served within 30 s" in " ".join(
+            said.split()
+        )
+    assert processes(routers) == replaced
+
+    # What comes next puts it right.
+    status, said = deploy(routers, good)
+    assert status == 0, said
+    assert not any(processes(routers)[name] & replaced[name] for name in replaced)
