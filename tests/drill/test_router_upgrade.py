@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +14,12 @@ import pytest
 from brokerdrill.bench import bench
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Topology, find_topology
-from tests.drill.conftest import BROKERDRILL, ROOT
+from tests.drill.conftest import ROOT, deployed
 
 pytestmark = pytest.mark.long
 
 SOURCE = ROOT / "router"
+SOON = {"amqp_router_health_timeout_s": 30}
 # By the protocol of the control socket: the program `ctl` is of the code that was deployed last.
 ASK = """python3 -c '
 import socket
@@ -34,23 +34,10 @@ with socket.socket(socket.AF_UNIX) as router:
 def routers() -> Iterator[Topology]:
     found = find_topology("rabbitmq_router")
     bench.up(found, fresh=True, progress=print)
-    status, said = deploy(found, SOURCE)
+    status, said = deployed(found)
     assert status == 0, said
     yield found
     bench.down(found)
-
-
-def deploy(topology: Topology, source: Path) -> tuple[int, str]:
-    """Deploy the topology with the router's code of `source`; return the exit status and what was said."""
-    variables = [f"amqp_router_source={source}", "amqp_router_health_timeout_s=30"]
-    done = subprocess.run(
-        [*BROKERDRILL, "deploy", topology.name, *(word for one in variables for word in ("-e", one))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
 def code(work: Path, name: str, module: str, line: str) -> Path:
@@ -78,23 +65,23 @@ def test_other_code_serves_or_is_told_not_to(routers: Topology, tmp_path: Path) 
     before = processes(routers)
     assert len(before) == 2 and all(before.values())
     # Of the same code they stay.
-    assert deploy(routers, SOURCE)[0] == 0
+    assert deployed(routers)[0] == 0
     assert processes(routers) == before
 
     good = code(tmp_path, "good", "__init__.py", "# Another one.")
-    status, said = deploy(routers, good)
+    status, said = deployed(routers, amqp_router_source=good, **SOON)
     assert status == 0, said
     replaced = processes(routers)
     assert not any(replaced[name] & before[name] for name in before)
 
     broken = code(tmp_path, "broken", "process/worker.py", 'raise RuntimeError("this code starts nowhere")')
-    status, said = deploy(routers, broken)
+    status, said = deployed(routers, amqp_router_source=broken, **SOON)
     assert status != 0
     told = re.search(r"router[12] goes on with its old processes: none of the new code served .*starts nowhere\)", said)
     assert told, said
     assert processes(routers) == replaced
 
     # What comes next puts it right.
-    status, said = deploy(routers, good)
+    status, said = deployed(routers, amqp_router_source=good, **SOON)
     assert status == 0, said
     assert not any(processes(routers)[name] & replaced[name] for name in replaced)
