@@ -44,12 +44,3 @@ def on_hosts(topology: Topology) -> Iterator[Callable[..., Any]]:
 
     yield call
     assert call(lambda connections: left_over(connections.values())) == {}
-
-
-def deployed(topology: Topology, **variables: object) -> tuple[int, str]:
-    """Deploy a topology with these variables; return the exit status, and what was said as one line."""
-    words = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
-    done = subprocess.run(
-        [*BROKERDRILL, "deploy", topology.name, *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.returncode, " ".join((done.stdout + done.stderr).split())

@@ -8,16 +8,14 @@ import pytest
 
 from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.inventory.topology import Topology
+from tests.drill.deployment import deployed, on_host, run
 from tests.drill.openmq_cluster import (
     BROKERS,
     DRILL_QUEUES,
     changed,
     command,
-    deployed,
     newest_backup,
-    on_host,
     queues,
-    run,
 )
 
 pytestmark = pytest.mark.long

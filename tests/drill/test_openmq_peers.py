@@ -9,7 +9,8 @@ import pytest
 
 from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.inventory.topology import Topology
-from tests.drill.openmq_cluster import BROKERS, DRILL_QUEUES, changed, command, deployed, newest_backup, queues, run
+from tests.drill.deployment import deployed, run
+from tests.drill.openmq_cluster import BROKERS, DRILL_QUEUES, changed, command, newest_backup, queues
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,8 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.load_plan import endpoints
 from brokerdrill.workload.config import Credentials, WorkerConfig
-from tests.drill.openmq_cluster import BROKERS, command, deployed, on_host, run
+from tests.drill.deployment import deployed, on_host, run
+from tests.drill.openmq_cluster import BROKERS, command
 from tests.workload import openmq_process as process
 from tests.workload.standalone_openmq import unpack
 

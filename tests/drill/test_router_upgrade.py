@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from brokerdrill.bench import bench
-from brokerdrill.hosts.connection import connected
-from brokerdrill.inventory.topology import Topology, find_topology
-from tests.drill.conftest import ROOT, deployed
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.inventory.topology import Topology
+from tests.drill.conftest import ROOT
+from tests.drill.deployment import deployed, on_host, run
 
 pytestmark = pytest.mark.long
 
 SOURCE = ROOT / "router"
-SOON = {"amqp_router_health_timeout_s": 30}
+ROUTERS = ("router1", "router2")
 # By the protocol of the control socket: the program `ctl` is of the code that was deployed last.
 ASK = """python3 -c '
 import socket
@@ -32,12 +30,8 @@ with socket.socket(socket.AF_UNIX) as router:
 
 @pytest.fixture(scope="module")
 def routers() -> Iterator[Topology]:
-    found = find_topology("rabbitmq_router")
-    bench.up(found, fresh=True, progress=print)
-    status, said = deployed(found)
-    assert status == 0, said
-    yield found
-    bench.down(found)
+    with deployed("rabbitmq_router") as found:
+        yield found
 
 
 def code(work: Path, name: str, module: str, line: str) -> Path:
@@ -51,37 +45,33 @@ def code(work: Path, name: str, module: str, line: str) -> Path:
 
 def processes(topology: Topology) -> dict[str, set[int]]:
     """Return each router's processes, by what it tells of them itself."""
+    answers = {name: json.loads(on_host(topology, name, ASK)) for name in ROUTERS}
+    return {name: {row["pid"] for row in answer["rows"]} for name, answer in answers.items()}
 
-    async def main() -> dict[str, set[int]]:
-        routers = [host for host in topology.hosts if "amqp_router" in host.groups]
-        async with connected(routers) as connections:
-            answers = {name: json.loads((await one.sh(ASK, check=True)).out) for name, one in connections.items()}
-            return {name: {row["pid"] for row in answer["rows"]} for name, answer in answers.items()}
 
-    return asyncio.run(main())
+def deploy(topology: Topology, source: Path) -> None:
+    """Deploy the routers' code of `source`."""
+    run(topology, "site", amqp_router_source=str(source), amqp_router_health_timeout_s=30)
 
 
 def test_other_code_serves_or_is_told_not_to(routers: Topology, tmp_path: Path) -> None:
     before = processes(routers)
-    assert len(before) == 2 and all(before.values())
+    assert all(before.values())
     # Of the same code they stay.
-    assert deployed(routers)[0] == 0
+    deploy(routers, SOURCE)
     assert processes(routers) == before
 
     good = code(tmp_path, "good", "__init__.py", "# Another one.")
-    status, said = deployed(routers, amqp_router_source=good, **SOON)
-    assert status == 0, said
+    deploy(routers, good)
     replaced = processes(routers)
-    assert not any(replaced[name] & before[name] for name in before)
+    assert not any(replaced[name] & before[name] for name in ROUTERS)
 
     broken = code(tmp_path, "broken", "process/worker.py", 'raise RuntimeError("this code starts nowhere")')
-    status, said = deployed(routers, amqp_router_source=broken, **SOON)
-    assert status != 0
-    told = re.search(r"router[12] goes on with its old processes: none of the new code served .*starts nowhere\)", said)
-    assert told, said
+    told = r"goes on with its old processes: none of the new code served within 30 s \(.*starts nowhere\)"
+    with pytest.raises(InfrastructureError, match=told):
+        deploy(routers, broken)
     assert processes(routers) == replaced
 
     # What comes next puts it right.
-    status, said = deployed(routers, amqp_router_source=good, **SOON)
-    assert status == 0, said
-    assert not any(processes(routers)[name] & replaced[name] for name in replaced)
+    deploy(routers, good)
+    assert not any(processes(routers)[name] & replaced[name] for name in ROUTERS)
