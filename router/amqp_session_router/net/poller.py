@@ -34,6 +34,8 @@ class Poller:
         self._readers: dict[int, Callable[[], object]] = {}
         self._keepers: dict[int, Keeper] = {}
         self._states: dict[int, int] = {}
+        self.turn = 0
+        """How often it has told of what happened."""
         self._others = loop.wait_by(self.wait)
         self._epoll.register(self._others, select.EPOLLIN)
 
@@ -102,6 +104,7 @@ class Poller:
     def _told(self, events: list[tuple[int, int]]) -> bool:
         """Tell of `events`; returns whether there is something for the event loop."""
         others = False
+        self.turn += 1
         for fd, seen in events:
             if fd == self._others:
                 others = True

@@ -80,6 +80,8 @@ cdef class Poller:
     cdef int _epoll, _others
     cdef list _readers, _keepers
     cdef bytearray _states
+    cdef readonly unsigned long turn
+    """How often it has told of what happened."""
 
     def __init__(self, loop):
         self._loop = loop
@@ -190,6 +192,7 @@ cdef class Poller:
         cdef bint others = False
         cdef int index, fd
         cdef uint32_t seen
+        self.turn += 1
         for index in range(count):
             self._prefetch(events, index, count)
             fd, seen = events[index].data.fd, events[index].events

@@ -51,10 +51,12 @@ Saved = tuple[str, str, int, list[int]]
 
 _BACKLOG = 4096
 _ACCEPTS = 64
-"""Connections that one turn of the event loop takes in, so that open sessions do not wait for a busy_reads."""
+"""The most connections that one turn of the event loop takes in, so that open sessions do not wait for a busy_reads."""
 _NO_DESCRIPTOR_PAUSE = 0.2
 _AT_ONCE = 40
 """Sessions that stand still together in a planned restart; each has at most six descriptors."""
+_NO_TURN = -1
+"""Behind which no turn of the poller comes next."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,10 @@ class _OpenListener:
     settings: Listener
     sockets: list[socket.socket]
     context: ssl.SSLContext | None
+    accepts: int = 1
+    """How many connections it takes in at once. Where there is one, to ask for another costs as much as half a send."""
+    turn: int = _NO_TURN
+    """The poller's turn in which it took connections in last, and may have left some."""
 
     def drain_on_error(self) -> None:
         """Nothing is lost: a listening socket fails only where somebody has shut it down."""
@@ -265,17 +271,22 @@ class Listeners:
     # --- new connections --------------------------------------------------------------------------------------------
 
     def _accept(self, listening: int, door: _OpenListener) -> None:
-        for _ in range(_ACCEPTS):
+        turn = self.relay.poller.turn
+        # One that is told of connections in one turn after the other has more than it takes in.
+        door.accepts = min(2 * door.accepts, _ACCEPTS) if turn == door.turn + 1 else 1
+        door.turn = turn
+        for _ in range(door.accepts):
             try:
                 found = accept(listening)
             except OSError as error:
                 self._no_descriptor(error)
                 return
             if found is None:
+                door.turn = _NO_TURN
                 return
             self._take_in(*found, door)
 
-    def _take_in(self, sock: socket.socket, peer: tuple[str, int], door: _OpenListener) -> None:
+    def _take_in(self, sock: socket.SocketType, peer: tuple[str, int], door: _OpenListener) -> None:
         address = peer[0].removeprefix("::ffff:")
         lease = self.limits.accept(None if door.settings.proxy_protocol else address)
         if isinstance(lease, Refusal):
@@ -381,8 +392,8 @@ class Listeners:
     def adopt(
         self,
         facts: dict[str, Any],
-        client: socket.socket,
-        broker: socket.socket,
+        client: socket.SocketType,
+        broker: socket.SocketType,
         backend: Backend,
         pipes: tuple[Pipe | None, Pipe | None],
         slot: int | None = None,
