@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -166,19 +167,21 @@ def test_connections_are_accepted_with_their_address(module: Any, host: str) -> 
         assert module.accept(listening.fileno()) is None
         with socket.create_connection(listening.getsockname()[:2]) as client:
             sock, peer = module.accept(listening.fileno())
-            with sock:
+            with contextlib.closing(sock):
                 assert peer == client.getsockname()[:2] == sock.getpeername()[:2]
-                assert not sock.getblocking() and not sock.get_inheritable() and sock.family == family
+                assert not sock.getblocking() and not os.get_inheritable(sock.fileno()) and sock.family == family
                 assert module.receive(sock.fileno()) is None
                 client.sendall(b"hello")
                 assert sock.recv(1, socket.MSG_PEEK) == b"h" and module.receive(sock.fileno()) == b"hello"
                 assert module.transmit(sock.fileno(), b"answer") == 6 and client.recv(100) == b"answer"
                 while module.transmit(sock.fileno(), bytes(1 << 20)):
                     pass
-                module.set_numbers(sock.fileno(), ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),))
+                reno = (socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+                module.set_options(sock.fileno(), ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), reno))
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert sock.getsockopt(*reno[:2], 16).startswith(b"reno\0")
                 with pytest.raises(OSError, match="Protocol not available"):
-                    module.set_numbers(sock.fileno(), ((socket.IPPROTO_TCP, 9999, 1),))
+                    module.set_options(sock.fileno(), ((socket.IPPROTO_TCP, 9999, 1),))
                 reset(client)
                 with pytest.raises(ConnectionError):
                     while True:

@@ -249,14 +249,9 @@ class Limiter:
         if self._config.unauthenticated_per_address is not None:
             counts |= {(WAITING, _of(source)): count for source, count in self._unauthenticated.items()}
         for vhost, state in self._vhosts.items():
-            if self._bounds(vhost):
+            if _bounds(self.of(vhost)):
                 counts[VHOST, vhost] = state.connections
         self._others.tell_all(counts)
-
-    def _bounds(self, vhost: str) -> bool:
-        """Whether a limit or an alarm looks at the vhost's connections."""
-        limits = self.of(vhost)
-        return limits.connections is not None or limits.connections_alarm is not None
 
     def of(self, vhost: str) -> VhostLimits:
         """Return the limits of `vhost`: its own, and the defaults where it has none."""
@@ -356,7 +351,7 @@ class Limiter:
 
     def _count_on(self, vhost: str, state: _Vhost, more: int) -> None:
         state.connections += more
-        if self._tells and self._bounds(vhost):
+        if self._tells and _bounds(self.of(vhost)):
             self._others.tell(VHOST, vhost, state.connections)
 
     def opening(self, vhost: str, user: str) -> Refusal | None:
@@ -374,7 +369,7 @@ class Limiter:
 
     def _refusal(self, vhost: str, user: str, limits: VhostLimits, state: _Vhost) -> Refusal | None:
         """Return why the connection that was counted last on `vhost` may not come in."""
-        before = (self.count(vhost) if self._bounds(vhost) else state.connections) - 1
+        before = (self.count(vhost) if _bounds(limits) else state.connections) - 1
         if limits.connections_alarm is not None and before >= limits.connections_alarm:
             self._alarm("connections_alarm", vhost, _told(before, user))
         if (
@@ -497,6 +492,11 @@ class Limiter:
             for name, state in self._vhosts.items()
             if state.connections or any(bucket.level() < bucket.burst for bucket in state.buckets.values())
         }
+
+
+def _bounds(limits: VhostLimits) -> bool:
+    """Whether a limit or an alarm looks at a vhost's connections."""
+    return limits.connections is not None or limits.connections_alarm is not None
 
 
 def _told(connections: int, user: str) -> str:

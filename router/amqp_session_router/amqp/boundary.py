@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LARGEST = 1 << 24
 _HEADER, _OVERHEAD = 7, 8
@@ -20,8 +21,7 @@ _BASIC = 60
 _CANDIDATE = re.compile(rb"(?=[\x01\x02\x03\x08]..\x00)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where in a frame a stream stands: `rest` bytes before the next boundary, or behind it a header's first bytes."""
 
     rest: int = 0

@@ -10,7 +10,7 @@ falls away; the true one never does. If all that are left arrive at one place, t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 cdef int64_t _HEADER = 7, _OVERHEAD = 8
 cdef uint8_t _FRAME_END = 0xCE, _METHOD = 1
@@ -19,8 +19,7 @@ LARGEST = 1 << 24
 cdef int64_t _LARGEST = LARGEST
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where in a frame a stream stands: `rest` bytes before the next boundary, or behind it a header's first bytes."""
 
     rest: int = 0

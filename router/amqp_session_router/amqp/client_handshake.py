@@ -38,11 +38,15 @@ class Stage(enum.Enum):
     """Open was read. Heartbeats are discarded, the rest stays in the buffer for the broker."""
 
 
+# Python 3.11 takes ten times as long to get a member of its enum.
+HEADER, START_OK, TUNE_OK, OPEN, WAITING = Stage
+
+
 class ClientHandshake:
     """The side towards a client.
 
     `receive` takes bytes; afterwards `out` holds what to send (take it with `take`), `stage` says how far it is, and
-    from `Stage.WAITING` on `credentials`, `tune` and `vhost` are set. `gone` is set when the client sent a Close.
+    from `WAITING` on `credentials`, `tune` and `vhost` are set. `gone` is set when the client sent a Close.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class ClientHandshake:
         self.mechanisms = mechanisms
         self.offered = learned.offer(most)
         self.limit = min(limit or HANDSHAKE_FRAME_MAX, HANDSHAKE_FRAME_MAX)
-        self.stage = Stage.HEADER
+        self.stage = HEADER
         self.buffer = bytearray()
         self.out = b""
         self.credentials: Credentials | None = None
@@ -72,9 +76,9 @@ class ClientHandshake:
         (4.2.2): the header that would have been right, then the end of the connection.
         """
         self.buffer += data
-        if self.stage is Stage.HEADER and not self._header():
+        if self.stage is HEADER and not self._header():
             return
-        while self.stage is not Stage.WAITING:
+        while self.stage is not WAITING:
             frame = frames.next_frame(self.buffer, self.limit) if self.buffer else None
             if frame is None:
                 return
@@ -92,7 +96,7 @@ class ClientHandshake:
             return False
         del self.buffer[:8]
         self.out += codec.start(self.learned.server_properties, " ".join(self.mechanisms))
-        self.stage = Stage.START_OK
+        self.stage = START_OK
         return True
 
     def _frame(self, frame: frames.Frame) -> None:
@@ -104,13 +108,13 @@ class ClientHandshake:
         if method == codec.CLOSE:
             self.out += codec.CLOSE_OK_FRAME
             self.gone = True
-        elif self.stage is Stage.START_OK and method == codec.START_OK:
+        elif self.stage is START_OK and method == codec.START_OK:
             self._start_ok(frames.Reader(frame.payload))
-        elif self.stage is Stage.TUNE_OK and method == codec.TUNE_OK:
+        elif self.stage is TUNE_OK and method == codec.TUNE_OK:
             self._tune_ok(*codec.read_tune(frame.payload))
-        elif self.stage is Stage.OPEN and method == codec.OPEN:
+        elif self.stage is OPEN and method == codec.OPEN:
             self.vhost = frames.Reader(frame.payload).short()
-            self.stage = Stage.WAITING
+            self.stage = WAITING
         else:
             raise ProtocolError(codec.COMMAND_INVALID, f"not what {self.stage.name} waits for")
 
@@ -123,7 +127,7 @@ class ClientHandshake:
         self.credentials = Credentials(properties, mechanism, response, locale, client_id, blocked_capable)
         offered = self.offered
         self.out += codec.tune(codec.TUNE, offered.channel_max, offered.frame_max, offered.heartbeat)
-        self.stage = Stage.TUNE_OK
+        self.stage = TUNE_OK
 
     def _tune_ok(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         for name, value, most in (
@@ -136,7 +140,7 @@ class ClientHandshake:
             raise ProtocolError(NOT_ALLOWED, f"frame_max {frame_max} is below the least, {codec.FRAME_MIN}")
         # A client that says 0 to an offer has not read it; RabbitMQ refuses a 0 where it has a limit.
         self.tune = Tune(frame_max or self.offered.frame_max, channel_max or self.offered.channel_max, heartbeat)
-        self.stage = Stage.OPEN
+        self.stage = OPEN
 
     def _waiting(self) -> None:
         """Discard heartbeats, see a Close; the first frame of anything else waits for the broker, with all behind."""

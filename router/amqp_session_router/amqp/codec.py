@@ -154,11 +154,13 @@ def start_ok(client_properties: bytes, mechanism: str, response: bytes, locale: 
     )
 
 
+@lru_cache(maxsize=64)
 def tune(method: int, channel_max: int, frame_max: int, heartbeat: int) -> bytes:
     """Return Connection.Tune or Tune-Ok (`method`) as a frame."""
     return frame(_TUNE.pack(method, channel_max, frame_max, heartbeat))
 
 
+@lru_cache(maxsize=64)
 def open_(vhost: str) -> bytes:
     """Return Connection.Open as a frame."""
     return frame(OPEN.to_bytes(4, "big") + short(vhost.encode(errors="surrogateescape")) + b"\x00\x00")

@@ -91,7 +91,7 @@ def least(one: int, other: int) -> int:
     return min(one, other) if one and other else one or other
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Credentials:
     """What the client sent in Start-Ok and is replayed to the brokers."""
 

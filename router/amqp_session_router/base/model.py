@@ -206,7 +206,8 @@ class Reject:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as are others that each session makes: Python takes five times as long to set a frozen field.
+@dataclass(slots=True)
 class Route:
     """Where a session may go."""
 
@@ -224,6 +225,9 @@ class Route:
         """Return the vhost for Connection.Open at `backend`."""
         return self.vhost if backend.vhost is None else backend.vhost
 
+
+NO_MORE: Iterator[Backend] = iter(())
+"""The candidates of a route whose session is on its way: a session keeps its route, not what chose it."""
 
 Decision = Reject | Route
 
@@ -373,7 +377,7 @@ class Limits(Protocol):
         """Return the most bytes that a frame from a client may have (0: Tune alone decides); None: before Open."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AuthRequest:
     """What the authorisation hook is asked."""
 

@@ -27,7 +27,7 @@ from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs import Arguments, Verb
 from amqp_session_router.control.workers import WORDS, Leader
 from amqp_session_router.net import tls
-from amqp_session_router.selection.rules import first_match, target_name
+from amqp_session_router.selection.rules import first_match
 from amqp_session_router.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Control:
                     "listener": rule.listener,
                     "key": f"{rule.key.type} ~ {rule.matches.pattern}" if rule.key and rule.matches else "",
                     "rewrite": rule.rewrite,
-                    "to": target_name(rule.to),
+                    "to": rule.to.title,
                 }
             )
         return {"rows": rows}

@@ -58,7 +58,7 @@ class Connector:
         self._turns: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         """Per backend: one shared counter could give a backend the same source address every time."""
 
-    async def connect(self, backend: Backend) -> socket.socket:
+    async def connect(self, backend: Backend) -> socket.SocketType:
         """Return a TCP connection to `backend`; raises AttemptFailed."""
         timeouts = self._timeouts()
         deadline = self._loop.time() + timeouts.connect
@@ -69,7 +69,7 @@ class Connector:
             targets = [(family, (host, backend.port))]
         else:
             try:
-                found = await self._names.addresses(self._loop, host, backend.port, deadline)
+                found = await self._loop.create_task(self._names.addresses(self._loop, host, backend.port, deadline))
             except TimeoutError:
                 raise _late(timeouts) from None
             except (OSError, UnicodeError) as error:
@@ -92,9 +92,10 @@ class Connector:
 
     async def _reach(
         self, backend: Backend, family: int, target: tuple[str, int], timeouts: Timeouts, deadline: float
-    ) -> socket.socket:
+    ) -> socket.SocketType:
         """Return a connection to one address; raises OSError, of which TimeoutError at the deadline."""
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        # As in `sockets`: not the class in Python.
+        sock = socket.SocketType(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             set_dead_peer_timeout(sock, timeouts.dead_peer)
             set_congestion_control(sock, backend.congestion_control, target[0])
@@ -118,7 +119,7 @@ class Connector:
             raise
         return sock
 
-    async def _settled(self, sock: socket.socket, deadline: float) -> bool:
+    async def _settled(self, sock: socket.SocketType, deadline: float) -> bool:
         """Wait until the connection is established or has failed; return False at the deadline."""
         outcome: asyncio.Future[bool] = self._loop.create_future()
         timer = self._loop.call_at(deadline, _settle, outcome, False)
@@ -133,6 +134,11 @@ class Connector:
 def _settle(outcome: asyncio.Future[bool], result: bool) -> None:
     if not outcome.done():
         outcome.set_result(result)
+
+
+async def _within(seconds: float, stream: TlsTransport) -> None:
+    async with asyncio.timeout(seconds):
+        await stream.handshake()
 
 
 def _late(timeouts: Timeouts) -> AttemptFailed:
@@ -187,8 +193,7 @@ class Dialer:
             transport.abort()
             raise
         try:
-            async with asyncio.timeout(remaining):
-                await stream.handshake()
+            await self._loop.create_task(_within(remaining, stream))
         except TimeoutError:
             raise _late(timeouts) from None
         except ssl.SSLCertVerificationError as error:

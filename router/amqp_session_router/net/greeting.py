@@ -18,11 +18,12 @@ _HEAD = 11
 _METHOD, _START = b"\x01\x00\x00", b"\x00\x0a\x00\x0a"
 
 
-async def greeted(sock: socket.socket, backend: Backend, timeout: float) -> None:
-    """Return once the broker at the other end of `sock` has greeted, within `timeout` seconds; raises AttemptFailed.
-
-    Closes `sock` in any case.
+async def greeted(connected: socket.SocketType, backend: Backend, timeout: float) -> None:
+    """Return once the broker at the other end of `connected` has greeted, within `timeout` seconds; raises
+    AttemptFailed. Closes it in any case.
     """
+    # The class that asyncio asks for.
+    sock = socket.socket(fileno=connected.detach())
     try:
         async with asyncio.timeout(timeout):
             await _greeted(sock, backend)

@@ -36,12 +36,9 @@ class ReverseDns:
             asked = asyncio.get_running_loop().run_in_executor(self._threads, _name_of, address)
             self._asked[address] = asked
             asked.add_done_callback(lambda answer: self._keep(address, answer))
-        try:
-            async with asyncio.timeout(_WAIT):
-                # An answer that comes too late for this session is there for the next.
-                return await asyncio.shield(asked)
-        except TimeoutError:
-            return address
+        # An answer that comes too late for this session is there for the next.
+        await asyncio.wait([asked], timeout=_WAIT)
+        return asked.result() if asked.done() else address
 
     def _keep(self, address: str, answer: asyncio.Future[str]) -> None:
         del self._asked[address]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import socket
 from functools import lru_cache
 
-from amqp_session_router.net.sockets import set_numbers
+from amqp_session_router.net.sockets import set_options
 
 _TCP_USER_TIMEOUT = 18
 _WINDOW = 1 << 18
 """Bytes of a receive window behind which several of the largest segments (64 KiB on loopback) can wait."""
 
 
-def set_dead_peer_timeout(sock: socket.socket, dead_peer: float) -> None:
+def set_dead_peer_timeout(sock: socket.SocketType, dead_peer: float) -> None:
     """Let the kernel end the connection when the peer acknowledges nothing for `dead_peer` seconds; set TCP_NODELAY.
 
     On a listening socket: for every connection that it accepts.
     """
-    set_numbers(sock.fileno(), _options(dead_peer))
+    set_options(sock.fileno(), _options(dead_peer))
 
 
 @lru_cache(maxsize=8)
@@ -33,7 +33,7 @@ def _options(dead_peer: float) -> tuple[tuple[int, int, int], ...]:
     )
 
 
-def set_congestion_control(sock: socket.socket, name: str | None, address: str) -> None:
+def set_congestion_control(sock: socket.SocketType, name: str | None, address: str) -> None:
     """Use this TCP congestion control, or with None the host's; raises OSError where this host or user cannot.
 
     `address` is the peer's, or the one to listen on: what stays within this host crosses no line, and one that paces
@@ -43,10 +43,10 @@ def set_congestion_control(sock: socket.socket, name: str | None, address: str) 
     if name is None and (address.startswith("127.") or address == "::1"):
         name = "reno"
     if name is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        set_options(sock.fileno(), ((socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()),))
 
 
-def widen_receive_window(sock: socket.socket) -> None:
+def widen_receive_window(sock: socket.SocketType) -> None:
     """Let a TCP socket's receive buffer hold 256 KiB at least; the kernel goes on adapting it. Raises OSError.
 
     A sender makes no segment larger than half of the widest window that it was offered. Where one message of some 60 kB
@@ -58,6 +58,6 @@ def widen_receive_window(sock: socket.socket) -> None:
     wake_for_any_byte(sock)
 
 
-def wake_for_any_byte(sock: socket.socket) -> None:
+def wake_for_any_byte(sock: socket.SocketType) -> None:
     """Let a socket be readable from one byte on. Raises OSError."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)

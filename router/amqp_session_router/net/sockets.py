@@ -13,7 +13,7 @@ CHUNK = 65536
 """Bytes of one read."""
 
 
-def accept(listening: int) -> tuple[socket.socket, tuple[str, int]] | None:
+def accept(listening: int) -> tuple[socket.SocketType, tuple[str, int]] | None:
     """Return the next connection of a listening socket, not blocking, and its peer's address and port; None if there is
     none. Raises OSError."""
     door = socket.socket(fileno=listening)
@@ -43,11 +43,11 @@ def transmit(fd: int, data: bytes) -> int:
         return 0
 
 
-def set_numbers(fd: int, options: Iterable[tuple[int, int, int]]) -> None:
-    """Set several `options` (level, option, number) of a socket. Raises OSError."""
+def set_options(fd: int, options: Iterable[tuple[int, int, int | bytes]]) -> None:
+    """Set several `options` (level, option, number or bytes) of a socket. Raises OSError."""
     sock = socket.socket(fileno=fd)
     try:
-        for level, option, number in options:
-            sock.setsockopt(level, option, number)
+        for level, option, value in options:
+            sock.setsockopt(level, option, value)
     finally:
         sock.detach()

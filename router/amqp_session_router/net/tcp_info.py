@@ -26,7 +26,7 @@ class Counts(NamedTuple):
     written: int
 
 
-def counts(sock: socket.socket) -> Counts:
+def counts(sock: socket.SocketType) -> Counts:
     """Return the bytes that processes read from and wrote to a connected TCP socket; raises OSError.
 
     Bytes in the receive buffer are not read yet, bytes in the send buffer are written. Nobody may read or write
@@ -46,11 +46,11 @@ def counts(sock: socket.socket) -> Counts:
     return Counts(received - waiting, sent - again + _NOT_SENT.unpack_from(info)[0])
 
 
-def over(sock: socket.socket) -> bool:
+def over(sock: socket.SocketType) -> bool:
     """Return whether the connection is over in both directions, as after a reset: its counts say nothing then."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _STATE.size)[0] == _CLOSE
 
 
-def unread(sock: socket.socket) -> int:
+def unread(sock: socket.SocketType) -> int:
     """Return the bytes in the receive buffer; raises OSError."""
     return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)

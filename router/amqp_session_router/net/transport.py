@@ -26,7 +26,7 @@ class Transport(Protocol):
     """Called when everything sent has been taken by the kernel."""
 
     @property
-    def kernel(self) -> socket.socket | None:
+    def kernel(self) -> socket.SocketType | None:
         """The socket of a plain connection, None with TLS."""
 
     @property
@@ -63,10 +63,10 @@ class SocketTransport:
     """A bare TCP socket."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, poller: Poller, past: bool = False
+        self, loop: asyncio.AbstractEventLoop, sock: socket.SocketType, poller: Poller, past: bool = False
     ) -> None:
         """`past`: another process read or wrote bytes before."""
-        self.kernel: socket.socket | None = sock
+        self.kernel: socket.SocketType | None = sock
         self.error: OSError | None = None
         self.on_drained: Callable[[], None] | None = None
         self._loop = loop

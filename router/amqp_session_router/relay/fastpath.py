@@ -85,8 +85,8 @@ class FastPath:
     )
     # The subclass's.
     owner: FlowOwner
-    source: socket.socket
-    sink: socket.socket
+    source: socket.SocketType
+    sink: socket.SocketType
 
     def __init__(self, staging: StagingBuffer, fd_in: int, fd_out: int, cell: int, frame_max: int) -> None:
         """`cell`: index of the flow's first cell; `frame_max`: bytes. Raises IndexError for a cell out of range."""
@@ -133,6 +133,8 @@ class FastPath:
                 frames -= 1
         else:
             self._forward()
+        if self.last_method == codec.CLOSE_OK:
+            self._close_ok_passed()
 
     def _forward(self) -> None:
         """Read into the staging buffer and write from it."""
@@ -279,8 +281,6 @@ class FastPath:
         self._full = self._full + 1 if at - last >= self.frame_max else 0
         if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
             self.last_method = int.from_bytes(data[last + _HEADER : last + _HEADER + 4])
-            if self.last_method == codec.CLOSE_OK:
-                self._close_ok_seen()
         if at - last >= LARGE_FRAME:
             self.peek_size = PEEK_LARGE
             if not self._seen_large:
@@ -342,7 +342,7 @@ class FastPath:
     def moved(self, count: int) -> None:
         raise NotImplementedError
 
-    def _close_ok_seen(self) -> None:
+    def _close_ok_passed(self) -> None:
         raise NotImplementedError
 
     def ended(self) -> None:

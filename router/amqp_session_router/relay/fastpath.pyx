@@ -152,6 +152,8 @@ cdef class FastPath:
                 frames -= 1
         else:
             self._forward()
+        if self.last_method == _CLOSE_OK:
+            self._close_ok_passed()
 
     cdef _forward(self):
         """Read into the staging buffer and write from it."""
@@ -308,8 +310,6 @@ cdef class FastPath:
             self._full = self._full + 1 if at - last >= self.frame_max else 0
             if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
                 self.last_method = _word(data + last + 7)
-                if self.last_method == _CLOSE_OK:
-                    self._close_ok_seen()
             if at - last >= _LARGE_FRAME:
                 self.peek_size = _PEEK_LARGE
                 if not self._seen_large:

@@ -9,7 +9,7 @@ import ctypes
 import os
 
 from amqp_session_router.amqp import codec
-from amqp_session_router.amqp.boundary import Position, locate, window
+from amqp_session_router.amqp.boundary import Position, locate, walk, window
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.pipes import MOVE, Pipe
 
@@ -17,6 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _tee = _libc.tee
 _tee.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
 _tee.restype = ctypes.c_ssize_t
+_ANY_SIZE = 0xFFFFFFFF
 
 
 class ResyncWindow:
@@ -84,7 +85,7 @@ class ResyncWindow:
             self._count -= len(chunk)
         self._kept = bytes(data[-self.size :])
         if (start := self._start) is not None:
-            return walk(memoryview(start.part + data), start.rest, len(start.part) + len(data))
+            return position_behind(start.part + data, start.rest)
         return locate(self._kept, self._frame_max, self._channel_max)
 
     def last_method(self) -> int:
@@ -99,11 +100,10 @@ class ResyncWindow:
         self._start = None
 
 
-def walk(view: memoryview, at: int, end: int) -> Position:
-    """Return the position at offset `end`, given that a frame begins at offset `at`."""
-    while at + 7 <= end:
-        at += int.from_bytes(view[at + 3 : at + 7], "big") + 8
-    return Position(at - end) if at >= end else Position(0, bytes(view[at:end]))
+def position_behind(whole: bytes, at: int) -> Position:
+    """Return the position at the end of `whole`, given that a frame begins at offset `at`."""
+    at, _, _ = walk(whole, at, _ANY_SIZE, len(whole))
+    return Position(at - len(whole)) if at >= len(whole) else Position(0, whole[at:])
 
 
 def _ends_with_close(data: bytes) -> bool:

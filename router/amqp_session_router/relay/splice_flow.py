@@ -28,7 +28,7 @@ from amqp_session_router.relay.fastpath import FastPath
 from amqp_session_router.relay.interfaces import FlowOwner
 from amqp_session_router.relay.journal import NO_CELLS
 from amqp_session_router.relay.pipes import MOVE, Pipe
-from amqp_session_router.relay.resync_window import walk
+from amqp_session_router.relay.resync_window import position_behind
 
 _TURNS = 32
 """Reads of one flow in one iteration of the event loop once its source has failed."""
@@ -59,8 +59,8 @@ class SpliceFlow(FastPath):
         owner: FlowOwner,
         relay: RelayContext,
         index: int,
-        source: socket.socket,
-        sink: socket.socket,
+        source: socket.SocketType,
+        sink: socket.SocketType,
         tune: tuple[int, int],
         cell: int = NO_CELLS,
     ) -> None:
@@ -125,8 +125,7 @@ class SpliceFlow(FastPath):
 
     def feed(self, data: bytes) -> None:
         """Take bytes that were read from the source before `start`."""
-        position = walk(memoryview(data), 0, len(data))
-        self.rest, self.part = position.rest, position.part
+        self.rest, self.part = position_behind(data, 0)
         self.total += len(data)
         self.inject(data)
 
@@ -263,7 +262,8 @@ class SpliceFlow(FastPath):
         if position.boundary:
             self.last_method = method or self.last_method
             if self.last_method == codec.CLOSE_OK:
-                self._close_ok_seen()
+                # Somebody may be about to inject something behind it.
+                self.relay.loop.call_soon(self._close_ok_passed)
         self.reset_peek()
         self.rest, self.part = position.rest, position.part
         self.record_position()
@@ -359,9 +359,9 @@ class SpliceFlow(FastPath):
             if run():
                 self.halt()
 
-    def _close_ok_seen(self) -> None:
-        """A Close-Ok was read and is about to be written."""
-        self.relay.loop.call_soon(self.owner.flow_close_ok, self)
+    def _close_ok_passed(self) -> None:
+        """The last method was a Close-Ok, and was written or kept in a pipe."""
+        self.owner.flow_close_ok(self)
 
     def ended(self) -> None:
         """End of stream at the source."""

@@ -31,7 +31,7 @@ from amqp_session_router.routing.stickiness import SharedKeys, Stickiness
 from amqp_session_router.selection import partitions, selectors
 from amqp_session_router.selection.markers import Markers
 from amqp_session_router.selection.partitions import Surroundings
-from amqp_session_router.selection.rules import ToBackend, ToFarm, ToLocal, ToReject, first_match, target_name
+from amqp_session_router.selection.rules import ToBackend, ToFarm, ToLocal, ToReject, first_match
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,8 @@ class Routes:
         plan = self.plan(identity)
         if isinstance(plan, Reject):
             return plan
-        return Route(plan.target, plan.key, plan.vhost, self._marking(plan.candidates))
+        plan.candidates = self._marking(plan.candidates)
+        return plan
 
     def plan(self, identity: Identity) -> Decision:
         """Return the same without marking: to look at only."""
@@ -144,7 +145,7 @@ class Routes:
         if found is None:
             return Reject(NOT_ALLOWED, short_string(f"vhost '{identity.vhost}' not found"))
         rule, vhost = found
-        target = target_name(rule.to)
+        target = rule.to.title
         if rule.rewrite is not None and len(vhost.encode("utf-8", "surrogateescape")) > SHORT_STRING_MAX:
             return Reject(NOT_ALLOWED, f"the rewritten vhost is longer than {SHORT_STRING_MAX} bytes")
         match rule.to:

@@ -62,6 +62,11 @@ class ToFarm:
 
     name: str
 
+    @property
+    def title(self) -> str:
+        """What the target is called in tables and logs, as with the others."""
+        return f"farm {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class ToBackend:
@@ -69,10 +74,17 @@ class ToBackend:
 
     name: str
 
+    @property
+    def title(self) -> str:
+        """See `ToFarm.title`."""
+        return f"backend {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class ToLocal:
     """To the backends that are marked as local."""
+
+    title = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +93,10 @@ class ToReject:
 
     code: int
     text: str
+    title = "reject"
 
 
 Target = ToFarm | ToBackend | ToLocal | ToReject
-
-
-def target_name(target: Target) -> str:
-    """Return what the target is called in tables and logs."""
-    match target:
-        case ToFarm(name):
-            return f"farm {name}"
-        case ToBackend(name):
-            return f"backend {name}"
-        case ToLocal():
-            return "local"
-        case ToReject():
-            return "reject"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -16,7 +15,8 @@ from amqp_session_router.amqp.negotiation import (
     NoResources,
     OfferChanged,
 )
-from amqp_session_router.base.model import CONNECTION_FORCED, Backend, End, Identity, Phase, Reject, Route, Tune
+from amqp_session_router.base.model import CONNECTION_FORCED, NO_MORE, Backend, End, Identity, Phase, Reject, Tune
+from amqp_session_router.net.eager_task import Outcome
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.session.interfaces import SessionStages
 
@@ -34,7 +34,8 @@ async def open_backend(
     decision = routing.decide(identity)
     if isinstance(decision, Reject):
         raise HandshakeFailed(End.REJECTED, decision.text, decision.code)
-    session.route = Route(decision.target, decision.key, decision.vhost, iter(()))
+    candidates, decision.candidates = decision.candidates, NO_MORE
+    session.route = decision
     # Shown in the broker's list of connections.
     properties = {
         "proxy_client": await host.client_name(session.client),
@@ -42,7 +43,7 @@ async def open_backend(
         "proxy_session": session.id,
     }
     last = "there is none"
-    for backend in decision.candidates:
+    for backend in candidates:
         session.backend = backend
         vhost = decision.vhost_for(backend)
         begun = partial(BrokerHandshake, credentials, tune, vhost, host.learned, backend.name, properties)
@@ -80,7 +81,7 @@ async def _attempt(
     host = session.host
     broker = await host.dialer.dial(backend, identity, ends)
     limit = host.routing.timeouts.backend_handshake
-    outcome: asyncio.Future[Exception | None] = host.loop.create_future()
+    outcome: Outcome[Exception | None] = Outcome()
     deadline = host.deadlines.after(limit, _late, outcome, limit)
 
     def heard(data: bytes) -> None:
@@ -89,12 +90,12 @@ async def _attempt(
                 raise _lost(broker)
             if negotiation.receive(data):
                 broker.relinquish()
-                _settle(outcome, None)
+                outcome.set(None)
             else:
                 broker.send(negotiation.take())
         except Exception as error:
             broker.unwatch()
-            _settle(outcome, error)
+            outcome.set(error)
 
     broker.watch(heard)
     broker.send(negotiation.begin())
@@ -120,11 +121,5 @@ def _lost(broker: Transport) -> AttemptFailed:
     return AttemptFailed("it ended the connection during the handshake")
 
 
-def _late(outcome: asyncio.Future[Exception | None], limit: float) -> None:
-    _settle(outcome, AttemptFailed(f"no Open-Ok within {limit:g} s"))
-
-
-def _settle(outcome: asyncio.Future[Exception | None], error: Exception | None) -> None:
-    """Set a result, not an exception: asyncio would log one that is never retrieved."""
-    if not outcome.done():
-        outcome.set_result(error)
+def _late(outcome: Outcome[Exception | None], limit: float) -> None:
+    outcome.set(AttemptFailed(f"no Open-Ok within {limit:g} s"))

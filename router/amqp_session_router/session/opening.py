@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from amqp_session_router.amqp import codec, sasl
-from amqp_session_router.amqp.client_handshake import ClientHandshake, Stage
+from amqp_session_router.amqp.client_handshake import HEADER, WAITING, ClientHandshake
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import HandshakeFailed
 from amqp_session_router.base.model import (
@@ -24,6 +24,7 @@ from amqp_session_router.base.model import (
     Phase,
 )
 from amqp_session_router.net.deadlines import Deadline
+from amqp_session_router.net.eager_task import EagerTask
 from amqp_session_router.net.tls_transport import TlsTransport
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.session.backend_attempts import open_backend
@@ -52,14 +53,14 @@ class Opening:
         self._over = False
         self._deadline: Deadline | asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: EagerTask | None = None
         """The running asynchronous part: preface, or identification and backend attempts."""
 
     def begin(self) -> None:
         """Start."""
         self._deadline = self._host.deadlines.after(self._host.routing.timeouts.handshake, self._late)
         if self._listener.proxy_protocol or self._context is not None:
-            self._task = self._loop.create_task(self._run(self._prelude()))
+            self._start(self._prelude())
         else:
             self._listen(("PLAIN", "AMQPLAIN"))
 
@@ -93,19 +94,21 @@ class Opening:
 
     def cancel(self) -> None:
         """Cancel deadline, heartbeats and the running part."""
-        for waiting in (self._deadline, self._heartbeat_timer, self._task):
-            if waiting is not None:
-                waiting.cancel()
+        running = self._deadline, self._heartbeat_timer, self._task
         self._deadline = self._heartbeat_timer = self._task = None
+        for one in running:
+            if one is not None:
+                one.cancel()
+
+    def _start(self, part: Coroutine[Any, Any, None]) -> None:
+        task = EagerTask(self._run(part))
+        if not task.done:
+            self._task = task
 
     async def _run(self, part: Coroutine[Any, Any, None]) -> None:
-        """Await `part`; never raises."""
+        """Await `part`; raises nothing but CancelledError."""
         try:
             await part
-        except asyncio.CancelledError:
-            if self._task is not None:
-                self._task = None
-                self._session.finish(End.ROUTER_CLOSED, "the router ends", reset=True)
         except Exception as error:
             self._task = None
             self._failed(error)
@@ -170,7 +173,7 @@ class Opening:
         if not data:
             if client.error is not None:
                 raise client.error
-            early = handshake.stage is Stage.HEADER and not handshake.buffer
+            early = handshake.stage is HEADER and not handshake.buffer
             raise HandshakeFailed(
                 End.CLIENT_CLOSED if early else End.CLIENT_LOST,
                 "the client ended its connection" + (" before Open-Ok" if connecting else ""),
@@ -184,9 +187,9 @@ class Opening:
             raise HandshakeFailed(
                 End.CLIENT_CLOSED, f"the client closed {'before Open-Ok' if connecting else 'during the handshake'}"
             )
-        if handshake.stage is Stage.WAITING and not connecting:
+        if handshake.stage is WAITING and not connecting:
             self._schedule_heartbeat()
-            self._task = self._loop.create_task(self._run(self._find_broker(handshake)))
+            self._start(self._find_broker(handshake))
 
     def _schedule_heartbeat(self) -> None:
         assert self._handshake is not None

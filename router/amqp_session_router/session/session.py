@@ -36,6 +36,8 @@ from amqp_session_router.session.interfaces import SessionHost
 from amqp_session_router.session.opening import Opening
 from amqp_session_router.session.pausing import BrokerHeartbeats, Pause
 
+# As with a handshake's stages: not by their enum.
+_HANDSHAKE, _OPEN, _PAUSED, _CLOSING = Phase.HANDSHAKE, Phase.OPEN, Phase.PAUSED, Phase.CLOSING
 _NOT_AGREED = Tune()
 _CLIENT_ENDS = 1.0
 """Seconds in which a client that was sent Close-Ok ends its connection; then the session is over all the same."""
@@ -77,7 +79,7 @@ class LiveSession:
         self.identity: Identity | None = None
         self.route: Route | None = None
         self.backend: Backend | None = None
-        self.phase = Phase.HANDSHAKE
+        self.phase = _HANDSHAKE
         self.listener = listener
         self.client = client
         self.started = time.time()
@@ -141,7 +143,7 @@ class LiveSession:
         self.tune = tune
         self.blocked_capable = blocked_capable
         self.make_flows(client_frame_max)
-        self.phase = Phase.OPEN
+        self.phase = _OPEN
         self._counters.handshake_seconds = time.time() - self.started
         self.lease.authenticated()
         self.host.opened(self)
@@ -208,7 +210,7 @@ class LiveSession:
         if self._pacing is not None:
             self._pacing.cancel()
         # While somebody waits for a frame boundary, reading goes on in every phase.
-        if 0 not in self.ended and (self.phase is Phase.OPEN or self.flows[0].boundary_awaited):
+        if 0 not in self.ended and (self.phase is _OPEN or self.flows[0].boundary_awaited):
             self.flows[0].start()
 
     def meter(self) -> None:
@@ -225,7 +227,7 @@ class LiveSession:
     def flow_ended(self, flow: Flow) -> None:
         """End of stream of one side."""
         self.ended.append(flow.index)
-        if self.phase is Phase.CLOSING:
+        if self.phase is _CLOSING:
             return
         if len(self.ended) == 2:
             self.finish(*self._verdict())
@@ -257,7 +259,7 @@ class LiveSession:
         """Close-Ok: who sent the Close ends the connection (2.2.4). A broker is not waited for. A client is, as brokers
         do: another of its threads may be in a call yet, for which a Close-Ok is an answer and an end of stream is none.
         """
-        if self.phase is Phase.CLOSING:
+        if self.phase is _CLOSING:
             return
         other = self.flows[1 - flow.index]
         if other.last_method != codec.CLOSE or not other.clear or not flow.known_boundary():
@@ -304,7 +306,7 @@ class LiveSession:
 
     def flow_failed(self, flow: Flow, at_source: bool, error: OSError) -> None:
         """A socket failed."""
-        if self.phase is Phase.CLOSING:
+        if self.phase is _CLOSING:
             return
         of_client = (flow.index == 0) == at_source
         other = self.flows[1 - flow.index]
@@ -325,21 +327,21 @@ class LiveSession:
 
     def pause(self) -> None:
         """Stop reading from the client and tell it by Connection.Blocked; keep both sides' heartbeats. Idempotent."""
-        if self.phase is not Phase.OPEN:
+        if self.phase is not _OPEN:
             return
-        self.phase = Phase.PAUSED
+        self.phase = _PAUSED
         if self.pausing is None:
             self.pausing = Pause(self)
         self.pausing.begin()
 
     def unpause(self) -> None:
         """Read again, Connection.Unblocked. Idempotent."""
-        if self.phase is not Phase.PAUSED:
+        if self.phase is not _PAUSED:
             return
-        self.phase = Phase.OPEN
+        self.phase = _OPEN
         assert self.pausing is not None
         self.pausing.end()
-        if self.phase is Phase.OPEN and self._meter is None and 0 not in self.ended:
+        if self.phase is _OPEN and self._meter is None and 0 not in self.ended:
             self.flows[0].start()
 
     def disconnect(self, code: int, text: str) -> None:
@@ -357,7 +359,7 @@ class LiveSession:
         """Cut the broker's side at once; the client gets a Close with a reason."""
         if self._opening is not None:
             self._opening.interrupt(End.ROUTER_CLOSED, "cut by the router's operator", CONNECTION_FORCED)
-        elif self.phase is not Phase.CLOSING:
+        elif self.phase is not _CLOSING:
             self._broker_lost("the router's operator cut the connection to the broker", End.ROUTER_CLOSED)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -367,7 +369,7 @@ class LiveSession:
         self.finish(End.HANDED_OVER)
 
     def _close(self, code: int, text: str, how: End) -> None:
-        if self.phase is Phase.CLOSING:
+        if self.phase is _CLOSING:
             return
         if self._meter is not None and 0 not in self.ended:
             # The data rate may have stopped it in the middle of a frame.
@@ -378,7 +380,7 @@ class LiveSession:
         self._begin_closing(how, text).client_only()
 
     def _begin_closing(self, how: End, text: str) -> Closing:
-        self.phase = Phase.CLOSING
+        self.phase = _CLOSING
         self._cancel_timers()
         self._closing = Closing(self, how, text)
         return self._closing
@@ -398,7 +400,7 @@ class LiveSession:
         if self.closed:
             return
         self.closed = True
-        self.phase = Phase.CLOSING
+        self.phase = _CLOSING
         self._cancel_timers()
         for stage in (self._opening, self._closing):
             if stage is not None:

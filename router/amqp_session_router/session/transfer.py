@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from amqp_session_router.base.model import Backend, Identity, Lease, Phase, Route, Tune
+from amqp_session_router.base.model import NO_MORE, Backend, Identity, Lease, Phase, Route, Tune
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay.journal import UNKNOWN
 from amqp_session_router.relay.pipes import Pipe
@@ -58,8 +58,8 @@ def export_session(session: LiveSession) -> tuple[dict[str, Any], list[int]]:
 def import_session(
     host: Host,
     state: dict[str, Any],
-    client: socket.socket,
-    broker: socket.socket,
+    client: socket.SocketType,
+    broker: socket.SocketType,
     backend: Backend,
     lease: Lease,
     pipes: tuple[Pipe | None, Pipe | None],
@@ -81,7 +81,7 @@ def import_session(
     identity = state["identity"]
     session.identity = Identity(**identity | {"roles": tuple(identity["roles"])})
     target, key, vhost = state["route"]
-    session.route = Route(target, key, vhost, iter(()))
+    session.route = Route(target, key, vhost, NO_MORE)
     session.backend = backend
     session.tune = Tune(*state["tune"])
     session.blocked_capable = state["blocked_capable"]
