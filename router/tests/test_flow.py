@@ -8,8 +8,10 @@ import errno
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -254,6 +256,39 @@ def test_long_bodies_are_looked_at_while_they_come_slowly() -> None:
             assert bench.flow.blind is None and not bench.flow.busy_reads
             await asyncio.sleep(2 * FAST_WITHIN)
         await bench.end(reader)
+
+    run(scene)
+
+
+@contextlib.contextmanager
+def process(code: str, sock: socket.socket, data: bytes = b"") -> Iterator[None]:
+    """Run Python's `code` with `sock` as `s` and `data` as `d` in a process of its own: threads of this one share its
+    lock."""
+    begin = f"import socket, sys; s, d = socket.socket(fileno={sock.fileno()}), sys.stdin.buffer.read()\n"
+    running = subprocess.Popen([sys.executable, "-c", begin + code], pass_fds=[sock.fileno()], stdin=subprocess.PIPE)
+    try:
+        assert running.stdin is not None
+        running.stdin.write(data)
+        running.stdin.close()
+        yield
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_long_bodies_that_come_fast_pass_unseen() -> None:
+    """Whether a read takes a whole frame or a part of one."""
+
+    async def scene() -> None:
+        bench = Bench()
+        body = publish(1, bytes(1_000_000), FRAME_MAX)
+        with (
+            process("while s.recv(1 << 20): pass", bench.reader),
+            process("while True: s.sendall(d)", bench.writer, body),
+        ):
+            bench.flow.start()
+            await bench.until(lambda: bench.flow.blind is not None, "the stream is fast")
+        bench.close()
 
     run(scene)
 

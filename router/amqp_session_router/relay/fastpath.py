@@ -190,8 +190,6 @@ class FastPath:
                     self.ended()
                     return False
                 self.rest = rest - moved
-                if moved >= BUSY_BYTES and self._full >= LONG_BODY:
-                    self._count_long_read(moved)
             else:
                 got = self.source.recv_into(self._staging.read_area, self.peek_size, socket.MSG_PEEK)
                 if not got:
@@ -206,6 +204,8 @@ class FastPath:
             self.failed(True, error)
             return False
         self.total += moved
+        if moved >= BUSY_BYTES and self._full >= LONG_BODY:
+            self._count_long_read(moved)
         if rest or self.rest or self.part:
             self.record_position()
         try:

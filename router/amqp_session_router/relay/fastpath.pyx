@@ -209,8 +209,6 @@ cdef class FastPath:
             moved = splice(self.fd_in, NULL, to, NULL, min(rest, _CHUNK), _MOVE)
             if moved > 0:
                 self.rest = rest - moved
-                if moved >= _BUSY_BYTES and self._full >= _LONG_BODY:
-                    self._count_long_read(moved)
         else:
             moved = recv(self.fd_in, &self._staging.bytes[_HEADROOM], self.peek_size, MSG_PEEK | MSG_DONTWAIT)
             if moved > 0:
@@ -226,6 +224,8 @@ cdef class FastPath:
             self.ended()
             return False
         self.total += moved
+        if moved >= _BUSY_BYTES and self._full >= _LONG_BODY:
+            self._count_long_read(moved)
         if rest or self.rest or self.part:
             self._record_position()
         sent = splice(out, NULL, self.fd_out, NULL, moved, _MOVE)
