@@ -20,6 +20,7 @@ from router_support import Router, accepts, children_of, config_of, router_of, w
 from tests.free_ports import free_port
 
 from amqp_session_router.process import supervisor
+from amqp_session_router.relay import journal
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "router"))
 
@@ -500,3 +501,32 @@ def test_a_router_that_others_kill_ever_again_is_followed_and_one_that_dies_by_i
         assert ended(found, signal.SIGKILL) is None
     assert ended(found, signal.SIGSEGV) == 128 + signal.SIGSEGV
     assert len(begun) == 2 * (supervisor._SHORT_LIVES - 1)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_who_follows_a_worker_that_needed_nothing_more_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    """That worker had closed the line to its predecessor, in the table of descriptors that both share. The next line
+    got the same number, and who followed asked itself and waited for ever."""
+    begun: list[tuple[bool, socket.socket | None]] = []
+    monkeypatch.setattr(
+        supervisor.Supervisor, "_start", lambda self, recover, predecessor: begun.append((recover, predecessor))
+    )
+    found = supervisor.Supervisor("file", 1.0)
+    found._journal = journal.create()
+    book = journal.Journal(found._journal)
+    book.cells[journal.PROGRESS], book.cells[journal.RELIEVED] = journal.TAKING_OVER, heard
+    found._line, found._reach = socket.socketpair()
+    line, reach = socket.socketpair()
+    number = reach.fileno()
+    found._relieving = (os.getpid(), reach)
+    assert ended(found, signal.SIGKILL) is None
+    assert begun == [(True, None if heard else reach)]
+    assert (found._relieving is None) is heard
+    book.close()
+    for one in (found._journal, number):
+        os.close(one)
+    line.close()
+    if not heard:
+        reach.detach()

@@ -185,6 +185,9 @@ class Supervisor:
         """The newest worker ended: do what `lifecycle` says. Returns the exit status if that is to leave."""
         exited = os.waitstatus_to_exitcode(status)
         progress = journal.progress(self._journal)
+        if self._relieving is not None and journal.relieved(self._journal):
+            # Its predecessor's own end may be told later.
+            self._relieved()
         self._served = self._served or progress != journal.STARTING
         if self._served:
             # From here on the journal says which sockets listen.

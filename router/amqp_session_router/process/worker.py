@@ -44,6 +44,7 @@ from amqp_session_router.relay.journal import (
     LEAVING,
     LEFT,
     PROGRESS,
+    RELIEVED,
     SERVING,
     STARTING,
     TAKING_OVER,
@@ -426,6 +427,8 @@ class Process:
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
             self.server.relay.poller.leave(line.fileno())
+            # The supervisor, whose number of the line this is, too, must not give it to a worker after this one.
+            self.journal.cells[RELIEVED] = 1
             line.close()
             self._predecessor = None
             self._settled.set()

@@ -41,12 +41,15 @@ PROGRESS = 10
 """Word of the head: how far the worker is, for its supervisor."""
 STARTING, TAKING_OVER, SERVING, LEAVING, LEFT = range(5)
 """Nothing is its own yet; it is being given sessions; everything is its own; it gives all away; nothing is left."""
+RELIEVED = 11
+"""Word of the head: whether the worker has heard its predecessor's last word. Its end of the line to it is closed then,
+and the number another file's."""
 _FLAGS = 1 << 32
 STAGED_FLAG = _FLAGS << 1
 """Staged behind HEADROOM. A worker of before an upgrade sets the bit before this one, for behind _OLD_HEADROOM."""
 UNKNOWN = (1 << 64) - 1
 """In a cell: the position in the stream is unknown."""
-WORDS = 11
+WORDS = 12
 _MASK = (1 << 64) - 1
 NAME = "amqp-session-router"
 
@@ -65,7 +68,16 @@ def create() -> int:
 
 def progress(number: int) -> int:
     """Return how far the worker of the journal with this descriptor is: STARTING, TAKING_OVER or SERVING."""
-    return int.from_bytes(os.pread(number, _WORD, PROGRESS * _WORD), sys.byteorder)
+    return _word(number, PROGRESS)
+
+
+def relieved(number: int) -> bool:
+    """Return whether the worker of the journal with this descriptor needs nothing of a predecessor any more."""
+    return bool(_word(number, RELIEVED))
+
+
+def _word(number: int, index: int) -> int:
+    return int.from_bytes(os.pread(number, _WORD, index * _WORD), sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)
