@@ -41,6 +41,8 @@ class FakeManager:
         self.path = directory / "notify"
         self.kept: list[tuple[str, int]] = []
         """Name and descriptor."""
+        self.removals = 0
+        """How often it was told to forget one."""
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._line.bind(str(self.path))
         self._thread = threading.Thread(target=self._hear)
@@ -57,6 +59,7 @@ class FakeManager:
                 for one in [one for one in self.kept if one[0] == name]:
                     self.kept.remove(one)
                     os.close(one[1])
+                self.removals += 1
             for number in numbers:
                 known = {os.fstat(one).st_ino for _, one in self.kept}
                 if "FDSTORE" in words and os.fstat(number).st_ino not in known:
@@ -184,13 +187,15 @@ def test_clients_that_connect_while_all_processes_are_dead_wait_for_the_next(ser
 def test_no_connection_goes_to_a_kept_socket_of_a_worker_that_is_gone(service: Service) -> None:
     wait_for("the store", lambda: service.manager.listeners() == ["plain", "plain"])
     assert service.process is not None
-    readies = len(service.entries("ready"))
+    readies, removals = len(service.entries("ready")), service.manager.removals
     supervisor = children_of(service.process.pid)[1]
     worker = children_of(supervisor)[0]
     os.kill(supervisor, signal.SIGSTOP)
     os.kill(worker, signal.SIGKILL)
     os.kill(supervisor, signal.SIGKILL)
     wait_for("another worker", lambda: len(service.entries("ready")) > readies)
+    # What the service manager was told of it is read in its own time.
+    wait_for("its removal", lambda: service.manager.removals > removals)
     wait_for("the store", lambda: service.manager.listeners() == ["plain", "plain"])
     assert all(is_served(waiting_client(service.port)) for _ in range(40))
 
