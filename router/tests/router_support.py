@@ -369,6 +369,15 @@ class LocalRouter:
         reply = asyncio.run_coroutine_threadsafe(call(), self._loop).result(20)
         return reply.get("rows", reply.get("data", reply))
 
+    def cancel(self, coroutine: str) -> int:
+        """Cancel the tasks of its event loop that run the coroutine of this name; returns how many there are."""
+
+        async def found() -> int:
+            tasks = [one for one in asyncio.all_tasks() if getattr(one.get_coro(), "__qualname__", "") == coroutine]
+            return sum(task.cancel() for task in tasks)
+
+        return asyncio.run_coroutine_threadsafe(found(), self._loop).result(20)
+
     def exit(self, drain: float) -> None:
         """Tell it to leave."""
         self._loop.call_soon_threadsafe(self._service.exit, drain)

@@ -812,3 +812,16 @@ def test_reconnecting_client_after_exit_gets_320() -> None:
         began = time.monotonic()
         router.thread.join(20)
         assert not router.thread.is_alive() and time.monotonic() - began < 15
+
+
+def test_what_a_session_waits_for_is_cancelled() -> None:
+    """As the event loop does at its end, and a library may: the session ends, and does not wait for its deadline."""
+    with socket.create_server(("127.0.0.1", 0)) as hook:
+        authorization = {"url": f"http://127.0.0.1:{hook.getsockname()[1]}/"}
+        with router_of(config_of(1, authorization=authorization)) as router:
+            client = Client(router.port)
+            wait_for("question to the hook", lambda: router.cancel("HttpAuthorizer._answered"))
+            with pytest.raises((EOFError, ConnectionResetError)):
+                client.frame()
+            (closed,) = wait_for("word of its end", lambda: router.entries("closed"))
+            assert closed["how"] == "router_closed"

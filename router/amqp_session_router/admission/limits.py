@@ -97,24 +97,6 @@ class Others(Protocol):
         """Return a full bucket that is one with theirs."""
 
 
-class NoOthers:
-    """There is one worker only."""
-
-    def tell(self, kind: str, name: str, count: int) -> None:
-        """Nobody is there."""
-
-    def tell_all(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Nobody is there."""
-
-    def count(self, kind: str, name: str) -> int:
-        """Return 0."""
-        return 0
-
-    def bucket(self, limit: str, whose: str, rate: float, burst: float, clock: Clock) -> Bucket:
-        """Return a bucket of our own."""
-        return Bucket(rate, burst, clock)
-
-
 @dataclass(slots=True)
 class _Vhost:
     """What is counted of one vhost."""
@@ -213,11 +195,11 @@ class Limiter:
     """The limits of one router; see `model.Limits`."""
 
     def __init__(self, limits: LimitsPart, clock: Clock = time.monotonic, others: Others | None = None) -> None:
-        """The `others` are told nothing until `tell_all`: what a process before this one told them counts until then,
-        while this one takes its connections over."""
+        """The `others` (None: there is one worker only) are told nothing until `tell_all`: what a process before this
+        one told them counts until then, while this one takes its connections over."""
         self._clock = clock
-        self._others = others or NoOthers()
-        self._tells = False
+        self._others = others
+        self._told: Others | None = None
         self._config = limits
         self._merged: dict[str, VhostLimits] = {}
         self._vhosts: dict[str, _Vhost] = {}
@@ -236,13 +218,14 @@ class Limiter:
         """Go by new limits from here on; what is counted stays."""
         self._config = limits
         self._merged.clear()
-        if self._tells:
+        if self._told is not None:
             self.tell_all()
 
     def tell_all(self) -> None:
         """Tell the other workers all that they have to know, and from here on whenever it changes."""
-        # With nobody to tell, each connection is spared the look at what they would have to know.
-        self._tells = not isinstance(self._others, NoOthers)
+        self._told = self._others
+        if self._told is None:
+            return
         counts: dict[tuple[str, str], int] = {}
         if self._config.connections is not None:
             counts[ROUTER, ""] = self.connections
@@ -251,7 +234,7 @@ class Limiter:
         for vhost, state in self._vhosts.items():
             if _bounds(self.of(vhost)):
                 counts[VHOST, vhost] = state.connections
-        self._others.tell_all(counts)
+        self._told.tell_all(counts)
 
     def of(self, vhost: str) -> VhostLimits:
         """Return the limits of `vhost`: its own, and the defaults where it has none."""
@@ -267,12 +250,15 @@ class Limiter:
     def count(self, vhost: str) -> int:
         """Return the connections that are counted on `vhost`."""
         found = self._vhosts.get(vhost)
-        return (0 if found is None else found.connections) + self._others.count(VHOST, vhost)
+        return (0 if found is None else found.connections) + self._others_have(VHOST, vhost)
 
     @property
     def all_connections(self) -> int:
         """The connections of all workers."""
-        return self.connections + self._others.count(ROUTER, "")
+        return self.connections + self._others_have(ROUTER, "")
+
+    def _others_have(self, kind: str, name: str) -> int:
+        return 0 if self._others is None else self._others.count(kind, name)
 
     # --- what leases and the data path call ---
 
@@ -297,8 +283,8 @@ class Limiter:
 
     def _count(self, more: int) -> None:
         self.connections += more
-        if self._tells and self._config.connections is not None:
-            self._others.tell(ROUTER, "", self.connections)
+        if self._told is not None and self._config.connections is not None:
+            self._told.tell(ROUTER, "", self.connections)
 
     def adopt(self, vhost: str) -> VhostLease:
         """Count an open connection of `vhost` that another process admitted: no limit refuses it."""
@@ -316,7 +302,7 @@ class Limiter:
         bucket = self._addresses.get(address)
         if bucket is None or bucket.rate != rate:
             self._sweep_addresses()
-            bucket = self._others.bucket("connection_rate_per_address", address, rate, max(1.0, rate), self._clock)
+            bucket = self._new_bucket("connection_rate_per_address", address, rate)
             self._addresses[address] = bucket
         told = f"more than {rate:g} a second"
         if bucket.try_take(1) or not self._passed("connection_rate_per_address", address, told):
@@ -331,16 +317,18 @@ class Limiter:
         self._unauthenticated[source] = here
         if most is None:
             return None
-        self._tell_waiting(source, here)
-        waiting = here - 1 + self._others.count(WAITING, _of(source))
+        waiting = here - 1
+        if self._others is not None:
+            self._tell_waiting(source, here)
+            waiting += self._others.count(WAITING, _of(source))
         if waiting >= most and self._passed("unauthenticated_per_address", address, f"{waiting} are not open yet"):
             self.handshake_done(source)
             return Refusal(CONNECTION_FORCED, f"{address} has {waiting} connections that are not open yet")
         return None
 
     def _tell_waiting(self, source: tuple[str, str], count: int) -> None:
-        if self._tells and self._config.unauthenticated_per_address is not None:
-            self._others.tell(WAITING, _of(source), count)
+        if self._told is not None and self._config.unauthenticated_per_address is not None:
+            self._told.tell(WAITING, _of(source), count)
 
     def adopted(self, vhost: str) -> None:
         """Count one more connection on `vhost`, whatever the limits say."""
@@ -351,8 +339,8 @@ class Limiter:
 
     def _count_on(self, vhost: str, state: _Vhost, more: int) -> None:
         state.connections += more
-        if self._tells and _bounds(self.of(vhost)):
-            self._others.tell(VHOST, vhost, state.connections)
+        if self._told is not None and _bounds(self.of(vhost)):
+            self._told.tell(VHOST, vhost, state.connections)
 
     def opening(self, vhost: str, user: str) -> Refusal | None:
         """Count one more connection on `vhost`; on a Refusal it was not counted."""
@@ -406,7 +394,8 @@ class Limiter:
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
         left = self._unauthenticated.get(source, 0) - 1
-        self._tell_waiting(source, max(0, left))
+        if self._told is not None:
+            self._tell_waiting(source, max(0, left))
         if left > 0:
             self._unauthenticated[source] = left
         else:
@@ -431,13 +420,15 @@ class Limiter:
             return None
         found = buckets.get(name)
         if found is None or found.rate != rate:
-            burst = max(1.0, rate)
-            if vhost is None:
-                found = Bucket(rate, burst, self._clock)
-            else:
-                found = self._others.bucket(name, vhost, rate, burst, self._clock)
-            buckets[name] = found
+            found = buckets[name] = self._new_bucket(name, vhost, rate)
         return found
+
+    def _new_bucket(self, name: str, whose: str | None, rate: float) -> Bucket:
+        """Return a full bucket that holds a second's worth: a vhost's or an address's in all workers, None: our own."""
+        burst = max(1.0, rate)
+        if whose is None or self._others is None:
+            return Bucket(rate, burst, self._clock)
+        return self._others.bucket(name, whose, rate, burst, self._clock)
 
     def _charge(self, buckets: Buckets, name: str, limits: VhostLimits, vhost: str, nbytes: int) -> float:
         """Charge `nbytes` to the rate `name` and its alarm; returns the seconds to wait."""

@@ -110,12 +110,12 @@ class SocketTransport:
         try:
             await future
         finally:
-            self._await_no_more()
+            if self._awaited:
+                self._await_no_more()
 
     def _await_no_more(self) -> None:
-        if self._awaited:
-            self._awaited = False
-            self._loop.remove_reader(self.fd)
+        self._awaited = False
+        self._loop.remove_reader(self.fd)
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
@@ -161,9 +161,7 @@ class SocketTransport:
             if self.fd >= 0:
                 self._poller.unread(self.fd)
 
-    def relinquish(self) -> None:
-        """Stop reading; the next reader of the connection starts at once."""
-        self.unwatch()
+    relinquish = unwatch
 
     def send(self, data: bytes) -> None:
         """Send; never blocks or raises: a broken connection is seen when it is read."""
@@ -216,8 +214,9 @@ class SocketTransport:
         if self._pending:
             self._closing = True
             return
-        # The event loop would take the next socket of that number for this one.
-        self._await_no_more()
+        if self._awaited:
+            # The event loop would take the next socket of that number for this one.
+            self._await_no_more()
         self._poller.forget(self.fd)
         self.fd = -1
         self._sock.close()

@@ -51,7 +51,7 @@ Saved = tuple[str, str, int, list[int]]
 
 _BACKLOG = 4096
 _ACCEPTS = 64
-"""The most connections that one turn of the event loop takes in, so that open sessions do not wait for a busy_reads."""
+"""The most connections that one turn of the event loop takes in, so that open sessions do not wait for all new ones."""
 _NO_DESCRIPTOR_PAUSE = 0.2
 _AT_ONCE = 40
 """Sessions that stand still together in a planned restart; each has at most six descriptors."""

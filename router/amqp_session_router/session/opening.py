@@ -106,9 +106,14 @@ class Opening:
             self._task = task
 
     async def _run(self, part: Coroutine[Any, Any, None]) -> None:
-        """Await `part`; raises nothing but CancelledError."""
+        """Await `part`; never raises."""
         try:
             await part
+        except asyncio.CancelledError:
+            # Not by `cancel`: what it waited for was, as all tasks are when the event loop ends.
+            if self._task is not None:
+                self._task = None
+                self._session.finish(End.ROUTER_CLOSED, "the router ends", reset=True)
         except Exception as error:
             self._task = None
             self._failed(error)
