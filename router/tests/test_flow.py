@@ -345,6 +345,26 @@ def test_last_method_is_seen() -> None:
     run(scene)
 
 
+def test_a_close_ok_is_told_once_and_behind_its_write() -> None:
+    """What comes after it, though no method does, tells of none."""
+
+    async def scene() -> None:
+        bench = Bench()
+        close_ok = frame(1, 0, b"\x00\x0a\x00\x33")
+        written: list[bytes] = []
+        bench.reader.setblocking(False)
+        bench.owner.flow_close_ok = lambda flow: written.append(bench.reader.recv(100))  # type: ignore[method-assign]
+        bench.flow.start()
+        for data in (HEARTBEAT + close_ok, HEARTBEAT, publish(1, b"z", FRAME_MAX)):
+            before = bench.flow.total
+            bench.writer.sendall(data)
+            await bench.until(lambda before=before, data=data: bench.flow.total == before + len(data), "it has passed")  # type: ignore[misc]
+        assert written == [HEARTBEAT + close_ok]
+        bench.close()
+
+    run(scene)
+
+
 def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
     """A stream goes unseen in the very turn in which what was read does not fit into the sink."""
 

@@ -199,7 +199,7 @@ class Limiter:
         one told them counts until then, while this one takes its connections over."""
         self._clock = clock
         self._others = others
-        self._told: Others | None = None
+        self._informed: Others | None = None
         self._config = limits
         self._merged: dict[str, VhostLimits] = {}
         self._vhosts: dict[str, _Vhost] = {}
@@ -218,13 +218,13 @@ class Limiter:
         """Go by new limits from here on; what is counted stays."""
         self._config = limits
         self._merged.clear()
-        if self._told is not None:
+        if self._informed is not None:
             self.tell_all()
 
     def tell_all(self) -> None:
         """Tell the other workers all that they have to know, and from here on whenever it changes."""
-        self._told = self._others
-        if self._told is None:
+        self._informed = self._others
+        if self._informed is None:
             return
         counts: dict[tuple[str, str], int] = {}
         if self._config.connections is not None:
@@ -234,7 +234,7 @@ class Limiter:
         for vhost, state in self._vhosts.items():
             if _bounds(self.of(vhost)):
                 counts[VHOST, vhost] = state.connections
-        self._told.tell_all(counts)
+        self._informed.tell_all(counts)
 
     def of(self, vhost: str) -> VhostLimits:
         """Return the limits of `vhost`: its own, and the defaults where it has none."""
@@ -283,8 +283,8 @@ class Limiter:
 
     def _count(self, more: int) -> None:
         self.connections += more
-        if self._told is not None and self._config.connections is not None:
-            self._told.tell(ROUTER, "", self.connections)
+        if self._informed is not None and self._config.connections is not None:
+            self._informed.tell(ROUTER, "", self.connections)
 
     def adopt(self, vhost: str) -> VhostLease:
         """Count an open connection of `vhost` that another process admitted: no limit refuses it."""
@@ -327,8 +327,8 @@ class Limiter:
         return None
 
     def _tell_waiting(self, source: tuple[str, str], count: int) -> None:
-        if self._told is not None and self._config.unauthenticated_per_address is not None:
-            self._told.tell(WAITING, _of(source), count)
+        if self._informed is not None and self._config.unauthenticated_per_address is not None:
+            self._informed.tell(WAITING, _of(source), count)
 
     def adopted(self, vhost: str) -> None:
         """Count one more connection on `vhost`, whatever the limits say."""
@@ -339,8 +339,8 @@ class Limiter:
 
     def _count_on(self, vhost: str, state: _Vhost, more: int) -> None:
         state.connections += more
-        if self._told is not None and _bounds(self.of(vhost)):
-            self._told.tell(VHOST, vhost, state.connections)
+        if self._informed is not None and _bounds(self.of(vhost)):
+            self._informed.tell(VHOST, vhost, state.connections)
 
     def opening(self, vhost: str, user: str) -> Refusal | None:
         """Count one more connection on `vhost`; on a Refusal it was not counted."""
@@ -394,7 +394,7 @@ class Limiter:
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
         left = self._unauthenticated.get(source, 0) - 1
-        if self._told is not None:
+        if self._informed is not None:
             self._tell_waiting(source, max(0, left))
         if left > 0:
             self._unauthenticated[source] = left

@@ -206,7 +206,7 @@ class Reject:
     text: str
 
 
-# Not frozen, as are others that each session makes: Python takes five times as long to set a frozen field.
+# Not frozen, like others that each session makes: Python takes five times as long to set a frozen field.
 @dataclass(slots=True)
 class Route:
     """Where a session may go."""

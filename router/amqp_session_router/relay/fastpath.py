@@ -65,6 +65,7 @@ class FastPath:
 
     __slots__ = (
         "_brought",
+        "_close_ok",
         "_counted",
         "_full",
         "_seen_large",
@@ -97,6 +98,8 @@ class FastPath:
         self.cell = cell
         self.peek_size = READ_SIZE
         """Bytes that the next read or peek asks for."""
+        self._close_ok = False
+        """The frames that were read last end with a Close-Ok, which the owner is told once they are written."""
         self._seen_large = False
         """A large frame has come."""
         self._full = 0
@@ -133,8 +136,9 @@ class FastPath:
                 frames -= 1
         else:
             self._forward()
-        if self.last_method == codec.CLOSE_OK:
-            self._close_ok_passed()
+        if self._close_ok:
+            self._close_ok = False
+            self.owner.flow_close_ok(cast(Flow, self))
 
     def _forward(self) -> None:
         """Read into the staging buffer and write from it."""
@@ -281,6 +285,7 @@ class FastPath:
         self._full = self._full + 1 if at - last >= self.frame_max else 0
         if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
             self.last_method = int.from_bytes(data[last + _HEADER : last + _HEADER + 4])
+            self._close_ok = self.last_method == codec.CLOSE_OK
         if at - last >= LARGE_FRAME:
             self.peek_size = PEEK_LARGE
             if not self._seen_large:
@@ -340,9 +345,6 @@ class FastPath:
         raise NotImplementedError
 
     def moved(self, count: int) -> None:
-        raise NotImplementedError
-
-    def _close_ok_passed(self) -> None:
         raise NotImplementedError
 
     def ended(self) -> None:

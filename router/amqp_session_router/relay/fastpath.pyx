@@ -100,6 +100,8 @@ cdef class FastPath:
     """Index of its first journal cell."""
     cdef readonly int peek_size
     """Bytes that the next read or peek asks for."""
+    cdef bint _close_ok
+    """The frames that were read last end with a Close-Ok, which the owner is told once they are written."""
     cdef bint _seen_large
     """A large frame has come."""
     cdef int _full
@@ -152,8 +154,9 @@ cdef class FastPath:
                 frames -= 1
         else:
             self._forward()
-        if self.last_method == _CLOSE_OK:
-            self._close_ok_passed()
+        if self._close_ok:
+            self._close_ok = False
+            self.owner.flow_close_ok(self)
 
     cdef _forward(self):
         """Read into the staging buffer and write from it."""
@@ -310,6 +313,7 @@ cdef class FastPath:
             self._full = self._full + 1 if at - last >= self.frame_max else 0
             if data[last] == 1 and last + 11 <= end and not data[last + 1] | data[last + 2]:
                 self.last_method = _word(data + last + 7)
+                self._close_ok = self.last_method == _CLOSE_OK
             if at - last >= _LARGE_FRAME:
                 self.peek_size = _PEEK_LARGE
                 if not self._seen_large:

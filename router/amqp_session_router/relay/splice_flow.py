@@ -263,7 +263,7 @@ class SpliceFlow(FastPath):
             self.last_method = method or self.last_method
             if self.last_method == codec.CLOSE_OK:
                 # Somebody may be about to inject something behind it.
-                self.relay.loop.call_soon(self._close_ok_passed)
+                self.relay.loop.call_soon(self.owner.flow_close_ok, self)
         self.reset_peek()
         self.rest, self.part = position.rest, position.part
         self.record_position()
@@ -358,10 +358,6 @@ class SpliceFlow(FastPath):
             self.boundary_waiters = tuple(others)
             if run():
                 self.halt()
-
-    def _close_ok_passed(self) -> None:
-        """The last method was a Close-Ok, and was written or kept in a pipe."""
-        self.owner.flow_close_ok(self)
 
     def ended(self) -> None:
         """End of stream at the source."""
