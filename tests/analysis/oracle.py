@@ -36,7 +36,7 @@ Where the contract leaves a choice, this is the one made:
     some time"
 17  dead-letter evidence of a topic's         of its row's subscription, of all units of the message where that is
     message                                   null
-18  dead-letter evidence whose message no     one unexpected unit on the dead-letter address
+18  dead-letter evidence whose message no     another application's: of no unit
     mapped address knows
 19  which addresses a dead-letter address     all mapped to it that have attempts or deliveries of the message
     stands for
@@ -441,10 +441,10 @@ def find_units(facts: Facts) -> list[Unit]:
         if op.get("address") not in facts.run.dead_letters.values():
             continue
         mapped = [a for a, dead in facts.run.dead_letters.items() if dead == op["address"]]
-        known = [(a, op["message_id"]) for a in mapped]
-        known = [message for message in known if message in facts.attempts or message in facts.deliveries]
-        for message in known or [(op["address"], op["message_id"])]:
-            evidence[message].append(op.get("subscription"))
+        for message in ((a, op["message_id"]) for a in mapped):
+            # "one that the run has neither attempted nor been delivered is another application's"
+            if message in facts.attempts or message in facts.deliveries:
+                evidence[message].append(op.get("subscription"))
 
     units = []
     for message in sorted({*facts.attempts, *facts.deliveries, *evidence}):
@@ -465,7 +465,7 @@ def find_units(facts: Facts) -> list[Unit]:
                 if state in ("failed", "never") or any(d["result"] == "processed" for d in deliveries):
                     names.add(name)
             if message in evidence and not names and state in ("failed", "never"):
-                names = {None}  # "if the message failed it is a phantom, if it was never attempted unexpected"
+                names = {None}  # "If the message failed it is a phantom"
         for name in names:
             unit = Unit((address, message_id, name), state, attempts, by_subscription.get(name, []))
             unit.dead = any(which is None or which == name or name is None for which in evidence.get(message, []))
@@ -496,7 +496,7 @@ def classify(facts: Facts, unit: Unit) -> str:
     # "failed, yet delivered"; "if the message failed it is a phantom"
     if state == "failed" and (deliveries or unit.dead):
         return "phantom"
-    # "delivered, never attempted"; "if it was never attempted unexpected"
+    # "delivered, never attempted"
     if state == "never":
         return "unexpected"
     # "processed more than once"

@@ -121,7 +121,6 @@ CLASS_LEDGERS: list[tuple[str, Sequence[Row | list[Row]]]] = [
     ("phantom", [send("m", 10, "fail"), UNTOUCHED]),
     ("phantom", [send("m", 10, "fail"), BROWSED]),
     ("unexpected", got("m", 20)),
-    ("unexpected", [BROWSED]),
     ("unexpected", [UNTOUCHED, BROWSED]),
     ("duplicated", [send("m", 10), *got("m", 20), *got("m", 30)]),
     ("duplicated", [send("m", 10, "unknown"), *got("m", 20), *got("m", 30, redelivered=True)]),
@@ -147,6 +146,11 @@ CLASS_LEDGERS: list[tuple[str, Sequence[Row | list[Row]]]] = [
 @pytest.mark.parametrize(("name", "rows"), CLASS_LEDGERS)
 def test_class(name: str, rows: Sequence[Row | list[Row]]) -> None:
     assert classes(*rows) == {name: 1}
+
+
+def test_another_applications_dead_letter_is_of_no_unit() -> None:
+    assert classes(BROWSED) == {}
+    assert classes(send("n", 10), BROWSED) == {"lost": 1}
 
 
 def test_lost_is_unseen_where_the_address_is_not_known_to_be_drained() -> None:

@@ -93,6 +93,7 @@ FROM message m FULL JOIN got d ON m.run = d.run AND m.address = d.address AND m.
 # "On a queue there is one unit a message." On a topic the expected subscriptions, and those "to another subscription
 # that existed at some time" whose delivery is processed; of a failed or unknown message every delivery counts.
 _UNITS = f"""
+-- What no address knows is another application's dead letter, and of no unit.
 CREATE TEMP TABLE found AS
 SELECT e.run, m.address, e.message_id, e.sub, e.dead_letter
 FROM dead e JOIN dead_letters m ON e.run = m.run AND e.dead_letter = m.dead_letter;
@@ -114,15 +115,6 @@ FROM found f SEMI JOIN topics t ON f.run = t.run AND f.address = t.address
 ANTI JOIN topic_unit u ON f.run = u.run AND f.address = u.address AND f.message_id = u.message_id
 JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.message_id AND m.state = {FAILED};
 
--- Messages on a shared dead-letter address that no address mapped to it ever knew; they keep that address.
-CREATE TEMP TABLE orphan AS
-WITH known AS (
-    SELECT m.run, m.address, m.message_id FROM message m SEMI JOIN found f USING (run, address, message_id)
-    UNION ALL SELECT d.run, d.address, d.message_id FROM got d SEMI JOIN found f USING (run, address, message_id))
-SELECT DISTINCT f.run, f.dead_letter AS address, f.message_id FROM found f
-ANTI JOIN (FROM found SEMI JOIN known USING (run, address, message_id)) k
-ON f.run = k.run AND f.dead_letter = k.dead_letter AND f.message_id = k.message_id;
-
 CREATE TEMP TABLE on_topic AS
 SELECT u.run, u.address, u.message_id, u.sub, m.state, m.durable, m.expires, m.began, m.sha_lo AS sent_lo,
        m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n, coalesce(d.processed, 0) AS processed,
@@ -135,16 +127,13 @@ CREATE TEMP VIEW raw_unit AS
 SELECT p.run, p.address, p.message_id, '' AS sub, p.state, p.durable, p.expires, p.began, p.sent_lo, p.sent_hi, p.n,
        p.processed, p.possibly, p.flagged, p.sha_lo, p.sha_hi
 FROM paired p ANTI JOIN topics t ON p.run = t.run AND p.address = t.address
-UNION ALL FROM on_topic
-UNION ALL
-SELECT run, address, message_id, '', NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL FROM orphan;
+UNION ALL FROM on_topic;
 
 -- Evidence of a queue's message is of its one unit; of a topic's of its row's subscription, of all where that is null.
 CREATE TEMP TABLE dead_unit AS
-SELECT u.run, u.address, u.message_id, u.sub
+SELECT DISTINCT u.run, u.address, u.message_id, u.sub
 FROM raw_unit u JOIN found f ON u.run = f.run AND u.address = f.address AND u.message_id = f.message_id
-WHERE f.sub IN ('', u.sub) OR u.sub = ''
-UNION SELECT run, address, message_id, '' FROM orphan;
+WHERE f.sub IN ('', u.sub) OR u.sub = '';
 
 -- Of a message that was sent with several payloads a delivery must have one of them.
 CREATE TEMP TABLE corrupted AS
