@@ -132,7 +132,7 @@ class Timeouts:
     close: float = 3.0
     """Close sent to Close-Ok; then the socket is cut."""
     dead_peer: float = 60.0
-    """TCP_USER_TIMEOUT and keepalive of both sides."""
+    """A peer that acknowledges nothing for so long is dead."""
 
 
 class Tune(NamedTuple):

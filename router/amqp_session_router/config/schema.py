@@ -346,7 +346,7 @@ class TimeoutsPart(Part):
     close: Seconds = 3.0
     """Close sent to Close-Ok; then the socket is cut."""
     dead_peer: Seconds = 60.0
-    """A peer that acknowledges nothing for so long is dead."""
+    """A peer that acknowledges nothing for so long is dead; one that only takes no more for a while is not."""
 
 
 class TunePart(Part):

@@ -7,29 +7,31 @@ from functools import lru_cache
 
 from amqp_session_router.net.sockets import set_options
 
-_TCP_USER_TIMEOUT = 18
 _WINDOW = 1 << 18
 """Bytes of a receive window behind which several of the largest segments (64 KiB on loopback) can wait."""
 
 
-def set_dead_peer_timeout(sock: socket.SocketType, dead_peer: float) -> None:
-    """Let the kernel end the connection when the peer acknowledges nothing for `dead_peer` seconds; set TCP_NODELAY.
+_PROBES = 3
 
-    On a listening socket: for every connection that it accepts.
+
+def set_dead_peer_timeout(sock: socket.SocketType, dead_peer: float) -> None:
+    """Let the kernel end an idle connection whose peer acknowledges nothing for `dead_peer` seconds; set TCP_NODELAY.
+
+    On a listening socket: for every connection that it accepts. Not by TCP_USER_TIMEOUT: that ends a connection, too,
+    whose peer takes no more for a while, as a broker in alarm does. Where bytes wait `session.dead_peers` looks.
     """
     set_options(sock.fileno(), _options(dead_peer))
 
 
 @lru_cache(maxsize=8)
 def _options(dead_peer: float) -> tuple[tuple[int, int, int], ...]:
-    interval = max(1, round(dead_peer / 4))
-    # TCP_USER_TIMEOUT overrides the number of keepalive probes (tcp(7)).
+    interval = max(1, round(dead_peer / (1 + _PROBES)))
     return (
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval),
-        (socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(dead_peer * 1000)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
     )
 
 

@@ -9,9 +9,11 @@ import sys
 import termios
 from typing import NamedTuple
 
-# Of Linux's struct tcp_info (include/uapi/linux/tcp.h): state, and further on bytes received, bytes not yet sent, bytes
-# sent and bytes sent again. Since Linux 4.19.
+# Of Linux's struct tcp_info (include/uapi/linux/tcp.h): state, how often the oldest bytes and the window's probe were
+# sent again, ms since an acknowledgement; further on bytes received, not yet sent, sent, and sent again.
+# Since Linux 4.19.
 _STATE = struct.Struct("B")
+_REPEATED, _ACKNOWLEDGED = struct.Struct("=2xBB"), struct.Struct("=56xI")
 _RECEIVED, _NOT_SENT, _SENT = struct.Struct("=128xQ"), struct.Struct("=144xI"), struct.Struct("=200xQQ")
 _SIZE = 216
 _CLOSE = 7
@@ -44,6 +46,23 @@ def counts(sock: socket.SocketType) -> Counts:
         waiting = unread(sock)
     sent, again = _SENT.unpack_from(info)
     return Counts(received - waiting, sent - again + _NOT_SENT.unpack_from(info)[0])
+
+
+class Unanswered(NamedTuple):
+    """How often the same was sent without an answer, and the seconds since anything was acknowledged."""
+
+    times: int
+    seconds: float
+
+
+def unanswered(sock: socket.SocketType) -> Unanswered | None:
+    """Return how a TCP socket's peer leaves it without an answer, None if nothing waits for one; raises OSError.
+
+    A peer that takes no more answers the probes of its window.
+    """
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.size)
+    times = sum(_REPEATED.unpack_from(info))
+    return Unanswered(times, _ACKNOWLEDGED.unpack_from(info)[0] / 1000) if times else None
 
 
 def over(sock: socket.SocketType) -> bool:

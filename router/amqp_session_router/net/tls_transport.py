@@ -7,6 +7,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
+from amqp_session_router.net.tcp_info import Unanswered
 from amqp_session_router.net.transport import SocketTransport
 
 _RECORD = 16384
@@ -130,6 +131,10 @@ class TlsTransport:
             self.on_drained()
 
     # --- the session's side -----------------------------------------------------------------------------------------
+
+    def unanswered(self) -> Unanswered | None:
+        """See `tcp_info.unanswered`."""
+        return self._raw.unanswered()
 
     @property
     def error(self) -> OSError | None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from amqp_session_router.net.poller import Poller
 from amqp_session_router.net.sockets import receive, transmit
-from amqp_session_router.net.tcp_info import Counts, counts
+from amqp_session_router.net.tcp_info import Counts, Unanswered, counts, unanswered
 
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
@@ -36,6 +36,9 @@ class Transport(Protocol):
     @property
     def full(self) -> bool:
         """Whether sent bytes wait in the process."""
+
+    def unanswered(self) -> Unanswered | None:
+        """See `tcp_info.unanswered`."""
 
     def watch(self, got: Callable[[bytes], None]) -> None:
         """Call `got` with all bytes that come, empty at the end or after a failure, until `unwatch`."""
@@ -89,6 +92,10 @@ class SocketTransport:
     def counts(self) -> Counts:
         """Return the bytes read and written until a flow took over; raises OSError if unknown."""
         return counts(self._sock) if self._past else Counts(self._read, self._written)
+
+    def unanswered(self) -> Unanswered | None:
+        """See `tcp_info.unanswered`."""
+        return None if self.fd < 0 else unanswered(self._sock)
 
     def take(self, size: int, flags: int = 0) -> bytes:
         """Return at most `size` of the next bytes, without waiting; raises OSError."""

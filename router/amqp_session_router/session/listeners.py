@@ -37,6 +37,7 @@ from amqp_session_router.relay.journal import NO_CELLS, Journal
 from amqp_session_router.relay.pipes import Pipe, pipe_of
 from amqp_session_router.relay.splice_flow import SpliceFlow
 from amqp_session_router.session import transfer
+from amqp_session_router.session.dead_peers import DeadPeers
 from amqp_session_router.session.handover import Send
 from amqp_session_router.session.interfaces import SessionStages
 from amqp_session_router.session.session import LiveSession
@@ -113,6 +114,7 @@ class Listeners:
         self.dialer = Dialer(loop, self.relay.poller, lambda: self.routing.timeouts, names)
         self.host_name = socket.gethostname()
         self.sessions: dict[str, LiveSession] = {}
+        self._dead_peers = DeadPeers(loop, lambda: self.sessions.values(), lambda: self.routing.timeouts.dead_peer)
         self.leaving = asyncio.Event()
         """Set once the last session is gone after `exit`."""
         self._client_name = client_name
@@ -266,6 +268,7 @@ class Listeners:
         self._open.clear()
         for session in [*self.sessions.values()]:
             session.force()
+        self._dead_peers.close()
         self.relay.close()
 
     # --- new connections --------------------------------------------------------------------------------------------

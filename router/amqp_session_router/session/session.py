@@ -323,6 +323,21 @@ class LiveSession:
         else:
             self._broker_lost(f"the broker's connection broke: {why}")
 
+    @property
+    def ends(self) -> tuple[Transport, ...]:
+        """See `dead_peers.WatchedSession`."""
+        if self.phase not in (_OPEN, _PAUSED) or self.broker_transport is None:
+            return ()
+        return self.client_transport, self.broker_transport
+
+    def peer_dead(self, transport: Transport, seconds: float) -> None:
+        """See `dead_peers.WatchedSession`."""
+        if transport is self.client_transport:
+            text = f"the client acknowledges nothing since {seconds:.0f} s"
+            self.finish(End.CLIENT_LOST, text, reset=True)
+        else:
+            self._broker_lost(f"the broker acknowledges nothing since {seconds:.0f} s")
+
     # --- called by control ------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
