@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 from brokerdrill.base import atomic
 from brokerdrill.base.errors import UsageError
+from brokerdrill.ledger.coverage import Minimum, minimum
+from brokerdrill.ledger.known import Known, known
 from brokerdrill.promises.catalogue import PROMISES
 from brokerdrill.promises.definition import BOUND, Value
 
@@ -52,7 +54,25 @@ OPS = (
 OUTCOMES = ("ok", "fail", "unknown")
 PROTOCOLS = ("core", "openwire", "amqp", "amqp091", "stomp", "mqtt", "openmq")
 
-EVENT_KINDS = ("fault", "heal", "role", "health", "pool", "probe", "phase", "abort", "note", "ended", "alert")
+EVENT_KINDS = (
+    "fault",
+    "heal",
+    "role",
+    "health",
+    "pool",
+    "probe",
+    "phase",
+    "abort",
+    "note",
+    "ended",
+    "alert",
+    # What only hosts can tell of how much was seen: see "Evidence" in the specification.
+    "met",
+    "pressure",
+    "clock",
+    "polls",
+    "piece",
+)
 ROLES = ("active", "passive", "syncing", "starting", "failed", "down")
 # Steps of a scenario that are recorded as faults but disturb nothing while they are in effect, only when they end.
 PREPARATIONS = ("arm",)
@@ -77,7 +97,7 @@ POOL_VALUES = ("ready", "not_ready")
 ALERT_VALUES = ("firing", "cleared")
 
 RUN_OUTCOMES = ("running", "completed", "aborted", "crashed")
-EXPECTATIONS = ("kept", "violated", "investigated")
+EXPECTATIONS = ("kept", "violated", "investigated", "known")
 VERDICTS = ("pass", "fail", "unknown")
 
 # The classes of a unit (message, subscription): the first that applies is its class.
@@ -230,7 +250,9 @@ class RunInfo:
     """All fields of run.json. `settings` maps what a sweep or a matrix set for this run to its value; `started_at` is
     RFC 3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one of `EXPECTATIONS`; `stores` a store to the
     instances that may serve it; `dead_letters` an address to its dead-letter address; `drained` an address to whether
-    it was drained; `clocks` a clock's name to its `Clock`."""
+    it was drained; `clocks` a clock's name to its `Clock`. `addresses` are those of the load, `planned` the steps that
+    inject a fault, `minimum` of such a step what the load has to meet of it; `known` the defects that may break a
+    promise; `only` maps a promise that is to be violated to what may violate it (`target`: what a fault hit)."""
 
     run_id: str
     scenario: Scenario = field(default_factory=lambda: Scenario(""))
@@ -247,6 +269,11 @@ class RunInfo:
     dead_letters: Mapping[str, str] = field(default_factory=dict)
     drained: Mapping[str, bool] = field(default_factory=dict)
     clocks: Mapping[str, Clock] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
+    minimum: Mapping[str, Minimum] = field(default_factory=dict)
+    known: tuple[Known, ...] = ()
+    only: Mapping[str, str] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
@@ -271,6 +298,11 @@ class RunInfo:
                 name: {"host": clock.host, "offset_ns": clock.offset_ns, "uncertainty_ns": clock.uncertainty_ns}
                 for name, clock in self.clocks.items()
             },
+            "addresses": list(self.addresses),
+            "planned": list(self.planned),
+            "minimum": {step: one.to_json() for step, one in self.minimum.items()},
+            "known": [one.to_json() for one in self.known],
+            "only": dict(self.only),
         }
 
 
@@ -357,6 +389,13 @@ def _map_of(source: Mapping[str, Any], name: str, kind: type, where: str) -> dic
     return {key: _take(values, key, kind, f"{where}: {name}") for key in values}
 
 
+def _names_of(source: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+    values = _take(source, name, list, where, [])
+    if not all(isinstance(value, str) for value in values):
+        raise UsageError(f"{where}: {name} must list names")
+    return tuple(values)
+
+
 def promise_from_json(value: object, where: str) -> PromiseSpec:
     """Return one promise of run.json's list, validated; what is no field of it is ignored. Raises UsageError that names
     `where` and the field."""
@@ -435,4 +474,12 @@ def run_from_json(value: object, where: str) -> RunInfo:
         clocks={
             name: _clock_from_json(name, clock, where) for name, clock in _map_of(value, "clocks", dict, where).items()
         },
+        addresses=_names_of(value, "addresses", where),
+        planned=_names_of(value, "planned", where),
+        minimum={
+            step: minimum(one, f"{where}: minimum: {step}")
+            for step, one in _map_of(value, "minimum", dict, where).items()
+        },
+        known=tuple(known(one, f"{where}: known") for one in _take(value, "known", list, where, [])),
+        only=_map_of(value, "only", str, where),
     )

@@ -32,6 +32,8 @@ _SHIPPED = (
     "base/errors.py",
     "ledger/__init__.py",
     "ledger/contract.py",
+    "ledger/coverage.py",
+    "ledger/known.py",
     "ledger/spool.py",
     "promises",
     "workload",

@@ -1,0 +1,25 @@
+"""Words of the events that say how much was seen: keys and values of their details, all texts.
+
+Who writes them and what they mean stands in the ledger's specification ("Evidence").
+"""
+
+from __future__ import annotations
+
+# In the details of `log read`: the time that was read, from and to (run time in ns, on the event's clock), of how many
+# boots, and how many lines were lost to rotation or to a limit of their rate.
+READ_FROM, READ_UNTIL, READ_BOOTS, READ_LOST = "from_ns", "until_ns", "boots", "lost"
+# In the details of the notes of a playbook: the instances that it works on; of `log read`: all in that process; a line
+# each.
+INSTANCES = "instances"
+# In the details of a fault: after how many seconds its host undoes it by itself; of a heal: who did it.
+TTL, BY, BY_TTL = "ttl_s", "by", "time-to-live"
+# The values of `health` between which an instance answered nobody who asked it.
+SILENT, ANSWERS = "silent", "answers"
+# In the details of `met`: what counters on the hosts say (texts of whole numbers).
+MET_COUNTS = ("packets", "bytes", "connections", "closed", "messages")
+# In the details of `pressure`: since when, and for how long of that time something had to wait for what it names.
+SINCE, STALLED = "since_ns", "stalled_ns"
+PRESSURES = ("cpu", "memory", "io", "steal")
+# In the details of `polls`: how many, the longest time between two, and the times (`BEGIN-END`, ns, joined by ", ")
+# without an answer that were longer than was meant.
+POLLS, LONGEST, GAPS = "count", "longest_ns", "gaps"
