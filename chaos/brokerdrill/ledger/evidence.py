@@ -23,3 +23,5 @@ PRESSURES = ("cpu", "memory", "io", "steal")
 # In the details of `polls`: how many, the longest time between two, and the times (`BEGIN-END`, ns, joined by ", ")
 # without an answer that were longer than was meant.
 POLLS, LONGEST, GAPS = "count", "longest_ns", "gaps"
+# The name of the note that a host's wall clock was set; its value is by how many seconds.
+CLOCK_STEP = "clock step"

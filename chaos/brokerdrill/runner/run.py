@@ -222,6 +222,7 @@ class _Run:
         await self.system.open(instances, self.connections)
         self.system.watch(self.events, scenario.load.routers)
         self.system.watch_alerts(self.descriptors, self.connections, self.events)
+        self.system.watch_hosts(self.connections, self.events)
         await end_orphans([connection for connection, _ in hosts], self.request.topology.name)
         added_before = await settle(self.system, scenario.load.addresses, self.progress)
         self.system.record()

@@ -17,6 +17,7 @@ from brokerdrill.runner.alerts import AlertWatch, alert_watches
 from brokerdrill.runner.changes import POLL_S, Changes
 from brokerdrill.runner.polling import PollingWatch
 from brokerdrill.runner.pools import PoolWatch
+from brokerdrill.runner.pressure import PressureWatch
 from brokerdrill.runner.roles import RoleWatch
 
 
@@ -54,6 +55,7 @@ class System:
         self._watch: RoleWatch | None = None
         self._pools: PoolWatch | None = None
         self._alerts: list[AlertWatch] = []
+        self._pressure: PressureWatch | None = None
         self._acted_ns = 0
 
     async def open(
@@ -96,12 +98,18 @@ class System:
         for watch in self._alerts:
             watch.start()
 
+    def watch_hosts(self, connections: Mapping[str, HostConnection], events: EventWriter) -> None:
+        """Ask, from here on, every host and the controller how busy they are."""
+        self._pressure = PressureWatch(connections, events)
+        self._pressure.start()
+
     def record(self) -> None:
         """Write down the roles and alerts as they are now, and from here on every change."""
         assert self._watch is not None and self._pools is not None
         self._pools.record()
-        for alerts in self._alerts:
-            alerts.record()
+        for watch in (self._pressure, *self._alerts):
+            if watch:
+                watch.record()
         self.recorded_since_ns = self._watch.record()
 
     async def stop_watching(self) -> None:
@@ -114,7 +122,7 @@ class System:
         return [said for watch in self._watches() for said in watch.failures()]
 
     def _watches(self) -> list[PollingWatch]:
-        return [watch for watch in (self._watch, self._pools, *self._alerts) if watch]
+        return [watch for watch in (self._watch, self._pools, self._pressure, *self._alerts) if watch]
 
     async def close(self) -> None:
         for item in self.instances.values():

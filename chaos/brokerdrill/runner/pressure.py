@@ -1,0 +1,176 @@
+"""How busy the hosts and the controller are during a run: what their kernels say of tasks that had to wait.
+
+A missed bound says nothing about a broker whose host had no processor left for it. The kernel's pressure stall
+information (Linux' Documentation/accounting/psi.rst) counts the time in which some task waited for a processor, memory
+or a disk; `steal` is the time that a hypervisor gave to others. Spans of like pressure become one event each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.ledger.events import CONTROLLER_CLOCK, EventWriter
+from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SINCE, STALLED
+from brokerdrill.runner.polling import PollingWatch
+
+PRESSURE_DIR = "/proc/pressure"
+STAT_FILE = "/proc/stat"
+# One process, whatever it reads; a kernel without pressure stall information lacks the first files.
+_SCRIPT = f"grep -H -e ^some -e ^cpu -e ^btime {PRESSURE_DIR}/* {STAT_FILE} 2>/dev/null; :"
+_TICKS_PER_S = 100  # USER_HZ, the unit of /proc/stat on every Linux
+LONGEST_SPAN_NS = 30_000_000_000
+# Samples whose greatest share lies between the same two of these belong to one span.
+_LEVELS = (0.1, 0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a kernel has counted since it started: ns that some task waited for each of PRESSURES (those that it knows),
+    and its start by its own wall clock (s since 1970), which moves only when that clock is set."""
+
+    waited_ns: Mapping[str, int]
+    started_s: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time on the controller's clock (ns), and for how long of it some task waited for each of PRESSURES (ns)."""
+
+    since_ns: int
+    until_ns: int
+    stalled_ns: Mapping[str, int]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the time (0 to 1) for each resource."""
+        passed = max(1, self.until_ns - self.since_ns)
+        return {name: stalled / passed for name, stalled in self.stalled_ns.items()}
+
+    @property
+    def level(self) -> int:
+        return bisect(_LEVELS, max(self.shares.values(), default=0.0))
+
+
+def parse(text: str) -> Counters:
+    """Return the Counters that `grep -H` found in the kernel's files."""
+    waited: dict[str, int] = {}
+    started = processors = stolen = 0
+    for line in text.splitlines():
+        file, _, said = line.partition(":")
+        words = said.split()
+        if file.startswith(PRESSURE_DIR) and words[0] == "some":
+            resource = Path(file).name
+            if resource in PRESSURES:
+                waited[resource] = 1000 * int(words[-1].removeprefix("total="))
+        elif words[0] == "btime":
+            started = int(words[1])
+        elif words[0] == "cpu":
+            stolen = int(words[8])
+        elif words[0].startswith("cpu"):
+            processors += 1
+    if processors:
+        waited["steal"] = stolen * 1_000_000_000 // _TICKS_PER_S // processors
+    return Counters(waited, started)
+
+
+def between(earlier: Counters, later: Counters, since_ns: int, until_ns: int) -> Span | None:
+    """Return the Span between two samples (controller's clock, ns); None where the kernel was started anew."""
+    waited = {name: value - earlier.waited_ns.get(name, value) for name, value in later.waited_ns.items()}
+    if any(value < 0 for value in waited.values()):
+        return None
+    # The kernel's count and the time between the samples are read a moment apart.
+    return Span(since_ns, until_ns, {name: min(until_ns - since_ns, value) for name, value in waited.items()})
+
+
+def joined(before: Span, after: Span) -> Span | None:
+    """Return both spans as one where they are alike and follow one another, else None."""
+    alike = before.level == after.level and before.stalled_ns.keys() == after.stalled_ns.keys()
+    if not alike or before.until_ns != after.since_ns or after.until_ns - before.since_ns > LONGEST_SPAN_NS:
+        return None
+    stalled = {name: before.stalled_ns[name] + value for name, value in after.stalled_ns.items()}
+    return Span(before.since_ns, after.until_ns, stalled)
+
+
+async def _of_controller() -> str:
+    process = await asyncio.create_subprocess_shell(_SCRIPT, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0].decode()
+
+
+def _of_host(connection: HostConnection) -> Callable[[], Awaitable[str]]:
+    async def read() -> str:
+        return (await connection.sh(_SCRIPT, timeout=10)).out
+
+    return read
+
+
+class PressureWatch(PollingWatch):
+    """Asks the controller and every host; one that does not answer leaves a gap."""
+
+    what = "the hosts' pressure"
+    period_s = 2.0
+
+    def __init__(self, connections: Mapping[str, HostConnection], events: EventWriter) -> None:
+        self._sources = {CONTROLLER_CLOCK: _of_controller} | {
+            name: _of_host(connection) for name, connection in connections.items()
+        }
+        super().__init__(self._sources)
+        self._events = events
+        self._last: dict[str, tuple[int, Counters]] = {}
+        self._open: dict[str, Span] = {}
+
+    @property
+    def spans(self) -> dict[str, Span]:
+        """The newest span of each host that answers, still growing."""
+        return dict(self._open)
+
+    async def stop(self) -> None:
+        try:
+            await super().stop()
+        finally:
+            for name in [*self._open]:
+                self._write(name)
+
+    async def _ask(self, name: str, asked_ns: int) -> None:
+        try:
+            counters = parse(await self._sources[name]())
+        except (InfrastructureError, OSError):
+            self._last.pop(name, None)
+            return
+        at_ns = (asked_ns + now_ns()) // 2
+        last, self._last[name] = self._last.get(name), (at_ns, counters)
+        if last is None or self._since_ns is None:
+            return
+        before_ns, before = last
+        # One second may be the rounding of a clock that is slewed.
+        if abs(counters.started_s - before.started_s) > 1:
+            self._step(name, at_ns, counters.started_s - before.started_s)
+        if span := between(before, counters, max(before_ns, self._since_ns), at_ns):
+            self._take(name, span)
+
+    def _take(self, name: str, span: Span) -> None:
+        if (known := self._open.get(name)) and (both := joined(known, span)):
+            self._open[name] = both
+            return
+        self._write(name)
+        self._open[name] = span
+
+    def _write_known(self, at_ns: int) -> None:
+        """Nothing: a span begins with the first sample after this."""
+
+    def _step(self, name: str, at_ns: int, seconds: int) -> None:
+        self._events.write("note", at_ns=at_ns, target=name, name=CLOCK_STEP, value=f"{seconds:+d}")
+
+    def _write(self, name: str) -> None:
+        if not (span := self._open.pop(name, None)):
+            return
+        since = str(max(0, span.since_ns - self._events.base_ns))
+        for resource, stalled in span.stalled_ns.items():
+            detail = {SINCE: since, STALLED: str(stalled)}
+            self._events.write("pressure", at_ns=span.until_ns, target=name, name=resource, detail=detail)
