@@ -27,8 +27,10 @@ class Told:
     def __init__(self, role: str) -> None:
         self.answer = role
         self.silent = self.odd = False
+        self.asked = 0
 
     async def role(self) -> str:
+        self.asked += 1
         if self.odd:
             raise ValueError("odd")
         if self.silent:
@@ -84,6 +86,35 @@ def test_a_role_before_the_steady_state_is_not_the_runs(tmp_path: Path) -> None:
     assert all(at >= begin for _, _, at in written[:2])
 
 
+def test_times_without_an_answer_are_written_and_a_refused_connection_is_one(tmp_path: Path) -> None:
+    """Of a broker that nobody could ask, it is not known whether it was active."""
+
+    async def main() -> None:
+        one, two = Told("active"), Told("down")
+        events = EventWriter(tmp_path, "run", now_ns())
+        system = System(Progress(Console(quiet=True)))
+        _add(system, {"one": one, "two": two})
+        system.watch(events)
+        await until(lambda: system.roles == {"one": "active", "two": "down"})
+        system.record()
+        one.silent = True
+        begun = now_ns()
+        await until(lambda: now_ns() - begun > 1.5e9)
+        one.silent = False
+        asked = one.asked
+        await until(lambda: one.asked > asked + 1)
+        await system.stop_watching()
+        events.close()
+
+    asyncio.run(main())
+    rows = [json.loads(line) for path in (tmp_path / "events").iterdir() for line in path.read_text().splitlines()]
+    polls = {row["instance"]: row["detail"] for row in rows if row["kind"] == "polls"}
+    begin, end = map(int, polls["one"]["gaps"].split("-"))
+    assert end - begin == int(polls["one"]["longest_ns"]) > 1.4e9
+    assert polls["two"]["gaps"] == ""
+    assert int(polls["two"]["count"]) > int(polls["one"]["count"]) > 0
+
+
 class Sent:
     """A product that clients send to."""
 
@@ -107,7 +138,7 @@ def test_a_watch_that_dies_ends_the_run_with_its_reason(tmp_path: Path) -> None:
         system = System(Progress(Console(quiet=True)))
         _add(system, {"one": one, "two": two})
         events = EventWriter(tmp_path, "run", now_ns())
-        watched = Watched(tmp_path, None, system, None, None)  # type: ignore[arg-type]
+        watched = Watched(tmp_path, None, system, None, None, events)  # type: ignore[arg-type]
 
         async def work() -> None:
             system.watch(events)

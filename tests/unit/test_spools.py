@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any, cast
 import pytest
 
 from brokerdrill.base import atomic
+from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.connection import HostConnection, connect
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.runner import spools
 from brokerdrill.runner.run_dir import has_load, make_run_dir
 from brokerdrill.runner.spools import fetch_finished, fetch_spool
@@ -99,12 +102,20 @@ WHOLE = {f"worker-1-{number:06d}.jsonl": 5 for number in (1, 2, 3)} | {"worker-1
 def test_all_of_a_spool_is_taken_from_its_host(spool: Path, run_dir: Path) -> None:
     async def main() -> None:
         async with here() as host:
-            assert (await fetch_spool(connection(host), str(spool), run_dir)).name == spool.name
+            events = EventWriter(run_dir, "run", now_ns())
+            assert (await fetch_spool(connection(host), str(spool), run_dir, events)).name == spool.name
+            events.close()
             # The spool itself comes last: what is here then is all.
             assert host.copied == [(name, 0) for name in WHOLE]
 
     asyncio.run(main())
     assert content(run_dir) == WHOLE
+    rows = [json.loads(line) for line in (run_dir / "events" / FILE).read_text().splitlines()]
+    sums = {
+        path.name: {"bytes": str(path.stat().st_size), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in (run_dir / contract.OPS_DIR).iterdir()
+    }
+    assert {row["name"]: row["detail"] for row in rows if row["kind"] == "piece"} == sums
     assert [path.name for path in spool.parent.iterdir()] == ["worker-10-000001.jsonl"]
 
 
@@ -178,7 +189,7 @@ def test_a_disk_of_ours_that_takes_nothing(spool: Path, run_dir: Path) -> None:
 
 def watched(run_dir: Path, host: Breaking, spool: Path) -> Watched:
     load = SimpleNamespace(workers=[SimpleNamespace(connection=host, spool=str(spool))])
-    return cast(Watched, SimpleNamespace(run_dir=run_dir, load=load))
+    return cast(Watched, SimpleNamespace(run_dir=run_dir, load=load, events=EventWriter(run_dir, "run", now_ns())))
 
 
 async def until(holds: Callable[[], bool]) -> None:

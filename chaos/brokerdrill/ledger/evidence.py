@@ -23,5 +23,9 @@ PRESSURES = ("cpu", "memory", "io", "steal")
 # In the details of `polls`: how many, the longest time between two, and the times (`BEGIN-END`, ns, joined by ", ")
 # without an answer that were longer than was meant.
 POLLS, LONGEST, GAPS = "count", "longest_ns", "gaps"
+# In the details of `clock`: as in run.json (texts of whole numbers).
+OFFSET, UNCERTAINTY = "offset_ns", "uncertainty_ns"
+# In the details of `piece`: its size, and its sum in hexadecimal.
+BYTES, SHA256 = "bytes", "sha256"
 # The name of the note that a host's wall clock was set; its value is by how many seconds.
 CLOCK_STEP = "clock step"

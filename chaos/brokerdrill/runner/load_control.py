@@ -137,8 +137,9 @@ class Worker:
             except TimeoutError:
                 raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s") from None
 
-    async def measure_clock(self) -> None:
-        """Relate the worker's clock to the controller's."""
+    async def measured_clock(self) -> Clock:
+        """Return how the worker's clock relates to the controller's now; one measurement at a time. Raises
+        InfrastructureError where the worker does not answer."""
         samples = []
         for number in range(CLOCK_SAMPLES):
             waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
@@ -150,7 +151,7 @@ class Worker:
             except TimeoutError:
                 raise InfrastructureError(f"worker {self.name} does not answer") from None
             samples.append(Sample(asked, remote, answered))
-        self.clock = estimate(samples)
+        return estimate(samples)
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class LoadControl:
             )
         await self.all_reach("ready", READY_DEADLINE_S)
         for worker in self.workers:
-            await worker.measure_clock()
+            worker.clock = await worker.measured_clock()
 
     async def _ship(self, connection: HostConnection, archive: Path, folder: str) -> None:
         if (await connection.sh(f"[ -d {folder} ]")).rc == 0:

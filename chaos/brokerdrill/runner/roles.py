@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.evidence import GAPS, LONGEST, POLLS
 from brokerdrill.products.base import Management, ManagementError
 from brokerdrill.runner.polling import PollingWatch
 
@@ -21,6 +22,33 @@ class Seen:
     asked_ns: int = 0
     told_ns: int = 0
     answering: bool = True
+
+
+# Longer than that without an answer is a time of which the role is not known; three questions in a row are lost then.
+GAP_NS = 1_000_000_000
+
+
+@dataclass
+class Answers:
+    """When an instance answered (controller's clock, ns): how often, the longest time between two questions that it
+    answered, and each such time above GAP_NS."""
+
+    last_ns: int
+    count: int = 0
+    longest_ns: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, asked_ns: int) -> None:
+        """Count the answer to the question of that time."""
+        self.count += 1
+        self.until(asked_ns)
+        self.last_ns = max(self.last_ns, asked_ns)
+
+    def until(self, at_ns: int) -> None:
+        """Nothing was answered since the last answer until then."""
+        self.longest_ns = max(self.longest_ns, at_ns - self.last_ns)
+        if at_ns - self.last_ns > GAP_NS:
+            self.gaps.append((self.last_ns, at_ns))
 
 
 class RoleWatch(PollingWatch):
@@ -44,6 +72,7 @@ class RoleWatch(PollingWatch):
         self._events = events
         self._on_change = on_change
         self._seen = {name: Seen(role="") for name in instances}
+        self._answers: dict[str, Answers] = {}
 
     @property
     def roles(self) -> dict[str, str]:
@@ -72,8 +101,32 @@ class RoleWatch(PollingWatch):
                 self._write(name, role, *placed)
             self._on_change(name, role)
         self._seen[name] = Seen(role, asked_ns, asked_ns if answering else seen.told_ns, answering)
+        if answering and name in self._answers:
+            self._answers[name].add(asked_ns)
+
+    async def stop(self) -> None:
+        try:
+            await super().stop()
+        finally:
+            for name, answers in self._answers.items():
+                answers.until(now_ns())
+                self._write_answers(name, answers)
+            self._answers = {}
+
+    def _write_answers(self, name: str, answers: Answers) -> None:
+        base_ns = self._events.base_ns
+        gaps = ", ".join(f"{begin - base_ns}-{end - base_ns}" for begin, end in answers.gaps)
+        self._events.write(
+            "polls",
+            at_ns=now_ns(),
+            target=self._instances[name][0].host,
+            instance=name,
+            name="role",
+            detail={POLLS: str(answers.count), LONGEST: str(answers.longest_ns), GAPS: gaps},
+        )
 
     def _write_known(self, at_ns: int) -> None:
+        self._answers = {name: Answers(at_ns) for name in self._instances}
         for name, seen in self._seen.items():
             if seen.role:
                 self._write(name, seen.role, at_ns, at_ns - seen.asked_ns)

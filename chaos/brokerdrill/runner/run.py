@@ -29,6 +29,7 @@ from brokerdrill.products.base import Product
 from brokerdrill.products.registry import DESCRIPTORS, managed
 from brokerdrill.runner import live, routers
 from brokerdrill.runner.abort import under_load
+from brokerdrill.runner.clocks import measure_clocks
 from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
@@ -144,8 +145,8 @@ class _Run:
         ended: BaseException | None = None
         reason = ""
         drained: dict[str, bool] = {}
-        watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor)
-        always = (until_asked, until_blind, until_full, fetch_finished, live.write_samples)
+        watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor, self.events)
+        always = (until_asked, until_blind, until_full, fetch_finished, measure_clocks, live.write_samples)
         watches = [watch(watched) for watch in (*always, *self.request.watches)]
         try:
             drained = await unless(self._way(instances, hosts), watches)
@@ -301,7 +302,7 @@ class _Run:
         `until_ns`."""
         run_dir = self.request.run_dir
         for worker in self.load.workers:
-            yield fetch_spool(worker.connection, worker.spool, run_dir)
+            yield fetch_spool(worker.connection, worker.spool, run_dir, self.events)
         since = self.system.recorded_since_ns
         since = self.events.base_ns if since is None else since
         instances = self.system.instances

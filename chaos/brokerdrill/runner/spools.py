@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brokerdrill.base import atomic
+from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.hosts.connection import COPY_TIMEOUT_S, HostConnection
-from brokerdrill.ledger import contract
+from brokerdrill.ledger import contract, evidence
+from brokerdrill.ledger.events import EventWriter
 from brokerdrill.runner.watches import Watched
 
 T = TypeVar("T")
@@ -28,16 +30,17 @@ FETCH_PERIOD_S = 2.0
 COPIES = 2
 
 
-async def fetch_spool(connection: HostConnection, spool: str, run_dir: Path) -> Path:
+async def fetch_spool(connection: HostConnection, spool: str, run_dir: Path, events: EventWriter | None = None) -> Path:
     """Bring all that a worker has left of its `spool`, which has ended, into the run directory; return where the last
-    of it is. The host keeps each piece until it is there whole.
+    of it is. The host keeps each piece until it is there whole. `events` of a run whose ledger is still written get
+    the size and the sum of each.
 
     Raises InfrastructureError; whoever comes next goes on where this one was.
     """
     for piece in await finished(connection, spool):
-        await _fetch_piece(connection, piece, run_dir)
+        await _fetch_piece(connection, piece, run_dir, events)
     # The spool itself comes last: once it is here nothing is left to fetch.
-    target = await _fetch_piece(connection, spool, run_dir)
+    target = await _fetch_piece(connection, spool, run_dir, events)
     await connection.sh(
         f"rm -f {shlex.quote(spool)}.new; rmdir {shlex.quote(str(Path(spool).parent))} 2>/dev/null || :"
     )
@@ -51,7 +54,7 @@ async def fetch_finished(watched: Watched) -> str:
         for worker in list(watched.load.workers):
             with contextlib.suppress(BrokerdrillError):
                 for piece in await finished(worker.connection, worker.spool):
-                    await _fetch_piece(worker.connection, piece, watched.run_dir)
+                    await _fetch_piece(worker.connection, piece, watched.run_dir, watched.events)
         await asyncio.sleep(FETCH_PERIOD_S)
 
 
@@ -63,35 +66,42 @@ async def finished(connection: HostConnection, spool: str) -> Sequence[str]:
     return sorted(found.out.splitlines())
 
 
-async def _fetch_piece(connection: HostConnection, remote: str, run_dir: Path) -> Path:
+async def _fetch_piece(connection: HostConnection, remote: str, run_dir: Path, events: EventWriter | None) -> Path:
     target = run_dir / contract.OPS_DIR / Path(remote).name
     try:
         if not target.exists():
-            await _copy(connection, remote, target)
+            size, digest = await _copy(connection, remote, target)
+            if events:
+                detail = {evidence.BYTES: str(size), evidence.SHA256: digest}
+                events.write("piece", at_ns=now_ns(), target=connection.name, name=target.name, detail=detail)
     except OSError as error:
         raise InfrastructureError(f"{target} cannot be written: {error.strerror}") from None
     await connection.sh(f"rm -f {shlex.quote(remote)}")
     return target
 
 
-async def _copy(connection: HostConnection, remote: str, target: Path) -> None:
-    """Make `target` the same as `remote`. Raises InfrastructureError, OSError; what came stays, to be gone on from."""
+async def _copy(connection: HostConnection, remote: str, target: Path) -> tuple[int, str]:
+    """Make `target` the same as `remote`; return its size in bytes and its SHA-256 (hex) on the host.
+
+    Raises InfrastructureError, OSError; what came stays, to be gone on from.
+    """
     partial = target.with_name(f".{target.name}.part")
     file = shlex.quote(remote)
     said = await connection.sh(
         f"set -e; stat -c %s {file}; nice sha256sum < {file} | cut -d ' ' -f 1", timeout=COPY_TIMEOUT_S, check=True
     )
-    size, digest = said.out.split()
+    words = said.out.split()
+    size, digest = int(words[0]), words[1]
     for _ in range(COPIES):
         here = partial.stat().st_size if partial.exists() else 0
-        if here > int(size):
+        if here > size:
             partial.unlink()
             here = 0
-        if here < int(size) or here == 0:
+        if here < size or here == 0:
             await connection.fetch(remote, partial, offset=here)
-        if await _in_thread(_matches, partial, int(size), digest):
+        if await _in_thread(_matches, partial, size, digest):
             await _in_thread(atomic.publish, partial, target)
-            return
+            return size, digest
         partial.unlink()
     raise InfrastructureError(f"{remote} of {connection.name} came otherwise than it is there, {COPIES} times")
 

@@ -14,6 +14,7 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet
 from brokerdrill.base.locks import is_held
 from brokerdrill.faults.executor import Executor
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.events import EventWriter
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Scenario
@@ -38,6 +39,7 @@ class Watched:
     system: System
     load: LoadControl
     executor: Executor
+    events: EventWriter
 
 
 # Returns, when a run must end, why.
