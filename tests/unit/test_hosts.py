@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.hosts import connection
-from brokerdrill.hosts.connection import HostConnection, _SshChannel, _with_sudo
+from brokerdrill.hosts import login
+from brokerdrill.hosts.channels import SshChannel
+from brokerdrill.hosts.login import with_sudo
+from brokerdrill.hosts.session import Session, _End
 from brokerdrill.inventory.topology import Host
 
 
@@ -20,7 +22,7 @@ async def pieces() -> AsyncIterator[str]:
 
 def test_a_line_above_the_librarys_buffer_is_put_together_again() -> None:
     async def read() -> list[str]:
-        channel = _SshChannel(cast(Any, SimpleNamespace(stdout=pieces())))
+        channel = SshChannel(cast(Any, SimpleNamespace(stdout=pieces())))
         return [line async for line in channel.lines()]
 
     assert asyncio.run(read()) == ["short\n", "a line that outgrew the buffer\n", "next\n"]
@@ -31,8 +33,7 @@ def test_a_line_above_the_librarys_buffer_is_put_together_again() -> None:
 )
 def test_a_process_that_ends_early_says_how(words: str, told: str) -> None:
     async def ended() -> str:
-        connection = HostConnection(host=cast(Any, None), _ssh=None, _agent=cast(Any, None))
-        channel = await connection.open(["/bin/sh", "-c", words])
+        channel = await Session(cast(Any, None), None, _End()).open(["/bin/sh", "-c", words])
         assert [line async for line in channel.lines()] == []
         return (await channel.ending()).how
 
@@ -61,13 +62,13 @@ class Ssh:
 def test_a_sudo_that_does_not_let_in_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch, status: int | None, told: str
 ) -> None:
-    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(login, "CONNECT_TIMEOUT_S", 0.05)
     ssh = Ssh(status)
     with pytest.raises(InfrastructureError, match=told):
-        asyncio.run(_with_sudo(Host("h", "h", 22, "u", None, (), {}), cast(Any, ssh)))
+        asyncio.run(with_sudo(Host("h", "h", 22, "u", None, (), {}), cast(Any, ssh)))
     assert ssh.closed
 
 
 def test_sudo_by_its_full_name_is_sudo() -> None:
     host = Host("h", "h", 22, "u", None, (), {"ansible_become_method": "ansible.builtin.sudo"})
-    assert asyncio.run(_with_sudo(host, cast(Any, Ssh(0)))) == host
+    assert asyncio.run(with_sudo(host, cast(Any, Ssh(0)))) == host

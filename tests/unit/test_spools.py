@@ -42,7 +42,7 @@ class Breaking:
 
     def waiting(self) -> list[asyncio.Future[Any]]:
         """The answers that are asked for and have not come."""
-        return list(self._host._waiting.values())
+        return list(self._host._session._waiting.values())
 
     async def sh(self, script: str, **values: Any) -> Any:
         return await self._host.sh(script, **values)

@@ -47,8 +47,11 @@ BOOT_DEADLINE_S = 90
 SSH_TRY_TIMEOUT_S = 10
 POLL_S = 0.2
 
-# For systemd's mounts, nftables, and looking into processes; --privileged fails where the engine itself lacks a right.
-CAPABILITIES = ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"]
+# For systemd's mounts, nftables, looking into processes, and a restart without an orderly stop (reboot(2) ends the
+# host alone, never the machine); --privileged fails where the engine itself lacks a right.
+CAPABILITIES = ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_BOOT"]
+# A host that restarts itself ends with a status other than 0 and comes back; one that was halted stays off.
+RESTART_POLICY = {"Name": "on-failure", "MaximumRetryCount": 0}
 # systemd's own signal for an orderly halt (systemd(1), SIGRTMIN+3).
 HALT_SIGNAL = "SIGRTMIN+3"
 # cgroup v2: the engine mounts the host's own part of the tree read-only; systemd must write there.
@@ -299,6 +302,7 @@ def _host_config(client: docker.DockerClient, found: Engine, wanted: Plan, host:
     memory = str(host.vars.get("bench_memory", DEFAULT_MEMORY)) if limits else None
     options: dict[str, Any] = {
         "cap_add": CAPABILITIES,
+        "restart_policy": RESTART_POLICY,
         "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
         "tmpfs": {"/run": "mode=755", "/run/lock": ""},
         "extra_hosts": {name: address for name, address in wanted.addresses.items() if name != host.name},

@@ -16,7 +16,7 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.toxiproxy import ToxiproxyServer
-from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.connection import HostConnection, Unanswered
 from brokerdrill.inventory.descriptors import Endpoint
 from brokerdrill.inventory.targets import Target
 from brokerdrill.ledger.contract import TOWARD
@@ -114,7 +114,6 @@ class Executor:
         self._connections = connections
         self._journal = journal
         self._events = events
-        self._servers: dict[str, ToxiproxyServer] = {}
         self.injections: list[Injection] = []
 
     @property
@@ -180,7 +179,7 @@ class Executor:
     async def _apply(self, fault_id: str, change: HostChange) -> Applied:
         connection = self._host(change)
         if change.api is not None:
-            server = await self._server(connection, change.api.api)
+            server = await _server(connection, change.api.api)
             before = now_ns()
             await asyncio.to_thread(server.apply, change.api)
             after = now_ns()
@@ -188,10 +187,7 @@ class Executor:
             if change.effect != ":":
                 await connection.sh(change.effect, check=True)
         else:
-            result = await connection.sh(change.effect, check=True)
-            middle = (result.t0_ns + result.t1_ns) // 2 + connection.clock.offset_ns
-            spread = (result.t1_ns - result.t0_ns) // 2 + connection.clock.uncertainty_ns
-            applied = Applied(fault_id, change, middle, spread)
+            applied = Applied(fault_id, change, *await _effect(connection, change))
         self._journal.write(
             "injected",
             fault_id,
@@ -260,11 +256,22 @@ class Executor:
     def _host(self, change: HostChange) -> HostConnection:
         return self._connections[change.host]
 
-    async def _server(self, connection: HostConnection, api: Endpoint) -> ToxiproxyServer:
-        if connection.name not in self._servers:
-            port = await connection.forward(api.address, api.port)
-            self._servers[connection.name] = ToxiproxyServer(connection.name, "127.0.0.1", port)
-        return self._servers[connection.name]
+
+async def _effect(connection: HostConnection, change: HostChange) -> tuple[int, int]:
+    """Make the change, once; return when (controller's clock, ns) and how uncertain that is. Raises InfrastructureError
+    when it fails; where the host was lost before it said so, `verify` has to say whether it took effect."""
+    try:
+        result = await connection.sh(change.effect, check=True, once=True)
+    except Unanswered as doubt:
+        return (doubt.asked_ns + doubt.lost_ns) // 2, (doubt.lost_ns - doubt.asked_ns) // 2
+    clock = connection.clock
+    return (result.t0_ns + result.t1_ns) // 2 + clock.offset_ns, (
+        result.t1_ns - result.t0_ns
+    ) // 2 + clock.uncertainty_ns
+
+
+async def _server(connection: HostConnection, api: Endpoint) -> ToxiproxyServer:
+    return ToxiproxyServer(connection.name, "127.0.0.1", await connection.forward(api.address, api.port))
 
 
 async def left_over(connections: Iterable[HostConnection]) -> dict[str, list[str]]:

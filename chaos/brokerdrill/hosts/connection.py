@@ -1,7 +1,8 @@
-"""Connections to hosts: one kept-open channel each, commands with their times, clocks, files and forwarded ports.
+"""Connections to hosts that last: commands with their times, clocks, files and forwarded ports.
 
 A host is reached by SSH, or directly where the inventory says `ansible_connection: local`. Everything above this module
-sees the same `HostConnection`.
+sees the same `HostConnection`. When a session is lost, because the network was cut or the host restarted, the next one
+who needs the host makes a new one, and what may be done twice is asked again.
 """
 
 from __future__ import annotations
@@ -9,27 +10,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import itertools
-import json
 import shlex
-import signal
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TypeVar
 
-import asyncssh
-
-from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
+from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts.channels import Channel
+from brokerdrill.hosts.login import AnotherHost
+from brokerdrill.hosts.session import Lost, Session, begin
 from brokerdrill.inventory.topology import Host
 
-CONNECT_TIMEOUT_S = 15
-COPY_TIMEOUT_S = 600
-COPY_CHUNK = 1 << 18
-CLOCK_SAMPLES = 15
-ENDING_S = 5.0
-_AGENT_SOURCE = (Path(__file__).parent / "agent.py").read_text()
+T = TypeVar("T")
+
+# How long a host may be away, unless its inventory says otherwise: a machine that restarts takes minutes.
+AWAY_S = 180.0
+AWAY_VARIABLE = "drill_reconnect_s"
+# Seconds between two attempts to reach it again, from the first to the longest, and for one attempt.
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 2.0
+ATTEMPT_S = 10.0
+
+
+class Unanswered(InfrastructureError):
+    """A host was asked to do something that must not be done twice, and was lost before it answered: it may have done
+    it. `asked_ns` and `lost_ns`: when (controller's clock)."""
+
+    def __init__(self, said: str, asked_ns: int, lost_ns: int) -> None:
+        super().__init__(said)
+        self.asked_ns, self.lost_ns = asked_ns, lost_ns
 
 
 @dataclass(frozen=True)
@@ -43,146 +54,55 @@ class Result:
     t1_ns: int
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a process ended, in words, and all that it wrote to standard error where that is the channel's own."""
-
-    how: str
-    said: str = ""
+def _unnoticed(_: str, __: str) -> None:
+    pass
 
 
-class Channel(Protocol):
-    """A process with line-wise pipes, wherever it runs."""
-
-    async def write(self, line: str) -> None: ...
-
-    async def lines(self) -> AsyncIterator[str]:
-        yield ""
-
-    async def end_input(self) -> None: ...
-
-    async def ending(self) -> Ending:
-        """Wait until it has ended; return how."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class _SshChannel:
-    def __init__(self, process: asyncssh.SSHClientProcess) -> None:
-        self._process = process
-
-    async def write(self, line: str) -> None:
-        self._process.stdin.write(line + "\n")
-        await self._process.stdin.drain()
-
-    async def lines(self) -> AsyncIterator[str]:
-        # The library hands out a line that outgrows its buffer (2 MiB) in pieces: a long log comes in one line.
-        pieces: list[str] = []
-        async for piece in self._process.stdout:
-            pieces.append(piece)
-            if piece.endswith("\n"):
-                yield "".join(pieces)
-                pieces.clear()
-
-    async def end_input(self) -> None:
-        with contextlib.suppress(OSError, asyncssh.Error):
-            self._process.stdin.write_eof()
-
-    async def ending(self) -> Ending:
-        try:
-            done = await self._process.wait(timeout=ENDING_S)
-        except (OSError, TimeoutError, asyncssh.Error):
-            return Ending("its connection was lost")
-        if done.exit_signal:
-            how = f"signal {done.exit_signal[0]}"
-        else:
-            how = "no status" if done.exit_status is None else f"status {done.exit_status}"
-        return Ending(f"it ended with {how}", str(done.stderr or ""))
-
-    async def close(self) -> None:
-        await self.end_input()
-        self._process.close()
-
-
-class _LocalChannel:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode() + b"\n")
-        await self._process.stdin.drain()
-
-    async def lines(self) -> AsyncIterator[str]:
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            yield line.decode(errors="replace")
-
-    async def end_input(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    async def ending(self) -> Ending:
-        status = await self._process.wait()
-        how = f"signal {signal.Signals(-status).name[3:]}" if status < 0 else f"status {status}"
-        return Ending(f"it ended with {how}")
-
-    async def close(self) -> None:
-        await self.end_input()
-        with contextlib.suppress(ProcessLookupError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._process.wait(), 5)
-
-
-@dataclass
 class HostConnection:
-    """One host, connected: `sh` runs a script there, `clock` relates its monotonic clock to the controller's."""
+    """One host, connected: `sh` runs a script there, `clock` relates its monotonic clock to the controller's.
 
-    host: Host
-    _ssh: asyncssh.SSHClientConnection | None
-    _agent: Channel
-    clock: Clock = field(default_factory=Clock)
-    _ids: Iterable[int] = field(default_factory=itertools.count)
-    _waiting: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
-    _reader: asyncio.Task[None] | None = None
+    `notice(value, why)` is called when it is `lost` and when it is `back` or `restarted`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.notice: Callable[[str, str], None] = _unnoticed
+        # The clock of each start of the host that this connection has met, by its boot id.
+        self.boots: dict[str, Clock] = {session.boot_id: session.clock}
+        self._session = session
+        # What else was started in them may go on, where only the agent ended.
+        self._past: list[Session] = []
+        self._renewal: asyncio.Task[Session] | None = None
+        self._away_s = float(session.host.vars.get(AWAY_VARIABLE, AWAY_S))
+
+    @property
+    def host(self) -> Host:
+        return self._session.host
 
     @property
     def name(self) -> str:
         return self.host.name
 
-    async def _read(self) -> None:
-        async for line in self._agent.lines():
-            with contextlib.suppress(ValueError):
-                reply = json.loads(line)
-                waiter = self._waiting.pop(reply["id"], None)
-                if waiter and not waiter.done():
-                    waiter.set_result(reply)
-        for waiter in self._waiting.values():
-            if not waiter.done():
-                waiter.set_exception(InfrastructureError(f"host {self.name} closed the connection"))
+    @property
+    def clock(self) -> Clock:
+        """The clock of the host as it runs now."""
+        return self._session.clock
 
-    async def _request(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
-        request_id = next(iter(self._ids))
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[request_id] = future
-        try:
-            await self._agent.write(json.dumps({"id": request_id, **message}))
-            # `wait_for` would take an answer that comes with a cancellation for the end of it, and go on.
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise InfrastructureError(f"host {self.name} does not answer within {timeout:.0f} s") from None
-        except (OSError, asyncssh.Error) as error:
-            raise InfrastructureError(f"host {self.name} is lost: {error}") from None
-        finally:
-            self._waiting.pop(request_id, None)
+    @property
+    def boot_id(self) -> str:
+        """Which start of the host it is."""
+        return self._session.boot_id
 
-    async def sh(self, script: str, *, stdin: str = "", timeout: float = 30, check: bool = False) -> Result:
-        """Run `script` with /bin/sh as root and return its Result.
+    async def sh(
+        self, script: str, *, stdin: str = "", timeout: float = 30, check: bool = False, once: bool = False
+    ) -> Result:
+        """Run `script` with /bin/sh as root and return its Result. It is run again where the host was lost meanwhile;
+        with `once` it is not.
 
-        Raises InfrastructureError when the host does not answer or, with `check`, when the script fails.
+        Raises InfrastructureError when the host does not answer, or is away for too long, or, with `check`, when the
+        script fails; Unanswered when the host was lost after it was asked `once`.
         """
-        reply = await self._request({"sh": script, "stdin": stdin, "timeout": timeout}, timeout + 10)
+        message = {"sh": script, "stdin": stdin, "timeout": timeout}
+        reply = await self._lasting(lambda session: session.request(message, timeout + 10), once)
         result = Result(reply["rc"], reply["out"], reply["err"], reply["t0"], reply["t1"])
         if check and result.rc != 0:
             what = (result.err or result.out).strip().splitlines()
@@ -190,108 +110,106 @@ class HostConnection:
         return result
 
     async def measure_clock(self) -> Clock:
-        """Ask the host's clock CLOCK_SAMPLES times and keep the estimate of the quickest answer."""
-        samples = []
-        for _ in range(CLOCK_SAMPLES):
-            before = now_ns()
-            reply = await self._request({"ping": True}, 10)
-            samples.append(Sample(before, reply["t0"], now_ns()))
-        self.clock = estimate(samples)
-        return self.clock
+        """Measure the host's clock anew. Raises as `sh`."""
+        return await self._lasting(lambda session: session.measure_clock())
 
     async def open(self, command: list[str], *, cwd: str = "/") -> Channel:
-        """Start `command` on the host with its standard input and output piped to the returned Channel."""
-        words = f"cd {shlex.quote(cwd)} && exec {shlex.join(command)}"
-        if self._ssh is None:
-            process = await asyncio.create_subprocess_exec(
-                "/bin/sh",
-                "-c",
-                words,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=2**20,
-                start_new_session=True,
-            )
-            return _LocalChannel(process)
-        return _SshChannel(await self._as_root(words, encoding="utf-8"))
-
-    async def _as_root(self, words: str, **options: Any) -> asyncssh.SSHClientProcess:
-        """Start `words` as root over SSH, its input a pipe."""
-        assert self._ssh is not None
-        process = await self._ssh.create_process(_root_words(self.host, words), **options)
-        if _asked(self.host):
-            # By the pipe: a command line can be read by everybody on the host.
-            line = f"{self.host.become_password}\n"
-            process.stdin.write(line if options.get("encoding") else line.encode())
-        return process
+        """Start `command` on the host with its standard input and output piped to the returned Channel, which ends with
+        the session. Raises as `sh`, once."""
+        return await self._lasting(lambda session: session.open(command, cwd=cwd), once=True)
 
     async def fetch(self, remote: str, local: Path, *, offset: int = 0) -> None:
         """Copy the file `remote` of the host to `local`; from its byte `offset` on to the end of what is in `local`.
         Raises InfrastructureError when it cannot; what came by then is in `local`."""
-        words = f"exec tail -c +{offset + 1} -- {shlex.quote(remote)}"
         if not offset:
             local.unlink(missing_ok=True)
-        with _opened(local) as file:
-            if self._ssh is None:
-                await self._locally(words, asyncio.subprocess.DEVNULL, file)
-            else:
-                await self._copied(words, remote, sink=file)
+        with contextlib.closing(_opened(local)) as file:
+
+            async def rest(session: Session) -> None:
+                # After a session that was lost it goes on where that one was.
+                words = f"exec tail -c +{file.seek(0, 2) + 1} -- {shlex.quote(remote)}"
+                await session.copy(words, sink=file)
+
+            await self._lasting(rest)
 
     async def put(self, local: Path, remote: str) -> None:
         """Copy the local file to `remote` on the host. Raises InfrastructureError when it cannot."""
-        words = f"exec cat > {shlex.quote(remote)}"
         with local.open("rb") as source:
-            if self._ssh is None:
-                await self._locally(words, source, asyncio.subprocess.DEVNULL)
-            else:
-                await self._copied(words, remote, source=source)
 
-    async def _locally(self, words: str, stdin: Any, stdout: Any) -> None:
-        try:
-            process = await asyncio.create_subprocess_exec("/bin/sh", "-c", words, stdin=stdin, stdout=stdout)
-            status = await process.wait()
-        except OSError as error:
-            raise InfrastructureError(f"host {self.name}: copying fails: {error}") from None
-        if status != 0:
-            raise InfrastructureError(f"host {self.name}: copying fails: {words!r} ends with status {status}")
+            async def whole(session: Session) -> None:
+                source.seek(0)
+                await session.copy(f"exec cat > {shlex.quote(remote)}", source=source)
 
-    async def _copied(
-        self, words: str, remote: str, *, source: BinaryIO | None = None, sink: io.FileIO | None = None
-    ) -> None:
-        """Run `words` as root over SSH with its input from `source` and its output added to `sink`, byte by byte."""
-        try:
-            process = await self._as_root(words, stderr=asyncssh.DEVNULL, encoding=None)
-            # Copied here: the library ends the whole connection when a disk is full.
-            async with process, asyncio.timeout(COPY_TIMEOUT_S):
-                while source and (data := source.read(COPY_CHUNK)):
-                    process.stdin.write(data)
-                    await process.stdin.drain()
-                process.stdin.write_eof()
-                while chunk := await process.stdout.read(COPY_CHUNK):
-                    if sink:
-                        _write(sink, chunk)
-                status = (await process.wait()).exit_status
-        except (OSError, asyncssh.Error) as error:
-            why = str(error) or f"not done within {COPY_TIMEOUT_S} s"
-            raise InfrastructureError(f"host {self.name}: copying {remote} fails: {why}") from None
-        if status != 0:
-            raise InfrastructureError(f"host {self.name}: copying {remote} ends with status {status}")
+            await self._lasting(whole)
 
     async def forward(self, address: str, port: int) -> int:
-        """Return a loopback port of the controller that leads to (`address`, `port`) as the host sees it."""
-        if self._ssh is None:
-            return port
-        listener = await self._ssh.forward_local_port("127.0.0.1", 0, address, port)
-        return listener.get_port()
+        """Return a loopback port of the controller that leads to (`address`, `port`) as the host sees it. It is good
+        until the host is lost, so ask for it each time that you need it. Raises as `sh`."""
+        return await self._lasting(lambda session: session.forward(address, port))
 
     async def close(self) -> None:
-        await self._agent.close()
-        if self._reader:
-            self._reader.cancel()
-        if self._ssh is not None:
-            self._ssh.close()
-            with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
-                await asyncio.wait_for(self._ssh.wait_closed(), 3)
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        await asyncio.gather(*(session.close() for session in (self._session, *self._past)))
+
+    async def _lasting(self, work: Callable[[Session], Awaitable[T]], once: bool = False) -> T:
+        """Return what `work` does in a session; where one is lost meanwhile, in the next one, unless `once` and it may
+        have been done."""
+        until_ns: int | None = None
+        while True:
+            session = await self._connected()
+            asked_ns = now_ns()
+            try:
+                return await work(session)
+            except Lost as lost:
+                lost_ns = session.lost_ns or now_ns()
+                if once and lost.asked:
+                    raise Unanswered(
+                        f"host {self.name} was asked and was lost before it answered: {lost}", asked_ns, lost_ns
+                    ) from None
+                until_ns = until_ns or lost_ns + int(self._away_s * 1e9)
+                if now_ns() > until_ns:
+                    raise InfrastructureError(f"host {self.name} is lost again and again: {lost}") from None
+
+    async def _connected(self) -> Session:
+        """Return a session that is not known to be lost. Raises InfrastructureError when the host is away too long."""
+        if self._session.lost_ns is None:
+            return self._session
+        # One renewal for all who wait; who gives up waiting does not end it.
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._renew(self._session))
+            self._renewal.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._renewal)
+
+    async def _renew(self, old: Session) -> Session:
+        self.notice("lost", old.end.why)
+        self._session = await self._again(old)
+        self._past.append(old)
+        self.boots[self._session.boot_id] = self._session.clock
+        assert old.lost_ns is not None
+        value = "back" if old.boot_id == self._session.boot_id else "restarted"
+        self.notice(value, f"after {(now_ns() - old.lost_ns) / 1e9:.1f} s")
+        return self._session
+
+    async def _again(self, old: Session) -> Session:
+        """Return a new session. Who asks after the time that a host may be away makes one attempt."""
+        assert old.lost_ns is not None
+        until_ns = old.lost_ns + int(self._away_s * 1e9)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await begin(self.host, ATTEMPT_S)
+            except AnotherHost:
+                raise
+            except InfrastructureError as error:
+                if now_ns() + int(pause_s * 1e9) > until_ns:
+                    away_s = (now_ns() - old.lost_ns) / 1e9
+                    raise InfrastructureError(
+                        f"host {self.name} is lost for {away_s:.0f} s ({old.end.why}): {error}"
+                    ) from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _opened(path: Path) -> io.FileIO:
@@ -301,107 +219,9 @@ def _opened(path: Path) -> io.FileIO:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _write(file: io.FileIO, data: bytes) -> None:
-    left = memoryview(data)
-    try:
-        while left:
-            left = left[file.write(left) :]
-    except OSError as error:
-        raise InfrastructureError(f"{file.name} cannot be written: {error.strerror}") from None
-
-
-def _asked(host: Host) -> bool:
-    """Whether sudo asks for the password on that host."""
-    return host.user != "root" and host.become_password is not None
-
-
-def _root_words(host: Host, words: str) -> str:
-    """`words` for a shell of the host's user, run by root. Where sudo asks for a password it reads it as the first line
-    of the input: each time (-k), so that none is left over for the words themselves."""
-    if host.user == "root":
-        return words
-    how = "-k -S -p ''" if _asked(host) else "-n"
-    return f"sudo {how} /bin/sh -c {shlex.quote(words)}"
-
-
-async def _may_be_root(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
-    """Return `host` as its sudo is: without the password of the inventory where sudo asks for none.
-
-    Raises InfrastructureError where the host's user cannot become root.
-    """
-    if host.user == "root":
-        return host
-    method = host.vars.get("ansible_become_method", "sudo")
-    if str(method).removeprefix("ansible.builtin.") != "sudo":
-        raise InfrastructureError(
-            f"host {host.name}: a drill becomes root by sudo, not by {method} (ansible_become_method)"
-        )
-    without = replace(host, become_password=None)
-    if (await ssh.run("sudo -k -n /bin/sh -c :")).exit_status == 0:
-        return without
-    if host.become_password is None:
-        raise InfrastructureError(
-            f"host {host.name}: sudo asks {host.user} for a password, and the inventory has none "
-            "(ansible_become_password, or become_password_file of Ansible's configuration)"
-        )
-    tried = await ssh.run(_root_words(host, ":"), input=f"{host.become_password}\n")
-    if tried.exit_status != 0:
-        lines = str(tried.stderr or "").strip().splitlines()
-        raise InfrastructureError(
-            f"host {host.name}: sudo does not take the inventory's password for {host.user}"
-            f"{f': {lines[-1]}' if lines else ''}"
-        )
-    return host
-
-
-async def _with_sudo(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
-    """As `_may_be_root`, in time: sudo may wait for a directory service that a fault has cut off. Where it raises, the
-    connection is closed."""
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return await _may_be_root(host, ssh)
-    except BaseException as error:
-        ssh.close()
-        if isinstance(error, TimeoutError):
-            raise InfrastructureError(f"host {host.name}: sudo does not answer within {CONNECT_TIMEOUT_S} s") from None
-        if isinstance(error, (OSError, asyncssh.Error)):
-            raise InfrastructureError(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
-        raise
-
-
 async def connect(host: Host) -> HostConnection:
     """Connect to `host` and start the agent there. Raises InfrastructureError, naming the host, when it cannot."""
-    python = str(host.vars.get("ansible_python_interpreter", "python3"))
-    python = python if python.startswith("/") else "python3"
-    ssh: asyncssh.SSHClientConnection | None = None
-    connection = HostConnection(host, None, _agent=None)  # type: ignore[arg-type]
-    if host.vars.get("ansible_connection") != "local":
-        options: dict[str, Any] = {"client_keys": [host.key_file]} if host.key_file else {}
-        if "StrictHostKeyChecking=no" in str(host.vars.get("ansible_ssh_common_args", "")):
-            options["known_hosts"] = None
-        try:
-            ssh = await asyncio.wait_for(
-                asyncssh.connect(host.address, host.port, username=host.user, keepalive_interval=5, **options),
-                CONNECT_TIMEOUT_S,
-            )
-        except TimeoutError:
-            raise InfrastructureError(
-                f"host {host.name} ({host.address}) does not answer within {CONNECT_TIMEOUT_S} s"
-            ) from None
-        except (OSError, asyncssh.Error) as error:
-            raise InfrastructureError(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
-        connection.host = await _with_sudo(host, ssh)
-    connection._ssh = ssh
-    connection._agent = await connection.open([python, "-u", "-c", _AGENT_SOURCE])
-    ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-    connection._waiting[-1] = ready
-    connection._reader = asyncio.create_task(connection._read())
-    try:
-        await asyncio.wait_for(ready, CONNECT_TIMEOUT_S)
-    except TimeoutError:
-        raise InfrastructureError(f"host {host.name}: python3 does not start there") from None
-    await connection.measure_clock()
-    return connection
+    return HostConnection(await begin(host))
 
 
 @contextlib.asynccontextmanager

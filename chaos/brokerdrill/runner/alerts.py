@@ -6,11 +6,13 @@ Alerts are told apart by name, instance and store; several that are alike in the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import httpx
 
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor, PrometheusDescriptor
@@ -70,7 +72,6 @@ class AlertWatch(PollingWatch):
         self._asked_ns = 0
         self._watched = False
         self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False)
-        self._url: str | None = None
 
     async def stop(self) -> None:
         try:
@@ -81,18 +82,17 @@ class AlertWatch(PollingWatch):
 
     async def _ask(self, name: str, asked_ns: int) -> None:
         try:
-            response = await self._http.get(await self._alerts_url())
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                response = await self._http.get(await self._alerts_url())
             self._take(firing(response.json()), asked_ns)
-        except (httpx.HTTPError, ValueError):
+        except (httpx.HTTPError, ValueError, TimeoutError, InfrastructureError):
             # What fires meanwhile is not known.
             self._mark(False, self._asked_ns or asked_ns)
 
     async def _alerts_url(self) -> str:
-        if self._url is None:
-            address = self._descriptor.api
-            port = await self._connection.forward(address.address, address.port)
-            self._url = f"http://127.0.0.1:{port}/api/v1/alerts"
-        return self._url
+        address = self._descriptor.api
+        port = await self._connection.forward(address.address, address.port)
+        return f"http://127.0.0.1:{port}/api/v1/alerts"
 
     def _write_known(self, at_ns: int) -> None:
         for key, labels in self._fires.items():

@@ -19,7 +19,8 @@ from typing import Any
 
 from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
 from brokerdrill.base.errors import InfrastructureError, Unmet
-from brokerdrill.hosts.connection import Channel, HostConnection
+from brokerdrill.hosts.channels import Channel
+from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import LoadDescriptor
 from brokerdrill.ledger.spool import SUFFIX
 from brokerdrill.runner.last_words import last_words

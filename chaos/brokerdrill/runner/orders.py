@@ -34,6 +34,6 @@ async def give(order: Order, target: Target, connections: Mapping[str, HostConne
     than it says, InfrastructureError where an instance has no control command or its host does not answer."""
     for item in target.instances:
         script = f"{control(item)} {join(order.words.split())}"
-        wrong = problem(order, await connections[item.host].sh(script, timeout=order.timeout))
+        wrong = problem(order, await connections[item.host].sh(script, timeout=order.timeout, once=True))
         if wrong:
             raise Unmet(f"order {order.name}: {item.instance} was told {order.words!r}, and it was {wrong}")

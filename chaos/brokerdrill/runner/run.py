@@ -12,6 +12,7 @@ import datetime
 import os
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
@@ -102,6 +103,8 @@ def _begin(
     topology = request.topology
     journal.write("run", "", inventory=str(topology.directory.resolve()), bench=topology.bench and str(topology.bench))
     events = EventWriter(run_dir, request.run_id, base_ns)
+    for connection in connections.values():
+        connection.notice = partial(_noticed, connection.name, events, progress)
     executor = Executor(connections, journal, events)
     system = System(progress)
     load = LoadControl(request.topology.name, system.changes.wake)
@@ -120,6 +123,13 @@ def _begin(
         injections=Injections(executor, system, load, found, request.seed, tag, progress),
         load=load,
     )
+
+
+def _noticed(host: str, events: EventWriter, progress: Progress, value: str, why: str) -> None:
+    """Say that the connection to a host was lost, or is there again."""
+    progress.step(f"host {host} is {value}{f': {why}' if value == 'lost' else f' {why}'}")
+    with contextlib.suppress(BrokerdrillError):
+        events.write("health", at_ns=now_ns(), target=host, name="host", value=value, detail={"why": why})
 
 
 @dataclass(frozen=True)

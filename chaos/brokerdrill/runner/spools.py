@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from brokerdrill.base import atomic
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
-from brokerdrill.hosts.connection import COPY_TIMEOUT_S, HostConnection
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.session import COPY_TIMEOUT_S
 from brokerdrill.ledger import contract, evidence
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.runner.watches import Watched
