@@ -54,8 +54,12 @@ CAPABILITIES = ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_BOOT"]
 RESTART_POLICY = {"Name": "on-failure", "MaximumRetryCount": 0}
 # systemd's own signal for an orderly halt (systemd(1), SIGRTMIN+3).
 HALT_SIGNAL = "SIGRTMIN+3"
+# A container has its machine's boot id; a host has another one each time that it starts, by which systemd, journald and
+# drills tell its starts apart.
+_BOOT_ID = "/proc/sys/kernel/random"
+INIT = f"cat {_BOOT_ID}/uuid >/run/boot_id && mount --bind /run/boot_id {_BOOT_ID}/boot_id && exec /sbin/init"
 # cgroup v2: the engine mounts the host's own part of the tree read-only; systemd must write there.
-INIT_V2 = ["/bin/sh", "-c", "mount -o remount,rw /sys/fs/cgroup && exec /sbin/init"]
+INIT_V2 = f"mount -o remount,rw /sys/fs/cgroup && {INIT}"
 BOOTED = ("running", "degraded")
 TRIES = 3
 """How often a host is asked that gives no answer."""
@@ -337,7 +341,7 @@ class _Maker:
         """Return a hash of all that decides how `host`'s container is made."""
         config = _host_config(self.client, self.engine, self.plan, host, self.limits)
         content = json.dumps(
-            [self.image_ids[host.name], self.authorized, host.address, config, HALT_SIGNAL], sort_keys=True
+            [self.image_ids[host.name], self.authorized, host.address, config, HALT_SIGNAL, INIT], sort_keys=True
         )
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -372,7 +376,7 @@ class _Maker:
         api = self.client.api
         created = api.create_container(
             self.image_ids[host.name],
-            command=INIT_V2 if self.engine.cgroup == "2" else None,
+            command=["/bin/sh", "-c", INIT_V2 if self.engine.cgroup == "2" else INIT],
             name=name,
             hostname=host.name,
             stop_signal=HALT_SIGNAL,
