@@ -51,7 +51,9 @@ class Host:
         self.answer = answer
         self.told: list[tuple[str, float]] = []
 
-    async def sh(self, script: str, *, timeout: float) -> Result:
+    async def sh(self, script: str, *, timeout: float, once: bool) -> Result:
+        # What an instance was told must not be told it again.
+        assert once
         self.told.append((script, timeout))
         return self.answer
 
