@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from brokerdrill.base.clock import Clock
 from brokerdrill.runner.endings import PROCESS_EXIT, UNIT_OUT_OF_MEMORY, UNIT_SUCCESS, Ending, Entry, endings
 from brokerdrill.runner.logs import parse_journal
 
@@ -36,7 +37,9 @@ JOURNAL = [
 
 
 def test_the_journal_tells_how_a_process_ended() -> None:
-    (found,) = endings(parse_journal("\n".join(map(json.dumps, JOURNAL))))
+    (found,) = endings(
+        parse_journal("\n".join(json.dumps({**row, "_BOOT_ID": "b"}) for row in JOURNAL), {"b": Clock()}).entries
+    )
     assert found == Ending(2_000_000_000, "killed", "KILL", ("Server is now active",))
 
 

@@ -23,7 +23,7 @@ _STACK = re.compile(r"^\s+(at |\.\.\. )")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a unit's journal: when (host's monotonic ns), its text, systemd's name of the message ("": it has
+    """One entry of a unit's journal: when (controller's clock, ns), its text, systemd's name of the message ("": it has
     none), how a process ended: EXIT_CODE (exited, killed, dumped) and EXIT_STATUS, a number; and who wrote it: _PID."""
 
     t_ns: int
@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a unit's main process at `t_ns` (host's monotonic clock): `how` (exited, killed, dumped, `out of
+    """The end of a unit's main process at `t_ns` (controller's clock): `how` (exited, killed, dumped, `out of
     memory` or `killed for memory`), its `status` or signal, and the `last` lines that it wrote."""
 
     t_ns: int

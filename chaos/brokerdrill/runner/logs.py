@@ -7,17 +7,21 @@ import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from brokerdrill.base.clock import now_ns
+from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import LOG_READ, WITH
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.evidence import INSTANCES, READ_BOOTS, READ_FROM, READ_LOST, READ_UNTIL
 from brokerdrill.products.base import Leading
 from brokerdrill.products.logs import role_changes
-from brokerdrill.runner.endings import Entry, endings
+from brokerdrill.runner.boots import known as known_boots
+from brokerdrill.runner.boots import read_stretches
+from brokerdrill.runner.endings import Ending, Entry, endings
 from brokerdrill.runner.evidence import keep
 from brokerdrill.runner.led import write_led
 from brokerdrill.runner.system import Instance
@@ -30,6 +34,8 @@ LOG_UNCERTAINTY_NS = 5_000_000
 LOG_MARGIN_S = 60
 # Of an entry, in the order of `Entry`.
 _FIELDS = ("MESSAGE", "MESSAGE_ID", "EXIT_CODE", "EXIT_STATUS", "_PID")
+# In what journald says when a unit wrote more than its limit: how many lines it left out.
+_DROPPED = "N_DROPPED"
 
 
 def processes(instances: Iterable[Instance]) -> Iterator[tuple[Instance, tuple[str, ...]]]:
@@ -63,20 +69,17 @@ async def write_log(
     Raises InfrastructureError when the log cannot be read or kept.
     """
     since_ns, until_ns = span
-    item, clock = instance.descriptor, instance.connection.clock
-    age_s = (now_ns() - since_ns) / 1e9
-    told = await read_log(instance.connection, item, age_s)
-    uncertainty_ns = LOG_UNCERTAINTY_NS + clock.uncertainty_ns
-    base_ns = events.base_ns - clock.offset_ns
-    if told:
-        keep(run_dir, f"{item.instance}.log.gz", log_text(told, base_ns))
-    entries = [entry for entry in told if entry.t_ns >= since_ns - clock.offset_ns]
+    item = instance.descriptor
+    told = await read_log(instance.connection, item, (now_ns() - since_ns) / 1e9)
+    if told.entries:
+        keep(run_dir, f"{item.instance}.log.gz", log_text(told.entries, events.base_ns))
+    entries = [entry for entry in told.entries if entry.t_ns >= since_ns]
     lines = [(entry.t_ns, entry.text) for entry in entries]
     for change in role_changes(lines, instance.product.log_reader) if has_own_log(item) else ():
         events.write(
             "role",
-            at_ns=change.t_ns + clock.offset_ns,
-            uncertainty_ns=uncertainty_ns,
+            at_ns=change.t_ns,
+            uncertainty_ns=told.uncertainty_ns,
             target=item.host,
             instance=item.instance,
             store=item.store if instance.product.client else None,
@@ -85,54 +88,92 @@ async def write_log(
             detail={"log": change.why},
         )
     if isinstance(instance.product, Leading):
-        since_base = ((t_ns - base_ns, instance.product.led(text)) for t_ns, text in lines)
+        since_base = ((t_ns - events.base_ns, instance.product.led(text)) for t_ns, text in lines)
         led = [(at_ns, one) for at_ns, one in since_base if one and at_ns >= 0]
-        write_led(run_dir, events.run_id, instance, led, hosts, uncertainty_ns)
+        write_led(run_dir, events.run_id, instance, led, hosts, told.uncertainty_ns)
     for ending in endings(entries):
-        at_ns = ending.t_ns + clock.offset_ns
-        events.write(
-            "ended",
-            at_ns=at_ns,
-            uncertainty_ns=uncertainty_ns,
-            target=item.host,
-            instance=item.instance,
-            name=item.unit,
-            value=ending.how,
-            detail={
-                "status": ending.status,
-                "last": "\n".join(ending.last),
-                **({WITH: "\n".join(others)} if others else {}),
-            },
-        )
-        ran_s = (at_ns - events.base_ns) / 1e9
-        said = f": {ending.last[-1]}" if ending.last else ""
-        progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
+        _write_ending(ending, instance, others, told.uncertainty_ns, events, progress)
     # Without it, nobody would know that no end means that there was none.
-    events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ)
+    for part in await read_stretches(instance.connection, span):
+        detail = {
+            READ_FROM: str(max(0, part.from_ns - events.base_ns)),
+            READ_UNTIL: str(part.until_ns - events.base_ns),
+            READ_BOOTS: str(part.boots),
+            READ_LOST: str(told.lost),
+            INSTANCES: "\n".join((item.instance, *others)),
+        }
+        events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ, detail=detail)
+
+
+def _write_ending(
+    ending: Ending,
+    instance: Instance,
+    others: Sequence[str],
+    uncertainty_ns: int,
+    events: EventWriter,
+    progress: Progress,
+) -> None:
+    item = instance.descriptor
+    events.write(
+        "ended",
+        at_ns=ending.t_ns,
+        uncertainty_ns=uncertainty_ns,
+        target=item.host,
+        instance=item.instance,
+        name=item.unit,
+        value=ending.how,
+        detail={
+            "status": ending.status,
+            "last": "\n".join(ending.last),
+            **({WITH: "\n".join(others)} if others else {}),
+        },
+    )
+    ran_s = (ending.t_ns - events.base_ns) / 1e9
+    said = f": {ending.last[-1]}" if ending.last else ""
+    progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
 
 
 def log_text(entries: Iterable[Entry], base_ns: int) -> bytes:
-    """Return the entries (ns of the host) with their run time in s, gzipped: a log without its database is long."""
+    """Return the entries with their time since `base_ns` in s, gzipped: a log without its database is long."""
     text = "".join(f"{(entry.t_ns - base_ns) / 1e9:10.3f}  {entry.text}\n" for entry in entries)
     return gzip.compress(text.encode(errors="replace"), mtime=0)
 
 
-async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -> list[Entry]:
-    """Return each entry that the unit's journal got in the last `age_s` s and LOG_MARGIN_S before."""
+@dataclass(frozen=True)
+class Log:
+    """A unit's log: its entries, how uncertain their times are (ns), and how many lines journald suppressed."""
+
+    entries: Sequence[Entry]
+    uncertainty_ns: int
+    lost: int
+
+
+async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -> Log:
+    """Return what the unit's journal got in the last `age_s` s and LOG_MARGIN_S before."""
     since = f"-{math.ceil(age_s) + LOG_MARGIN_S}s"
-    script = f"journalctl -u {item.unit} -o json --output-fields={','.join(_FIELDS)} --no-pager --since={since}"
+    names = ",".join((*_FIELDS, _DROPPED))
+    script = f"journalctl -u {item.unit} -o json --output-fields={names} --no-pager --since={since}"
     result = await connection.sh(script, timeout=60, check=True)
-    return parse_journal(result.out)
+    return parse_journal(result.out, known_boots(connection))
 
 
-def parse_journal(text: str) -> list[Entry]:
-    """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs. Binary messages come as lists of bytes."""
+def parse_journal(text: str, clocks: Mapping[str, Clock]) -> Log:
+    """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs. Binary messages come as lists of bytes.
+
+    `clocks`: of each start of the host that is known, by its boot id. What another one wrote has no place in the run.
+    """
     entries = []
+    lost = uncertainty_ns = 0
     for line in text.splitlines():
         told = json.loads(line)
+        clock = clocks.get(str(told["_BOOT_ID"]))
+        if clock is None:
+            continue
+        uncertainty_ns = max(uncertainty_ns, clock.uncertainty_ns)
+        lost += int(told.get(_DROPPED) or 0)
         message = told.get("MESSAGE") or ""
         if isinstance(message, list):
             message = bytes(message).decode(errors="replace")
-        t_ns = int(told["__MONOTONIC_TIMESTAMP"]) * 1000
+        t_ns = int(told["__MONOTONIC_TIMESTAMP"]) * 1000 + clock.offset_ns
         entries.append(Entry(t_ns, message, *(str(told.get(name) or "") for name in _FIELDS[1:])))
-    return entries
+    return Log(entries, LOG_UNCERTAINTY_NS + uncertainty_ns, lost)
