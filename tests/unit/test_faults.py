@@ -44,10 +44,30 @@ def test_every_script_of_every_fault_is_a_shell_script(fault) -> None:  # type: 
             assert done.returncode == 0, (script, done.stderr)
 
 
+def ruleset(change: HostChange, bridges: str = "") -> str:
+    """What nft is given to load on a host with these bridges."""
+    known = 'getent() { case $2 in *.test) echo 10.9.9.9;; *) command getent "$@";; esac; }'
+    host = f"nft() {{ cat; }}\nip() {{ printf '{bridges}'; }}\n{known}\n"
+    return subprocess.run(["sh", "-c", host + change.effect], capture_output=True, text=True, check=True).stdout
+
+
 def test_a_partition_is_one_table_a_host_with_every_link_in_it() -> None:
     (change,) = planned("partition", how="reject")
     assert change.host == "artemis1"
-    assert change.effect.count("reject with tcp reset") == 6
+    assert ruleset(change).count("reject with tcp reset") == 6
+    assert "forward iifname" not in ruleset(change)
+
+
+def test_a_partition_is_of_the_family_that_each_address_is_of() -> None:
+    links = tuple(Link("it", "h", address, 61616, "i") for address in ("10.0.0.1", "fd00::1", "localhost"))
+    fault = FAULTS["partition"]
+    (change,) = fault.plan(Target("it", links=links), fault.complete({}), "t1-1")
+    rules = ruleset(change, "3: docker0: <UP>\\n4: br-1a@if9: <UP>\\n")
+    assert "output ip daddr 10.0.0.1 tcp dport 61616 counter drop" in rules
+    assert "output ip6 daddr fd00::1 tcp dport 61616 counter drop" in rules
+    assert "output ip daddr 127.0.0.1 " in rules or "output ip6 daddr ::1 " in rules
+    assert 'forward iifname { "docker0","br-1a" } ip daddr 10.0.0.1 tcp dport 61616 counter drop' in rules
+    assert 'forward oifname { "docker0","br-1a" } ip6 saddr fd00::1 tcp sport 61616' in rules
 
 
 def test_parameters_are_checked_against_the_fault() -> None:

@@ -7,10 +7,23 @@ from typing import Literal
 
 from pydantic import Field
 
+from brokerdrill.faults import nft
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.inventory.targets import Link, Target
 
 _VERDICTS = {"drop": "drop", "reject": "reject with tcp reset"}
+_CHAINS = tuple(f"{hook} {{ type filter hook {hook} priority -10; }}" for hook in ("output", "input", "forward"))
+
+
+def _rules(verdict: str, there: str, back: str) -> list[str]:
+    """What becomes of the packets of a link, on the chains of its way `there` and `back`."""
+    return [
+        f"{there} $ip daddr $address tcp dport $port counter {verdict}",
+        # Heartbeats of some products are datagrams, which no reset answers.
+        f"{there} $ip daddr $address udp dport $port counter drop",
+        # The way back too, so that the peer's side is reset as well; but not the resets that the way out just made.
+        f"{back} $ip saddr $address tcp sport $port tcp flags & rst == 0 counter {verdict}",
+    ]
 
 
 class PartitionParameters(Parameters):
@@ -22,42 +35,23 @@ class PartitionParameters(Parameters):
 
 
 def _partition(target: Target, params: PartitionParameters, fault_id: str) -> list[HostChange]:
-    # One table a fault: healing is the deletion of the table, whatever is in it.
-    table = f"brokerdrill_{fault_id.replace('-', '_')}"
-    verdict = _VERDICTS[params.how]
+    table, verdict = nft.table(fault_id), _VERDICTS[params.how]
+    own = _rules(verdict, "output", "input")
+    bridged = _rules(verdict, "forward iifname { $bridges }", "forward oifname { $bridges }")
     by_host: dict[str, list[Link]] = defaultdict(list)
     for link in target.links:
         by_host[link.dialler].append(link)
-    changes = []
-    for host, links in sorted(by_host.items()):
-        rules = [f"  ip daddr {link.address} tcp dport {link.port} {verdict}" for link in links]
-        # Heartbeats of some products are datagrams, which no reset answers.
-        rules += [f"  ip daddr {link.address} udp dport {link.port} drop" for link in links]
-        # The way back too, so that the peer's side is reset as well; but not the resets that the way out just made.
-        back = [f"  ip saddr {link.address} tcp sport {link.port} tcp flags & rst == 0 {verdict}" for link in links]
-        ruleset = "\n".join(
-            [
-                f"table inet {table} {{",
-                " chain out { type filter hook output priority -10;",
-                *rules,
-                " }",
-                " chain in { type filter hook input priority -10;",
-                *back,
-                " }",
-                "}",
-            ]
+    return [
+        HostChange(
+            host=host,
+            effect=nft.load(table, links, _CHAINS, own, bridged),
+            verify=nft.there(table),
+            heal=nft.delete(table),
+            verify_heal=f"! {nft.there(table)}",
+            target=", ".join(link.name for link in links),
         )
-        changes.append(
-            HostChange(
-                host=host,
-                effect=f"nft -f - <<'NFT'\n{ruleset}\nNFT",
-                verify=f"nft list table inet {table} >/dev/null",
-                heal=f"nft delete table inet {table} 2>/dev/null || :",
-                verify_heal=f"! nft list table inet {table} >/dev/null 2>&1",
-                target=", ".join(link.name for link in links),
-            )
-        )
-    return changes
+        for host, links in sorted(by_host.items())
+    ]
 
 
-FAULTS = (FaultType("partition", "link", "the link carries nothing", PartitionParameters, _partition, ("nft",)),)
+FAULTS = (FaultType("partition", "link", "the link carries nothing", PartitionParameters, _partition, ("nft", "ip")),)

@@ -1,0 +1,185 @@
+"""Links as they are on live hosts: by IPv6, by name, from a container behind a bridge, beside another firewall."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from brokerdrill.base import paths
+from brokerdrill.base.clock import now_ns
+from brokerdrill.bench import bench
+from brokerdrill.faults.base import HostChange
+from brokerdrill.faults.registry import FAULTS
+from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.inventory.targets import Link, Target
+from brokerdrill.inventory.topology import Topology, load
+
+pytestmark = pytest.mark.bench
+
+INVENTORY = """\
+all:
+  vars:
+    bench_subnet: 172.30.251.0/24
+    bench_memory: 256m
+    ansible_user: root
+    ansible_ssh_private_key_file: {key}
+    ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
+  hosts:
+    dialler: {{ansible_host: 172.30.251.11}}
+    server: {{ansible_host: 172.30.251.12}}
+"""
+IPV4, IPV6, PORT = "172.30.251.12", "fd00:bd::12", 61616
+# Both hosts have an address of IPv6, too, and the name that the dialler knows means both of the server's.
+BOTH = "mount -o remount,rw /proc/sys && sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv4.ip_forward=1"
+ADDRESS = "ip -6 address add {address}/64 dev eth0 nodad"
+# What an engine does for a container: a namespace behind a bridge, whose packets the host forwards as its own.
+CONTAINER = """set -e
+ip netns add inside
+ip link add engine0 type bridge
+ip address add 10.88.0.1/24 dev engine0
+ip link set engine0 up
+ip link add outer type veth peer name inner netns inside
+ip link set outer master engine0 up
+ip netns exec inside ip address add 10.88.0.2/24 dev inner
+ip netns exec inside ip link set inner up
+ip netns exec inside ip route add default via 10.88.0.1
+nft -f - <<'NFT'
+table ip engine {
+ chain post { type nat hook postrouting priority 100; ip saddr 10.88.0.0/24 oifname != "engine0" masquerade; }
+}
+NFT"""
+ANSWERING = """import socket, threading
+server = socket.create_server(("::", 61616), family=socket.AF_INET6, dualstack_ipv6=True)
+while True:
+    connection, _ = server.accept()
+    threading.Thread(target=lambda c=connection: c.sendall(c.recv(9)), daemon=True).start()
+"""
+# What becomes of a connection to ADDRESS that is asked for an answer.
+DIAL = """import socket, sys
+try:
+    with socket.create_connection((sys.argv[1], 61616), timeout=3) as connection:
+        connection.sendall(b"here")
+        print(connection.recv(9).decode())
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+Connections = dict[str, HostConnection]
+OnHosts = Callable[[Callable[[Connections], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(scope="module")
+def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
+    directory = tmp_path_factory.mktemp("inventories") / "links_selftest"
+    directory.mkdir()
+    (directory / "hosts.yml").write_text(INVENTORY.format(key=paths.cache() / "bench" / "id_ed25519"))
+    found = load(directory)
+    bench.down(found)
+    bench.up(found)
+    yield found
+    bench.down(found)
+
+
+@pytest.fixture(scope="module")
+def on_hosts(topology: Topology) -> OnHosts:
+    def call(work: Callable[[Connections], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            async with connected(topology.hosts) as connections:
+                await work(connections)
+
+        asyncio.run(main())
+
+    async def prepare(connections: Connections) -> None:
+        for name, address in (("dialler", "fd00:bd::11"), ("server", IPV6)):
+            await connections[name].sh(f"{BOTH} && {ADDRESS.format(address=address)}", check=True)
+        await connections["dialler"].sh(f"echo '{IPV4} broker.test\n{IPV6} broker.test' >>/etc/hosts", check=True)
+        await connections["dialler"].sh(CONTAINER, check=True)
+        script = f"systemd-run --quiet --unit=answering python3 -c {shlex.quote(ANSWERING)}"
+        await connections["server"].sh(script, check=True)
+        deadline = time.monotonic() + 30
+        while await dialled(connections["dialler"], IPV6) != "here":
+            assert time.monotonic() < deadline
+
+    call(prepare)
+    return call
+
+
+async def dialled(connection: HostConnection, address: str, inside: bool = False) -> str:
+    within = "ip netns exec inside " if inside else ""
+    return (await connection.sh(f"{within}python3 -c {shlex.quote(DIAL)} {address}", check=True)).out.strip()
+
+
+def partition(address: str, how: str = "drop") -> HostChange:
+    target = Target("it", links=(Link("it", "dialler", address, PORT, "server"),))
+    fault = FAULTS["partition"]
+    (change,) = fault.plan(target, fault.complete({"how": how}), f"t{now_ns()}-1")
+    return change
+
+
+@contextlib.asynccontextmanager
+async def in_effect(connection: HostConnection, change: HostChange) -> AsyncIterator[None]:
+    await connection.sh(change.effect, check=True)
+    try:
+        await connection.sh(change.verify, check=True)
+        yield
+    finally:
+        await connection.sh(change.heal, check=True)
+        await connection.sh(change.verify_heal, check=True)
+
+
+@pytest.mark.parametrize(("how", "seen"), [("drop", "TimeoutError"), ("reject", "ConnectionRefusedError")])
+@pytest.mark.parametrize(("address", "cut"), [(IPV4, {IPV4}), (IPV6, {IPV6}), ("broker.test", {IPV4, IPV6})])
+def test_a_partition_is_of_the_addresses_that_the_link_has(
+    on_hosts: OnHosts, address: str, cut: set[str], how: str, seen: str
+) -> None:
+    async def work(connections: Connections) -> None:
+        dialler = connections["dialler"]
+        async with in_effect(dialler, partition(address, how)):
+            for each in (IPV4, IPV6):
+                assert await dialled(dialler, each) == (seen if each in cut else "here")
+        assert [await dialled(dialler, each) for each in (IPV4, IPV6)] == ["here", "here"]
+
+    on_hosts(work)
+
+
+@pytest.mark.parametrize(("how", "seen"), [("drop", "TimeoutError"), ("reject", "ConnectionRefusedError")])
+def test_a_partition_is_of_containers_behind_a_bridge_too(on_hosts: OnHosts, how: str, seen: str) -> None:
+    async def work(connections: Connections) -> None:
+        dialler = connections["dialler"]
+        assert await dialled(dialler, IPV4, inside=True) == "here"
+        async with in_effect(dialler, partition(IPV4, how)):
+            assert await dialled(dialler, IPV4, inside=True) == seen
+            assert await dialled(dialler, IPV4) == seen
+        assert await dialled(dialler, IPV4, inside=True) == "here"
+
+    on_hosts(work)
+
+
+def test_a_name_without_an_address_is_refused_and_leaves_nothing(on_hosts: OnHosts) -> None:
+    async def work(connections: Connections) -> None:
+        change = partition("nobody.test")
+        done = await connections["dialler"].sh(change.effect)
+        assert done.rc != 0 and "nobody.test: this host knows no address of it" in done.err
+        assert (await connections["dialler"].sh(change.verify_heal)).rc == 0
+
+    on_hosts(work)
+
+
+def test_a_flushed_ruleset_shows(on_hosts: OnHosts) -> None:
+    async def work(connections: Connections) -> None:
+        dialler = connections["dialler"]
+        change = partition(IPV4)
+        async with in_effect(dialler, change):
+            # As a host's own service does when its rules are loaded again.
+            own = "/run/own.nft"
+            await dialler.sh(f"nft list table ip engine >{own}; nft flush ruleset; nft -f {own}", check=True)
+            assert (await dialler.sh(change.verify)).rc != 0
+            assert await dialled(dialler, IPV4) == "here"
+
+    on_hosts(work)
