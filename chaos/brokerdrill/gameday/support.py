@@ -10,17 +10,19 @@ import asyncio
 import gzip
 import io
 import json
-import re
+import os
 import shlex
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from brokerdrill.base.atomic import replacing
 from brokerdrill.base.errors import BrokerdrillError
+from brokerdrill.base.masking import masked
 from brokerdrill.hosts.connection import HostConnection, connected
-from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.hosts.descriptors import read_all, read_credentials
 from brokerdrill.inventory.descriptors import DIRECTORY, Descriptor
+from brokerdrill.inventory.known_secrets import known_secrets
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.spool import SUFFIX
@@ -29,25 +31,8 @@ from brokerdrill.products.registry import DESCRIPTORS, managed
 BUNDLE = "support.tar.gz"
 # So much of the end of each worker's operations.
 OPS_TAIL = 2 << 20
-MASK = "*****"
 ASK_TIMEOUT_S = 60
-# Words in the names of what must not be shown, in XML, properties, YAML, JSON and shell alike.
-_SECRET = r"[\w.-]*(?:pass|secret|token|credential|private.?key)[\w.-]*"
-_MASKS = (
-    # <password>…</password>, and <property name="…password" value="…"/>
-    (re.compile(rf"(<({_SECRET})(?:\s[^>]*)?>)[^<]*(</\2>)", re.I), rf"\1{MASK}\3"),
-    (re.compile(rf"""((?:name|key|id)=["']{_SECRET}["']\s+value=["'])[^"']*(["'])""", re.I), rf"\1{MASK}\2"),
-    # "password": "…", password: …, password = …, password=…;more, --password …
-    (re.compile(rf"""(["']{_SECRET}["']\s*:\s*)(?:"[^"]*"|'[^']*'|[^\s,}}]+)""", re.I), rf'\1"{MASK}"'),
-    (
-        re.compile(rf"""((?<![\w"'<]){_SECRET}\s*[=:][ \t]*)(?:"[^"\n]*"|'[^'\n]*'|[^\s;,&?"'<>]+)""", re.I),
-        rf"\1{MASK}",
-    ),
-    (re.compile(rf"(--{_SECRET}\s+)[^\s-]\S*", re.I), rf"\1{MASK}"),
-    # Who is who in a URL.
-    (re.compile(r"(\w+://[^/\s:@]+:)[^/\s@]+(@)"), rf"\1{MASK}\2"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S), MASK),
-)
+MODE = 0o640
 # What is asked of each host; the folder of an instance's configuration is where its service works, or beside it.
 _ASKED: Mapping[str, str] = {
     "unit.txt": "systemctl cat {unit}; systemctl status --no-pager {unit}; systemctl show {unit} -p NRestarts,Result",
@@ -79,37 +64,33 @@ done
 }
 
 
-def masked(text: str) -> str:
-    """Return `text` without the values of what its names call a secret."""
-    for pattern, replacement in _MASKS:
-        text = pattern.sub(replacement, text)
-    return text
-
-
 async def bundle(topology: Topology, run_dir: Path) -> Path:
-    """Write the support bundle of a run into its directory and return its path.
+    """Write the support bundle of a run into its directory and return its path; its owner and group alone may read it.
 
     A host that does not answer is told of in the bundle. Raises InfrastructureError where the disk does not take it.
     """
-    asked = await _ask_all(topology)
+    known = known_secrets(topology)
+    said = await _ask_all(topology, known)
     path = run_dir / BUNDLE
     with replacing(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, content in [*_of_run(run_dir), *asked.items()]:
+        os.fchmod(file.fileno(), MODE)
+        parts = [*_of_run(run_dir, known), *((name, masked(text, known).encode()) for name, text in said.items())]
+        for name, content in parts:
             entry = tarfile.TarInfo(f"{run_dir.name}/{name}")
-            entry.size = len(content)
+            entry.size, entry.mode = len(content), MODE
             archive.addfile(entry, io.BytesIO(content))
     return path
 
 
-def _of_run(run_dir: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of what is taken from the run's directory."""
+def _of_run(run_dir: Path, known: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of what is taken from the run's directory, without the `known` secrets and all others."""
     kept = [run_dir / name for name in (contract.RUN_FILE, contract.JOURNAL_FILE, "verdict.json", "summary.md")]
     kept += sorted((run_dir / contract.EVENTS_DIR).glob("*.jsonl")) + sorted((run_dir / "evidence").glob("*"))
     for path in kept:
         if path.is_file():
             packed = path.suffix == ".gz"
             content = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
-            content = masked(content.decode(errors="replace")).encode()
+            content = masked(content.decode(errors="replace"), known).encode()
             yield str(path.relative_to(run_dir)), gzip.compress(content, mtime=0) if packed else content
     ops = run_dir / contract.OPS_DIR
     for path in sorted([*ops.glob("*.jsonl"), *ops.glob(f"*{SUFFIX}")]):
@@ -120,21 +101,25 @@ def _of_run(run_dir: Path) -> Iterator[tuple[str, bytes]]:
             file.seek(max(0, size - OPS_TAIL))
             tail = file.read()
         # The first line of a tail is rarely whole.
-        yield f"ops-tail/{path.name}", tail if size <= OPS_TAIL else header + tail.partition(b"\n")[2]
+        content = tail if size <= OPS_TAIL else header + tail.partition(b"\n")[2]
+        yield f"ops-tail/{path.name}", masked(content.decode(errors="replace"), known).encode()
 
 
-async def _ask_all(topology: Topology) -> dict[str, bytes]:
-    """Return what the instances' hosts say, by file name."""
+async def _ask_all(topology: Topology, known: set[str]) -> dict[str, str]:
+    """Return what the instances' hosts say, by file name, and add the secrets that these hosts have to `known`."""
     try:
         async with connected(topology.hosts) as connections:
             found = await read_all(connections.values(), DESCRIPTORS)
+            for item in found:
+                if item.credentials:
+                    known.add((await read_credentials(connections[item.host], item))["password"])
             parts = await asyncio.gather(*(_ask(connections[item.host], item) for _, item in managed(found)))
     except BrokerdrillError as error:
-        return {"hosts/unreachable.txt": f"{error}\n".encode()}
-    return {name: content for part in parts for name, content in part.items()}
+        return {"hosts/unreachable.txt": f"{error}\n"}
+    return {name: text for part in parts for name, text in part.items()}
 
 
-async def _ask(connection: HostConnection, item: Descriptor) -> dict[str, bytes]:
+async def _ask(connection: HostConnection, item: Descriptor) -> dict[str, str]:
     folder = f"hosts/{item.host}/{item.instance}"
     said = {f"{folder}/descriptor.json": json.dumps(item.model_dump(mode="json"), indent=2)}
     descriptor = f"{DIRECTORY}/{item.instance}.json"
@@ -147,4 +132,4 @@ async def _ask(connection: HostConnection, item: Descriptor) -> dict[str, bytes]
             said[f"{folder}/{name}"] = done.out + done.err
         except BrokerdrillError as error:
             said[f"{folder}/{name}"] = f"{error}\n"
-    return {name: masked(text).encode() for name, text in said.items()}
+    return said

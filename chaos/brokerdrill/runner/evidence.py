@@ -1,4 +1,4 @@
-"""What is kept of a system beside the ledger when a run ends, in the folder `evidence`."""
+"""What is kept of a system beside the ledger when a run ends, in the folder `evidence`; secrets in it are masked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from brokerdrill.base.atomic import write
+from brokerdrill.base.masking import masked
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.runner.load_control import Worker
@@ -23,11 +24,11 @@ async def keep_evidence(
     for item in descriptors:
         for name, command in item.evidence.items():
             result = await connections[item.host].sh(command, timeout=60)
-            keep(run_dir, f"{item.instance}-{name}.txt", (result.out if result.rc == 0 else result.err).encode())
+            keep(run_dir, f"{item.instance}-{name}.txt", masked(result.out if result.rc == 0 else result.err).encode())
 
 
 async def keep_last_words(workers: Iterable[Worker], run_dir: Path) -> None:
     """Keep what each worker that died had written to standard error. Raises InfrastructureError."""
     for worker in workers:
         if worker.said:
-            keep(run_dir, f"{worker.name}.txt", worker.said.encode())
+            keep(run_dir, f"{worker.name}.txt", masked(worker.said).encode())

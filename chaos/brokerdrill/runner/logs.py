@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brokerdrill.base.clock import Clock, now_ns
+from brokerdrill.base.masking import masked
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
@@ -124,19 +125,20 @@ def _write_ending(
         value=ending.how,
         detail={
             "status": ending.status,
-            "last": "\n".join(ending.last),
+            "last": masked("\n".join(ending.last)),
             **({WITH: "\n".join(others)} if others else {}),
         },
     )
     ran_s = (ending.t_ns - events.base_ns) / 1e9
-    said = f": {ending.last[-1]}" if ending.last else ""
+    said = f": {masked(ending.last[-1])}" if ending.last else ""
     progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
 
 
 def log_text(entries: Iterable[Entry], base_ns: int) -> bytes:
-    """Return the entries with their time since `base_ns` in s, gzipped: a log without its database is long."""
+    """Return the entries with their time since `base_ns` in s, without secrets, gzipped: a log without its database is
+    long."""
     text = "".join(f"{(entry.t_ns - base_ns) / 1e9:10.3f}  {entry.text}\n" for entry in entries)
-    return gzip.compress(text.encode(errors="replace"), mtime=0)
+    return gzip.compress(masked(text).encode(errors="replace"), mtime=0)
 
 
 @dataclass(frozen=True)
