@@ -239,3 +239,22 @@ def test_the_table_says_what_is_expected_and_why_not() -> None:
     assert place.sign == "✗" and place.expected.startswith("violates single_active; investigates no_loss")
     page = markdown([drill], {"q": quorum(), "files": classic("lease", "file_store")})
     assert "| `active_cut_off` |  | ✗ |" in page and "available 30 s" not in page
+
+
+def test_a_majority_is_killed_wherever_an_ensemble_decides_who_is_active_and_nowhere_else() -> None:
+    peers = [item.model_copy(update={"role": ""}) for item in quorum(features=())]
+    for name, waits in (("majority_killed", False), ("majority_killed_backlog", True)):
+        for found in (quorum(), peers):
+            scenario = on(name, found)
+            assert scenario.load.backlog == waits
+            kill, heal = scenario.method[0], scenario.method[1]
+            assert (kill.fault, kill.target) == ("kill", "majority of zookeeper")
+            # Away for longer than a session, and for less than it takes to start a broker by hand
+            assert kill.pauses.after == 9
+            assert (heal.type, heal.of) == ("heal", kill.name)
+            assert {"no_loss", "no_duplicates", "single_active", "atomic"} <= set(scenario.expect())
+        assert "in-sync-after-failback" in steps(on(name, quorum()))
+        assert "in-sync-after-failback" not in steps(on(name, peers))
+        # Neither votes nor a lease lock in ZooKeeper, though an ensemble be there
+        for found in (voting(), classic("lease", "database_store"), [*voting(), *ZOOKEEPER]):
+            assert load_drill(name).unmet(found)
