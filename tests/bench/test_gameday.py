@@ -46,6 +46,7 @@ INVENTORY = {
                     # Every minute: the first one comes soon.
                     "gameday_calendar": "*:0/1",
                     "gameday_random_delay_s": 0,
+                    "gameday_metrics_dir": "/srv/metrics",
                     "gameday_days": [
                         {"name": "closed", "file": {**DAY, "blackouts": [
                             {"first": "2000-01-01", "last": "2999-12-31", "why": "always"}]}},
@@ -128,10 +129,36 @@ def test_a_control_host_without_the_project_is_refused(topology: Topology) -> No
 
 @pytest.fixture(scope="module")
 def installed(topology: Topology) -> Topology:
-    ssh(topology, f"mkdir -p {HOME} && tar -xf - -C {HOME}", project())
+    ssh(topology, f"mkdir -p {HOME} && install -d -m 1777 /srv/metrics && tar -xf - -C {HOME}", project())
     done = play(topology)
     assert done.returncode == 0, done.stdout
     return topology
+
+
+def test_its_files_are_for_its_group_and_its_unit_is_hardened(installed: Topology) -> None:
+    modes = ssh(installed, f"stat -c '%a %U %G' {DATA} /etc/brokerdrill-gameday /etc/brokerdrill-gameday/open.yml")
+    assert modes.splitlines() == [
+        "750 brokerdrill brokerdrill-gameday", "750 root brokerdrill-gameday", "640 root brokerdrill-gameday",
+    ]  # fmt: skip
+    unit = "brokerdrill-gameday-open.service"
+    shown = ssh(installed, f"systemctl show {unit} -p UMask,ProtectSystem,NoNewPrivileges,Group,TimeoutStopUSec")
+    found = dict(line.split("=", 1) for line in shown.splitlines())
+    asked = int(
+        ssh(
+            installed,
+            f"runuser -u brokerdrill -- {HOME}/brokerdrill gameday stop-time /etc/brokerdrill-gameday/open.yml",
+        )
+    )
+    assert asked > 60
+    minutes, seconds = divmod(asked, 60)
+    assert found.pop("TimeoutStopUSec") == f"{minutes}min{f' {seconds}s' if seconds else ''}"
+    assert found == {
+        "UMask": "0027",
+        "ProtectSystem": "strict",
+        "NoNewPrivileges": "yes",
+        "Group": "brokerdrill-gameday",
+    }
+    assert ssh(installed, f"systemd-analyze verify {unit} 2>&1") == ""
 
 
 def test_a_second_run_changes_nothing(installed: Topology) -> None:
@@ -145,6 +172,10 @@ def test_the_timer_holds_the_game_day_which_a_blackout_refuses(installed: Topolo
     found = days(installed, "closed")[0]
     assert (found["state"], found["why"]) == ("refused", "blackout from 2000-01-01 to 2999-12-31: always")
     ssh(installed, "systemctl stop brokerdrill-gameday-closed.timer")
+    everybody = ssh(installed, f"find {DATA} -path {DATA}/cache -prune -o -perm /007 -print")
+    assert everybody == "", everybody
+    metrics = ssh(installed, "cat /srv/metrics/brokerdrill-gameday-closed.prom")
+    assert 'brokerdrill_gameday_state{gameday="closed",state="refused"} 1' in metrics
     assert "<title>Its own timer" in ssh(installed, f"cat {DATA}/www/closed/index.html")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import http.server
 import json
 import socketserver
+import stat
 import threading
 from collections.abc import Iterator
 from email import message_from_bytes
@@ -12,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from brokerdrill.gameday.history import EXPECTED, UNEXPECTED, Day, Held
+from brokerdrill.gameday.exposition import exposition, write_metrics
+from brokerdrill.gameday.history import EXPECTED, MISSED, REFUSED, RUNNING, UNEXPECTED, Day, Held
 from brokerdrill.gameday.model import GameDay
-from brokerdrill.gameday.notify import notify
+from brokerdrill.gameday.notify import beat, notify
 from brokerdrill.gameday.pages import publish
 
 
@@ -120,6 +124,44 @@ def test_what_was_not_sent_is_said_without_the_secret(hooks: Hooks, tmp_path: Pa
     ]
     assert "answers with status 403" in problems[0] and "cannot be read" in problems[2]
     assert not any("secret" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("state", "ending"),
+    [(RUNNING, "/start"), (EXPECTED, ""), (UNEXPECTED, "/fail"), (MISSED, "/fail"), (REFUSED, "/log")],
+)
+def test_a_heartbeat_hears_of_every_day(hooks: Hooks, tmp_path: Path, state: str, ending: str) -> None:
+    (tmp_path / "secret").write_text(f"http://127.0.0.1:{hooks.server_port}/ping/uuid?rid=1\n")
+    assert beat("weekly", plan(heartbeat={"url_file": str(tmp_path / "secret")}), a_day(state)) is None
+    assert [(path, body["state"]) for path, body in hooks.taken] == [(f"/ping/uuid{ending}?rid=1", state)]
+
+
+def test_a_heartbeat_that_is_not_taken_is_said_without_its_url(hooks: Hooks) -> None:
+    hooks.status = 404
+    one = plan(heartbeat={"url": f"http://127.0.0.1:{hooks.server_port}/secret"})
+    assert beat("weekly", one, a_day()) == "the heartbeat was not sent: it answers with status 404"
+    assert beat("weekly", plan(), a_day()) is None
+
+
+def test_metrics_say_when_one_was_last_held_and_as_expected(tmp_path: Path) -> None:
+    good = Day("a", "2026-11-23T08:00:00+00:00", EXPECTED, "2026-11-23T08:10:00+00:00")
+    bad = Day("b", "2026-11-24T08:00:00+00:00", UNEXPECTED, "2026-11-24T08:05:00+00:00")
+    none = Day("c", "2026-11-25T08:00:00+00:00", REFUSED, "2026-11-25T08:00:01+00:00")
+    write_metrics(tmp_path / "weekly.prom", "weekly", [good, bad, none])
+    assert stat.S_IMODE((tmp_path / "weekly.prom").stat().st_mode) == 0o644
+    families = {
+        sample.name + (f"/{sample.labels['state']}" if "state" in sample.labels else ""): sample.value
+        for family in text_string_to_metric_families((tmp_path / "weekly.prom").read_text())
+        for sample in family.samples
+    }
+    times = "brokerdrill_gameday_{}_timestamp_seconds"
+    assert families[times.format("last_success")] == datetime.datetime.fromisoformat(good.ended).timestamp()
+    assert families[times.format("last_begin")] == datetime.datetime.fromisoformat(bad.began).timestamp()
+    assert families[times.format("last_end")] == datetime.datetime.fromisoformat(none.ended).timestamp()
+    assert families["brokerdrill_gameday_state/refused"] == 1
+    assert sum(value for name, value in families.items() if "/" in name) == 1
+    # Before the first one.
+    assert 'last_success_timestamp_seconds{gameday="weekly"} 0' in exposition("weekly", [])
 
 
 def test_mail() -> None:

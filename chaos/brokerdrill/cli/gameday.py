@@ -1,4 +1,4 @@
-"""`brokerdrill gameday plan|run|history|approve|tidy`, `brokerdrill abort` and `brokerdrill serve`."""
+"""`brokerdrill gameday plan|run|history|approve|tidy|stop-time`, `brokerdrill abort` and `brokerdrill serve`."""
 
 from __future__ import annotations
 
@@ -116,6 +116,17 @@ def add_to(app: typer.Typer, console: Console) -> None:
 
         found = tidy_up(load(file, runs), console, wait)
         console.print("nothing is left over" if not found else f"{len(found)} crashed game days are reported")
+
+    @group.command("stop-time")
+    def stop_time(file: FileArgument) -> None:
+        """Print the seconds that a game day of FILE may take to end once it is asked to: heals, drain, evidence."""
+        from brokerdrill.gameday.ending import stop_s
+        from brokerdrill.gameday.model import load_gameday
+        from brokerdrill.gameday.plan import wanted
+        from brokerdrill.scenario.drill import drills
+
+        _, plan = load_gameday(file)
+        print(stop_s(drill.scenario for drill in drills() if wanted(drill, plan.drills)))
 
     @app.command()
     def abort(

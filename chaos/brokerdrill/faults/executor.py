@@ -26,6 +26,8 @@ from brokerdrill.ledger.journal import Journal
 HEAL_DIR = "/run/brokerdrill/heal"
 VERIFY_DEADLINE_S = 10
 HEAL_DEADLINE_S = 60
+# To make it, and to see that it was made.
+HEAL_LONGEST_S = 2 * HEAL_DEADLINE_S
 POLL_S = 0.1
 
 # The lock makes the runner's heal and the timer's take turns; the later one finds the script gone and does nothing.

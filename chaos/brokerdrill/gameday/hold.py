@@ -20,10 +20,11 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Usage
 from brokerdrill.base.locks import held
 from brokerdrill.base.progress import Progress
 from brokerdrill.gameday import approval, history, pages, windows
+from brokerdrill.gameday.exposition import write_metrics
 from brokerdrill.gameday.guards import Watching, steady
 from brokerdrill.gameday.history import Day, Record
 from brokerdrill.gameday.model import GameDay, load_gameday
-from brokerdrill.gameday.notify import notify
+from brokerdrill.gameday.notify import beat, notify
 from brokerdrill.gameday.plan import Place, Planned, last_held, load_hosts, planned
 from brokerdrill.gameday.support import bundle
 from brokerdrill.inventory.planned import planned as deployed
@@ -187,10 +188,21 @@ def _report(loaded: Loaded, day_id: str, console: Console) -> Day:
             console.print(f"published: {page}", markup=False)
         except BrokerdrillError as error:
             console.print(f"not published: {error}", markup=False)
-    for problem in notify(loaded.name, plan, day):
-        console.print(problem, markup=False)
+    for problem in (*notify(loaded.name, plan, day), beat(loaded.name, plan, day), _measured(loaded, found)):
+        if problem:
+            console.print(problem, markup=False)
     loaded.record.write(day_id, "told")
     return day
+
+
+def _measured(loaded: Loaded, found: Sequence[Day]) -> str | None:
+    """Write the metrics of the days where the plan says to which file; return what did not work."""
+    try:
+        if loaded.plan.metrics_file:
+            write_metrics(loaded.plan.metrics_file, loaded.name, found)
+    except InfrastructureError as error:
+        return f"no metrics: {error}"
+    return None
 
 
 @dataclass
@@ -211,6 +223,8 @@ class _Held:
         plan, runs = self.loaded.plan, self.loaded.runs
         if why := self._refusal():
             return history.REFUSED, why
+        if problem := beat(self.loaded.name, plan, Day(self.day, self.begun.isoformat(timespec="seconds"))):
+            self._say(problem)
         until = windows.ends_at(plan, self.begun)
         with Progress(self.console) as progress:
             chosen, refused = choose(self.loaded, progress)

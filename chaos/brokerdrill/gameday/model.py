@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import re
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import httpx
-from pydantic import Field, field_validator, model_validator
+import yaml
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.base.errors import UsageError
@@ -17,6 +19,8 @@ from brokerdrill.base.errors import UsageError
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 KINDS = ("webhook", "slack", "mail")
+# The fields of a window that are times of day.
+TIMES = ("start", "end")
 # What a channel can be told of; `expected` is a game day that went as it should.
 Occasion = Literal["unexpected", "failed", "stopped", "over_window", "crashed", "missed", "refused", "expected"]
 ALARMS: tuple[Occasion, ...] = ("unexpected", "failed", "stopped", "over_window", "crashed", "missed", "refused")
@@ -31,18 +35,34 @@ class Choice(Strict):
     most: int = Field(3, ge=1, description="how many drills are held, over all topologies")
 
 
+_CLOCK_TIME = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?")
+
+
+def _clock_time(value: Any) -> datetime.time:
+    """Return the time of day that `value` says. Raises ValueError."""
+    if isinstance(value, datetime.time):
+        return value
+    found = _CLOCK_TIME.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is no time of day such as 09:30")
+    hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
+    if hour == 24 and (minute or second):
+        raise ValueError(f"{value!r} is no time of day: a day ends at 24:00")
+    return datetime.time(hour % 24, minute, second)
+
+
+ClockTime = Annotated[datetime.time, BeforeValidator(_clock_time)]
+
+
 class Window(Strict):
-    """When drills may run: from `start` to `end` of each of `days`, in the game day's time zone."""
+    """When drills may run: from `start` to `end`, in the game day's time zone, for windows that begin on one of `days`.
 
-    start: datetime.time = datetime.time(0)
-    end: datetime.time = Field(datetime.time(23, 59, 59), description="what still runs then is ended, and reported")
+    Where `end` is not after `start`, it is the next day's; the same time for both is the whole day.
+    """
+
+    start: ClockTime = datetime.time(0)
+    end: ClockTime = Field(datetime.time(0), description="what still runs then is ended, and reported")
     days: list[Day] = Field([*DAYS], min_length=1)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Window:
-        if self.start >= self.end:
-            raise ValueError("start is not before end")
-        return self
 
 
 class Blackout(Strict):
@@ -113,18 +133,27 @@ class _Channel(Strict):
     when: list[Occasion] = Field([*ALARMS], description="what it is told of")
 
 
-class Webhook(_Channel):
-    """A URL that takes JSON: of our own shape, or the shape that Slack and those compatible with it take."""
-
-    type: Literal["webhook", "slack"]
+class _Url(Strict):
     url: str | None = None
     url_file: Path | None = Field(None, description="a file with the URL, where that is a secret")
 
     @model_validator(mode="after")
-    def _one_url(self) -> Webhook:
+    def _one_url(self) -> Self:
         if (self.url is None) == (self.url_file is None):
             raise ValueError("give one of url and url_file")
         return self
+
+
+class Webhook(_Url, _Channel):
+    """A URL that takes JSON: of our own shape, or the shape that Slack and those compatible with it take."""
+
+    type: Literal["webhook", "slack"]
+
+
+class Heartbeat(_Url):
+    """A URL of a service that raises the alarm when it is not called: as healthchecks.io and those like it have it,
+    URL/start when a game day begins, URL when it ended as expected, URL/fail when it did not, URL/log when none was
+    begun."""
 
 
 class Mail(_Channel):
@@ -161,6 +190,10 @@ class GameDay(Strict):
     guard: Guard = Guard()
     publish: Publish | None = None
     notify: list[Annotated[Webhook | Mail, Field(discriminator="type")]] = Field([])
+    heartbeat: Heartbeat | None = None
+    metrics_file: Path | None = Field(
+        None, description="a file NAME.prom that a node exporter reads: when a game day was last held, and as expected"
+    )
 
     @field_validator("timezone")
     @classmethod
@@ -183,14 +216,29 @@ def load_gameday(path: Path) -> tuple[str, GameDay]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"game day {path} cannot be read: {error}") from None
     data, tree = parse_yaml(text, path, "a game day")
-    return path.stem, as_model(GameDay, _placed(data, path.absolute().parent), path, tree, "the game day", KINDS)
+    placed = _placed(_as_typed(data, tree), path.absolute().parent)
+    return path.stem, as_model(GameDay, placed, path, tree, "the game day", KINDS)
+
+
+def _as_typed(data: Mapping[str, Any], tree: yaml.Node | None) -> dict[str, Any]:
+    """Return `data` with the window's times as the file has them: YAML reads 10:00 as sixty times ten."""
+    window = data.get("window")
+    node = next((value for key, value in _pairs(tree) if key == "window"), None)
+    times = {key: value.value for key, value in _pairs(node) if key in TIMES and isinstance(value, yaml.ScalarNode)}
+    return {**data, "window": {**window, **times}} if isinstance(window, dict) else {**data}
+
+
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    if isinstance(node, yaml.MappingNode):
+        yield from ((str(key.value), value) for key, value in node.value)
 
 
 def _placed(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return `data` with its paths seen from `folder`; what has the wrong shape is left to the model."""
-    found = dict(data)
-    if isinstance(found.get("publish"), dict):
-        found["publish"] = _with_paths(found["publish"], ("folder",), folder)
+    found = _with_paths(data, ("metrics_file",), folder)
+    for part in ("publish", "heartbeat"):
+        if isinstance(found.get(part), dict):
+            found[part] = _with_paths(found[part], ("folder", "url_file"), folder)
     if isinstance(found.get("notify"), list):
         found["notify"] = [
             _with_paths(one, ("url_file", "password_file"), folder) if isinstance(one, dict) else one

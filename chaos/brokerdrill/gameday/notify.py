@@ -1,8 +1,9 @@
-"""Who hears of a game day: a webhook, a chat that takes Slack's messages, a mail."""
+"""Who hears of a game day: a webhook, a chat that takes Slack's messages, a mail; a heartbeat's service of each one."""
 
 from __future__ import annotations
 
 import smtplib
+from collections.abc import Callable, Mapping
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from urllib.parse import quote
 import httpx
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.gameday.history import EXPECTED, WORDS, Day
-from brokerdrill.gameday.model import GameDay, Mail, Webhook
+from brokerdrill.gameday.history import EXPECTED, REFUSED, RUNNING, WORDS, Day
+from brokerdrill.gameday.model import GameDay, Heartbeat, Mail, Webhook
 from brokerdrill.gameday.pages import PAGE_FILE
 
 TIMEOUT_S = 15
+# What a heartbeat's URL ends in, by how a day is; all others are failures.
+_BEATS = {RUNNING: "/start", EXPECTED: "", REFUSED: "/log"}
 
 
 def subject(title: str, day: Day) -> str:
@@ -64,21 +67,41 @@ def notify(name: str, plan: GameDay, day: Day) -> list[str]:
     for number, channel in enumerate(plan.notify, start=1):
         if day.state not in channel.when:
             continue
-        try:
-            if isinstance(channel, Mail):
-                _mail(channel, subject(plan.title, day), text(plan.title, day, url))
-            else:
-                _post(channel, name, plan.title, day, url)
-        except (InfrastructureError, OSError, smtplib.SMTPException, httpx.HTTPError, httpx.InvalidURL) as error:
-            why = str(error) if isinstance(error, InfrastructureError) else type(error).__name__
+        if isinstance(channel, Mail):
+            why = _tried(_mail, channel, subject(plan.title, day), text(plan.title, day, url))
+        else:
+            slack = channel.type == "slack"
+            body = {"text": text(plan.title, day, url)} if slack else payload(name, plan.title, day, url)
+            why = _tried(_post, channel, "", body)
+        if why:
             problems.append(f"notification {number} ({channel.type}) was not sent: {why}")
     return problems
 
 
-def _post(channel: Webhook, name: str, title: str, day: Day, url: str | None) -> None:
-    target = channel.url or _secret(channel.url_file)
-    slack = channel.type == "slack"
-    body = {"text": text(title, day, url)} if slack else payload(name, title, day, url)
+def beat(name: str, plan: GameDay, day: Day) -> str | None:
+    """Tell the heartbeat's service that `day` begins (RUNNING) or how it ended; return what did not work, without the
+    URL; None: it is told, or there is none."""
+    if plan.heartbeat is None:
+        return None
+    why = _tried(_post, plan.heartbeat, _BEATS.get(day.state, "/fail"), payload(name, plan.title, day, None))
+    return f"the heartbeat was not sent: {why}" if why else None
+
+
+def _tried(send: Callable[..., None], *what: Any) -> str | None:
+    """Return why `send` could not send, with no secret in it; None: it did."""
+    try:
+        send(*what)
+    except InfrastructureError as error:
+        return str(error)
+    except (OSError, smtplib.SMTPException, httpx.HTTPError, httpx.InvalidURL) as error:
+        return type(error).__name__
+    return None
+
+
+def _post(where: Webhook | Heartbeat, ending: str, body: Mapping[str, Any]) -> None:
+    target = httpx.URL(where.url or _secret(where.url_file))
+    # The ending goes before the parameters that the URL may have.
+    target = target.copy_with(path=target.path.rstrip("/") + ending) if ending else target
     answer = httpx.post(target, json=body, timeout=TIMEOUT_S)
     if answer.status_code >= 300:
         raise InfrastructureError(f"it answers with status {answer.status_code}")

@@ -13,17 +13,39 @@ def closed(day: GameDay, now: datetime.datetime) -> str | None:
     for blackout in day.blackouts:
         if blackout.first <= local.date() <= blackout.last:
             return f"blackout from {blackout.first} to {blackout.last}: {blackout.why}"
-    if DAYS[local.weekday()] not in day.window.days:
-        return f"no drills on {local:%A}s (the window's days: {', '.join(day.window.days)})"
-    if not day.window.start <= local.time() < day.window.end:
-        return f"it is {local:%H:%M}, outside the window from {day.window.start:%H:%M} to {day.window.end:%H:%M}"
-    return None
+    around = [one for one in _windows(day, local.date()) if one[0] <= now < one[1]]
+    if any(_allowed(day, start) for start, _ in around):
+        return None
+    if around or not any(_allowed(day, start) for start, _ in _windows(day, local.date())[1:]):
+        return (
+            f"no drills on {(around[0][0] if around else local):%A}s (the window's days: {', '.join(day.window.days)})"
+        )
+    return f"it is {local:%H:%M}, outside the window from {day.window.start:%H:%M} to {day.window.end:%H:%M}"
+
+
+def _windows(day: GameDay, date: datetime.date) -> list[tuple[datetime.datetime, datetime.datetime]]:
+    """Return (start, end) of the windows that begin on the day before `date`, which may reach into it, and on it."""
+    window, found = day.window, []
+    for back in (1, 0):
+        first = date - datetime.timedelta(days=back)
+        last = first + datetime.timedelta(days=window.end <= window.start)
+        found.append(
+            (
+                datetime.datetime.combine(first, window.start, day.zone),
+                datetime.datetime.combine(last, window.end, day.zone),
+            )
+        )
+    return found
+
+
+def _allowed(day: GameDay, start: datetime.datetime) -> bool:
+    return DAYS[start.weekday()] in day.window.days
 
 
 def window_end(day: GameDay, now: datetime.datetime) -> datetime.datetime:
-    """Return when the window of `now`'s day closes."""
-    local = now.astimezone(day.zone)
-    return datetime.datetime.combine(local.date(), day.window.end, day.zone)
+    """Return when the window that is open at `now` closes; where none is, that of `now`'s day."""
+    windows = _windows(day, now.astimezone(day.zone).date())
+    return next((end for start, end in windows if start <= now < end and _allowed(day, start)), windows[1][1])
 
 
 def ends_at(day: GameDay, begun: datetime.datetime) -> datetime.datetime:

@@ -13,6 +13,9 @@ from brokerdrill.runner.changes import POLL_S
 from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
+# How often a drain waits for as long as it may.
+WAITS = 3
+
 
 async def drain(
     addresses: Sequence[str],
