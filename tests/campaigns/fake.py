@@ -59,7 +59,7 @@ class Fake:
 
     def record(
         self, drill: Drill, topology: Topology, runs: Path, seeds: Sequence[int], console: Console,
-        run_dir: Path, settings: Mapping[str, str], changes: Mapping[str, Any],
+        run_dir: Path, settings: Mapping[str, str], changes: Mapping[str, Any], **_: Any,
     ) -> list[Path]:  # fmt: skip
         self.log(run=run_dir.name, seed=seeds[0], settings=dict(settings), rate=changes["load.rate"])
         run_dir.mkdir(parents=True)

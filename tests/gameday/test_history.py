@@ -12,7 +12,7 @@ from brokerdrill.base.locks import held
 from brokerdrill.gameday import approval
 from brokerdrill.gameday.guards import broken_now, strays
 from brokerdrill.gameday.history import CRASHED, EXPECTED, RUNNING, UNEXPECTED, Record, days, last_begun, worst
-from brokerdrill.gameday.plan import load_hosts
+from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.scenario.drill import load_drill, resolve
 
 from .pair import PAIR, topology

@@ -7,11 +7,11 @@ import datetime
 import pytest
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.gameday.model import Choice, Radius
-from brokerdrill.gameday.plan import Place, last_held, load_hosts, planned
-from brokerdrill.gameday.radius import possible, reached, too_far
-from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.scenario.drill import load_drill, resolve
+from brokerdrill.gameday.model import Choice
+from brokerdrill.gameday.plan import Place, last_held, planned
+from brokerdrill.inventory.planned import load_hosts
+from brokerdrill.scenario.drill import load_drill
+from brokerdrill.scenario.radius import Radius
 
 from .pair import PAIR, topology
 
@@ -21,50 +21,6 @@ KILL, STOP, REPLY = (load_drill(name) for name in ("kill_active", "stop_active",
 
 def names(found: list) -> list[str]:  # type: ignore[type-arg]
     return [f"{one.drill.name}@{one.topology.name}" for one in found]
-
-
-def test_what_a_target_can_come_to_mean() -> None:
-    assert {one.describe() for one in possible(PLACE.descriptors, "active")} == {"artemis1", "artemis2"}
-    assert {one.describe() for one in possible(PLACE.descriptors, "one of artemis")} == {"artemis1", "artemis2"}
-    assert [one.describe() for one in possible(PLACE.descriptors, "all of artemis")] == ["artemis1, artemis2"]
-    links = possible(PLACE.descriptors, "link load→active")
-    assert {one.describe() for one in links} == {"load1→artemis1", "load1→artemis2"}
-    assert possible(PLACE.descriptors, "zookeeper") == []
-
-
-def test_how_far_a_drill_reaches() -> None:
-    kill = reached(resolve(KILL, PLACE.descriptors, "pair").scenario, PLACE.descriptors)
-    assert (kill.hosts, kill.at_once) == ({"artemis1", "artemis2"}, 1)
-    # Two faults on one link, bent where the load dials.
-    reply = reached(resolve(REPLY, PLACE.descriptors, "pair").scenario, PLACE.descriptors)
-    assert (reply.hosts, reply.at_once) == ({"load1"}, 1)
-
-
-def test_what_is_hit_again_counts_once() -> None:
-    features = ["cluster", "quorum_queues"]
-    brokers = [Descriptor(schema=1, product="rabbitmq", instance=name, host=name, features=features) for name in "abc"]
-    dials = [{"link": "backend", "to": name, "address": name, "port": 5672} for name in "abc"]
-    routers = [
-        Descriptor(schema=1, product="amqp_router", instance=name, host=name, dials=dials, control="ctl")
-        for name in ("r1", "r2")
-    ]
-    descriptors = [*brokers, *routers]
-    found = reached(resolve(load_drill("broker_drained"), descriptors, "routers").scenario, descriptors)
-    # Any broker of the cluster is stopped, and none but the one that is drained.
-    assert (found.hosts, found.at_once) == ({"a", "b", "c", "r1", "r2"}, 1)
-    stop = next(step for step in found.steps if step.step == "stop")
-    assert set(stop.targets) == {"a", "b", "c"}
-
-
-def test_what_is_too_far() -> None:
-    kill = reached(resolve(KILL, PLACE.descriptors, "pair").scenario, PLACE.descriptors)
-    groups = {"artemis1": ("artemis",), "artemis2": ("artemis", "spare"), "load1": ("load",)}
-    assert too_far(kill, (), 1, groups) == []
-    assert too_far(kill, ("artemis",), 1, groups) == []
-    assert too_far(kill, ("spare",), 1, groups) == ["it could hit artemis1, outside spare"]
-    assert too_far(kill, (), 0, groups) == ["it could hit 1 at once, and 0 is allowed"]
-    unknown = reached(resolve(REPLY, PLACE.descriptors, "pair").scenario, PAIR)
-    assert "what cut would hit is not known beforehand" in too_far(unknown, (), 1, groups)
 
 
 def test_what_was_not_held_for_longest_comes_first() -> None:

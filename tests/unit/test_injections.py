@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from brokerdrill.runner.injections import Injections
+from brokerdrill.runner.outages import Outages
 from brokerdrill.scenario.model import Action
+from brokerdrill.scenario.radius import Limits, Radius
 
 from .test_targets import descriptor
 
@@ -32,10 +34,12 @@ class Recorded:
 @pytest.mark.parametrize("seed", range(6))
 def test_an_action_hits_what_another_one_hit(seed: int) -> None:
     executor: Any = Recorded()
-    system: Any = SimpleNamespace(roles={})
+    system: Any = SimpleNamespace(roles={}, roles_since=lambda _: {})
     load: Any = SimpleNamespace(reached=dict)
     progress: Any = SimpleNamespace(step=lambda _: None)
-    injections = Injections(executor, system, load, [*BROKERS, *ROUTERS], seed, "t", progress)
+    every = [*BROKERS, *ROUTERS]
+    outages = Outages(Limits((Radius(at_once=2),), {}), every, system)
+    injections = Injections(executor, system, load, every, outages, seed, "t", progress)
     drained: list[str] = []
 
     async def story() -> None:

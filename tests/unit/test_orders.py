@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from brokerdrill.base.errors import InfrastructureError, Unmet, UsageError
-from brokerdrill.gameday.radius import reached
 from brokerdrill.hosts.connection import Result
 from brokerdrill.inventory.targets import Target
 from brokerdrill.runner.orders import came, give, problem
 from brokerdrill.scenario.model import Order, parse
+from brokerdrill.scenario.radius import reached
 from brokerdrill.web.live import step_words, taken
 
 from .test_scenario import GOOD
@@ -84,11 +83,11 @@ def test_a_wrong_order_is_refused(values: str, sentence: str) -> None:
         parse(GOOD.replace("promises:", step), Path("s.yml"))
 
 
-def test_an_order_reaches_its_host_and_puts_nobody_out_of_service() -> None:
+def test_an_order_reaches_its_host_and_may_put_its_instance_out_of_service() -> None:
     brokers = [descriptor(name, "openmq", features=["cluster"]) for name in ("b1", "b2")]
-    scenario: Any = SimpleNamespace(method=[order()], links=[])
-    found = reached(scenario, brokers)
-    assert ([sorted(step.hosts) for step in found.steps], found.at_once) == ([[brokers[0].host]], 0)
+    step = "  - {type: order, name: o, target: b1, words: shutdown}\npromises:"
+    found = reached(parse(GOOD.replace("promises:", step), Path("s.yml")), brokers)
+    assert sorted(found.steps[-1].hosts) == [brokers[0].host] and found.at_once == 1
 
 
 def test_whoever_looks_on_sees_the_order_and_that_it_was_given() -> None:

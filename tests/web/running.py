@@ -9,7 +9,7 @@ from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.locks import held
-from brokerdrill.gameday.plan import load_hosts
+from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal

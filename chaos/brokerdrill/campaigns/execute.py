@@ -24,6 +24,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.bench import bench
 from brokerdrill.campaigns.plan import Cell, Plan, digest
 from brokerdrill.campaigns.settings import text
+from brokerdrill.inventory.planned import load_hosts, planned
 from brokerdrill.inventory.playbooks import run_playbook
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
@@ -32,7 +33,8 @@ from brokerdrill.results.warm import warm_up
 from brokerdrill.runner.healing import heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
 from brokerdrill.runner.run_dir import new_run_dir
-from brokerdrill.scenario.drill import check_changes, load_drill
+from brokerdrill.scenario.drill import check_changes, load_drill, resolve
+from brokerdrill.scenario.radius import Radius, limits, reached, redeployment, too_far
 
 PLAN_FILE = "plan.json"
 CELLS_FILE = "cells.jsonl"
@@ -60,12 +62,14 @@ class Ended:
 @dataclass(frozen=True)
 class Options:
     """How to carry out a plan: `runs` takes the run directories; `deploy` each topology before its cells even where no
-    variable is changed; `bench_hosts`: its hosts are made before and removed after; `master` is Spark's."""
+    variable is changed; `bench_hosts`: its hosts are made before and removed after; `master` is Spark's; `radius` holds
+    besides the inventories' own."""
 
     runs: Path
     deploy: bool = False
     bench_hosts: bool = False
     master: str | None = None
+    radius: Radius | None = None
 
 
 def plan_folder(plan: Plan, runs: Path) -> Path:
@@ -102,13 +106,38 @@ class Record:
         return {entry["run_dir"] for entry in self.entries() if entry.get("run_dir")}
 
 
-def checked(plan: Plan) -> None:
-    """Raise UsageError, before anything is touched, where a cell's drill or topology cannot be had."""
+def checked(plan: Plan, options: Options, console: Console) -> None:
+    """Raise UsageError, before anything is touched, where a cell's drill or topology cannot be had, or a cell or its
+    deployment goes further than it may."""
+    looked: set[str] = set()
     for cell in plan.cells:
         check_changes(load_drill(cell.drill), cell.scenario_changes, ", ".join(cell.labels.values()))
         topology = find_topology(cell.topology)
         if not topology.drill_allowed:
             raise UsageError(f"inventory {topology.name} does not say `drill_allowed: true` for all its hosts")
+        what = digest((cell.drill, cell.topology, cell.changes))
+        if what not in looked:
+            looked.add(what)
+            _refuse_too_far(cell, topology, options, console)
+
+
+def _refuse_too_far(cell: Cell, topology: Topology, options: Options, console: Console) -> None:
+    """Raise UsageError where the cell's deployment or its drill could go further than it may. What depends on how it is
+    deployed is looked at when it is."""
+    allowed = limits(topology, options.radius)
+    if allowed.unlimited:
+        return
+    with Progress(console) as progress:
+        instances = [*planned(topology, progress), *load_hosts(topology)]
+    problems = []
+    if (cell.deployment or options.deploy) and not options.bench_hosts:
+        problems = too_far(redeployment(instances, allowed.groups_of), allowed)
+    drill = load_drill(cell.drill)
+    if not problems and not cell.deployment and not drill.unmet(instances):
+        scenario = resolve(drill, instances, topology.name, cell.scenario_changes).scenario
+        problems = too_far(reached(scenario, instances, allowed.groups_of), allowed)
+    if problems:
+        raise UsageError(f"{drill.name} on {topology.name}: {'; '.join(problems)}: nothing touched")
 
 
 def execute(
@@ -120,7 +149,7 @@ def execute(
     carried out at all, Interrupted on a signal (healed; the plan goes on when it is started again), InfrastructureError
     where two cells in a row cannot be deployed or run.
     """
-    checked(plan)
+    checked(plan, options, console)
     folder = plan_folder(plan, options.runs)
     with held(folder / ".lock", f"another process carries out this plan ({folder})"):
         write_json(folder / PLAN_FILE, asdict(plan), default=str)
@@ -163,7 +192,17 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
         run_dir = new_run_dir(options.runs, drill.name, topology.name, cell.seed)
         record_.append(cell, "begin", run_dir=run_dir.name)
         settings = {name: text(value) for name, value in cell.changes.items()}
-        record(drill, topology, options.runs, [cell.seed], console, run_dir, settings, cell.scenario_changes)
+        record(
+            drill,
+            topology,
+            options.runs,
+            [cell.seed],
+            console,
+            run_dir,
+            settings,
+            cell.scenario_changes,
+            radius=options.radius,
+        )
         end = Ended(DONE, run_dir.name)
     except Interrupted:
         raise

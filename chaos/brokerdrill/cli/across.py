@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from brokerdrill.campaigns.execute import Options
     from brokerdrill.campaigns.plan import Plan
     from brokerdrill.campaigns.results import Outcome
+    from brokerdrill.scenario.radius import Radius
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
 RepeatOption = Annotated[
@@ -25,6 +26,14 @@ SeedOption = Annotated[int, typer.Option(help="Seed of the first run; repeats co
 DeployOption = Annotated[bool, typer.Option("--deploy", help="Deploy each topology before its first run.")]
 BenchOption = Annotated[
     bool, typer.Option("--bench", help="Make each topology's hosts as containers before, and remove them after.")
+]
+AtOnceOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="How many brokers, servers or databases may be out of service at once, at the most."),
+]
+WithinOption = Annotated[
+    list[str] | None,
+    typer.Option("--within", help="A group of the inventory that may be hit, and no other; repeatable."),
 ]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
 RUNS = Path("runs")
@@ -50,6 +59,8 @@ def add_to(app: typer.Typer, console: Console) -> None:
         runs: RunsOption = RUNS,
         deploy: DeployOption = False,
         bench: BenchOption = False,
+        at_once: AtOnceOption = None,
+        within: WithinOption = None,
         master: MasterOption = None,
     ) -> None:
         """Run DRILL on TOPOLOGY with every combination of values; started again, it goes on where it was."""
@@ -57,7 +68,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         from brokerdrill.campaigns.sweep import parse_vary, sweep_plan
 
         plan = sweep_plan(drill, topology, parse_vary(vary), repeat, seed)
-        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
+        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master, radius(at_once, within)), console))
 
     @app.command()
     def matrix(
@@ -67,6 +78,8 @@ def add_to(app: typer.Typer, console: Console) -> None:
         runs: RunsOption = RUNS,
         deploy: DeployOption = False,
         bench: BenchOption = False,
+        at_once: AtOnceOption = None,
+        within: WithinOption = None,
         master: MasterOption = None,
     ) -> None:
         """Run mode × fault × client: one page says what is kept, broken, or kept only with some settings."""
@@ -74,7 +87,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         from brokerdrill.campaigns.matrix import load_matrix, matrix_plan
 
         plan = matrix_plan(*load_matrix(file), repeat, seed)
-        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master), console))
+        raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master, radius(at_once, within)), console))
 
     @app.command()
     def trends(
@@ -127,8 +140,23 @@ def applying(names: set[str], progress: Progress) -> list[tuple[str, str]]:
     return [(drill.name, name) for drill in shipped for name, found in here.items() if not drill.unmet(found)]
 
 
+def radius(at_once: int | None, within: list[str] | None) -> Radius | None:
+    """Return the radius that a command's words ask for, besides the inventory's; None: they ask for none."""
+    from brokerdrill.scenario.radius import UNLIMITED, Radius
+
+    if at_once is None and not within:
+        return None
+    return Radius(groups=within or [], at_once=at_once or UNLIMITED)
+
+
 def run_everything(
-    topology: str, repeat: int | None, seed: int, runs: Path, master: str | None, console: Console
+    topology: str,
+    repeat: int | None,
+    seed: int,
+    runs: Path,
+    master: str | None,
+    console: Console,
+    within: Radius | None = None,
 ) -> int:
     """Run every drill that applies to the deployed topology; return the exit status of what was found."""
     from brokerdrill.campaigns.everything import everything_plan
@@ -141,7 +169,7 @@ def run_everything(
     with Progress(console) as progress:
         instances = planned(found, progress)
     plan = everything_plan(drills(), found, instances, repeat, seed)
-    return carry_out(plan, Options(runs, master=master), console)
+    return carry_out(plan, Options(runs, master=master, radius=within), console)
 
 
 def carry_out(plan: Plan, options: Options, console: Console) -> int:

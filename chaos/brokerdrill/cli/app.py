@@ -243,6 +243,8 @@ def run(
     runs: RunsOption = RUNS,
     run_dir: Annotated[Path | None, typer.Option(help="The run's directory, which must not exist yet.")] = None,
     json_file: JsonOption = None,
+    at_once: across.AtOnceOption = None,
+    within: across.WithinOption = None,
     master: MasterOption = None,
 ) -> None:
     """Run DRILL on the deployed TOPOLOGY, analyse what was recorded, and write the report."""
@@ -254,6 +256,7 @@ def run(
     from brokerdrill.scenario.rounds import changes_of, settings_of
 
     changes = changes_of(rounds, lasting)
+    radius = across.radius(at_once, within)
     first = seed if seed is not None else random.SystemRandom().randrange(1_000_000)
     if everything:
         if run_dir or json_file:
@@ -263,7 +266,7 @@ def run(
             raise UsageError("--all runs every drill that applies: name the topology and nothing else")
         if changes:
             raise UsageError("--rounds and --for are of one drill: name it")
-        raise typer.Exit(across.run_everything(named[0], repeat, first, runs, master, console))
+        raise typer.Exit(across.run_everything(named[0], repeat, first, runs, master, console, radius))
     if drill is None:
         raise UsageError("name a drill and a topology: brokerdrill run DRILL TOPOLOGY")
     loaded = load_drill(drill)
@@ -279,7 +282,7 @@ def run(
     warm_up(master)
     seeds = [first + number for number in range(count)]
     status, reports = judged(
-        lambda: record(loaded, found, runs, seeds, console, run_dir, settings_of(changes), changes),
+        lambda: record(loaded, found, runs, seeds, console, run_dir, settings_of(changes), changes, radius=radius),
         console,
         json_file=json_file,
         master=master,

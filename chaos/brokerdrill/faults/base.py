@@ -79,11 +79,16 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
+def _lasts(_: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class FaultType(Generic[P]):
     """A kind of fault: what it acts on (`instance`, `link` or `armed link`), its parameters, and
     `plan(target, parameters, fault_id)`, which raises InfrastructureError where the target lacks what it needs.
-    `commands`: what it calls on the hosts and not every system has."""
+    `commands`: what it calls on the hosts and not every system has. `passes`: whether, with these parameters, it is
+    over by itself, so that what it hit comes back without a heal."""
 
     name: str
     acts_on: str
@@ -91,6 +96,7 @@ class FaultType(Generic[P]):
     parameters: type[P]
     plan: Callable[[Target, P, str], list[HostChange]]
     commands: tuple[str, ...] = ()
+    passes: Callable[[P], bool] = _lasts
 
     def complete(self, given: Mapping[str, Any]) -> P:
         """Return `given` with the defaults of what it leaves out. Raises UsageError, one sentence, where a parameter is

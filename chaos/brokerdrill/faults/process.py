@@ -155,6 +155,7 @@ FAULTS = (
         "SIGKILL to the main process, held down until the heal",
         KillParameters,
         _kill,
+        passes=lambda params: params.restart or params.children,
     ),
     FaultType("stop", "instance", "an orderly stop of the unit", Parameters, _stop),
     FaultType("pause", "instance", "SIGSTOP, until the heal", PauseParameters, _pause),

@@ -160,6 +160,7 @@ FAULTS = (
         ReplaceParameters,
         _replace,
         commands=("pgrep",),
+        passes=lambda _: True,
     ),
     FaultType(
         "drift",

@@ -130,6 +130,7 @@ FAULTS = (
         "the lock file in the instance's store is deleted or changed, by neither of the brokers",
         LockFileParameters,
         _lock_file,
+        passes=lambda _: True,
     ),
     FaultType(
         "disk_full",

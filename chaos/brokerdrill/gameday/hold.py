@@ -25,8 +25,9 @@ from brokerdrill.gameday.guards import Watching, steady
 from brokerdrill.gameday.history import Day, Record
 from brokerdrill.gameday.model import GameDay, load_gameday
 from brokerdrill.gameday.notify import beat, notify
-from brokerdrill.gameday.plan import Place, Planned, last_held, load_hosts, planned
+from brokerdrill.gameday.plan import Place, Planned, last_held, planned
 from brokerdrill.gameday.support import bundle
+from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.inventory.planned import planned as deployed
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
@@ -283,7 +284,16 @@ class _Held:
         watches = (watching.over_time, watching.too_deep, watching.too_high, watching.stray, watching.broken)
         state, why = history.EXPECTED, ""
         try:
-            record(one.drill, topology, runs, [seed], self.console, run_dir, watches=watches)
+            record(
+                one.drill,
+                topology,
+                runs,
+                [seed],
+                self.console,
+                run_dir,
+                watches=watches,
+                radius=self.loaded.plan.radius,
+            )
         except Interrupted as error:
             self.interrupted, state, why = True, history.STOPPED, str(error)
         except BrokerdrillError as error:

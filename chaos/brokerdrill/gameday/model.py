@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.base.errors import UsageError
+from brokerdrill.scenario.radius import Radius
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -77,13 +78,6 @@ class Blackout(Strict):
         if self.first > self.last:
             raise ValueError("first is after last")
         return self
-
-
-class Radius(Strict):
-    """How far drills may reach; a drill that could reach further is not held."""
-
-    groups: list[str] = Field([], description="the inventory's groups that may be hit; without any, all")
-    at_once: int = Field(1, ge=1, description="brokers, servers or databases that may be hit at the same time")
 
 
 class Metric(Strict):

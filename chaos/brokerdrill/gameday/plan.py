@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerdrill.base.errors import UsageError, unknown_name
-from brokerdrill.gameday.model import Choice, Radius
-from brokerdrill.gameday.radius import Reached, reached, too_far
-from brokerdrill.inventory.descriptors import SCHEMA, Descriptor
+from brokerdrill.gameday.model import Choice
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.scenario.drill import Drill, resolve
+from brokerdrill.scenario.radius import Radius, Reached, limits, reached, too_far
 
 Pair = tuple[str, str]
 
@@ -35,13 +35,6 @@ class Planned:
     last: datetime.datetime | None
     reached: Reached
     refused: tuple[str, ...] = ()
-
-
-def load_hosts(topology: Topology) -> list[Descriptor]:
-    """Return the load hosts of a topology, where links begin: as tools they are not among what is planned."""
-    return [
-        Descriptor(schema=SCHEMA, product="load", instance=host.name, host=host.name) for host in topology.group("load")
-    ]
 
 
 def last_held(rows: Iterable[Mapping[str, Any]]) -> dict[Pair, datetime.datetime]:
@@ -101,9 +94,9 @@ def planned(
 
 def _one(drill: Drill, place: Place, radius: Radius, last: Mapping[Pair, datetime.datetime]) -> Planned:
     topology = place.topology
-    reach = reached(resolve(drill, place.descriptors, topology.name).scenario, place.descriptors)
-    groups_of = {host.name: host.groups for host in topology.hosts}
-    refused = too_far(reach, radius.groups, radius.at_once, groups_of)
+    allowed = limits(topology, radius)
+    reach = reached(resolve(drill, place.descriptors, topology.name).scenario, place.descriptors, allowed.groups_of)
+    refused = too_far(reach, allowed)
     if not topology.drill_allowed:
         refused.append("the inventory does not say `drill_allowed: true` for all its hosts")
     return Planned(drill, topology, last.get((drill.name, topology.name)), reach, tuple(refused))

@@ -15,7 +15,7 @@ from typing import Any
 
 from brokerdrill.base import paths
 from brokerdrill.base.progress import Progress
-from brokerdrill.inventory.descriptors import Descriptor, parse
+from brokerdrill.inventory.descriptors import SCHEMA, Descriptor, parse
 from brokerdrill.inventory.playbooks import run_playbook
 from brokerdrill.inventory.topology import Topology, fingerprint
 
@@ -38,6 +38,13 @@ def planned(topology: Topology, progress: Progress, variables: Mapping[str, Any]
         one
         for host, listed in json.loads(kept.read_text(encoding="utf-8")).items()
         for one in parse(host, {f"{item['instance']}.json": json.dumps(item) for item in listed}, {})
+    ]
+
+
+def load_hosts(topology: Topology) -> list[Descriptor]:
+    """Return the load hosts of a topology, where links begin: as tools they are not among what is planned."""
+    return [
+        Descriptor(schema=SCHEMA, product="load", instance=host.name, host=host.name) for host in topology.group("load")
     ]
 
 

@@ -33,6 +33,8 @@ class Link:
     toxiproxy: ToxiproxyDescriptor | None = None
     # The command by which who dials is told to act on itself, None where there is none.
     control: str | None = None
+    # The instance that dials.
+    caller: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,14 @@ def _links(scene: Scene, dialler: Descriptor, server: Descriptor) -> list[Link]:
     proxy = scene.toxiproxy(dialler.host)
     return [
         Link(
-            f"{name}:{port}" if several else name, dialler.host, address, port, server.instance, proxy, dialler.control
+            f"{name}:{port}" if several else name,
+            dialler.host,
+            address,
+            port,
+            server.instance,
+            proxy,
+            dialler.control,
+            dialler.instance,
         )
         for address, port in sorted(ends)
     ]

@@ -13,6 +13,7 @@ from brokerdrill.faults.registry import fault_type
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Scene, Target, resolve, served_by
 from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Action, Scenario
 
@@ -34,7 +35,8 @@ def arm_ttl_s(scenario: Scenario) -> float:
 
 
 class Injections:
-    """What the run injects, by the names of its actions. `tag` tells its faults on the hosts from other runs'."""
+    """What the run injects, by the names of its actions, within the radius. `tag` tells its faults on the hosts from
+    other runs'."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Injections:
         system: System,
         load: LoadControl,
         descriptors: Sequence[Descriptor],
+        outages: Outages,
         seed: int,
         tag: str,
         progress: Progress,
@@ -50,37 +53,46 @@ class Injections:
         self._system = system
         self._load = load
         self._descriptors = descriptors
+        self.outages = outages
         self._rng = random.Random(seed)
         self._tag = tag
         self._progress = progress
         self._injected: dict[str, Injected] = {}
 
     async def arm(self, links: Sequence[str], ttl_s: float) -> None:
-        """Arm `links`, so that faults can hit them. Raises InfrastructureError when one is not there."""
+        """Arm `links`, so that faults can hit them. Raises InfrastructureError when one is not there, or outside the
+        radius."""
         for index, spec in enumerate(links, 1):
             target = self.resolve(spec)
+            self.outages.admit_link(f"arm {spec}", target)
             self._progress.step(f"arm {target.describe()}")
             await self._executor.inject(f"arm-{index}", ARM, target, ARM.complete({}), ttl_s, self._tag)
 
     async def inject(self, step: Action) -> None:
-        """Inject the fault of `step`. Raises InfrastructureError when its target is not there or it takes no effect."""
+        """Inject the fault of `step`. Raises InfrastructureError when its target is not there or beyond the radius, or
+        it takes no effect."""
         target = self._target(step)
+        self.outages.admit(step.name, target)
         self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
         roles = dict(self._system.roles)
         fault = fault_type(step.fault)
         params = fault.complete(step.params)
         injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
         self._injected[step.name] = Injected(injection, roles)
+        if fault.passes(params):
+            self.outages.over(step.name, healed=False)
 
     async def heal(self, of: str) -> None:
         """Undo the fault of the action `of`. Raises InfrastructureError when it cannot be undone."""
         self._progress.step(f"heal {of}")
         await self._executor.heal(self._injected[of].injection)
+        self.outages.over(of, healed=True)
 
     async def heal_left(self) -> None:
         """Undo what actions injected and nothing has healed yet. Raises InfrastructureError when one cannot be."""
-        for item in self._injected.values():
+        for name, item in self._injected.items():
             await self._executor.heal(item.injection)
+            self.outages.over(name, healed=True)
 
     def injected(self, of: str | None) -> Injected | None:
         """What the action `of` injected; None where there is no such action."""

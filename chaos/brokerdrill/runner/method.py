@@ -82,6 +82,7 @@ class Method:
 
     async def _operate(self, step: Operation) -> None:
         """Run a playbook while the load goes on; when it began and ended is in the ledger."""
+        self.injections.outages.admit_operation(step)
         begun = now_ns()
         self.progress.step(f"{step.name}: playbook {step.playbook}")
         value = f"playbook {step.playbook} begins"
@@ -94,6 +95,7 @@ class Method:
             raise Unmet(
                 f"operation {step.name}: playbook {step.playbook} took longer than {step.timeout:.0f} s"
             ) from None
+        self.injections.outages.over(step.name, healed=True)
         took = (now_ns() - begun) / 1e9
         value = f"playbook {step.playbook} is done"
         detail = {OPERATION: "end", "seconds": f"{took:.3f}"}
@@ -104,7 +106,9 @@ class Method:
         """Give an order; what came of it and how long that took is in the ledger."""
         begun = now_ns()
         target = self.injections.resolve(step.target)
+        self.injections.outages.admit(step.name, target)
         await orders.give(step, target, self.connections)
+        self.injections.outages.over(step.name, healed=False)
         self._came(step.name, orders.came(step), begun)
         self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {orders.came(step)}")
 

@@ -18,6 +18,7 @@ from brokerdrill.runner.run import run
 from brokerdrill.runner.run_dir import has_load, new_run_dir
 from brokerdrill.runner.watches import Watch
 from brokerdrill.scenario.drill import Drill
+from brokerdrill.scenario.radius import Radius
 
 
 class Interrupted(Unmet):
@@ -62,16 +63,18 @@ def record(
     settings: Mapping[str, str] | None = None,
     changes: Mapping[str, Any] | None = None,
     watches: tuple[Watch, ...] = (),
+    radius: Radius | None = None,
 ) -> list[Path]:
     """Run `drill` on `topology` once for each seed; return the run directories, new ones below `runs`. `settings` go
-    to run.json as they are, `changes` are places of the scenario with values, each of `watches` may end a run.
+    to run.json as they are, `changes` are places of the scenario with values, each of `watches` may end a run, and each
+    run stays within `radius`, besides the inventory's own.
 
     Raises what ends a run early, with the runs that were recorded until then as its `runs`.
     """
     done: list[Path] = []
     for seed in seeds:
         target = run_dir or new_run_dir(runs, drill.name, topology.name, seed)
-        request = RunRequest(drill, topology, target, seed, settings or {}, changes or {}, watches)
+        request = RunRequest(drill, topology, target, seed, settings or {}, changes or {}, watches, radius)
         try:
             check_request(request)
             with Progress(console) as progress:

@@ -11,13 +11,14 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.watches import Watch, refuse_stopped
 from brokerdrill.scenario.drill import Drill
+from brokerdrill.scenario.radius import Limits, Radius, Reached, limits, too_far
 
 
 @dataclass(frozen=True)
 class RunRequest:
     """What to run: a drill on a topology, with a seed, into a new directory `run_dir`; `changes` are places of the
     scenario with values for this run, `settings` say all that was set for it, and go to run.json as they are. Each of
-    `watches` may end the run."""
+    `watches` may end the run. It stays within the inventory's radius, and within `radius`."""
 
     drill: Drill
     topology: Topology
@@ -26,11 +27,24 @@ class RunRequest:
     settings: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
     watches: tuple[Watch, ...] = ()
+    radius: Radius | None = None
 
     @property
     def run_id(self) -> str:
         """The run's id in its ledger."""
         return self.run_dir.name
+
+    @property
+    def limits(self) -> Limits:
+        """What the run must stay within. Raises UsageError where the inventory's radius is none."""
+        return limits(self.topology, self.radius)
+
+
+def refuse_too_far(request: RunRequest, reach: Reached) -> None:
+    """Raise UsageError where the run could go further than it may, whatever the live roles are."""
+    problems = too_far(reach, request.limits)
+    if problems:
+        raise UsageError(f"{request.drill.name} on {request.topology.name}: {'; '.join(problems)}: nothing touched")
 
 
 def check_request(request: RunRequest) -> None:

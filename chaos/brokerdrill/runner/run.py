@@ -39,7 +39,8 @@ from brokerdrill.runner.injections import Injections, arm_ttl_s
 from brokerdrill.runner.load_control import LoadControl, end_orphans
 from brokerdrill.runner.logs import processes, write_log
 from brokerdrill.runner.method import Method
-from brokerdrill.runner.request import RunRequest, check_request
+from brokerdrill.runner.outages import Outages
+from brokerdrill.runner.request import RunRequest, check_request, refuse_too_far
 from brokerdrill.runner.run_dir import make_run_dir
 from brokerdrill.runner.run_info import clocks, first_info
 from brokerdrill.runner.spools import fetch_finished, fetch_spool
@@ -49,6 +50,7 @@ from brokerdrill.runner.system import System
 from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind
 from brokerdrill.scenario.drill import resolve
 from brokerdrill.scenario.model import LoadedScenario, Scenario
+from brokerdrill.scenario.radius import reached
 from brokerdrill.workload import header
 
 
@@ -67,6 +69,7 @@ async def run(request: RunRequest, progress: Progress) -> Path:
             # What is not deployed first: no drill applies to it, and that is not why.
             instances = managed(found)
             loaded = resolve(request.drill, found, request.topology.name, request.changes)
+            refuse_too_far(request, reached(loaded.scenario, found, request.limits.groups_of))
             hosts = load_hosts(request.topology.name, found, connections)
             begun = _begin(request, loaded, connections, found, instances, progress)
             with held(request.run_dir / LOCK_FILE, "another process makes this run"):
@@ -120,7 +123,9 @@ def _begin(
         events=events,
         executor=executor,
         system=system,
-        injections=Injections(executor, system, load, found, request.seed, tag, progress),
+        injections=Injections(
+            executor, system, load, found, Outages(request.limits, found, system), request.seed, tag, progress
+        ),
         load=load,
     )
 

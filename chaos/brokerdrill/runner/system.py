@@ -140,7 +140,12 @@ class System:
     @property
     def roles_since_act(self) -> dict[str, str]:
         """The newest role of each instance that was asked after the last act and answered; others are left out."""
-        return self._watch.roles_since(self._acted_ns) if self._watch else {}
+        return self.roles_since(self._acted_ns)
+
+    def roles_since(self, since_ns: int) -> dict[str, str]:
+        """The newest role of each instance that answered what it was asked at `since_ns` (controller's clock, ns) or
+        later; others are left out."""
+        return self._watch.roles_since(since_ns) if self._watch else {}
 
     def brokers(self) -> list[Instance]:
         """The instances that clients send to."""

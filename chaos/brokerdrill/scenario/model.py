@@ -28,7 +28,7 @@ from pydantic_core import CoreSchema
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.base.errors import UsageError
 from brokerdrill.faults.registry import FAULTS, fault_type
-from brokerdrill.inventory.playbooks import playbook_path
+from brokerdrill.inventory.operations import operation
 from brokerdrill.inventory.targets import is_drawn, is_link, validate_spec
 from brokerdrill.ledger import contract
 from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, promise
@@ -38,6 +38,8 @@ from brokerdrill.workload.client import CLIENTS, client_type
 
 # What a probe waits for of the instances that a fault hit: a link has none.
 ABOUT_INSTANCES = ("failed_over", "failed_back")
+# What a probe waits for of the load alone: the roles need not change for it.
+ABOUT_LOAD = ("acknowledged", "unanswered", "held_back")
 
 
 def _known_need(value: str) -> str:
@@ -255,7 +257,15 @@ class Operation(_Step):
     @field_validator("playbook")
     @classmethod
     def _known_playbook(cls, value: str) -> str:
-        _usage(lambda: playbook_path(value))
+        _usage(lambda: operation(value))
+        return value
+
+    @field_validator("variables")
+    @classmethod
+    def _of_the_same_hosts(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if name.startswith("ansible_"):
+                raise ValueError(f"{name} would lead the playbook to other hosts than the drill's")
         return value
 
 

@@ -1,0 +1,82 @@
+"""What a playbook does to a system while it works, as a step of a drill: whom it reaches, and how many are out of
+service at the same time. Which playbooks are no step at all, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from brokerdrill.base import paths
+from brokerdrill.base.errors import UsageError
+from brokerdrill.inventory.playbooks import playbook_path
+
+
+class Out(Enum):
+    """How many of those that a playbook reaches may be out of service at the same time."""
+
+    NOBODY = "nobody"
+    ONE = "one"
+    ONE_A_STORE = "one of each store"
+    ALL = "all"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A playbook as a step. It reaches products whose role has one of the task files `tasks` (none: each product). Where
+    it is `verified` it ends only when all are healthy again."""
+
+    out: Out
+    tasks: tuple[str, ...] = ()
+    verified: bool = True
+
+    def reaches(self, product: str) -> bool:
+        """Whether instances of `product` are among those that it changes."""
+        if self.out is Out.NOBODY:
+            return False
+        tasks = paths.ROOT / "roles" / product / "tasks"
+        return not self.tasks or any((tasks / f"{name}.yml").is_file() for name in self.tasks)
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it reaches every host of the inventory, also those that have no instance yet."""
+        return self.out is not Out.NOBODY and not self.tasks
+
+
+# Plays with `serial: 1` restart one host after the other; those without work on all their hosts at the same time.
+OPERATIONS: Mapping[str, Operation] = MappingProxyType(
+    {
+        "backup": Operation(Out.NOBODY, verified=False),
+        "change_master": Operation(Out.ALL, ("change_master",)),
+        "discover": Operation(Out.NOBODY, verified=False),
+        "drift": Operation(Out.NOBODY, verified=False),
+        "failback": Operation(Out.ALL, ("failback",)),
+        "move_vhost": Operation(Out.ALL, ("move_vhost_hold",), verified=False),
+        "newest_data": Operation(Out.ALL, ("newest_start",), verified=False),
+        "rolling_restart": Operation(Out.ONE, ("restart", "handover_restart")),
+        "site": Operation(Out.ALL),
+        # One host after the other, but who would take its role back at once stays stopped.
+        "takeover": Operation(Out.ONE_A_STORE, ("takeover",), verified=False),
+        "upgrade": Operation(Out.ONE, ("upgrade",)),
+        "verify": Operation(Out.NOBODY),
+    }
+)
+NO_STEPS: Mapping[str, str] = MappingProxyType(
+    {
+        "describe": "it writes down what an inventory says, and no host hears of it",
+        "gameday": "it installs the game days themselves",
+        "remove_broker": "it takes brokers away for good, and no heal brings them back",
+        "restore": "it overwrites what the brokers keep, and no heal brings that back",
+        "teardown": "it removes every instance, and no heal brings them back",
+    }
+)
+
+
+def operation(playbook: str) -> Operation:
+    """Return what `playbook` does as a step. Raises UsageError where there is no such one, or it may be no step."""
+    playbook_path(playbook)
+    if playbook in NO_STEPS:
+        raise UsageError(f"playbook {playbook} is no step of a drill: {NO_STEPS[playbook]}")
+    # What nobody has said anything of may do anything.
+    return OPERATIONS.get(playbook, Operation(Out.ALL, verified=False))
