@@ -1315,7 +1315,7 @@ def judge(
         entries.append(one)
     return {
         "run_id": run.run_id,
-        "verdict": merge(one["verdict"] for one in entries),
+        "verdict": run_verdict(run, entries),
         "as_expected": as_expected(run, entries),
         "messages": counts,
         "promises": entries,
@@ -1364,8 +1364,18 @@ def rounds(facts: Facts, entries: Sequence[Row], failover: Sequence[Row], outage
     return rows
 
 
+def run_verdict(run: RunInfo, entries: Sequence[Row]) -> str:
+    """ "a run that was aborted or crashed passes never" """
+    found = merge(one["verdict"] for one in entries)
+    if found == "pass" and run.outcome not in ("completed", "running"):
+        return "unknown"
+    return found
+
+
 def as_expected(run: RunInfo, entries: Sequence[Row]) -> bool:
     """ "as_expected holds it against expect" """
+    if run.outcome not in ("completed", "running") and run_verdict(run, entries) != "fail":
+        return False
     for name in {one["name"] for one in entries}:
         verdict = merge(one["verdict"] for one in entries if one["name"] == name)
         expectation = run.expect.get(name, "kept")

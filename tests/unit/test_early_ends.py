@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brokerdrill.base.errors import InfrastructureError, Unmet
+from brokerdrill.analysis import verdict as judging_verdict
+from brokerdrill.base.errors import EXIT_BROKEN, EXIT_UNKNOWN, InfrastructureError, Unmet
 from brokerdrill.cli import judged as judged_module
 from brokerdrill.cli.judged import judged
+from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import run_verdict
+from brokerdrill.report.words import headline
 from brokerdrill.results import judging
 from brokerdrill.runner import recording
 from brokerdrill.runner.run import _Run
@@ -128,3 +132,22 @@ def test_a_drain_that_breaks_keeps_nothing_from_healing() -> None:
     }
     assert asyncio.run(_Run(**parts)._drain_early()) == {}
     assert said == ["not drained: the line is gone"]
+
+
+@pytest.mark.parametrize("outcome", ["completed", "aborted", "crashed"])
+@pytest.mark.parametrize(("count", "expected"), [(0, "kept"), (1, "kept"), (1, "violated"), (0, "violated")])
+def test_a_run_that_ended_early_says_of_nothing_that_it_was_kept(outcome: str, count: int, expected: str) -> None:
+    run = contract.RunInfo("run", outcome=outcome)
+    one = judging_verdict.promise_json(contract.PromiseSpec("no_loss"), expected, count=count, evidence=True)
+    more: dict[str, Any] = {"failover": (), "outages": (), "rounds": (), "notes": ()}
+    found = judging_verdict.run_json(run, [one], messages={}, redelivered={}, **more)
+    told = headline(run_verdict(found))
+    if outcome == "completed" or count:
+        assert found["as_expected"] == ((count == 0) == (expected == "kept"))
+        assert told.startswith("broken" if count else "kept")
+    else:
+        assert (found["verdict"], found["as_expected"]) == ("unknown", False)
+        assert "kept" not in told
+        assert judging_verdict.exit_status(found) == (EXIT_UNKNOWN if expected == "kept" else EXIT_BROKEN)
+    if outcome != "completed" and not count and expected == "kept":
+        assert told == "unknown, not as expected: it ended early, and broke none of 1 promises until then"

@@ -33,6 +33,17 @@ def promise_verdict(count: int, evidence: bool, doubt: bool) -> str:
     return "pass" if evidence and not doubt else "unknown"
 
 
+# A run with one of these outcomes has not seen all that it was to see.
+ENDED_EARLY = ("aborted", "crashed")
+
+
+def of_run(run: RunInfo, verdicts: Iterable[str]) -> str:
+    """Return the verdict of a run from its promises': of one that ended early it is not known what more it would have
+    seen, so that it is never a pass."""
+    found = merged(verdicts)
+    return "unknown" if found == "pass" and run.outcome in ENDED_EARLY else found
+
+
 def met(verdict: str, expectation: str) -> bool:
     """Tell whether `verdict` is what `expectation` (kept, violated, investigated) asks for."""
     return {"kept": verdict == "pass", "violated": verdict == "fail", "investigated": True}[expectation]
@@ -101,10 +112,13 @@ def run_json(
         for name in {promise["name"] for promise in promises}
     }
     told = [{**promise, "as_expected": met(by_name[promise["name"]], promise["expected"])} for promise in promises]
+    verdict = of_run(run, by_name.values())
+    # What broke, as it was to, is seen however the run ended.
+    seen = run.outcome not in ENDED_EARLY or verdict == "fail"
     return {
         "run_id": run.run_id,
-        "verdict": merged(by_name.values()),
-        "as_expected": all(promise["as_expected"] for promise in told),
+        "verdict": verdict,
+        "as_expected": seen and all(promise["as_expected"] for promise in told),
         "messages": dict(messages),
         "redelivered": dict(redelivered),
         "promises": told,

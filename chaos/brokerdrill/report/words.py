@@ -89,6 +89,12 @@ def headline(result: RunVerdict) -> str:
         return f"unknown: the run could not be read – {fmt.clean(result.error)}"
     if result.verdict == PASS:
         return f"kept, {expected}: all {len(result.promises)} promises hold"
+    if (
+        result.promises
+        and not any(promise.verdict == UNKNOWN for promise in result.promises)
+        and (result.verdict == UNKNOWN)
+    ):
+        return f"{word}, {expected}: it ended early, and broke none of {len(result.promises)} promises until then"
     # What nobody expected is what a reader looks for; what the scenario investigates may be of the same verdict.
     of_verdict = [promise for promise in result.promises if promise.verdict == result.verdict]
     surprising = [promise for promise in result.promises if promise.as_expected is False]
