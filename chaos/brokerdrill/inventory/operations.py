@@ -24,7 +24,7 @@ class Out(Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """A playbook as a step. It reaches products whose role has one of the task files `tasks` (none: each product). Where
+    """A playbook as a step. It reaches products whose role has one of the task files `tasks` (none: each one). Where
     it is `verified` it ends only when all are healthy again."""
 
     out: Out
