@@ -102,6 +102,18 @@ def activemq_classic_addresses(queues: Sequence[str], topics: Sequence[str], dea
     return found + [{"name": name, "routing": "multicast", "dead_letter": dead_letter} for name in topics]
 
 
+def activemq_classic_entries(queues: Sequence[str], dead_letter: str, group: str) -> list[dict[str, Any]]:
+    """Return the authorization entries by which `group`, beside administrators, uses `queues`, and looks into and
+    writes to `dead_letter`, which need not be one of them."""
+    may, admins = ["admins", group], ["admins"]
+    shared = (
+        []
+        if dead_letter in queues or not queues
+        else [{"queue": dead_letter, "read": may, "write": may, "admin": admins}]
+    )
+    return [{"queue": name, "read": may, "write": may, "admin": may} for name in queues] + shared
+
+
 def clocks_of(hosts: Sequence[str], hostvars: HostVars, variable: str) -> dict[str, Mapping[str, float]]:
     """Return host to what the module `clock`, registered as `variable`, measured there; hosts without are left out."""
     measured = {host: hostvars[host].get(variable, {}) for host in hosts}
@@ -115,6 +127,7 @@ class FilterModule:
         return {
             "activemq_classic_addresses": activemq_classic_addresses,
             "activemq_classic_dials": activemq_classic_dials,
+            "activemq_classic_entries": activemq_classic_entries,
             "activemq_classic_groups": activemq_classic_groups,
             "activemq_classic_listeners": activemq_classic_listeners,
             "activemq_classic_members": activemq_classic_members,

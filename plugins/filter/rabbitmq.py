@@ -197,6 +197,12 @@ def rabbitmq_declarations(queues: Iterable[Mapping[str, Any]], brokers: int) -> 
     return found
 
 
+def rabbitmq_drill_permissions(names: Sequence[str]) -> dict[str, str]:
+    """Return the permissions of who reads the queues `names` alone, and makes nothing. Who may write to a queue may by
+    the default exchange write to any: RabbitMQ looks at the exchange's name alone."""
+    return {"configure": "^$", "write": "^amq[.]default$", "read": f"^({'|'.join(map(re.escape, names))})$"}
+
+
 def rabbitmq_all_of(vhosts: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the permissions of who may do everything in each of `vhosts`."""
     return {vhost: {"configure": ".*", "write": ".*", "read": ".*"} for vhost in vhosts}
@@ -273,6 +279,7 @@ class FilterModule:
             "rabbitmq_declarations": rabbitmq_declarations,
             "rabbitmq_definitions": rabbitmq_definitions,
             "rabbitmq_dials": rabbitmq_dials,
+            "rabbitmq_drill_permissions": rabbitmq_drill_permissions,
             "rabbitmq_drill_queues": rabbitmq_drill_queues,
             "rabbitmq_members": rabbitmq_members,
             "rabbitmq_other_clusters": rabbitmq_other_clusters,

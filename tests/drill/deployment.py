@@ -17,12 +17,12 @@ from brokerdrill.inventory.topology import Topology, find_topology
 
 
 @contextmanager
-def deployed(name: str) -> Iterator[Topology]:
-    """The topology on fresh hosts, which are gone afterwards."""
+def deployed(name: str, **variables: object) -> Iterator[Topology]:
+    """The topology on fresh hosts, with these variables of the playbook; they are gone afterwards."""
     found = find_topology(name)
     bench.up(found, fresh=True, progress=print)
     try:
-        run(found, "site")
+        run(found, "site", **variables)
         yield found
     finally:
         bench.down(found)

@@ -87,7 +87,11 @@ def test_the_drills_account_reaches_nothing_but_its_queues(tmp_path: Path) -> No
     host = rendered(tmp_path, drill_allowed=True)["rabbit1"]["variables"]
     (drill,) = [user for user in host["__rabbitmq_users"] if user["name"] == "drill"]
     assert drill["permissions"] == {
-        "/": {"configure": "^$", "write": "^(amq[.]default|drill[.].*)$", "read": "^drill[.].*$"}
+        "/": {
+            "configure": "^$",
+            "write": "^amq[.]default$",
+            "read": r"^(drill\.q0|drill\.q1|drill\.q2|drill\.q3|drill\.DLQ)$",
+        }
     }
     addresses = {item["name"]: item.get("dead_letter") for item in host["__rabbitmq_descriptor"]["addresses"]}
     assert addresses == {f"drill.q{number}": "drill.DLQ" for number in range(4)} | {"drill.DLQ": None}

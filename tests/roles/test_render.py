@@ -181,7 +181,8 @@ def test_drills_may_do_with_their_own_addresses_what_they_need(render: Render, s
     granted = {
         item.get("key"): [one.get("method") for one in item if "drill" in one.get("roles", "")] for item in matches
     }
-    assert granted == {"address=drill.*": ["list*", "browse*", "removeAllMessages"], None: []}
+    own = ["drill.q0", "drill.q1", "drill.q2", "drill.q3", "drill.DLQ"]
+    assert granted == {**{f"address={name}": ["removeAllMessages"] for name in own}, None: []}
     root = etree.fromstring(found["broker.xml"].encode())
     check(schema, root)
     permitted = [
@@ -189,11 +190,13 @@ def test_drills_may_do_with_their_own_addresses_what_they_need(render: Render, s
         for item in root.iter(f"{CORE}security-setting")
         if any("drill" in one.get("roles", "") for one in item)
     ]
-    assert permitted == ["drill.#"]
+    assert sorted(permitted) == sorted(own)
     addresses = {item.get("name") for item in root.iter(f"{CORE}address")}
     assert addresses == {"DLQ", "ExpiryQueue", "drill.DLQ", *(f"drill.q{number}" for number in range(4))}
-    (own,) = [item for item in root.iter(f"{CORE}address-setting") if item.get("match") == "drill.#"]
-    assert own.findtext(f"{CORE}dead-letter-address") == "drill.DLQ"
+    letters = {
+        item.get("match"): item.findtext(f"{CORE}dead-letter-address") for item in root.iter(f"{CORE}address-setting")
+    }
+    assert [letters[name] for name in own] == ["drill.DLQ"] * len(own) and letters["#"] == "DLQ"
     assert json.loads(found["credentials.json"])["username"] == "drill"
 
 
@@ -330,4 +333,39 @@ def test_classic_has_the_drills_account_and_queues_only_where_they_are_allowed(r
     made = [item.get("physicalName") for item in root.findall(".//{*}destinations/{*}queue")]
     assert sorted(made) == sorted(described)
     policies = [item.get("queue") for item in root.iter("{*}policyEntry")]
-    assert policies == ([">", "drill.>"] if allowed else [">"])
+    assert policies == ([">", *(f"drill.q{number}" for number in range(4)), "drill.DLQ"] if allowed else [">"])
+
+
+def test_dead_letters_that_go_where_others_do_are_looked_at_and_nothing_else(
+    render: Render, schema: etree.XMLSchema
+) -> None:
+    shared = {
+        "drill_allowed": True,
+        "common_drill_queues": ["chaos", "other.chaos"],
+        "common_drill_dead_letters": "DLQ",
+        "artemis_security_settings": [
+            {"match": "#", "permissions": {"send": ["amq"], "browse": ["amq"]}},
+            {"match": "other.#", "permissions": {"send": ["apps"]}},
+            {"match": "DLQ", "permissions": {"browse": ["support"]}},
+        ],
+    }
+    found = render("artemis", "artemis1", DRILLED, ["__artemis_descriptor"], **shared)
+    addresses = found["variables"]["__artemis_descriptor"]["addresses"]
+    assert {item["name"]: (item["drill"], item["dead_letter"]) for item in addresses} == {
+        "DLQ": (False, None),
+        "ExpiryQueue": (False, None),
+        "chaos": (True, "DLQ"),
+        "other.chaos": (True, "DLQ"),
+    }
+    root = etree.fromstring(found["files"]["broker.xml"].encode())
+    check(schema, root)
+    rights = {
+        item.get("match"): {one.get("type"): one.get("roles") for one in item}
+        for item in root.iter(f"{CORE}security-setting")
+    }
+    assert rights["DLQ"] == {"browse": "support,drill"}
+    assert rights["chaos"]["send"] == "amq,drill" and rights["other.chaos"]["send"] == "apps,drill"
+    assert rights["#"] == {"send": "amq", "browse": "amq"} and rights["other.#"] == {"send": "apps"}
+    management = etree.fromstring(found["files"]["management.xml"].encode())
+    keys = [item.get("key") for item in management.iter("{http://activemq.apache.org/schema}match")]
+    assert keys == ["address=chaos", "address=other.chaos", None]

@@ -9,7 +9,7 @@ import pytest
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.describe import rabbitmq
-from brokerdrill.describe.found import Found, Options
+from brokerdrill.describe.found import Found, Options, with_drill_addresses
 from brokerdrill.inventory.descriptors import parse
 from brokerdrill.products.rabbitmq import RabbitDescriptor
 from brokerdrill.products.registry import DESCRIPTORS
@@ -115,3 +115,13 @@ def test_what_cannot_be_known_ends_with_one_sentence(changes: dict[str, Any], sa
         rabbitmq.describe(found(**changes), NONE)
     assert str(caught.value).startswith("host mq1: ")
     assert "\n" not in str(caught.value)
+
+
+def test_an_address_is_a_drills_only_where_that_was_said() -> None:
+    described = rabbitmq.describe(found(), NONE)
+    for names in ((), ("drill.q0",)):
+        marked = with_drill_addresses(described, names)
+        (parsed,) = parse("mq1", {"mq1.json": json.dumps(marked)}, DESCRIPTORS)
+        assert [one.name for one in parsed.addresses if one.drill] == [*names]
+    with pytest.raises(UsageError, match=r"mq1 has no address drill\.q9; make it first"):
+        with_drill_addresses(described, ["drill.q0", "drill.q9"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +22,9 @@ STUCK = QueueCounts(10, 10, 0, 9)
 class Broker:
     """An active broker with these counts, looked at again and again; a ManagementError is what it answers."""
 
-    def __init__(self, name: str, counts: Mapping[str, QueueCounts] | ManagementError, prepared: int = 0) -> None:
+    def __init__(
+        self, name: str, counts: Mapping[str, QueueCounts] | ManagementError, prepared: tuple[str, ...] = ()
+    ) -> None:
         self.descriptor = SimpleNamespace(instance=name)
         self.management = self
         self._counts = counts
@@ -33,7 +35,7 @@ class Broker:
             raise self._counts
         return self._counts
 
-    async def prepared(self) -> int:
+    async def prepared(self) -> Collection[str]:
         return self._prepared
 
     async def in_transit(self) -> int:
@@ -46,16 +48,24 @@ class Load:
     async def _done(self, *_: Any, **__: Any) -> None:
         pass
 
-    stop_producers = all_reach = tell_all = _done
+    stop_producers = all_reach = stop = _done
 
     def totals(self) -> Any:
         return SimpleNamespace(sent_ok=9, received=9, received_unknown=0)
 
 
-def drained(*brokers: Broker, served: bool = True) -> tuple[dict[str, bool], str]:
+def drained(
+    *brokers: Broker, served: bool = True, prepared_before: frozenset[str] = frozenset()
+) -> tuple[dict[str, bool], str]:
     """Return what the drain says of the addresses q and r, and its words on the console."""
     said = io.StringIO()
-    system: Any = SimpleNamespace(served=lambda: served, active_brokers=lambda: brokers, dead_letters=list)
+    system: Any = SimpleNamespace(
+        served=lambda: served,
+        active_brokers=lambda: brokers,
+        descriptors=list,
+        prepared_before=prepared_before,
+        brokers=lambda: brokers,
+    )
     events: Any = SimpleNamespace(write=lambda *_, **__: None)
     load: Any = Load()
     found = asyncio.run(drain(["q", "r"], 0.01, load, system, events, Progress(Console(file=said, width=500))))
@@ -68,7 +78,7 @@ def drained(*brokers: Broker, served: bool = True) -> tuple[dict[str, bool], str
         ([Broker("b1", {"q": STUCK, "r": EMPTY})], True, {"q": False, "r": True}, "q: 10 messages, 10 handed out, 0"),
         ([Broker("b1", {"q": EMPTY})], True, {"q": True, "r": False}, "r: no such address at b1"),
         (
-            [Broker("b1", {"q": EMPTY, "r": EMPTY}), Broker("b2", {"q": EMPTY, "r": EMPTY}, prepared=2)],
+            [Broker("b1", {"q": EMPTY, "r": EMPTY}), Broker("b2", {"q": EMPTY, "r": EMPTY}, prepared=("t1", "t2"))],
             True,
             {"q": False, "r": False},
             "q: 2 transactions prepared at b2; r: 2 transactions prepared at b2",
@@ -86,3 +96,9 @@ def test_what_is_left_is_said(brokers: list[Broker], served: bool, empty: dict[s
 def test_what_is_empty_is_drained() -> None:
     found, said = drained(Broker("b1", {"q": EMPTY, "r": EMPTY}))
     assert found == {"q": True, "r": True} and "not drained" not in said
+
+
+def test_a_transaction_that_was_prepared_before_the_run_is_not_waited_for() -> None:
+    broker = Broker("b1", {"q": EMPTY, "r": EMPTY}, prepared=("old",))
+    assert drained(broker, prepared_before=frozenset({"old"}))[0] == {"q": True, "r": True}
+    assert drained(broker, prepared_before=frozenset({"other"}))[0] == {"q": False, "r": False}

@@ -28,13 +28,13 @@ def test_what_another_wrote_is_not_read(text: str) -> None:
 @pytest.mark.parametrize("text", [None, "no header", "b9d17232|a|b|c|d|e"])
 def test_a_foreign_message_keeps_a_name_of_its_own(text: str | None) -> None:
     got = header.delivery(TAG, "q", text, "ID:7", redelivered=True, body=b"x", handle=None)
-    assert got == ("q", "foreign-ID:7", 0, 0, None, True, header.sha(b"x"), None, 0, None)
+    assert got == ("q", "foreign-ID:7", 0, 0, None, True, header.sha(b"x"), None, 0, None, True)
 
 
 def test_what_an_earlier_run_left_behind_says_so() -> None:
     other = header.tag_of("run-2")
     got = header.delivery(TAG, "q", header.write(other, MESSAGE, 0), "ID:7", redelivered=False, body=b"x", handle=None)
-    assert (got.left_by, got.message_id) == (other, "foreign-ID:7")
+    assert (got.left_by, got.foreign, got.message_id) == (other, False, "foreign-ID:7")
 
 
 def test_the_header_needs_no_jpype() -> None:

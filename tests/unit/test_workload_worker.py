@@ -186,7 +186,7 @@ def test_dead_letters_are_browsed_at_the_end(start: Start, tmp_path: Path) -> No
     worker = start(consumers=[], producers=["producer-0"])
     worker.begin()
     worker.until_status(lambda status: status["sent_ok"] >= 20)
-    status = worker.finish(browse=["DLQ"])
+    status = worker.finish(looks=[{"address": "DLQ", "instance": "a1"}])
     found = {
         op["message_id"] for op in merged(rows_of(tmp_path / "w0.spool")) if op["op"] == "browse" and "message_id" in op
     }

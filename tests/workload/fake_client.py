@@ -20,6 +20,7 @@ from brokerdrill.workload.client import (
     FAIL,
     REFUSED_AS_DUPLICATE,
     UNKNOWN,
+    Browsing,
     ClientError,
     Delivery,
     Message,
@@ -34,6 +35,7 @@ class FakeClient:
     """See the module."""
 
     protocol: ClassVar[str] = "core"
+    browsing: ClassVar[Browsing] = "shows"
     queue: ClassVar[deque[tuple[Message, int]]] = deque()
     seen: ClassVar[set[str]] = set()
     lock: ClassVar[threading.Lock] = threading.Lock()
@@ -114,7 +116,7 @@ class FakeClient:
     def ack(self, delivery: Delivery) -> Outcome:
         return DONE
 
-    def browse(self, address: str) -> Iterable[Delivery]:
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
         return [Delivery(address, m.message_id, n, m.seq, m.key, False, sha(m.payload), None) for m, n in self.queue]
 
     def unsubscribe(self, address: str) -> Outcome:

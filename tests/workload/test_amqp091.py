@@ -230,7 +230,7 @@ def settled(worker: WorkerProcess, spool: Path) -> list[dict[str, Any]]:
     worker.tell("stop_producers")
     worker.until("producers_stopped")
     worker.until_status(lambda _: not missing(merged(rows_of(spool))))
-    worker.finish(browse=[])
+    worker.finish()
     return merged(rows_of(spool))
 
 

@@ -119,7 +119,7 @@ def end_drained(one: WorkerProcess, spool: Path) -> list[dict[str, Any]]:
     one.tell("stop_producers")
     one.until("producers_stopped")
     one.until_status(lambda status: not lost(merged(rows_of(spool))))
-    one.finish(browse=["ActiveMQ.DLQ"])
+    one.finish(looks=[{"address": "ActiveMQ.DLQ", "instance": "c1", "drills": True}])
     return merged(rows_of(spool))
 
 

@@ -328,7 +328,7 @@ def test_worker_writes_a_whole_ledger(broker: Broker, tmp_path: Path, worker: St
     one.until("producers_stopped")
     sent = one.status["sent_ok"]
     one.until_status(lambda status: status["received"] >= sent)
-    status = one.finish(browse=["DLQ"])
+    status = one.finish(looks=[{"address": "DLQ", "instance": "a1"}])
     assert (status["sent_ok"], status["received"], status["producers_running"]) == (sent, sent, 0)
 
     rows = rows_of(spool)

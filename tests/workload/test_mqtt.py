@@ -174,7 +174,7 @@ def test_a_worker_writes_a_whole_ledger_across_a_kill(artemis: Broker, worker: S
     one.tell("stop_producers")
     one.until("producers_stopped")
     one.until_status(lambda status: not lost(merged(rows_of(spool))))
-    one.finish(browse=["DLQ"])
+    one.finish(looks=[{"address": "DLQ", "instance": "a1", "drills": True}])
     ops = merged(rows_of(spool))
     assert {op["protocol"] for op in ops} == {"mqtt"}
     assert {op["outcome"] for op in ops if op["op"] == "send"} <= {"ok", "unknown", "fail"}

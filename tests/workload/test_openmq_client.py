@@ -56,7 +56,7 @@ def end_drained(one: WorkerProcess, spool: Path) -> list[dict[str, Any]]:
     one.tell("stop_producers")
     one.until("producers_stopped")
     one.until_status(lambda status: not lost(merged(rows_of(spool))))
-    one.finish(browse=["mq.sys.dmq"])
+    one.finish(looks=[{"address": "mq.sys.dmq", "instance": ""}])
     return merged(rows_of(spool))
 
 

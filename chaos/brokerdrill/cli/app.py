@@ -242,6 +242,12 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of the run's random choices; without it a new one.")] = None,
     runs: RunsOption = RUNS,
     run_dir: Annotated[Path | None, typer.Option(help="The run's directory, which must not exist yet.")] = None,
+    purge: Annotated[
+        bool,
+        typer.Option(
+            "--purge", help="Remove all messages in the drill's addresses first, also those that no drill sent."
+        ),
+    ] = False,
     json_file: JsonOption = None,
     at_once: across.AtOnceOption = None,
     within: across.WithinOption = None,
@@ -264,8 +270,8 @@ def run(
         named = [word for word in (drill, topology, inventory) if word]
         if len(named) != 1:
             raise UsageError("--all runs every drill that applies: name the topology and nothing else")
-        if changes:
-            raise UsageError("--rounds and --for are of one drill: name it")
+        if changes or purge:
+            raise UsageError("--rounds, --for and --purge are of one drill: name it")
         raise typer.Exit(across.run_everything(named[0], repeat, first, runs, master, console, radius))
     if drill is None:
         raise UsageError("name a drill and a topology: brokerdrill run DRILL TOPOLOGY")
@@ -282,7 +288,9 @@ def run(
     warm_up(master)
     seeds = [first + number for number in range(count)]
     status, reports = judged(
-        lambda: record(loaded, found, runs, seeds, console, run_dir, settings_of(changes), changes, radius=radius),
+        lambda: record(
+            loaded, found, runs, seeds, console, run_dir, settings_of(changes), changes, radius=radius, purge=purge
+        ),
         console,
         json_file=json_file,
         master=master,

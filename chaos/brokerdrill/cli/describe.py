@@ -28,6 +28,13 @@ def add_to(app: typer.Typer, console: Console) -> None:
             str | None, typer.Option(help="The file on the hosts with the CA of the brokers' certificates.")
         ] = None,
         management_url: Annotated[str | None, typer.Option(help="Where the one broker is managed.")] = None,
+        drill_address: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="An address that is a drill's, to send to, take from and empty; may be given again. Drills touch "
+                "no other."
+            ),
+        ] = None,
         username: Annotated[str, typer.Option(help="The account of drills.")] = "drill",
         password_file: Annotated[
             Path | None, typer.Option(help="Its password; with it the descriptors are written.")
@@ -48,7 +55,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
             raise UsageError(f"{found.name} has no host in the group {product}")
         if management_url and len(hosts) > 1:
             raise UsageError("--management-url is one broker's: name its --host")
-        options = Options(store, ca, management_url)
+        options = Options(store, ca, management_url, tuple(drill_address or ()))
         password = _password(password_file)
 
         async def work() -> tuple[str, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
@@ -60,11 +60,12 @@ class Found:
 @dataclass(frozen=True)
 class Options:
     """What a host's files do not say: the `store` that its broker serves with others, the CA's file on the host that
-    its certificate is signed by, and where it is managed."""
+    its certificate is signed by, where it is managed, and which of its addresses are a drill's."""
 
     store: str | None = None
     ca: str | None = None
     management_url: str | None = None
+    drill_addresses: tuple[str, ...] = ()
 
 
 def tree(found: Found, path: str) -> ElementTree.Element:
@@ -125,6 +126,17 @@ def matched(match: str, name: str) -> bool:
         return bool(words) and pattern[0] in ("*", words[0]) and covers(pattern[1:], words[1:])
 
     return covers(match.split("."), name.split("."))
+
+
+def with_drill_addresses(descriptor: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the descriptor with `names`, and no others, declared to be a drill's. Raises UsageError where its broker
+    has no such address."""
+    there = [item["name"] for item in descriptor["addresses"]]
+    if missing := sorted(set(names).difference(there)):
+        raise UsageError(
+            f"host {descriptor['host']}: {descriptor['instance']} has no address {', '.join(missing)}; make it first"
+        )
+    return {**descriptor, "addresses": [{**item, "drill": item["name"] in names} for item in descriptor["addresses"]]}
 
 
 def common(found: Found, product: str, instance: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
 from brokerdrill.describe import activemq_classic, artemis, rabbitmq
-from brokerdrill.describe.found import CREDENTIALS, Found, Options
+from brokerdrill.describe.found import CREDENTIALS, Found, Options, with_drill_addresses
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import DIRECTORY
 
@@ -107,7 +107,8 @@ async def describe(
     cannot be known, InfrastructureError where a host cannot be asked."""
     kind = describer(product)
     found = await asyncio.gather(*(look(connections[name], kind, unit) for name in sorted(connections)))
-    return kind.joined([kind.describe(one, options) for one in found])
+    described = [with_drill_addresses(kind.describe(one, options), options.drill_addresses) for one in found]
+    return kind.joined(described)
 
 
 async def leave(

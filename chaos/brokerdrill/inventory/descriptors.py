@@ -60,11 +60,13 @@ class Dial(Endpoint):
 
 
 class Address(Part):
-    """A queue or topic that exists before the load."""
+    """A queue or topic that exists before the load. `drill`: it is a drill's, which may send to it, take from it and
+    empty it; drills leave alone what does not say so."""
 
     name: str
     routing: str = "anycast"
     dead_letter: str | None = None
+    drill: bool = False
 
 
 class Management(Part):

@@ -83,6 +83,8 @@ LOG_READ = "log read"
 ALERTS_WATCHED = "alerts watched"
 # The note that says, as its value, which earlier run's messages came.
 LEFT_BEHIND = "left behind"
+# The note that names, as its value, transactions of an instance that were prepared before the run.
+PREPARED_BEFORE = "prepared before"
 # In the details of `ended`: the other instances in the process that ended, a line each.
 WITH = "with"
 # In the details of a fault on a link: the instances that its connections go to, joined by ", ".

@@ -7,7 +7,7 @@ master whose connectors an IO exception handler has stopped serves nobody, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Settings, management
@@ -94,14 +94,14 @@ class Jolokia:
             if reply.get("status") == 200 and isinstance(reply.get("value"), dict)
         }
 
-    async def prepared(self) -> int:
-        """Return the number of prepared (XA) transactions that were recovered."""
+    async def prepared(self) -> Collection[str]:
+        """Return the names of the beans of prepared (XA) transactions that were recovered."""
         (reply,) = await self._client.call(
             {"type": "search", "mbean": f"{self._broker},transactionType=RecoveredXaTransaction,*"}
         )
         if reply.get("status") != 200:
             raise ManagementError(f"recovered transactions: {reply.get('error')}")
-        return len(reply["value"])
+        return sorted(reply["value"])
 
     async def in_transit(self) -> int:
         """Return 0: the role connects no brokers to a network."""
@@ -110,19 +110,14 @@ class Jolokia:
     async def purge(self, addresses: Sequence[str]) -> int:
         """Remove all messages of the queues of `addresses`; return how many the broker knew of.
 
-        Each queue is removed and made anew. Its own purge leaves in the store what the broker does not know to be there
-        (rows of an outage of the database), and the next takeover delivers that to whatever run is going on then.
-        Raises ManagementError where a queue cannot be removed, which one that has consumers cannot.
+        What the broker does not know to be in its store (rows of an outage of the database) stays there: the next
+        takeover delivers it, and whoever receives it then knows by its header that it is an earlier run's.
         """
         before = await self.counts(addresses)
         if not before:
             return 0
         replies = await self._client.call(
-            *(
-                {"type": "exec", "mbean": self._broker, "operation": operation, "arguments": [name]}
-                for name in before
-                for operation in ("removeQueue", "addQueue")
-            )
+            *({"type": "exec", "mbean": self._queue(name), "operation": "purge()"} for name in before)
         )
         failed: list[Any] = [reply.get("error") for reply in replies if reply.get("status") != 200]
         if failed:

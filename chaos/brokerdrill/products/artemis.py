@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Part, Settings, management
@@ -24,6 +24,7 @@ _CODES: Mapping[str, str] = {
     "AMQ221024": "passive",  # backup is synchronised with the primary
     "AMQ221109": "syncing",  # backup started, waiting for a primary
 }
+_XID = re.compile(r"\bbase64: (\S+)")
 _CODE = re.compile(r"\bAMQ\d{6}\b")
 
 
@@ -63,6 +64,13 @@ class ArtemisDescriptor(Descriptor):
     management: JolokiaManagement | None = None
     settings: ArtemisSettings = ArtemisSettings()
     routers: tuple[Router, ...] = ()
+
+
+def _xid(text: str) -> str:
+    """Return the id in what a broker says of a prepared transaction: it begins with a time, and ends with the id's
+    parts."""
+    found = _XID.search(text)
+    return found[1] if found else text
 
 
 def onlooker(descriptor: Descriptor) -> Router | None:
@@ -122,14 +130,14 @@ class Jolokia:
                 found[address] = QueueCounts(messages, delivering, scheduled, added)
         return found
 
-    async def prepared(self) -> int:
-        """Return the number of prepared (XA) transactions."""
+    async def prepared(self) -> Collection[str]:
+        """Return the ids of the prepared (XA) transactions."""
         (reply,) = await self._call(
             {"type": "exec", "mbean": self._broker, "operation": "listPreparedTransactions()", "arguments": []}
         )
         if reply.get("status") != 200:
             raise ManagementError(f"listPreparedTransactions: {reply.get('error')}")
-        return len(reply["value"])
+        return sorted(_xid(text) for text in reply["value"])
 
     async def in_transit(self) -> int:
         """Return the number of messages in the queues of the cluster's bridges (store and forward)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -36,8 +36,8 @@ class Management(Protocol):
         """Return the counts of each of `addresses` that exists there."""
         ...
 
-    async def prepared(self) -> int:
-        """Return how many prepared transactions wait for their second phase."""
+    async def prepared(self) -> Collection[str]:
+        """Return the names of the prepared transactions that wait for their second phase."""
         ...
 
     async def in_transit(self) -> int:
@@ -45,7 +45,7 @@ class Management(Protocol):
         ...
 
     async def purge(self, addresses: Sequence[str]) -> int:
-        """Remove all messages from `addresses`; return how many."""
+        """Remove all messages from `addresses`; return how many. Callers name a drill's addresses alone."""
         ...
 
     async def close(self) -> None: ...

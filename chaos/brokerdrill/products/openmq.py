@@ -6,7 +6,7 @@ another one stays `active` for its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
@@ -96,15 +96,16 @@ class Jolokia:
         values = {name: jolokia.value(reply) for name, reply in zip(addresses, replies, strict=True)}
         return {name: value for name, value in values.items() if isinstance(value, dict)}
 
-    async def prepared(self) -> int:
-        """Return how many transactions are prepared and hold something. One that spans brokers may stay in the list for
-        ever after one of them ended (FINDINGS.md); what it holds at another broker is unacknowledged there."""
+    async def prepared(self) -> Collection[str]:
+        """Return the ids of the transactions that are prepared and hold something. One that spans brokers may stay in
+        the list for ever after one of them ended (FINDINGS.md); what it holds at another one is unacknowledged there.
+        """
         (reply,) = await self._client.call(
             {"type": "exec", "mbean": f"{health.BEANS},type=TransactionManager", "operation": "getTransactionInfo()"}
         )
         if reply.get("status") != 200:
             raise ManagementError(f"transactions: {reply.get('error')}")
-        return sum(holds(item) for item in reply["value"] or [])
+        return sorted(str(item["TransactionID"]) for item in reply["value"] or [] if holds(item))
 
     async def in_transit(self) -> int:
         """Return 0: what is on its way to another broker is counted where it came from until it is acknowledged."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -137,9 +137,9 @@ class Api:
                 return found
             await asyncio.sleep((since + self._settled_ns - now) / 1e9)
 
-    async def prepared(self) -> int:
-        """Return 0: its transactions have no second phase."""
-        return 0
+    async def prepared(self) -> Collection[str]:
+        """Return none: its transactions have no second phase."""
+        return ()
 
     async def in_transit(self) -> int:
         """Return 0: a message is in its queue until it is acknowledged."""

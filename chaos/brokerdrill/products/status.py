@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import httpx
 
@@ -36,8 +36,8 @@ class StatusPage(ABC):
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         return {}
 
-    async def prepared(self) -> int:
-        return 0
+    async def prepared(self) -> Collection[str]:
+        return ()
 
     async def in_transit(self) -> int:
         return 0

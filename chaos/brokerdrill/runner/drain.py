@@ -10,6 +10,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner.changes import POLL_S
+from brokerdrill.runner.clean_start import dead_letter_looks
 from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
@@ -27,8 +28,8 @@ async def drain(
 ) -> dict[str, bool]:
     """Stop the producers, let the consumers take what is left, close; say of each address whether it is empty.
 
-    Each of these may take `limit_s` seconds. Raises Unmet when a worker does not stop in time, InfrastructureError when
-    one fails.
+    Each of these may take `limit_s` seconds; what was prepared before the run is not waited for. Raises Unmet when a
+    worker does not stop in time, InfrastructureError when one fails.
     """
     progress.step("stop the producers, drain")
     events.write("phase", at_ns=now_ns(), name="load", value="end")
@@ -48,7 +49,7 @@ async def drain(
     if left:
         said = "; ".join(f"{address}: {words}" for address, words in sorted(left.items()))
         progress.step(f"not drained within {limit_s:.0f} s: {said}")
-    await load.tell_all(cmd="stop", browse=system.dead_letters())
+    await load.stop(await dead_letter_looks(system, addresses))
     await load.all_reach("closed", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="end")
     progress.step(f"drained: {received_words(load.totals())}")
@@ -77,7 +78,7 @@ async def _left(addresses: Sequence[str], system: System) -> dict[str, str]:
             counts = await management.counts(addresses)
             # Either may become messages of any address.
             elsewhere = {
-                "transactions prepared": await management.prepared(),
+                "transactions prepared": len(set(await management.prepared()).difference(system.prepared_before)),
                 "messages in transit": await management.in_transit(),
             }
         except ManagementError as error:

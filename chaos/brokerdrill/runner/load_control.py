@@ -24,6 +24,7 @@ from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import LoadDescriptor
 from brokerdrill.ledger.spool import SUFFIX
 from brokerdrill.runner.last_words import last_words
+from brokerdrill.workload.looking import Look, Seen
 
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (
@@ -42,6 +43,7 @@ _SHIPPED = (
 CODE_DIR = "/run/brokerdrill/code"
 READY_DEADLINE_S = 60
 CLOSE_DEADLINE_S = 15
+LOOK_DEADLINE_S = 60
 _MODULE = "brokerdrill.workload.worker"
 CLOCK_SAMPLES = 15
 
@@ -88,6 +90,7 @@ class Worker:
     clock: Clock = field(default_factory=Clock)
     status: dict[str, Any] = field(default_factory=dict)
     reached: set[str] = field(default_factory=set)
+    seen: list[Seen] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
     fatal: str | None = None
@@ -109,6 +112,8 @@ class Worker:
             elif event == "fatal":
                 self.fatal = str(message.get("error"))
             elif event:
+                if event == "looked":
+                    self.seen = [Seen(**one) for one in message["seen"]]
                 self.reached.add(event)
             self.changed.set()
             on_change()
@@ -225,6 +230,20 @@ class LoadControl:
         await connection.sh(
             f"tar -xf {folder}.tar -C {folder}.new && rm {folder}.tar && mv -T {folder}.new {folder}", check=True
         )
+
+    async def look(self, looks: Sequence[Look]) -> list[Seen]:
+        """Have one worker look, before the load begins; return what it saw. Raises Unmet where it is not over in time,
+        InfrastructureError where the worker fails."""
+        first = self.workers[0]
+        await first.tell(cmd="look", looks=[look.to_json() for look in looks])
+        await first.until("looked", LOOK_DEADLINE_S)
+        return first.seen
+
+    async def stop(self, looks: Sequence[Look]) -> None:
+        """Tell all workers to close, and one of them to look before; `closed` says that they have."""
+        first, *others = self.workers
+        await first.tell(cmd="stop", looks=[look.to_json() for look in looks])
+        await asyncio.gather(*(worker.tell(cmd="stop") for worker in others))
 
     async def begin(self) -> None:
         """Let the producers send, once all subscriptions are there. Raises Unmet where one is not in time,

@@ -64,17 +64,18 @@ def record(
     changes: Mapping[str, Any] | None = None,
     watches: tuple[Watch, ...] = (),
     radius: Radius | None = None,
+    purge: bool = False,
 ) -> list[Path]:
     """Run `drill` on `topology` once for each seed; return the run directories, new ones below `runs`. `settings` go
     to run.json as they are, `changes` are places of the scenario with values, each of `watches` may end a run, and each
-    run stays within `radius`, besides the inventory's own.
+    run stays within `radius`, besides the inventory's own; `purge` empties the drill's addresses first.
 
     Raises what ends a run early, with the runs that were recorded until then as its `runs`.
     """
     done: list[Path] = []
     for seed in seeds:
         target = run_dir or new_run_dir(runs, drill.name, topology.name, seed)
-        request = RunRequest(drill, topology, target, seed, settings or {}, changes or {}, watches, radius)
+        request = RunRequest(drill, topology, target, seed, settings or {}, changes or {}, watches, radius, purge)
         try:
             check_request(request)
             with Progress(console) as progress:

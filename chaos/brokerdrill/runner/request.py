@@ -18,7 +18,8 @@ from brokerdrill.scenario.radius import Limits, Radius, Reached, limits, too_far
 class RunRequest:
     """What to run: a drill on a topology, with a seed, into a new directory `run_dir`; `changes` are places of the
     scenario with values for this run, `settings` say all that was set for it, and go to run.json as they are. Each of
-    `watches` may end the run. It stays within the inventory's radius, and within `radius`."""
+    `watches` may end the run. It stays within the inventory's radius, and within `radius`. `purge`: what waits in the
+    drill's addresses is removed, whosever it is."""
 
     drill: Drill
     topology: Topology
@@ -28,6 +29,7 @@ class RunRequest:
     changes: Mapping[str, Any] = field(default_factory=dict)
     watches: tuple[Watch, ...] = ()
     radius: Radius | None = None
+    purge: bool = False
 
     @property
     def run_id(self) -> str:

@@ -22,6 +22,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Executor, left_over
 from brokerdrill.hosts.connection import HostConnection, connected
 from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.inventory.addresses import refuse_undeclared
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
@@ -30,6 +31,7 @@ from brokerdrill.products.base import Product
 from brokerdrill.products.registry import DESCRIPTORS, managed
 from brokerdrill.runner import live, routers
 from brokerdrill.runner.abort import under_load
+from brokerdrill.runner.clean_start import clean_start
 from brokerdrill.runner.clocks import measure_clocks
 from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
@@ -69,6 +71,7 @@ async def run(request: RunRequest, progress: Progress) -> Path:
             # What is not deployed first: no drill applies to it, and that is not why.
             instances = managed(found)
             loaded = resolve(request.drill, found, request.topology.name, request.changes)
+            refuse_undeclared(loaded.scenario.load.addresses, [item for _, item in instances], request.topology.name)
             refuse_too_far(request, reached(loaded.scenario, found, request.limits.groups_of))
             hosts = load_hosts(request.topology.name, found, connections)
             begun = _begin(request, loaded, connections, found, instances, progress)
@@ -183,12 +186,16 @@ class _Run:
                 ended.runs = (self.request.run_dir,)
             raise ended
 
+    def _runs_by_tag(self) -> dict[str, str]:
+        """The names of the runs beside this one, by the tags of their messages."""
+        return {header.tag_of(path.name): path.name for path in self.request.run_dir.parent.glob("*")}
+
     def _note_left_over(self) -> None:
         """Say which earlier runs' messages came."""
         left = self.load.left_by()
         if not left:
             return
-        named = {header.tag_of(path.name): path.name for path in self.request.run_dir.parent.glob("*")}
+        named = self._runs_by_tag()
         for tag, count in sorted(left.items()):
             whose = named.get(tag, f"a run with tag {tag}")
             said = f"{count} messages that {whose} had left behind came, and do not count"
@@ -240,12 +247,21 @@ class _Run:
         self.system.watch_alerts(self.descriptors, self.connections, self.events)
         self.system.watch_hosts(self.connections, self.events)
         await end_orphans([connection for connection, _ in hosts], self.request.topology.name)
-        added_before = await settle(self.system, scenario.load.addresses, self.progress)
-        self.system.record()
-        await self.injections.arm(scenario.links, arm_ttl_s(scenario))
+        await settle(self.system, scenario.load.addresses, self.progress)
         await start_load(self.request, scenario.load, self.system, self.load, hosts, self.progress)
         for worker in self.load.workers:
             self.journal.write("worker", "", host=worker.connection.name, spool=worker.spool)
+        added_before = await clean_start(
+            scenario.load.addresses,
+            self.request.purge,
+            self._runs_by_tag(),
+            self.system,
+            self.load,
+            self.events,
+            self.progress,
+        )
+        self.system.record()
+        await self.injections.arm(scenario.links, arm_ttl_s(scenario))
         # A runner that dies from here on leaves a run that can be analysed.
         contract.write_run(self.request.run_dir, replace(self.info, clocks=self._clocks()))
         return added_before

@@ -1,5 +1,5 @@
-"""The steady state: before the load all stores in sync, all routers' targets ready and all queues empty; under the
-load, messages acknowledged."""
+"""The steady state: before the load all stores in sync and all routers' targets ready; under the load, messages
+acknowledged."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ SETTLE_DEADLINE_S = 120
 ARRIVAL_S = 5
 
 
-async def settle(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
-    """Wait until the topology is in sync, its routers have ready what is active, and its queues are empty.
-
-    Returns how many messages were ever added to each of `addresses` until then. Raises Unmet after SETTLE_DEADLINE_S.
-    """
+async def settle(system: System, addresses: Sequence[str], progress: Progress) -> None:
+    """Wait until the topology is in sync, its routers have ready what is active, and who serves `addresses` says what
+    is in them. Raises Unmet after SETTLE_DEADLINE_S."""
     progress.step("wait until every store has one active instance and the others are in sync")
     end = now_ns() + int(SETTLE_DEADLINE_S * 1e9)
     while True:
@@ -30,7 +28,9 @@ async def settle(system: System, addresses: Sequence[str], progress: Progress) -
         try:
             await _until_led(system, end)
             await _until_arrived(system, progress)
-            return await _purge(system, addresses, progress)
+            for management in system.active():
+                await management.counts(addresses)
+            return
         except ManagementError:
             # A primary that came back is in sync for a moment before it takes its role back: no broker answers then.
             if now_ns() > end:
@@ -63,26 +63,6 @@ async def _until_arrived(system: System, progress: Progress) -> None:
             )
             return
         await system.changes.wait(POLL_S)
-
-
-async def _purge(system: System, addresses: Sequence[str], progress: Progress) -> dict[str, int]:
-    """Take away what an earlier run left in the addresses of this one: it would count as unexpected. What a broker does
-    not give up is said."""
-    names = [*addresses, *system.dead_letters()]
-    added: dict[str, int] = {}
-    for broker in system.active_brokers():
-        removed = await broker.management.purge(names)
-        if removed:
-            progress.step(f"removed {removed} messages that an earlier run left in {', '.join(names)}")
-        for address, counts in (await broker.management.counts(addresses)).items():
-            added[address] = added.get(address, 0) + counts.added
-            if not counts.empty:
-                instance = broker.descriptor.instance
-                progress.step(
-                    f"{instance} does not give up {counts.messages} messages in {address}, {counts.delivering} of them "
-                    "handed out: it will not be seen empty until the broker has been restarted"
-                )
-    return added
 
 
 async def until_steady(steady: SteadyState, system: System, load: LoadControl) -> None:

@@ -51,6 +51,8 @@ class System:
         self.recorded_since_ns: int | None = None
         # Of roles, and of whatever else conditions of the run depend on.
         self.changes = Changes()
+        # The transactions that were prepared when the run began: none of its own.
+        self.prepared_before: frozenset[str] = frozenset()
         self._progress = progress
         self._watch: RoleWatch | None = None
         self._pools: PoolWatch | None = None
@@ -160,16 +162,9 @@ class System:
         """The management of every active instance that clients send to."""
         return [item.management for item in self.active_brokers()]
 
-    def dead_letters(self) -> list[str]:
-        """The addresses of all dead letters."""
-        return sorted(
-            {
-                address.dead_letter
-                for item in self.instances.values()
-                for address in item.descriptor.addresses
-                if address.dead_letter
-            }
-        )
+    def descriptors(self) -> list[Descriptor]:
+        """What every managed instance says of itself."""
+        return [item.descriptor for item in self.instances.values()]
 
     def stores(self, roles: Mapping[str, str]) -> list[list[str]]:
         """What `roles` say of each store's instances; "" where they say nothing."""

@@ -32,6 +32,7 @@ from brokerdrill.workload.client import (
     DONE,
     FAIL,
     UNKNOWN,
+    Browsing,
     ClientError,
     Delivery,
     Message,
@@ -200,6 +201,7 @@ class Amqp091:
     """One AMQP 0-9-1 connection. See the client protocol for what each method promises."""
 
     protocol: ClassVar[str] = "amqp091"
+    browsing: ClassVar[Browsing] = "takes"
 
     @classmethod
     def start_process(cls, config: WorkerConfig) -> None:
@@ -341,7 +343,7 @@ class Amqp091:
             return Outcome(FAIL, str(error), usable=False)
         return Outcome(UNKNOWN, ONE_WAY)
 
-    def browse(self, address: str) -> Iterable[Delivery]:
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
         """Get what is there without an acknowledgement: with the end of the connection all of it is back."""
         line = self._line
         if line is None:

@@ -11,7 +11,7 @@ import importlib
 import re
 import socket
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from brokerdrill.base.errors import unknown_name
 from brokerdrill.workload.config import NO_KEY, Endpoint, Router, WorkerConfig
@@ -19,6 +19,11 @@ from brokerdrill.workload.config import NO_KEY, Endpoint, Router, WorkerConfig
 OK = "ok"
 FAIL = "fail"
 UNKNOWN = "unknown"
+
+# How a client browses: it takes messages and gives them back, so that they are flagged or change places; the broker
+# shows it some, from the first on; or all that a selector chooses.
+TAKES, SHOWS, SELECTS = "takes", "shows", "selects"
+Browsing = Literal["takes", "shows", "selects"]
 DUPLICATE = "duplicate"
 
 
@@ -54,7 +59,7 @@ class Delivery(NamedTuple):
 
     `proves`: how many of the oldest acknowledgements on this address that had no answer (`ack` was unknown, the
     connection usable on) its coming proves. `left_by`: the tag of another run that sent it; None: this one, or nobody
-    who says so.
+    who says so. `foreign`: no run has sent it, and its `message_id` is the broker's.
     """
 
     address: str
@@ -67,6 +72,7 @@ class Delivery(NamedTuple):
     handle: Any
     proves: int = 0
     left_by: str | None = None
+    foreign: bool = False
 
 
 class Reconnect(NamedTuple):
@@ -77,9 +83,11 @@ class Reconnect(NamedTuple):
 
 
 class Client(Protocol):
-    """See the module. `protocol` is the ledger's word. Only `open` and `receive` raise, and only ClientError."""
+    """See the module. `protocol` is the ledger's word, `browsing` one of TAKES, SHOWS and SELECTS. Only `open`,
+    `receive` and `browse` raise, and only ClientError."""
 
     protocol: ClassVar[str]
+    browsing: ClassVar[Browsing]
 
     @classmethod
     def start_process(cls, config: WorkerConfig) -> None:
@@ -117,8 +125,9 @@ class Client(Protocol):
         delivery may prove it."""
         ...
 
-    def browse(self, address: str) -> Iterable[Delivery]:
-        """Look at the messages on a queue without taking them. Raises ClientError."""
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
+        """Look at the messages on a queue, which stay there; `own`: at this run's alone, where the client SELECTS.
+        Raises ClientError."""
         ...
 
     def connection_id(self) -> int:

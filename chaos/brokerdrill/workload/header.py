@@ -53,6 +53,11 @@ def _parsed(text: str) -> tuple[str, Header] | None:
         return None
 
 
+def selector(tag: str) -> str:
+    """Return the JMS selector of the messages of the run with this tag."""
+    return f"{PROPERTY} LIKE '{tag}|%'"
+
+
 def read(tag: str, text: str) -> Header | None:
     """Return what the header `text` says, None unless run `tag` has written it."""
     found = _parsed(text)
@@ -64,12 +69,13 @@ def delivery(
 ) -> Delivery:
     """Return the delivery of a message with the header `text`, None without one.
 
-    A message that an earlier run left behind says so. One that no run has sent keeps a name of its own, made from the
-    id `broker_id`: the analysis finds it unexpected.
+    A message that an earlier run left behind says so, as does one that no run has sent. Neither has a name of this
+    run's: it is made from the id `broker_id`, and where it is received the analysis finds it unexpected.
     """
     found = _parsed(text) if text is not None else None
     left_by = found[0] if found and found[0] != tag else None
-    known = found[1] if found and not left_by else Header(f"foreign-{broker_id}", 0, 0, None)
+    own = found is not None and not left_by
+    known = found[1] if found and own else Header(f"foreign-{broker_id}", 0, 0, None)
     return Delivery(
         address,
         known.message_id,
@@ -80,4 +86,5 @@ def delivery(
         sha(body),
         handle,
         left_by=left_by,
+        foreign=found is None,
     )

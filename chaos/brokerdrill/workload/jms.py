@@ -22,7 +22,9 @@ from brokerdrill.workload import header
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
+    SELECTS,
     UNKNOWN,
+    Browsing,
     ClientError,
     Delivery,
     Message,
@@ -120,6 +122,7 @@ class JmsClient:
     """One JMS connection and session. See the client protocol for what each method promises."""
 
     protocol: ClassVar[str]
+    browsing: ClassVar[Browsing] = "selects"
     # The beginnings of the names of the client's jars among the distribution's.
     jars: ClassVar[tuple[str, ...]]
     # The package of the JMS interfaces: javax.jms, or jakarta.jms since JMS 3.
@@ -218,6 +221,8 @@ class JmsClient:
         self._subscribes = False
         self._batch_send = BatchSend.of(self.api)
         self._throwable = jpype.JClass("java.lang.Throwable")
+        # What the load sends; another application may have sent another kind of message.
+        self._bytes = jpype.JClass(f"{self.api}.BytesMessage")
         self._property = jpype.JString(header.PROPERTY)
 
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
@@ -328,8 +333,9 @@ class JmsClient:
         return None
 
     def _delivery(self, address: str, java: Any, lost: int) -> Delivery:
-        body = jpype.JArray(jpype.JByte)(int(java.getBodyLength()))
-        java.readBytes(body)
+        body = jpype.JArray(jpype.JByte)(int(java.getBodyLength()) if isinstance(java, self._bytes) else 0)
+        if len(body):
+            java.readBytes(body)
         text = java.getStringProperty(self._property)
         return header.delivery(
             self._tag,
@@ -354,9 +360,11 @@ class JmsClient:
             return Outcome(UNKNOWN, "the connection was replaced", usable=False)
         return DONE
 
-    def browse(self, address: str) -> Iterable[Delivery]:
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
+        # None chooses all.
+        chosen = header.selector(self._tag) if own and self.browsing == SELECTS else None
         try:
-            browser = self._session.createBrowser(self._session.createQueue(address))
+            browser = self._session.createBrowser(self._session.createQueue(address), chosen)
             try:
                 return list(self._browsed(address, browser.getEnumeration()))
             finally:

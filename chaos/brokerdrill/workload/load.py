@@ -99,8 +99,8 @@ class Stopped(Exception):
     """The client was told to stop before it could do what it was at."""
 
 
-class _Runner:
-    """What producers and consumers share: the connection with its session number, and its rows."""
+class Runner:
+    """What producers, consumers and browsers share: the connection with its session number, and its rows."""
 
     def __init__(
         self, config: WorkerConfig, spec: ClientSpec, client: Client, ledger: ClientLedger, stop: threading.Event
@@ -221,7 +221,7 @@ class _Runner:
         self.counts.last_ack_ns = at_ns
 
 
-class Producer(_Runner):
+class Producer(Runner):
     """Sends batches to its addresses in turn until told to stop, then proves the last one within a bound.
 
     Where the load does not resend, a batch in doubt stays so, and the next one follows. Where it keeps a rate, batches
@@ -458,7 +458,7 @@ class Visitor(Producer):
         return {"key": known_as(self._config, self._aimed), "via": self._aimed.router.instance}
 
 
-class Consumer(_Runner):
+class Consumer(Runner):
     """Receives and commits, or acknowledges one by one, until told to stop.
 
     An acknowledgement without an answer stays open until a later delivery proves it, or its connection ends. With
@@ -619,42 +619,3 @@ class Consumer(_Runner):
             # In a transaction a message is taken by the commit only; without one a lost reply may have taken it.
             self._ledger.end(begun, Outcome(FAIL if txn else UNKNOWN, str(error)))
             raise
-
-
-class Browser(_Runner):
-    """Looks at queues once, a row a message: what is on the dead-letter addresses when the run ends."""
-
-    def run(self) -> None:
-        """Browse all addresses, then close. Raises LedgerError."""
-        try:
-            self._connect((), ())
-            for address in self._addresses:
-                self._browse(address)
-        except Stopped:
-            pass
-        finally:
-            self._disconnect()
-
-    def _browse(self, address: str) -> None:
-        begun = self._ledger.begin("browse", self._session, address=address)
-        try:
-            found = list(self._client.browse(address))
-        except ClientError as error:
-            self._ledger.end(begun, Outcome(FAIL, str(error)))
-            return
-        self._ledger.end(begun, DONE, self._endpoint)
-        for item in found:
-            if item.left_by:
-                continue
-            one: Op = self._ledger.begin("browse", self._session, address=address)
-            self._ledger.end(
-                one,
-                DONE,
-                self._endpoint,
-                message_id=item.message_id,
-                attempt=item.attempt,
-                producer_seq=item.seq,
-                key=item.key,
-                redelivered=item.redelivered,
-                payload_sha=item.sha,
-            )

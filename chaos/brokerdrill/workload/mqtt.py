@@ -43,6 +43,7 @@ from brokerdrill.workload.client import (
     FAIL,
     UNKNOWN,
     Aim,
+    Browsing,
     ClientError,
     Delivery,
     Message,
@@ -254,6 +255,7 @@ class Mqtt:
     """One MQTT connection. See the client protocol for what each method promises."""
 
     protocol: ClassVar[str] = "mqtt"
+    browsing: ClassVar[Browsing] = "takes"
 
     @classmethod
     def start_process(cls, config: WorkerConfig) -> None:
@@ -362,7 +364,7 @@ class Mqtt:
         self._acknowledged.append(None if delivery.left_by else delivery.address)
         return Outcome(UNKNOWN, ONE_WAY)
 
-    def browse(self, address: str) -> Iterable[Delivery]:
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
         """Take what is there without an acknowledgement: with the end of the connection all of it is back."""
         return list(self._browsed(address))
 

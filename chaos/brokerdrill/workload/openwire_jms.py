@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import jpype
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Outcome, endpoint_at
+from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Browsing, Outcome, endpoint_at
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 from brokerdrill.workload.jms import Operation, first_line, host_of, query, trust_managers
 from brokerdrill.workload.routed_jms import RedirectedJms
@@ -119,6 +119,8 @@ class OpenWireJms(RedirectedJms):
     """One OpenWire JMS connection and session."""
 
     protocol: ClassVar[str] = "openwire"
+    # A browser of the broker ends at the first page in which its selector finds nothing, and after maxBrowsePageSize.
+    browsing: ClassVar[Browsing] = "shows"
     jars = JARS
 
     @classmethod

@@ -27,6 +27,7 @@ from brokerdrill.workload.client import (
     FAIL,
     UNKNOWN,
     Aim,
+    Browsing,
     ClientError,
     Delivery,
     Message,
@@ -205,6 +206,7 @@ class Stomp:
     """One STOMP connection. See the client protocol for what each method promises."""
 
     protocol: ClassVar[str] = "stomp"
+    browsing: ClassVar[Browsing] = "takes"
 
     @classmethod
     def start_process(cls, config: WorkerConfig) -> None:
@@ -317,7 +319,7 @@ class Stomp:
             return Outcome(UNKNOWN, str(error), usable=False)
         return DONE
 
-    def browse(self, address: str) -> Iterable[Delivery]:
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
         return list(self._browsed(address))
 
     def _browsed(self, address: str) -> Iterator[Delivery]:

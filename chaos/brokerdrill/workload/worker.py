@@ -1,9 +1,9 @@
 """A worker process: `python3 -m brokerdrill.workload.worker`.
 
 Its first line of input is its configuration (config.py; secrets come this way, never in argv), each further line a
-command: `{"cmd": "ping", "n": k}`, `start`, `start_consumers`, `stop_producers`, `stop` (with `browse`: addresses to
-look at before the end). It answers in JSON lines: `ready`, `pong`, `started`, `status` every 250 ms,
-`producers_stopped`, `closed`, `fatal`.
+command: `{"cmd": "ping", "n": k}`, `look` (with `looks`: where), `start`, `start_consumers`, `stop_producers`, `stop`
+(with `looks` before the end). It answers in JSON lines: `ready`, `pong`, `looked` (with what was `seen`), `started`,
+`status` every 250 ms, `producers_stopped`, `closed`, `fatal`.
 The end of its input, or SIGTERM, means that its runner is gone: it closes quickly and exits.
 
 Exit status: 0 closed as told (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
@@ -33,7 +33,8 @@ from brokerdrill.workload import config as configuration
 from brokerdrill.workload.client import Client, client_type
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
-from brokerdrill.workload.load import Browser, Consumer, Counts, Producer, Schedule, Visitor
+from brokerdrill.workload.load import Consumer, Counts, Producer, Schedule, Visitor
+from brokerdrill.workload.looking import Browser, Look, Seen
 
 STATUS_S = 0.25
 QUICK_CLOSE_S = 3.0
@@ -101,9 +102,9 @@ class Lines:
 
 def own(config: WorkerConfig, spec: ClientSpec) -> WorkerConfig:
     """Return the configuration as the client of `spec` sees it: with the endpoints that it dials."""
-    if not spec.instances:
-        return config
-    return replace(config, endpoints=tuple(item for item in config.endpoints if item.instance in spec.instances))
+    named = tuple(item for item in config.endpoints if item.instance in spec.instances)
+    # Behind a router nobody chooses a broker.
+    return replace(config, endpoints=named) if named else config
 
 
 def spool_header(config: WorkerConfig, kind: type[Client]) -> Header:
@@ -188,7 +189,7 @@ class Load:
             self._threads[client] = thread
             thread.start()
 
-    def _run(self, client: Producer | Consumer) -> None:
+    def _run(self, client: Producer | Consumer | Browser) -> None:
         try:
             client.run()
         except LedgerError as error:
@@ -239,23 +240,34 @@ class Load:
         for client in [*self._producers, *self._consumers]:
             client.abandon()
 
-    def stop(self, browse: Sequence[str], limit_s: float) -> None:
-        """Stop and close every client, then browse. Raises InfrastructureError when that takes too long."""
+    def look(self, looks: Sequence[Look], limit_s: float, *, recorded: bool = False) -> list[Seen]:
+        """Look at each of `looks` in turn, and return what was seen; `recorded`: with rows in the ledger. Looks that
+        are not over in half of `limit_s` are given up. Raises InfrastructureError where one cannot be ended."""
         end = time.monotonic() + limit_s
-        self._stop_consumers.set()
-        self.stop_producers()
-        self._join(end)
-        if browse and not self.failed.is_set():
-            name = f"{self._config.worker}-browser"
-            spec = ClientSpec(name, tuple(browse))
-            stop = threading.Event()
-            browser = Browser(self._config, spec, self._kind(self._config, name), self._ledger(name), stop)
+        found = []
+        for number, look in enumerate(looks):
+            name = f"{self._config.worker}-browser-{number}"
+            spec = ClientSpec(name, (look.address,), (look.instance,))
+            ledger = self._ledger(name) if recorded else ClientLedger(None, self._clock, self._header, name)
+            client = self._kind(own(self._config, spec), name)
+            browser = Browser(self._config, spec, client, ledger, threading.Event(), look)
             thread = threading.Thread(target=self._run, args=(browser,), name=name, daemon=True)
             self._threads = {browser: thread}
             thread.start()
             thread.join(max(0.0, (end - time.monotonic()) / 2))
             browser.abandon()
             self._join(end)
+            found.append(browser.seen)
+        return found
+
+    def stop(self, looks: Sequence[Look], limit_s: float) -> None:
+        """Stop and close every client, then look. Raises InfrastructureError when that takes too long."""
+        end = time.monotonic() + limit_s
+        self._stop_consumers.set()
+        self.stop_producers()
+        self._join(end)
+        if not self.failed.is_set():
+            self.look(looks, end - time.monotonic(), recorded=True)
 
     def _join(self, end: float) -> None:
         """Wait for all threads until `end`; those that hang have their connections closed for the last part."""
@@ -301,6 +313,11 @@ def _report(load: Load, out: Out, ended: threading.Event) -> None:
             out.say("status", **load.status())
 
 
+def _looks(command: dict[str, Any]) -> list[Look]:
+    """Return where a command says to look."""
+    return [Look(**look) for look in command.get("looks") or ()]
+
+
 def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
     """Do what the commands in `lines` say until stopped; return the exit status.
 
@@ -325,6 +342,9 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
             raise InfrastructureError("a command is no line of JSON") from None
         if name == "ping":
             out.say("pong", n=command.get("n"), clock_ns=clock.now())
+        elif name == "look":
+            found = load.look(_looks(command), config.close_s)
+            out.say("looked", seen=[one.to_json() for one in found])
         elif name == "start":
             load.start()
             out.say("started", clock_ns=clock.now())
@@ -335,7 +355,7 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
         elif name == "stop_producers":
             load.stop_producers()
         elif name == "stop":
-            load.stop(command.get("browse") or (), config.close_s)
+            load.stop(_looks(command), config.close_s)
             break
         else:
             raise InfrastructureError(f"there is no command {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.products.health.toy import health_of
@@ -48,8 +48,8 @@ class Line:
         found = (await self._ask(op="counts", queues=list(addresses)))["queues"]
         return {name: QueueCounts(messages, out, 0, added) for name, (messages, out, added) in found.items()}
 
-    async def prepared(self) -> int:
-        return 0
+    async def prepared(self) -> Collection[str]:
+        return ()
 
     async def in_transit(self) -> int:
         return 0

@@ -13,6 +13,7 @@ from brokerdrill.workload.client import (
     DONE,
     REFUSED_AS_DUPLICATE,
     UNKNOWN,
+    Browsing,
     ClientError,
     Delivery,
     Message,
@@ -26,6 +27,7 @@ class Toy:
     """One connection. See the client protocol for what each method promises. There are no transactions."""
 
     protocol: ClassVar[str] = "toy"
+    browsing: ClassVar[Browsing] = "shows"
 
     @classmethod
     def start_process(cls, config: WorkerConfig) -> None:
@@ -100,7 +102,7 @@ class Toy:
             return Outcome(UNKNOWN, str(error), usable=False)
         return DONE
 
-    def browse(self, address: str) -> Iterable[Delivery]:
+    def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
         return [self._delivery(kept) for kept in self._ask(op="browse", queue=address)["messages"]]
 
     def connection_id(self) -> int:

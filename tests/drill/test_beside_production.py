@@ -1,0 +1,253 @@
+"""Drills on brokers that serve another application, too: its messages, its load and its dead letters stay as they are.
+
+The dead letters of both go to one queue, which is not the drills'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brokerdrill.base import paths
+from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.inventory.descriptors import Descriptor, LoadDescriptor
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.products.registry import DESCRIPTORS, managed
+from brokerdrill.runner.load_control import CODE_DIR, LoadControl, bundle
+from brokerdrill.runner.load_plan import worker_configs
+from brokerdrill.runner.spools import fetch_spool
+from brokerdrill.scenario.model import Load
+from tests.drill import deployment
+from tests.drill.conftest import BROKERDRILL, ROOT
+from tests.workload.worker_process import merged, rows_of
+
+pytestmark = pytest.mark.long
+
+ORDERS, FLOW, DRILL = "orders", "orders.flow", "drill.q0"
+HELD, LETTERS, STRANGERS = 7, 9, 3
+EXPIRED_S = 120
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topology with another application's queues by `variables`, and the drill that breaks one of its brokers.
+    `secret`: the file of the administrator's password; `letters`: where all dead letters go; `lives_ms`: how long what
+    becomes dead there lives, 0 where it can be sent there; `browsed`: whether a client can look there and change
+    nothing."""
+
+    topology: str
+    drill: str
+    secret: str
+    letters: str
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    lives_ms: int = 0
+    transaction: int = 10
+    browsed: bool = True
+
+
+QUEUES = [{"name": name, "routing": "anycast"} for name in ("DLQ", "ExpiryQueue", ORDERS, FLOW)]
+CASES = {
+    "artemis": Case(
+        "artemis_shared_store",
+        "kill_active",
+        "artemis-admin",
+        "DLQ",
+        {"artemis_addresses": QUEUES, "common_drill_dead_letters": "DLQ"},
+    ),
+    "activemq_classic": Case(
+        "classic_shared_file",
+        "kill_active",
+        "activemq-classic-admin",
+        "ActiveMQ.DLQ",
+        {"activemq_classic_queues": [ORDERS, FLOW], "common_drill_dead_letters": "ActiveMQ.DLQ"},
+        transaction=0,
+    ),
+    "openmq": Case(
+        "openmq_master",
+        "kill_broker",
+        "openmq-admin",
+        "mq.sys.dmq",
+        {"openmq_queues": [ORDERS, FLOW, "orders.short"]},
+        lives_ms=1,
+    ),
+    "rabbitmq": Case(
+        "rabbitmq_router",
+        "kill_broker",
+        "rabbitmq-admin",
+        "dead",
+        {
+            "rabbitmq_queues": [{"name": name} for name in (ORDERS, FLOW, "dead")],
+            "common_drill_dead_letters": "dead",
+        },
+        transaction=0,
+        browsed=False,
+    ),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Iterator[tuple[Case, Topology]]:
+    """A case, and its topology as it was deployed."""
+    found = CASES[request.param]
+    with deployment.deployed(found.topology, **found.variables) as topology:
+        yield found, topology
+
+
+class Production:
+    """The other application: its administrator's client and its load, on the hosts that the drills' clients run on."""
+
+    def __init__(self, case: Case, topology: Topology, found: list[Descriptor], connections: Mapping[str, Any]) -> None:
+        self._case = case
+        (self._host, *_) = [item for item in found if isinstance(item, LoadDescriptor)]
+        self._connection: HostConnection = connections[self._host.host]
+        secrets = paths.cache() / "secrets" / f"bench-{topology.name}"
+        password = (secrets / f"{case.secret}.password").read_text().split()[0]
+        instances = managed(found)
+        self._protocol = str(instances[0][0].client)
+        self._configs = worker_configs(
+            run_id="production",
+            seed=1,
+            protocol=self._protocol,
+            load=Load(producers=2, consumers=2, workers=1, addresses=[FLOW], rate=20, transaction=case.transaction),
+            servers=[item for _, item in instances],
+            credentials={"username": "admin", "password": password},
+            hosts=[self._host],
+        )
+        self._flow = LoadControl("production", lambda: None)
+
+    async def orders(self, *orders: list[Any]) -> list[list[list[Any]]]:
+        """Have the administrator's client carry out these; return what it says of each."""
+        (_, config), *_ = self._configs.values()
+        code = f"{CODE_DIR}/production"
+        await self._connection.sh(f"rm -rf {code} && mkdir -p {code}", check=True)
+        local = Path(__file__).with_name("production_client.py")
+        await self._connection.put(local, f"{code}/production_client.py")
+        archive = paths.cache() / f"production-{time.monotonic_ns()}.tar"
+        archive.write_bytes(bundle())
+        try:
+            await self._connection.put(archive, f"{code}/code.tar")
+        finally:
+            archive.unlink()
+        jars = {"jars": self._host.jars.get(self._protocol)}
+        told = await self._connection.sh(
+            f"cd {code} && tar -xf code.tar && exec env PYTHONPATH={code}:{self._host.pythonpath} "
+            f"JAVA_HOME={self._host.java_home} {self._host.python} production_client.py",
+            stdin=f"{json.dumps({**config, **jars, 'producers': [], 'consumers': []})}\n{json.dumps(orders)}\n",
+            timeout=120,
+            check=True,
+        )
+        return [json.loads(line) for line in told.out.splitlines() if line.startswith("[")]
+
+    async def begin(self) -> None:
+        await self._flow.start([(self._connection, self._host)], self._configs, "production")
+        await self._flow.begin()
+
+    async def end(self, into: Path) -> Counter[str]:
+        """Stop when all is received; return how many messages of the load were sent, received, lost and doubled."""
+        await self._flow.stop_producers()
+        await self._flow.all_reach("producers_stopped", 60)
+        end = time.monotonic() + 60
+        while (totals := self._flow.totals()).received < totals.sent_ok:
+            assert time.monotonic() < end, totals
+            await asyncio.sleep(0.2)
+        await self._flow.stop([])
+        await self._flow.all_reach("closed", 60)
+        (worker,) = self._flow.workers
+        into.mkdir()
+        await fetch_spool(worker.connection, worker.spool, into)
+        await self._flow.close()
+        ops = [op for path in into.rglob("*.spool") for op in merged(rows_of(path))]
+        sent = {op["message_id"] for op in ops if op["op"] == "send" and op["outcome"] == "ok"}
+        got = Counter(op["message_id"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok")
+        return Counter(sent=len(sent), lost=len(sent - set(got)))
+
+
+@asynccontextmanager
+async def production(case: Case, topology: Topology) -> AsyncIterator[Production]:
+    async with connected(topology.hosts) as connections:
+        found = await read_all(connections.values(), DESCRIPTORS)
+        yield Production(case, topology, found, connections)
+
+
+async def drill(case: Case, runs: Path, *options: str) -> tuple[int, str]:
+    """Run the drill; return its exit status and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        *BROKERDRILL,
+        "run",
+        case.drill,
+        case.topology,
+        "--runs",
+        str(runs),
+        *options,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+async def dead(case: Case, other: Production) -> list[list[Any]]:
+    """Make the other application's dead letters; return them."""
+    if not case.lives_ms:
+        (made,) = await other.orders(["send", case.letters, LETTERS, 0])
+        return made
+    await other.orders(["send", "orders.short", LETTERS, case.lives_ms])
+    end = time.monotonic() + EXPIRED_S
+    while len(found := (await other.orders(["look", "orders.short"], ["look", case.letters]))[1]) < LETTERS:
+        assert time.monotonic() < end, found
+        await asyncio.sleep(5)
+    return found
+
+
+def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
+    case: tuple[Case, Topology], tmp_path: Path
+) -> None:
+    one, topology = case
+
+    async def main() -> None:
+        async with production(one, topology) as other:
+            (held,) = await other.orders(["send", ORDERS, HELD, 0])
+            letters = await dead(one, other)
+            await other.orders(["send", DRILL, STRANGERS, 0])
+
+            status, said = await drill(one, tmp_path / "refused")
+            assert status == 3, said
+            assert f"{STRANGERS} messages that no drill has sent" in said and "--purge" in said, said
+
+            await other.begin()
+            status, said = await drill(one, tmp_path / "runs", "--purge")
+            flow = await other.end(tmp_path / "flow")
+            assert f"removed {STRANGERS} messages from" in said, said
+            assert flow["sent"] > 0 and flow["lost"] == 0, flow
+            # One after the other: of RabbitMQ, to look takes.
+            assert await other.orders(["look", ORDERS], ["look", one.letters]) == [held, letters]
+
+            (run,) = (path.parent for path in (tmp_path / "runs").glob("*/run.json"))
+            judged(one, run, tmp_path)
+
+    asyncio.run(main())
+
+
+def judged(case: Case, run: Path, tmp_path: Path) -> None:
+    """Assert that the strangers broke nothing, and that the ledger says what was seen of the dead letters."""
+    analyzed = [*BROKERDRILL, "analyze", str(run), "--json", str(tmp_path / "verdict.json")]
+    subprocess.run(analyzed, cwd=ROOT, capture_output=True, check=False)
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    promises = {promise["name"]: promise["verdict"] for promise in verdict["promises"]}
+    assert promises["no_phantoms"] == promises["no_loss"] == "pass", promises
+    assert promises["no_dead_letters"] != "fail", promises
+    ops = [op for path in run.rglob("*.spool") for op in merged(rows_of(path))]
+    looks = {(op["address"], op["outcome"]) for op in ops if op["op"] == "browse" and not op.get("message_id")}
+    assert looks == {(case.letters, "ok" if case.browsed else "fail")}

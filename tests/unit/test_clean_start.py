@@ -1,0 +1,142 @@
+"""What waits in a drill's addresses when a run begins: removed, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.progress import Progress
+from brokerdrill.products.base import ManagementError, QueueCounts
+from brokerdrill.runner import clean_start
+from brokerdrill.workload.looking import Look, Seen
+from tests.unit.descriptors import broker
+
+ADDRESSES = [
+    {"name": "q", "drill": True, "dead_letter": "dead"},
+    {"name": "dead", "drill": True},
+    {"name": "orders", "dead_letter": "DLQ"},
+    {"name": "DLQ"},
+]
+RUNS = {"aaaaaaaa": "kill-1"}
+
+
+class Broker:
+    """An active broker with so many messages in its addresses, and what a look at each sees; `stuck` ones stay."""
+
+    def __init__(
+        self, name: str, messages: Mapping[str, int], prepared: Sequence[str] = (), stuck: int = 0, silent: bool = False
+    ) -> None:
+        self.descriptor = broker("artemis", name, addresses=ADDRESSES)
+        self.management = self
+        self.messages = dict(messages)
+        self.purged: list[str] = []
+        self._prepared, self._stuck, self._silent = prepared, stuck, silent
+
+    async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
+        if self._silent:
+            raise ManagementError("gone")
+        return {name: QueueCounts(self.messages[name], 0, 0, 9) for name in addresses if name in self.messages}
+
+    async def prepared(self) -> Sequence[str]:
+        return self._prepared
+
+    async def purge(self, addresses: Sequence[str]) -> int:
+        self.purged += addresses
+        removed = sum(self.messages[name] for name in addresses if name in self.messages)
+        self.messages.update({name: self._stuck for name in addresses if name in self.messages})
+        return removed
+
+
+def begin(
+    brokers: Sequence[Broker], sees: Sequence[Seen] = (), purge: bool = False
+) -> tuple[dict[str, int], list[Look], str]:
+    """Return what was added, where was looked, and what was said."""
+    said = io.StringIO()
+    looks: list[Look] = []
+
+    async def look(wanted: Sequence[Look]) -> list[Seen]:
+        looks.extend(wanted)
+        return [*sees]
+
+    system: Any = SimpleNamespace(
+        active_brokers=lambda: brokers, brokers=lambda: brokers, descriptors=lambda: [one.descriptor for one in brokers]
+    )
+    load: Any = SimpleNamespace(look=look)
+    events: Any = SimpleNamespace(write=lambda *_, **__: None)
+    progress = Progress(Console(file=said, width=500))
+    added = asyncio.run(clean_start.clean_start(["q"], purge, RUNS, system, load, events, progress))
+    return added, looks, said.getvalue()
+
+
+def test_nothing_is_looked_at_or_removed_where_nothing_is() -> None:
+    one = Broker("b1", {"q": 0, "dead": 4, "orders": 7, "DLQ": 7})
+    added, looks, _ = begin([one])
+    assert (added, looks, one.purged) == ({"q": 9}, [], [])
+
+
+def test_what_earlier_drills_left_is_removed_and_said() -> None:
+    one = Broker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
+    _, looks, said = begin([one], [Seen("q", "b1", {"aaaaaaaa": 2, "bbbbbbbb": 1})])
+    assert looks == [Look("q", "b1", 3, drills=True)]
+    assert "2 messages of kill-1, 1 messages of a run with tag bbbbbbbb" in said
+    assert one.purged == ["q"] and one.messages == {"q": 0, "dead": 4, "orders": 7, "DLQ": 7}
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (
+            Seen("q", "b1", {"aaaaaaaa": 1}, 2, ["ID:1"]),
+            "q at b1 has 1 messages of kill-1, 2 messages that no drill has sent (such as ID:1)",
+        ),
+        (Seen("q", "b1", {"aaaaaaaa": 1}, error="the broker shows 1 of 3"), "not known: the broker shows 1 of 3"),
+        (Seen("q", "b1", error="refused"), "refused"),
+    ],
+)
+def test_anybody_elses_messages_are_refused_and_stay(seen: Seen, words: str) -> None:
+    one = Broker("b1", {"q": 3, "dead": 0})
+    with pytest.raises(InfrastructureError) as refused:
+        begin([one], [seen])
+    assert words in str(refused.value) and "--purge" in str(refused.value)
+    assert one.purged == [] and one.messages["q"] == 3
+
+
+def test_a_purge_that_was_asked_for_empties_the_drills_own_and_nothing_else() -> None:
+    one = Broker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
+    _, looks, _ = begin([one], purge=True)
+    assert looks == [] and one.purged == ["q", "dead"]
+    assert one.messages == {"q": 0, "dead": 0, "orders": 7, "DLQ": 7}
+
+
+def test_what_was_prepared_before_is_named_when_the_run_begins() -> None:
+    assert (
+        "b1 has 2 prepared transactions from before this run: t1, t2"
+        in begin([Broker("b1", {"q": 0}, ["t2", "t1"])])[2]
+    )
+
+
+def test_what_a_broker_does_not_give_up_ends_the_run_before_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean_start, "EMPTIED_S", 0.01)
+    with pytest.raises(InfrastructureError, match=r"b1 does not give up 2 messages in q, .* \(t1\) or restart it"):
+        begin([Broker("b1", {"q": 3}, ["t1"], stuck=2)], [Seen("q", "b1", {"aaaaaaaa": 3})])
+
+
+def test_where_dead_letters_are_looked_for() -> None:
+    def looks(*brokers: Broker) -> list[Look]:
+        system: Any = SimpleNamespace(
+            active_brokers=lambda: brokers, descriptors=lambda: [one.descriptor for one in brokers]
+        )
+        return asyncio.run(clean_start.dead_letter_looks(system, ["q"]))
+
+    empty, full = Broker("b1", {"dead": 0}), Broker("b2", {"dead": 5})
+    assert looks(empty, full) == [Look("dead", "b2", 5, True, True)]
+    assert looks(empty, empty) == [Look("dead", "b1", 0, True, True)]
+    silent = Broker("b3", {}, silent=True)
+    assert looks(empty, full, silent) == [Look("dead", "b2", 5, True, True), Look("dead", "b3", 0, True, True)]
