@@ -369,3 +369,32 @@ def test_dead_letters_that_go_where_others_do_are_looked_at_and_nothing_else(
     management = etree.fromstring(found["files"]["management.xml"].encode())
     keys = [item.get("key") for item in management.iter("{http://activemq.apache.org/schema}match")]
     assert keys == ["address=chaos", "address=other.chaos", None]
+
+
+def test_drills_manage_a_classic_broker_by_a_path_of_their_own(render: Render) -> None:
+    files = ("management.xml", "drill-access.xml")
+    found = render(
+        "activemq_classic",
+        "classic1",
+        {name: f"{name}.j2" for name in files},
+        ["__activemq_classic_descriptor", "__activemq_classic_drill_files"],
+        inventory=ROOT / "inventories" / "classic_shared_file",
+        drill_allowed=True,
+    )
+    assert found["variables"]["__activemq_classic_descriptor"]["management"]["url"].endswith("/api/drill/")
+    assert len(found["variables"]["__activemq_classic_drill_files"]) == 1
+    root = etree.fromstring(found["files"]["management.xml"].encode())
+    values = {
+        item.get("value"): mapping.find(".//{*}property[@name='roles']").get("value")
+        for mapping in root.iter("{*}bean")
+        if str(mapping.get("class")).endswith("ConstraintMapping")
+        for item in mapping.findall("{*}property[@name='pathSpec']")
+    }
+    assert values == {"/jolokia/*": "admins,monitors", "/drill/*": "drill"}
+    policy = etree.fromstring(found["files"]["drill-access.xml"].encode())
+    assert [item.text for item in policy.iter("command")] == ["search"]
+    emptied = [
+        str(item.findtext("name")).rpartition("=")[2] for item in policy.iter("mbean") if item.findtext("operation")
+    ]
+    assert emptied == [f"drill.q{number}" for number in range(4)] + ["drill.DLQ"]
+    assert {item.text for item in policy.iter("operation")} == {"purge*"}
