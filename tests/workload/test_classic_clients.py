@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.base import java, paths
+from brokerdrill.workload import header
 from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
 from tests.free_ports import free_port
 from tests.roles.conftest import ROOT, load
@@ -196,3 +197,21 @@ def test_a_message_leaves_nothing_in_memory(classic: Classic, tmp_path: Path, wo
     before, received = resident_kib(one.process.pid), one.status["received"]
     one.until_status(lambda status: status["received"] >= received + 40_000)
     assert resident_kib(one.process.pid) < before + 40_000 * 0.3
+
+
+@pytest.mark.long
+def test_a_look_into_more_than_the_broker_shows_says_so(classic: Classic, tmp_path: Path, worker: StartWorker) -> None:
+    """The broker's browsers end after 400 messages, and with a selector at the first page where it finds none."""
+    silent: dict[str, Any] = {"consumers": (), "rate": None, "transaction": 100}
+    other = worker(config_for(classic, "openwire", tmp_path / "w0.spool", run_id="other", **silent))
+    other.begin()
+    other.until_status(lambda status: status["sent_ok"] >= 600)
+    sent = other.finish()["sent_ok"]
+    own = worker(config_for(classic, "openwire", tmp_path / "w1.spool", **silent))
+    look = {"address": QUEUES[0], "instance": "c1", "messages": sent, "own": True}
+    own.until("ready")
+    own.tell("look", looks=[look])
+    (seen,) = own.until("looked")["seen"]
+    assert seen["error"] == f"the broker shows 400 of the {sent} messages that it counts there"
+    assert seen["by_run"] == {header.tag_of("other"): 400}
+    own.finish()

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jpype
 import pytest
 
+from brokerdrill.workload import header
 from brokerdrill.workload.client import ClientError, Delivery, Message, Outcome
 from brokerdrill.workload.config import Endpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
@@ -527,3 +529,26 @@ def test_commit_outcomes(
     outcome = one.commit(resent=resent)
     assert (outcome.result, outcome.usable, session.rollbacks) == (result, usable, rollbacks)
     assert outcome.error == ("duplicate" if result == "ok" else f"{commit}: on order")
+
+
+def test_a_look_for_this_runs_messages_goes_through_all_of_a_queue(
+    broker: Broker, worker: Callable[..., WorkerProcess]
+) -> None:
+    """Another application's dead letters may be many: the broker looks through them, and sends none."""
+    silent: dict[str, Any] = {"producers": specs("producer", 1), "rate": None, "transaction": 500}
+    other = worker(config_for(broker, run_id="other", **silent))
+    other.begin()
+    other.until_status(lambda status: status["sent_ok"] >= 5000)
+    sent = other.finish()["sent_ok"]
+    one = worker(config_for(broker, run_id="now", **silent))
+    one.begin()
+    one.until_status(lambda status: status["sent_ok"] >= 500)
+    own = one.finish()["sent_ok"]
+    looking = worker(config_for(broker, run_id="now"))
+    looking.until("ready")
+    look = {"address": Q, "instance": "a1", "messages": sent + own}
+    looking.tell("look", looks=[{**look, "own": True}, look])
+    mine, whole = looking.until("looked")["seen"]
+    assert (mine["by_run"], mine["foreign"], mine["error"]) == ({header.tag_of("now"): own}, 0, None)
+    assert whole["by_run"] == {header.tag_of("now"): own, header.tag_of("other"): sent}
+    assert looking.finish()["received"] == 0
