@@ -119,7 +119,7 @@ class OpenWireJms(RedirectedJms):
     """One OpenWire JMS connection and session."""
 
     protocol: ClassVar[str] = "openwire"
-    # A browser of the broker ends at the first page in which its selector finds nothing, and after maxBrowsePageSize.
+    # A broker's browsers end with what of a queue fits into its memory, and do not say that there is more.
     browsing: ClassVar[Browsing] = "shows"
     jars = JARS
 
