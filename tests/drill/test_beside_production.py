@@ -150,7 +150,7 @@ class Production:
         return [json.loads(line) for line in told.out.splitlines() if line.startswith("[")]
 
     async def begin(self) -> None:
-        await self._flow.start([(self._connection, self._host)], self._configs, "production")
+        await self._flow.start([(self._connection, self._host)], self._configs, f"production-{time.time_ns()}")
         await self._flow.begin()
 
     async def end(self, into: Path) -> Counter[str]:

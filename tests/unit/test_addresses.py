@@ -42,5 +42,5 @@ def test_a_scenario_of_other_addresses_is_refused() -> None:
     refuse_undeclared(["q", "r"], found, "ours")
     with pytest.raises(UsageError, match=r"^orders of ours is not declared a drill's, .*; a drill's are q, r$"):
         refuse_undeclared(["q", "orders"], found, "ours")
-    with pytest.raises(UsageError, match=r"^q, r of ours are not .*; no address there is declared a drill's$"):
+    with pytest.raises(UsageError, match=r"^q, r of ours are not .*; no address there is: deploy it anew, .*$"):
         refuse_undeclared(["q", "r"], with_addresses([ORDERS]), "ours")

@@ -29,7 +29,8 @@ def refuse_undeclared(addresses: Iterable[str], descriptors: Sequence[Descriptor
     strange = sorted(set(addresses) - own)
     if not strange:
         return
-    there = f"a drill's are {', '.join(sorted(own))}" if own else "no address there is declared a drill's"
+    none = "no address there is: deploy it anew, or describe it with --drill-address"
+    there = f"a drill's are {', '.join(sorted(own))}" if own else none
     raise UsageError(
         f"{', '.join(strange)} of {topology} {'is' if len(strange) == 1 else 'are'} not declared a drill's, and drills "
         f"touch nothing else; {there}"
