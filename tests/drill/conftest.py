@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.bench import bench
-from brokerdrill.faults.executor import left_over
+from brokerdrill.faults.lease import left_over
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Topology, find_topology
 from tests.conftest import DEPLOYED

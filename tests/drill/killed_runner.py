@@ -22,6 +22,7 @@ from rich.console import Console
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Applied, Executor
+from brokerdrill.faults.lease import LeaseRequest, take
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
 from brokerdrill.hosts.connection import HostConnection, connected
@@ -81,7 +82,9 @@ async def main(topology: str, fault: str, target: str, parameters: str, step: st
         descriptors = await read_all(connections.values(), DESCRIPTORS)
         scene = Scene(descriptors, await live_roles(descriptors, connections), random.Random(1))
         journal = MortalJournal(Path(run_dir))
-        executor = MortalExecutor(connections, journal, EventWriter(Path(run_dir), "killed", now_ns()))
+        lease = await take(LeaseRequest(Path(run_dir).name, topology), connections)
+        executor = MortalExecutor(connections, lease, journal, EventWriter(Path(run_dir), "killed", now_ns()))
+        lease.keep(executor)
         kind, resolved, tag = fault_type(fault), resolve(scene, target), f"killed{os.getpid()}"
         if kind.acts_on == "armed link":
             await executor.inject("arm", ARM, resolved, ARM.complete({}), float(ttl), tag)

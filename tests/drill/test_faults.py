@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from brokerdrill.base.clock import now_ns
-from brokerdrill.faults.executor import Executor, left_over
+from brokerdrill.faults.executor import Executor
+from brokerdrill.faults.lease import Lease, LeaseRequest, leased, left_over
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
 from brokerdrill.hosts.connection import HostConnection
@@ -54,13 +55,14 @@ async def handshake_ms(connection: HostConnection, address: str, port: int, tls:
 class Lab:
     """An executor on the real hosts with a scene in which artemis1 is taken for active."""
 
-    def __init__(self, connections: Connections, scene: Scene, run_dir: Path) -> None:
+    def __init__(self, connections: Connections, lease: Lease, scene: Scene, run_dir: Path) -> None:
         self.connections = connections
         self.scene = scene
         self.run_dir = run_dir
         self.journal = Journal(run_dir)
         self.events = EventWriter(run_dir, "lab", now_ns())
-        self.executor = Executor(connections, self.journal, self.events)
+        self.executor = Executor(connections, lease, self.journal, self.events)
+        lease.keep(self.executor)
         self._count = 0
 
     async def inject(self, fault: str, target: str, ttl: float = 60, **params: Any) -> Any:
@@ -80,11 +82,12 @@ class Lab:
 async def lab(connections: Connections, run_dir: Path) -> AsyncIterator[Lab]:
     found = await read_all(connections.values(), DESCRIPTORS)
     roles = {"artemis1": "active", "artemis2": "passive"}
-    made = Lab(connections, Scene(found, roles, random.Random(1)), run_dir)
-    try:
-        yield made
-    finally:
-        assert await made.executor.heal_all() == []
+    async with leased(LeaseRequest(run_dir.name, "lab"), connections) as lease:
+        made = Lab(connections, lease, Scene(found, roles, random.Random(1)), run_dir)
+        try:
+            yield made
+        finally:
+            assert await made.executor.heal_all() == []
 
 
 async def unit_state(connection: HostConnection, unit: str) -> str:

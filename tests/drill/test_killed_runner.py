@@ -23,7 +23,7 @@ from rich.console import Console
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.bench import bench
-from brokerdrill.faults.executor import left_over
+from brokerdrill.faults.lease import left_over
 from brokerdrill.faults.registry import FAULTS
 from brokerdrill.gameday.guards import steady
 from brokerdrill.gameday.model import Guard
@@ -163,7 +163,7 @@ def test_a_host_that_the_runner_cannot_reach_heals_itself(
     intents = hurt_and_die(topology, Hurt("pause", "zk3"), "verified", tmp_path, ttl_s)
     undo = "systemd-run --quiet --collect --timer-property=AccuracySec=100ms"
     cut = f"""set -e
-ls /run/brokerdrill/heal/{intents[0]["fault_id"]}.sh
+ls /var/lib/brokerdrill/safety/faults/{intents[0]["fault_id"]}.json
 {undo} --on-active={unreachable_s} nft delete table inet unreachable
 nft -f - <<'NFT'
 table inet unreachable {{ chain in {{ type filter hook input priority -200; tcp dport 22 drop; }}; }}

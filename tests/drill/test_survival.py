@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.faults.executor import left_over
+from brokerdrill.faults.lease import left_over
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger import journal
 

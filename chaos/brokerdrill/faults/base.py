@@ -8,28 +8,21 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from brokerdrill.base.errors import UsageError, unknown_name
-from brokerdrill.inventory.descriptors import Endpoint
 from brokerdrill.inventory.targets import Target
 
-
-@dataclass(frozen=True)
-class Toxic:
-    """A call of the toxiproxy API at `api` on the host: on `proxy`, add this toxic, or set `enabled`, or create the
-    proxy."""
-
-    api: Endpoint
-    proxy: str
-    upstream: str | None = None
-    listen: str | None = None
-    enabled: bool | None = None
-    toxic: Mapping[str, Any] | None = None
+# How long a script of a change may take where it does not say so, in s.
+SCRIPT_LIMIT_S = 30.0
+# Between the names of the links that one change hits.
+LINKS_SEPARATOR = ", "
+# The claim of a change on something that no other may have a claim on.
+ALONE = "alone"
 
 
 @dataclass(frozen=True)
@@ -37,7 +30,11 @@ class HostChange:
     """One reversible change on one host.
 
     prepare makes the effect last (it is not the fault yet); effect is the moment of the fault; verify and verify_heal
-    exit 0 when the fault, or its end, can be seen; heal may run any number of times.
+    exit 0 when the fault, or its end, can be seen, and not where that cannot be told; heal may run any number of times.
+    Each runs on the host, within its limit (s).
+
+    `claims` says of each thing that the change needs for itself how it needs it: two changes go together where they say
+    the same of a thing, and that is not ALONE.
     """
 
     host: str
@@ -46,10 +43,17 @@ class HostChange:
     heal: str
     verify_heal: str
     prepare: str = ":"
-    api: Toxic | None = None
     target: str = ""
     instance: str | None = None
     store: str | None = None
+    claims: Mapping[str, str] = field(default_factory=dict)
+    effect_s: float = SCRIPT_LIMIT_S
+    heal_s: float = SCRIPT_LIMIT_S
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What it hits, one by one: its instance, or the names of its links."""
+        return (self.instance,) if self.instance else tuple(self.target.split(LINKS_SEPARATOR))
 
 
 class Parameters(BaseModel):

@@ -1,55 +1,36 @@
-"""Applies, verifies and heals faults: journal before effect, a timer on the host for the case that nobody heals.
+"""Applies, verifies and heals faults: journal before effect, and a host that heals by itself where nobody else does.
 
-Every change is registered on its host first: a heal script under /run/brokerdrill/heal and a transient systemd timer
-that runs it when the fault's time-to-live is over. While a script is there, the fault is unhealed, whoever asks.
+Every change is registered with its host's safety kernel first (`hosts/safety_kernel.py`), which alone runs what makes
+and undoes it: it refuses an effect that comes after its heal, and keeps the fault until its heal is verified.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
-from brokerdrill.faults.toxiproxy import ToxiproxyServer
+from brokerdrill.faults.base import SCRIPT_LIMIT_S, FaultType, HostChange, Parameters
+from brokerdrill.faults.lease import Lease
 from brokerdrill.hosts.connection import HostConnection, Unanswered
-from brokerdrill.inventory.descriptors import Endpoint
 from brokerdrill.inventory.targets import Target
 from brokerdrill.ledger.contract import TOWARD
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
 
-HEAL_DIR = "/run/brokerdrill/heal"
 VERIFY_DEADLINE_S = 10
 HEAL_DEADLINE_S = 60
-# To make it, and to see that it was made.
+# The last try may begin just before that, and then has its own limits.
 HEAL_LONGEST_S = 2 * HEAL_DEADLINE_S
+CHECK_LIMIT_S = 10
 POLL_S = 0.1
+RUNNER, SILENT = "runner", "controller silent"
 
-# The lock makes the runner's heal and the timer's take turns; the later one finds the script gone and does nothing.
-_SCRIPT = """exec 9>/run/brokerdrill/lock
-flock 9
-[ -e {file} ] || exit 0
-{heal}
-rm -f {file}
-systemctl stop --no-block {unit}.timer 2>/dev/null || :
-"""
-_REGISTER = """set -e
-mkdir -p {dir}
-cat > {file}.new
-mv {file}.new {file}
-systemd-run --quiet --collect --unit={unit} --on-active={ttl} --timer-property=AccuracySec=100ms /bin/sh {file}
-{prepare}
-"""
-
-
-def heal_file(fault_id: str) -> str:
-    """The path of a fault's heal script on its host."""
-    return f"{HEAL_DIR}/{fault_id}.sh"
+T = TypeVar("T")
 
 
 def _toward(target: Target) -> dict[str, str]:
@@ -85,43 +66,98 @@ class Injection:
         return min(item.at_ns for item in self.applied)
 
 
-async def heal_change(connection: HostConnection, fault_id: str, verify_heal: str) -> tuple[int, int, bool]:
-    """Run the heal script of `fault_id` on its host and wait until `verify_heal` succeeds.
+@dataclass(frozen=True)
+class Healed:
+    """The heal of a change as its host tells it: when (controller's clock, ns; RFC 3339 by the host's), who made it."""
 
-    Returns (time on the controller's clock in ns, uncertainty in ns, whether the script was still there: if not, the
-    host's timer came first). Raises InfrastructureError when the heal does not show within HEAL_DEADLINE_S.
-    """
-    file = heal_file(fault_id)
-    result = await connection.sh(f"[ -e {file} ] || exit 44; sh {file}", timeout=HEAL_DEADLINE_S)
-    at = (result.t0_ns + result.t1_ns) // 2 + connection.clock.offset_ns
-    uncertainty = (result.t1_ns - result.t0_ns) // 2 + connection.clock.uncertainty_ns
-    await _poll(connection, verify_heal, HEAL_DEADLINE_S, f"fault {fault_id} on {connection.name} is not healed")
-    return at, uncertainty, result.rc != 44
+    at_ns: int
+    uncertainty_ns: int
+    by: str
+    at: str
 
 
-async def _poll(connection: HostConnection, script: str, deadline_s: float, failure: str) -> None:
-    end = now_ns() + int(deadline_s * 1e9)
-    while (result := await connection.sh(script)).rc != 0:
-        if now_ns() > end:
-            raise InfrastructureError(
-                f"{failure} within {deadline_s:.0f} s: {(result.err or result.out).strip()[:200]}"
-            )
-        await asyncio.sleep(POLL_S)
+def healed(connection: HostConnection, record: Mapping[str, Any]) -> Healed | None:
+    """Return what a host's record of a fault tells of its heal; None: there is none that was verified."""
+    if record["state"] != "verified":
+        return None
+    stamp = record["healed"]
+    clock = connection.boots.get(stamp["boot"].partition("/")[0], connection.clock)
+    at_ns = (stamp["t0"] + stamp["t1"]) // 2 + clock.offset_ns
+    spread_ns = (stamp["t1"] - stamp["t0"]) // 2 + clock.uncertainty_ns
+    return Healed(at_ns, spread_ns, record["by"], stamp["at"])
+
+
+async def heal_change(connection: HostConnection, fault_id: str, by: str) -> Healed:
+    """Have the host heal `fault_id` and verify it. Raises InfrastructureError when that is not so after
+    HEAL_DEADLINE_S; the host goes on trying."""
+    record = await connection.kernel("heal", fault=fault_id, by=by, wait_s=HEAL_DEADLINE_S, timeout=HEAL_LONGEST_S)
+    done = healed(connection, record)
+    if done is None:
+        why = record["error"] or "its check does not say why"
+        raise InfrastructureError(
+            f"fault {fault_id} on {connection.name} is not healed within {HEAL_DEADLINE_S} s, and its host goes on "
+            f"trying: {why}"
+        )
+    return done
+
+
+async def together(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Return what all of `work` returns. Raises the first error, but not before the last of it has ended."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in done:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return done  # type: ignore[return-value]
+
+
+def _note(unwritten: list[InfrastructureError], write: Callable[[], None]) -> None:
+    try:
+        write()
+    except InfrastructureError as error:
+        unwritten.append(error)
+
+
+def _new(fault_id: str, change: HostChange, ttl_s: float) -> dict[str, Any]:
+    """A change as its host's kernel registers it."""
+    return {
+        "fault": fault_id,
+        "ttl_s": ttl_s,
+        "targets": change.targets,
+        "claims": dict(change.claims),
+        "scripts": {name: getattr(change, name) for name in ("prepare", "effect", "heal", "verify_heal")},
+        "limits_s": {
+            "prepare": SCRIPT_LIMIT_S,
+            "effect": change.effect_s,
+            "heal": change.heal_s,
+            "verify_heal": CHECK_LIMIT_S,
+        },
+    }
 
 
 class Executor:
-    """Injects and heals the faults of one run."""
+    """Injects and heals the faults of one run, within its `lease`."""
 
-    def __init__(self, connections: Mapping[str, HostConnection], journal: Journal, events: EventWriter) -> None:
+    def __init__(
+        self, connections: Mapping[str, HostConnection], lease: Lease, journal: Journal, events: EventWriter
+    ) -> None:
         self._connections = connections
+        self.lease = lease
         self._journal = journal
         self._events = events
+        # The heals that are in the ledger, by fault.
+        self._told: dict[str, Healed] = {}
+        self._unwritten: list[InfrastructureError] = []
         self.injections: list[Injection] = []
 
     @property
     def base_ns(self) -> int:
         """The controller's monotonic time at the run's start."""
         return self._events.base_ns
+
+    @property
+    def silenced(self) -> str:
+        """Which faults their hosts healed since they heard nothing of this run, in words; "": none."""
+        return ", ".join(sorted(fault for fault, heal in self._told.items() if heal.by == SILENT))
 
     async def inject(
         self, name: str, fault: FaultType[Any], target: Target, params: Parameters, ttl_s: float, run_tag: str
@@ -132,13 +168,13 @@ class Executor:
         """
         injection = Injection(name, fault, target)
         self.injections.append(injection)
-        changes = fault.plan(target, params, f"{run_tag}-{len(self.injections)}")
+        tag = f"{run_tag}-{len(self.injections)}"
+        changes = fault.plan(target, params, tag)
         if not changes:
             raise InfrastructureError(f"fault {name!r}: target {target.spec!r} gives nothing that {fault.name} can hit")
-        tag = f"{run_tag}-{len(self.injections)}"
         injection.changes = {f"{tag}-{index}" if index else tag: change for index, change in enumerate(changes)}
-        await asyncio.gather(*(self._register(injection, *item, ttl_s, params) for item in injection.changes.items()))
-        injection.applied = list(await asyncio.gather(*(self._apply(*item) for item in injection.changes.items())))
+        await together(self._register(injection, *item, ttl_s, params) for item in injection.changes.items())
+        injection.applied = await together(self._apply(*item) for item in injection.changes.items())
         for item in injection.applied:
             self._events.write(
                 "fault",
@@ -151,7 +187,7 @@ class Executor:
                 value=name,
                 detail={"fault_id": item.fault_id, "asked": target.spec} | _toward(target),
             )
-        await asyncio.gather(*map(self._verify, injection.applied))
+        await together(map(self._verify, injection.applied))
         return injection
 
     async def _register(
@@ -171,75 +207,87 @@ class Executor:
             ttl_s=ttl_s,
             verify_heal=change.verify_heal,
         )
-        names = {"dir": HEAL_DIR, "file": heal_file(fault_id), "unit": f"brokerdrill-heal-{fault_id}"}
-        script = _SCRIPT
-        register = _REGISTER.replace("{ttl}", f"{ttl_s:g}").replace("{prepare}", change.prepare)
-        for key, value in names.items():
-            script, register = script.replace(f"{{{key}}}", value), register.replace(f"{{{key}}}", value)
-        await self._host(change).sh(register, stdin=script.replace("{heal}", change.heal), check=True)
+        await self._asked("register", change, new=_new(fault_id, change, ttl_s))
 
     async def _apply(self, fault_id: str, change: HostChange) -> Applied:
-        connection = self._host(change)
-        if change.api is not None:
-            server = await _server(connection, change.api.api)
-            before = now_ns()
-            await asyncio.to_thread(server.apply, change.api)
-            after = now_ns()
-            applied = Applied(fault_id, change, (before + after) // 2, (after - before) // 2)
-            if change.effect != ":":
-                await connection.sh(change.effect, check=True)
-        else:
-            applied = Applied(fault_id, change, *await _effect(connection, change))
-        self._journal.write(
-            "injected",
-            fault_id,
-            at_ns=applied.at_ns - self._events.base_ns,
-            uncertainty_ns=applied.uncertainty_ns,
-        )
-        return applied
+        at_ns, uncertainty_ns = await self._effect(fault_id, change)
+        self._journal.write("injected", fault_id, at_ns=at_ns - self._events.base_ns, uncertainty_ns=uncertainty_ns)
+        return Applied(fault_id, change, at_ns, uncertainty_ns)
+
+    async def _effect(self, fault_id: str, change: HostChange) -> tuple[int, int]:
+        """Make the change, once; return when (controller's clock, ns) and how uncertain that is. Raises
+        InfrastructureError when it fails; where the host was lost before it said so, `verify` says whether it took
+        effect."""
+        try:
+            result = await self._asked("apply", change, once=True, fault=fault_id)
+        except Unanswered as doubt:
+            return (doubt.asked_ns + doubt.lost_ns) // 2, (doubt.lost_ns - doubt.asked_ns) // 2
+        clock = self._host(change).clock
+        middle_ns = (result["t0"] + result["t1"]) // 2 + clock.offset_ns
+        return middle_ns, (result["t1"] - result["t0"]) // 2 + clock.uncertainty_ns
+
+    async def _asked(self, verb: str, change: HostChange, once: bool = False, **values: Any) -> dict[str, Any]:
+        """Have the kernel run a script of the change. Raises InfrastructureError where that fails."""
+        connection, limit_s = self._host(change), max(change.effect_s, SCRIPT_LIMIT_S)
+        result = await connection.kernel(verb, token=self.lease.token, timeout=limit_s, once=once, **values)
+        if result["rc"] != 0:
+            said = (result["err"] or result["out"]).strip().splitlines()
+            raise InfrastructureError(f"host {connection.name}: {said[-1] if said else f'{verb} fails'}")
+        return result
 
     async def _verify(self, item: Applied) -> None:
-        failure = f"fault {item.fault_id} on {item.change.host} did not take effect"
-        await _poll(self._host(item.change), item.change.verify, VERIFY_DEADLINE_S, failure)
+        connection = self._host(item.change)
+        end = now_ns() + VERIFY_DEADLINE_S * 10**9
+        while (result := await connection.sh(item.change.verify)).rc != 0:
+            if now_ns() > end:
+                raise InfrastructureError(
+                    f"fault {item.fault_id} on {item.change.host} did not take effect within {VERIFY_DEADLINE_S} s: "
+                    f"{(result.err or result.out).strip()[:200]}"
+                )
+            await asyncio.sleep(POLL_S)
         self._journal.write("verified", item.fault_id, at_ns=now_ns() - self._events.base_ns)
 
     async def heal(self, injection: Injection) -> None:
         """Undo every change of `injection` and verify it. Raises InfrastructureError when one cannot be undone."""
         if injection.healed:
             return
-        await asyncio.gather(*(self._heal_one(injection, *item) for item in injection.changes.items()))
+        await together(self._heal_one(injection, *item) for item in injection.changes.items())
         injection.healed = True
 
     async def _heal_one(self, injection: Injection, fault_id: str, change: HostChange) -> None:
         """Undo one change. What cannot be written down is healed all the same, and said afterwards."""
+        if fault_id in self._told:
+            return
         unwritten: list[InfrastructureError] = []
-
-        def note(write: Callable[[], None]) -> None:
-            try:
-                write()
-            except InfrastructureError as error:
-                unwritten.append(error)
-
         begun = now_ns() - self._events.base_ns
-        note(lambda: self._journal.write("heal_intent", fault_id, at_ns=begun))
-        at, uncertainty, ours = await heal_change(self._host(change), fault_id, change.verify_heal)
-        by = "runner" if ours else "time-to-live"
-        note(
-            lambda: self._events.write(
+        _note(unwritten, lambda: self._journal.write("heal_intent", fault_id, at_ns=begun))
+        done = await heal_change(self._host(change), fault_id, RUNNER)
+        if fault_id not in self._told:
+            self._tell(injection, fault_id, done, unwritten)
+        if unwritten:
+            raise unwritten[0]
+
+    def _tell(self, injection: Injection, fault_id: str, done: Healed, unwritten: list[InfrastructureError]) -> None:
+        """Write a heal into the ledger, once."""
+        change = injection.changes[fault_id]
+        self._told[fault_id] = done
+
+        def event() -> None:
+            self._events.write(
                 "heal",
-                at_ns=at,
-                uncertainty_ns=uncertainty,
+                at_ns=done.at_ns,
+                uncertainty_ns=done.uncertainty_ns,
                 target=change.target,
                 instance=change.instance,
                 store=change.store,
                 name=injection.fault.name,
                 value=injection.name,
-                detail={"fault_id": fault_id, "by": by},
+                detail={"fault_id": fault_id, "by": done.by},
             )
-        )
-        note(lambda: self._journal.write("healed", fault_id, at_ns=at - self._events.base_ns, by=by))
-        if unwritten:
-            raise unwritten[0]
+
+        _note(unwritten, event)
+        at_ns = done.at_ns - self._events.base_ns
+        _note(unwritten, lambda: self._journal.write("healed", fault_id, at_ns=at_ns, by=done.by))
 
     async def heal_all(self) -> list[str]:
         """Heal whatever is not healed, newest first; return one sentence for each that could not be."""
@@ -253,35 +301,25 @@ class Executor:
                 problems.append(str(error))
                 with contextlib.suppress(InfrastructureError):
                     self._journal.write("heal_failed", ",".join(injection.changes), error=str(error))
+        problems += map(str, self._unwritten)
         return problems
+
+    def unhealed(self, host: str) -> list[str]:
+        """The faults on `host` of which no heal is known."""
+        return [
+            item.fault_id
+            for injection in self.injections
+            for item in injection.applied
+            if item.change.host == host and item.fault_id not in self._told
+        ]
+
+    def heard(self, host: str, records: list[dict[str, Any]]) -> None:
+        """Write into the ledger what `host` has healed by itself, when it did."""
+        for record in records:
+            done, fault_id = healed(self._connections[host], record), record["fault"]
+            if done and done.by != RUNNER and fault_id not in self._told:
+                injection = next(one for one in self.injections if fault_id in one.changes)
+                self._tell(injection, fault_id, done, self._unwritten)
 
     def _host(self, change: HostChange) -> HostConnection:
         return self._connections[change.host]
-
-
-async def _effect(connection: HostConnection, change: HostChange) -> tuple[int, int]:
-    """Make the change, once; return when (controller's clock, ns) and how uncertain that is. Raises InfrastructureError
-    when it fails; where the host was lost before it said so, `verify` has to say whether it took effect."""
-    try:
-        result = await connection.sh(change.effect, check=True, once=True)
-    except Unanswered as doubt:
-        return (doubt.asked_ns + doubt.lost_ns) // 2, (doubt.lost_ns - doubt.asked_ns) // 2
-    clock = connection.clock
-    return (result.t0_ns + result.t1_ns) // 2 + clock.offset_ns, (
-        result.t1_ns - result.t0_ns
-    ) // 2 + clock.uncertainty_ns
-
-
-async def _server(connection: HostConnection, api: Endpoint) -> ToxiproxyServer:
-    return ToxiproxyServer(connection.name, "127.0.0.1", await connection.forward(api.address, api.port))
-
-
-async def left_over(connections: Iterable[HostConnection]) -> dict[str, list[str]]:
-    """Return the ids of the unhealed faults on each host that has any."""
-
-    async def of(connection: HostConnection) -> tuple[str, list[str]]:
-        result = await connection.sh(f"ls {HEAL_DIR} 2>/dev/null")
-        return connection.name, [line.removesuffix(".sh") for line in result.out.split() if line.endswith(".sh")]
-
-    found = await asyncio.gather(*map(of, connections))
-    return {name: ids for name, ids in found if ids}

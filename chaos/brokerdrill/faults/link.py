@@ -7,6 +7,8 @@ client's configuration names the proxy (see design.md, "Links"). A disarmed link
 from __future__ import annotations
 
 import hashlib
+import json
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
@@ -14,33 +16,37 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import FaultType, HostChange, Parameters, Toxic
+from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import Endpoint, ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
 
 _FIRST_PORT = 19000
 _PORTS = 4000
-_REQUEST = """python3 - {method} {path} '{body}' {expect} <<'PY'
-import sys, urllib.request, urllib.error
-method, path, body, expect = sys.argv[1:5]
-request = urllib.request.Request("http://{api}" + path, data=body.encode() or None, method=method)
+# A request of toxiproxy's API, and what its answer must be; no answer is none of these. `done`: it does as asked;
+# `there`, `gone`: or that was so before; `has`, `lacks`: the text is in the answer or not; `absent`: no such thing.
+_REQUEST = """python3 - {words} <<'PY'
+import sys, urllib.error, urllib.request
+api, method, path, body, expect, text = sys.argv[1:]
+request = urllib.request.Request("http://" + api + path, data=body.encode() or None, method=method)
+said = ""
 try:
     with urllib.request.urlopen(request, timeout=5) as reply:
-        text = reply.read().decode()
+        said = reply.read().decode().replace(" ", "")
 except urllib.error.HTTPError as error:
-    text = ""
-    if error.code != 404:
-        raise SystemExit(str(error))
-if expect == "absent":
-    sys.exit(1 if text else 0)
-if expect != "any":
-    sys.exit(0 if expect in text.replace(" ", "") else 1)
+    if {"there": 409, "gone": 404, "lacks": 404, "absent": 404}.get(expect) != error.code:
+        sys.exit(f"toxiproxy refuses {method} {path}: {error.read().decode().strip() or error}")
+except OSError as error:
+    sys.exit(f"toxiproxy at {api} does not answer: {error}")
+if expect == "has" and text not in said or expect == "lacks" and text in said or expect == "absent" and said:
+    sys.exit(f"toxiproxy says of {path}: {said or 'nothing'}")
 PY"""
 
 
-def _request(api: Endpoint, method: str, path: str, body: str = "", expect: str = "any") -> str:
-    filled = _REQUEST.replace("{api}", str(api)).replace("{method}", method).replace("{path}", path)
-    return filled.replace("{body}", body).replace("{expect}", f"'{expect}'")
+def _request(
+    api: Endpoint, method: str, path: str, expect: str, *, text: str = "", body: Mapping[str, Any] | None = None
+) -> str:
+    words = (str(api), method, path, "" if body is None else json.dumps(body), expect, text)
+    return _REQUEST.replace("{words}", shlex.join(words))
 
 
 def _toxiproxy(link: Link) -> ToxiproxyDescriptor:
@@ -67,25 +73,31 @@ def _arm(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
         proxy, name, port = _toxiproxy(link), proxy_name(link), proxy_port(link)
         table = f"brokerdrill_{name.replace('-', '_')}"
         rule = f"meta skuid != {proxy.user} ip daddr {link.address} tcp dport {link.port} redirect to :{port}"
+        upstream = f"{link.address}:{link.port}"
+        spec = {"name": name, "upstream": upstream, "listen": f"127.0.0.1:{port}"}
         # NAT sees new connections only: end the old ones, so that they dial again (ss is loud about what it did).
         end_old = f"ss -K dst {link.address} dport = {link.port} >/dev/null 2>&1 || :"
         changes.append(
             HostChange(
                 host=link.dialler,
+                prepare=(
+                    f"set -e\n{_request(proxy.api, 'POST', '/proxies', 'there', body=spec)}\n"
+                    + _request(proxy.api, "GET", f"/proxies/{name}", "has", text=f'"upstream":"{upstream}"')
+                ),
                 effect=(
                     f"nft -f - <<'NFT'\ntable inet {table} {{\n chain out {{ type nat hook output priority -100;\n"
                     f"  {rule}\n }}\n}}\nNFT\n{end_old}"
                 ),
-                api=Toxic(proxy.api, name, upstream=f"{link.address}:{link.port}", listen=f"127.0.0.1:{port}"),
                 verify=f"nft list table inet {table} >/dev/null && "
-                + _request(proxy.api, "GET", f"/proxies/{name}", expect=name),
+                + _request(proxy.api, "GET", f"/proxies/{name}", "has", text=name),
                 heal=f"nft delete table inet {table} 2>/dev/null || :\n"
-                + _request(proxy.api, "DELETE", f"/proxies/{name}"),
+                + _request(proxy.api, "DELETE", f"/proxies/{name}", "gone"),
                 verify_heal=(
                     f"! nft list table inet {table} >/dev/null 2>&1 && "
-                    + _request(proxy.api, "GET", f"/proxies/{name}", expect="absent")
+                    + _request(proxy.api, "GET", f"/proxies/{name}", "absent")
                 ),
                 target=link.name,
+                claims={f"proxy {name}": ALONE},
             )
         )
     return changes
@@ -198,11 +210,11 @@ def _toxic(target: Target, params: ToxicParameters, fault_id: str) -> list[HostC
         changes.append(
             HostChange(
                 host=link.dialler,
-                effect=":",
-                api=Toxic(api, proxy_name(link), toxic=spec),
-                verify=_request(api, "GET", path, expect=fault_id),
-                heal=_request(api, "DELETE", f"{path}/{fault_id}"),
-                verify_heal=f"! ( {_request(api, 'GET', path, expect=fault_id)}\n)",
+                effect=_request(api, "POST", path, "done", body=spec),
+                verify=_request(api, "GET", path, "has", text=fault_id),
+                heal=_request(api, "DELETE", f"{path}/{fault_id}", "gone"),
+                # A toxic goes with its proxy.
+                verify_heal=_request(api, "GET", path, "lacks", text=fault_id),
                 target=link.name,
             )
         )
@@ -212,16 +224,17 @@ def _toxic(target: Target, params: ToxicParameters, fault_id: str) -> list[HostC
 def _cut(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     changes = []
     for link in target.links:
-        api, path = _toxiproxy(link).api, f"/proxies/{proxy_name(link)}"
+        name = proxy_name(link)
+        api, path = _toxiproxy(link).api, f"/proxies/{name}"
         changes.append(
             HostChange(
                 host=link.dialler,
-                effect=":",
-                api=Toxic(api, proxy_name(link), enabled=False),
-                verify=_request(api, "GET", path, expect='"enabled":false'),
-                heal=_request(api, "POST", path, body='{"enabled":true}'),
-                verify_heal=_request(api, "GET", path, expect='"enabled":true'),
+                effect=_request(api, "POST", path, "done", body={"enabled": False}),
+                verify=_request(api, "GET", path, "has", text='"enabled":false'),
+                heal=_request(api, "POST", path, "gone", body={"enabled": True}),
+                verify_heal=_request(api, "GET", path, "lacks", text='"enabled":false'),
                 target=link.name,
+                claims={f"proxy {name} is enabled": ALONE},
             )
         )
     return changes

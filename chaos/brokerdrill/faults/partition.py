@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from brokerdrill.faults import nft
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.base import LINKS_SEPARATOR, FaultType, HostChange, Parameters
 from brokerdrill.inventory.targets import Link, Target
 
 _VERDICTS = {"drop": "drop", "reject": "reject with tcp reset"}
@@ -48,7 +48,7 @@ def _partition(target: Target, params: PartitionParameters, fault_id: str) -> li
             verify=nft.there(table),
             heal=nft.delete(table),
             verify_heal=f"! {nft.there(table)}",
-            target=", ".join(link.name for link in links),
+            target=LINKS_SEPARATOR.join(link.name for link in links),
         )
         for host, links in sorted(by_host.items())
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.base.progress import Progress
-from brokerdrill.faults.executor import left_over
+from brokerdrill.faults.lease import left_over
 from brokerdrill.gameday.history import FAILED, OVER_WINDOW
 from brokerdrill.gameday.metrics import asked
 from brokerdrill.gameday.model import Guard

@@ -282,7 +282,7 @@ class _Held:
             return history.FAILED, why, False
         watching = Watching(self.loaded.plan.guard, until)
         watches = (watching.over_time, watching.too_deep, watching.too_high, watching.stray, watching.broken)
-        state, why = history.EXPECTED, ""
+        state, why, silent_s = history.EXPECTED, "", self.loaded.plan.guard.controller_silent_s
         try:
             record(
                 one.drill,
@@ -293,6 +293,7 @@ class _Held:
                 run_dir,
                 watches=watches,
                 radius=self.loaded.plan.radius,
+                silent_s=silent_s,
             )
         except Interrupted as error:
             self.interrupted, state, why = True, history.STOPPED, str(error)

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.base.errors import UsageError
+from brokerdrill.faults.lease import SILENT_S
 from brokerdrill.scenario.radius import Radius
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -116,6 +117,9 @@ class Guard(Strict):
     broken_promise: bool = Field(False, description="a promise that is seen to be broken already ends the drill")
     stray_s: float | None = Field(
         60, gt=0, description="seconds that what no fault has hit may be down before the drill ends"
+    )
+    controller_silent_s: float = Field(
+        SILENT_S, ge=5, description="seconds without a word of the run after which a host heals itself"
     )
     metrics: list[Metric] = Field([], description="what else must not become too high")
     metrics_silent_s: float = Field(

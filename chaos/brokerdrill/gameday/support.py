@@ -37,7 +37,7 @@ MODE = 0o640
 _ASKED: Mapping[str, str] = {
     "unit.txt": "systemctl cat {unit}; systemctl status --no-pager {unit}; systemctl show {unit} -p NRestarts,Result",
     "sockets.txt": "ss -tanp",
-    "system.txt": "uptime; free -m; df -h; systemctl list-timers --no-pager 'brokerdrill-heal-*'",
+    "system.txt": "uptime; free -m; df -h; systemctl list-timers --no-pager 'brokerdrill-*'",
     "rules.txt": "nft list ruleset",
     # A Java program tells what its threads do when it gets SIGQUIT, on its unit's journal; others are left alone.
     "threads.txt": """pid=$(systemctl show -p MainPID --value {unit})

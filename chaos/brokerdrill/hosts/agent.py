@@ -2,7 +2,8 @@
 
 The whole file is handed to `python3 -c` over one SSH channel that stays open, so that a fault costs one round trip and
 no login. Requests and replies are JSON lines; each request runs in a thread of its own, so a slow one delays no other.
-Only the standard library: a host needs nothing but the Python that Ansible needs.
+Requests of the host's safety kernel are answered by the file that is installed there, or by the one that a request
+brings along to install. Only the standard library: a host needs nothing but the Python that Ansible needs.
 """
 
 import json
@@ -11,8 +12,15 @@ import subprocess
 import sys
 import threading
 import time
+import types
+from pathlib import Path
 
+KERNEL = "/var/lib/brokerdrill/safety/safety_kernel.py"
+# What a request of the kernel ends with: refused in one sentence, broken, there is none.
+REFUSED, BROKEN, MISSING = 1, 2, 3
 _write_lock = threading.Lock()
+_load_lock = threading.Lock()
+_loaded: dict = {}
 
 
 def _reply(message: dict) -> None:
@@ -38,14 +46,42 @@ def _run(request: dict) -> None:
     _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})
 
 
+def _kernel(source: str) -> types.ModuleType:
+    """The kernel's module: of `source`, of an earlier request, or of the installed file, which may be missing."""
+    with _load_lock:
+        if source or not _loaded:
+            if not source:
+                source = Path(KERNEL).read_text(encoding="utf-8")
+            module = types.ModuleType("safety_kernel")
+            exec(compile(source, KERNEL, "exec"), module.__dict__)
+            _loaded["module"] = module
+        return _loaded["module"]
+
+
+def _ask(request: dict) -> None:
+    t0 = time.monotonic_ns()
+    rc, out, err = 0, "", ""
+    refusal: type = ()  # type: ignore[assignment]
+    try:
+        module = _kernel(request["with"].get("source", ""))
+        refusal = module.Refused
+        out = json.dumps(getattr(module.Kernel(), request["kernel"])(**request["with"]))
+    except FileNotFoundError as error:
+        rc, err = (MISSING if error.filename == KERNEL else BROKEN), str(error)
+    except Exception as error:
+        refused = isinstance(error, refusal)
+        rc, err = (REFUSED, str(error)) if refused else (BROKEN, f"{type(error).__name__}: {error}")
+    _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})
+
+
 def _serve() -> None:
     # Which start of the host it is: another one has a monotonic clock of its own.
     boot_id = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     _reply({"id": -1, "rc": 0, "out": boot_id, "err": "", "t0": time.monotonic_ns(), "t1": time.monotonic_ns()})
     for line in sys.stdin:
         request = json.loads(line)
-        if "sh" in request:
-            threading.Thread(target=_run, args=(request,), daemon=True).start()
+        if "sh" in request or "kernel" in request:
+            threading.Thread(target=_run if "sh" in request else _ask, args=(request,), daemon=True).start()
         else:
             now = time.monotonic_ns()
             _reply({"id": request["id"], "rc": 0, "out": "", "err": "", "t0": now, "t1": now})

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts import agent
 from brokerdrill.hosts.channels import Channel
 from brokerdrill.hosts.login import AnotherHost
 from brokerdrill.hosts.session import Lost, Session, begin
@@ -41,6 +43,14 @@ class Unanswered(InfrastructureError):
     def __init__(self, said: str, asked_ns: int, lost_ns: int) -> None:
         super().__init__(said)
         self.asked_ns, self.lost_ns = asked_ns, lost_ns
+
+
+class Refused(InfrastructureError):
+    """A host's safety kernel does not do what it was asked for."""
+
+
+class NoKernel(InfrastructureError):
+    """No safety kernel was ever installed on that host."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,19 @@ class HostConnection:
             what = (result.err or result.out).strip().splitlines()
             raise InfrastructureError(f"host {self.name}: {what[-1] if what else f'exit status {result.rc}'}")
         return result
+
+    async def kernel(self, verb: str, *, timeout: float = 30, once: bool = False, **values: Any) -> dict[str, Any]:
+        """Ask the host's safety kernel: its method `verb` with `values`; `once` as of `sh`.
+
+        Raises Refused with its sentence, NoKernel where none is installed, InfrastructureError when its kernel breaks,
+        and as `sh` else.
+        """
+        message = {"kernel": verb, "with": values}
+        reply = await self._lasting(lambda session: session.request(message, timeout + 10), once)
+        if reply["rc"] != 0:
+            kinds = {agent.REFUSED: Refused, agent.MISSING: NoKernel}
+            raise kinds.get(reply["rc"], InfrastructureError)(f"host {self.name}: {reply['err']}")
+        return json.loads(reply["out"])
 
     async def measure_clock(self) -> Clock:
         """Measure the host's clock anew. Raises as `sh`."""

@@ -1,7 +1,7 @@
 """The run's journal: the intent and the outcome of each fault and heal, on disk before the step is taken.
 
-One JSON object a line. `intent` of a fault carries everything that healing it needs (host, unit of time-to-live, heal
-script), so that `brokerdrill heal` can finish what a killed runner left.
+One JSON object a line. `lease` carries what proves to the hosts that they are this run's, `intent` of a fault its host,
+which knows how to heal it: `brokerdrill heal` can finish what a killed runner left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Journal:
     def write(self, phase: str, fault_id: str, **fields: Any) -> None:
         """Append one entry and have it on the disk. Raises InfrastructureError when the disk does not take it.
 
-        `phase` is run, worker (fault_id empty), intent, injected, verified, heal_intent, healed or heal_failed.
+        `phase` is run, lease, lease_back, worker (fault_id empty), intent, injected, verified, heal_intent, healed or
+        heal_failed.
         """
         try:
             self._file.write(json.dumps({"phase": phase, "fault_id": fault_id, **fields}, ensure_ascii=False) + "\n")
@@ -53,6 +54,15 @@ def read(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return entries
+
+
+def lease(entries: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the entry of the lease that the run had on its hosts; None: it had none, or it was given back."""
+    had = None
+    for entry in entries:
+        if entry["phase"] in ("lease", "lease_back"):
+            had = entry if entry["phase"] == "lease" else None
+    return had
 
 
 def unhealed(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
-from brokerdrill.base.locks import inventory_lock
+from brokerdrill.base.locks import held, inventory_lock, is_held
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import heal_change
 from brokerdrill.hosts.connection import HostConnection, connected
-from brokerdrill.inventory.topology import Topology, load
+from brokerdrill.inventory.topology import Host, Topology, load
 from brokerdrill.ledger import contract, journal
 from brokerdrill.ledger.journal import Journal
 from brokerdrill.runner.spools import fetch_spool
+from brokerdrill.runner.watches import LOCK_FILE
+
+BY = "brokerdrill heal"
 
 
 @dataclass
 class Unfinished:
-    """A run whose runner ended early: its unhealed faults (newest first) and the spools still on its load hosts."""
+    """A run whose runner ended early: its unhealed faults (newest first), the spools still on its load hosts, and the
+    lease that it had on hosts."""
 
     run_dir: Path
     inventory: Path
     bench: Path | None
     faults: list[dict[str, Any]] = field(default_factory=list)
     spools: list[dict[str, Any]] = field(default_factory=list)
+    lease: dict[str, Any] | None = None
 
 
 def unfinished(runs: Path) -> list[Unfinished]:
@@ -42,25 +49,27 @@ def unfinished(runs: Path) -> list[Unfinished]:
         bench = Path(run["bench"]) if run.get("bench") else None
         ops = path.parent / contract.OPS_DIR
         spools = [e for e in entries if e["phase"] == "worker" and not (ops / Path(e["spool"]).name).exists()]
-        item = Unfinished(path.parent, Path(run["inventory"]), bench, journal.unhealed(entries), spools)
-        if item.faults or item.spools:
+        lease = journal.lease(entries)
+        item = Unfinished(path.parent, Path(run["inventory"]), bench, journal.unhealed(entries), spools, lease)
+        if item.faults or item.spools or (lease and not is_held(path.parent / LOCK_FILE)):
             found.append(item)
     return found
 
 
 async def heal_run(item: Unfinished, progress: Progress) -> None:
-    """Heal one run's faults on their hosts and bring its spools home. Raises InfrastructureError for what cannot be."""
+    """Heal one run's faults on their hosts, bring its spools home, and give its lease back. Raises InfrastructureError
+    for what cannot be."""
     topology: Topology = load(item.inventory, item.bench)
     names = {entry["host"] for entry in [*item.faults, *item.spools]}
-    problems: list[str] = []
-    with inventory_lock(topology.directory):
-        async with connected([topology.host(name) for name in sorted(names)]) as connections:
-            written = Journal(item.run_dir)
-            with contextlib.closing(written):
-                for entry in item.faults:
-                    problems += await _heal_one(connections[entry["host"]], entry, written, progress)
-            for entry in item.spools:
-                problems += await _fetch_one(connections[entry["host"]], entry["spool"], item.run_dir, progress)
+    with inventory_lock(topology.directory), held(item.run_dir / LOCK_FILE, "another process makes this run"):
+        written = Journal(item.run_dir)
+        with contextlib.closing(written):
+            async with connected([topology.host(name) for name in sorted(names)]) as connections:
+                problems = await _finished(item, connections, written, progress)
+            if item.lease and not problems:
+                hosts = [topology.host(name) for name in item.lease["hosts"]]
+                await asyncio.gather(*(_give_back(host, item.lease["token"]) for host in hosts))
+                written.write("lease_back", "")
     if problems:
         raise InfrastructureError("; ".join(problems))
     info = contract.read_run(item.run_dir)
@@ -68,16 +77,34 @@ async def heal_run(item: Unfinished, progress: Progress) -> None:
         contract.write_run(item.run_dir, contract.finished(info, "crashed"))
 
 
+async def _give_back(host: Host, token: str) -> None:
+    """Have a host be free at once, where it answers: else its lease ends by itself."""
+    with contextlib.suppress(InfrastructureError):
+        async with connected([host]) as connections:
+            await connections[host.name].kernel("give_back", token=token)
+
+
+async def _finished(
+    item: Unfinished, connections: Mapping[str, HostConnection], written: Journal, progress: Progress
+) -> list[str]:
+    """Do what is left; return what could not be, a sentence each."""
+    problems: list[str] = []
+    for entry in item.faults:
+        problems += await _heal_one(connections[entry["host"]], entry, written, progress)
+    for entry in item.spools:
+        problems += await _fetch_one(connections[entry["host"]], entry["spool"], item.run_dir, progress)
+    return problems
+
+
 async def _heal_one(
     connection: HostConnection, entry: dict[str, Any], written: Journal, progress: Progress
 ) -> list[str]:
     try:
-        _, _, ours = await heal_change(connection, entry["fault_id"], entry["verify_heal"])
+        done = await heal_change(connection, entry["fault_id"], BY)
     except BrokerdrillError as error:
         return [str(error)]
-    by = "brokerdrill heal" if ours else "time-to-live"
-    written.write("healed", entry["fault_id"], by=by)
-    progress.step(f"healed {entry['fault']} of {entry['resolved']} on {connection.name} (by {by})")
+    written.write("healed", entry["fault_id"], by=done.by, at=done.at)
+    progress.step(f"healed {entry['fault']} of {entry['resolved']} on {connection.name} (by {done.by})")
     return []
 
 

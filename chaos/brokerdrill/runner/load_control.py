@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import io
 import json
+import re
 import tarfile
 import tempfile
 from collections import Counter
@@ -61,14 +62,14 @@ def bundle() -> bytes:
     return buffer.getvalue()
 
 
-async def end_orphans(connections: Iterable[HostConnection], inventory: str) -> None:
-    """Kill the workers of that inventory that still run on these hosts, and wait until they are gone.
+async def end_workers(connections: Iterable[HostConnection], run: str = "") -> None:
+    """Kill the workers of `run`, or of any, that still run on these hosts, and wait until they are gone.
 
-    Who holds the inventory's lock may: any such worker belongs to a run that has ended. One that lived on would send
-    into the next run. Raises InfrastructureError when one does not go.
+    Who holds the hosts' lease may: before its load, any worker there is of a run that has ended. One that lived on
+    would send into the next run. Raises InfrastructureError when one does not go.
     """
     # The bracket keeps the pattern from finding the shell that asks for it.
-    pattern = f"[{_MODULE[0]}]{_MODULE[1:]} {inventory}( |$)"
+    pattern = f"[{_MODULE[0]}]{_MODULE[1:]} {re.escape(run) + '( |$)' if run else ''}"
     script = f"""n=0
 while pids=$(pgrep -f '{pattern}'); do
   kill -9 $pids 2>/dev/null
@@ -177,13 +178,13 @@ class Totals:
 class LoadControl:
     """All workers of one run."""
 
-    def __init__(self, inventory: str, on_change: Callable[[], None]) -> None:
+    def __init__(self, run: str, on_change: Callable[[], None]) -> None:
         self.workers: list[Worker] = []
         # Whether the producers were ever told to send, and whether they have not been told to stop since.
         self.begun = False
         self.sending = False
         self._subscribes = False
-        self._inventory = inventory
+        self._run = run
         self._on_change = on_change
 
     async def start(
@@ -210,7 +211,7 @@ class LoadControl:
                 f"JAVA_HOME={descriptor.java_home}",
                 "PYTHONDONTWRITEBYTECODE=1",
             ]
-            command = ["env", *environment, descriptor.python, "-u", "-m", _MODULE, self._inventory]
+            command = ["env", *environment, descriptor.python, "-u", "-m", _MODULE, self._run]
             channel = await connection.open(command)
             worker = Worker(name, connection, config["clock"], f"{spool_dir}/{name}{SUFFIX}", channel)
             worker.reader = asyncio.create_task(worker.read(self._on_change))
@@ -298,7 +299,7 @@ class LoadControl:
             _, late = await asyncio.wait(readers, timeout=CLOSE_DEADLINE_S)
             if late:
                 hosts = {worker.connection.name: worker.connection for worker in self.workers}
-                await end_orphans(hosts.values(), self._inventory)
+                await end_workers(hosts.values(), self._run)
         await asyncio.gather(*(worker.channel.close() for worker in self.workers), return_exceptions=True)
         for reader in readers:
             reader.cancel()

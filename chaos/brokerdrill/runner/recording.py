@@ -12,6 +12,7 @@ from rich.console import Console
 
 from brokerdrill.base.errors import BrokerdrillError, Unmet
 from brokerdrill.base.progress import Progress
+from brokerdrill.faults.lease import SILENT_S
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run import run
@@ -65,17 +66,21 @@ def record(
     watches: tuple[Watch, ...] = (),
     radius: Radius | None = None,
     purge: bool = False,
+    silent_s: float = SILENT_S,
 ) -> list[Path]:
     """Run `drill` on `topology` once for each seed; return the run directories, new ones below `runs`. `settings` go
     to run.json as they are, `changes` are places of the scenario with values, each of `watches` may end a run, and each
-    run stays within `radius`, besides the inventory's own; `purge` empties the drill's addresses first.
+    run stays within `radius`, besides the inventory's own; `purge` empties the drill's addresses first. A host heals
+    itself when it has heard nothing of the run for `silent_s`.
 
     Raises what ends a run early, with the runs that were recorded until then as its `runs`.
     """
     done: list[Path] = []
     for seed in seeds:
         target = run_dir or new_run_dir(runs, drill.name, topology.name, seed)
-        request = RunRequest(drill, topology, target, seed, settings or {}, changes or {}, watches, radius, purge)
+        request = RunRequest(
+            drill, topology, target, seed, settings or {}, changes or {}, watches, radius, purge, silent_s
+        )
         try:
             check_request(request)
             with Progress(console) as progress:

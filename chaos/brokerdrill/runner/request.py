@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from brokerdrill.base.errors import UsageError
+from brokerdrill.faults.lease import SILENT_S, LeaseRequest
+from brokerdrill.inventory.allowance import Allowance
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.watches import Watch, refuse_stopped
 from brokerdrill.scenario.drill import Drill
@@ -19,7 +21,7 @@ class RunRequest:
     """What to run: a drill on a topology, with a seed, into a new directory `run_dir`; `changes` are places of the
     scenario with values for this run, `settings` say all that was set for it, and go to run.json as they are. Each of
     `watches` may end the run. It stays within the inventory's radius, and within `radius`. `purge`: what waits in the
-    drill's addresses is removed, whosever it is."""
+    drill's addresses is removed, whosever it is. A host that does not hear of the run for `silent_s` heals itself."""
 
     drill: Drill
     topology: Topology
@@ -30,6 +32,7 @@ class RunRequest:
     watches: tuple[Watch, ...] = ()
     radius: Radius | None = None
     purge: bool = False
+    silent_s: float = SILENT_S
 
     @property
     def run_id(self) -> str:
@@ -40,6 +43,10 @@ class RunRequest:
     def limits(self) -> Limits:
         """What the run must stay within. Raises UsageError where the inventory's radius is none."""
         return limits(self.topology, self.radius)
+
+    def lease(self, allowances: Mapping[str, Allowance]) -> LeaseRequest:
+        """What the run asks its hosts for before it touches anything."""
+        return LeaseRequest(self.run_id, str(self.topology.directory.resolve()), self.silent_s, allowances)
 
 
 def refuse_too_far(request: RunRequest, reach: Reached) -> None:

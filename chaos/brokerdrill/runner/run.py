@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import datetime
 import os
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,8 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet
 from brokerdrill.base.locks import held, inventory_lock
 from brokerdrill.base.progress import Progress
-from brokerdrill.faults.executor import Executor, left_over
+from brokerdrill.faults.executor import Executor
+from brokerdrill.faults.lease import Lease, leased
 from brokerdrill.hosts.connection import HostConnection, connected
 from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.addresses import refuse_undeclared
@@ -38,7 +39,7 @@ from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence, keep_last_words
 from brokerdrill.runner.injections import Injections, arm_ttl_s
-from brokerdrill.runner.load_control import LoadControl, end_orphans
+from brokerdrill.runner.load_control import LoadControl, end_workers
 from brokerdrill.runner.logs import processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.outages import Outages
@@ -49,7 +50,7 @@ from brokerdrill.runner.spools import fetch_finished, fetch_spool
 from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
-from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind
+from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind, until_lost
 from brokerdrill.scenario.drill import resolve
 from brokerdrill.scenario.model import LoadedScenario, Scenario
 from brokerdrill.scenario.radius import reached
@@ -66,32 +67,27 @@ async def run(request: RunRequest, progress: Progress) -> Path:
     check_request(request)
     with inventory_lock(request.topology.directory):
         async with connected(request.topology.hosts) as connections:
-            await _refuse_left_over(connections.values())
             found = await read_all(connections.values(), DESCRIPTORS)
             # What is not deployed first: no drill applies to it, and that is not why.
             instances = managed(found)
             loaded = resolve(request.drill, found, request.topology.name, request.changes)
             refuse_undeclared(loaded.scenario.load.addresses, [item for _, item in instances], request.topology.name)
-            refuse_too_far(request, reached(loaded.scenario, found, request.limits.groups_of))
+            reach = reached(loaded.scenario, found, request.limits.groups_of)
+            refuse_too_far(request, reach)
             hosts = load_hosts(request.topology.name, found, connections)
-            begun = _begin(request, loaded, connections, found, instances, progress)
-            with held(request.run_dir / LOCK_FILE, "another process makes this run"):
-                await begun.carry_out(instances, hosts)
+            allowances = reach.allowances(found, request.limits.at_once)
+            async with leased(request.lease(allowances), connections) as lease:
+                begun = _begin(request, loaded, connections, lease, found, instances, progress)
+                with held(request.run_dir / LOCK_FILE, "another process makes this run"):
+                    await begun.carry_out(instances, hosts)
     return request.run_dir
-
-
-async def _refuse_left_over(connections: Iterable[HostConnection]) -> None:
-    """Raise InfrastructureError while any host holds an unhealed fault."""
-    unhealed = await left_over(connections)
-    if unhealed:
-        what = "; ".join(f"{host}: {', '.join(ids)}" for host, ids in sorted(unhealed.items()))
-        raise InfrastructureError(f"a fault of an earlier run is not healed ({what}); run `brokerdrill heal`")
 
 
 def _begin(
     request: RunRequest,
     loaded: LoadedScenario,
     connections: Mapping[str, HostConnection],
+    lease: Lease,
     found: Sequence[Descriptor],
     instances: Sequence[tuple[Product, Descriptor]],
     progress: Progress,
@@ -108,12 +104,13 @@ def _begin(
     journal = Journal(run_dir)
     topology = request.topology
     journal.write("run", "", inventory=str(topology.directory.resolve()), bench=topology.bench and str(topology.bench))
+    journal.write("lease", "", token=lease.token, hosts=sorted(connections))
     events = EventWriter(run_dir, request.run_id, base_ns)
     for connection in connections.values():
         connection.notice = partial(_noticed, connection.name, events, progress)
-    executor = Executor(connections, journal, events)
+    executor = Executor(connections, lease, journal, events)
     system = System(progress)
-    load = LoadControl(request.topology.name, system.changes.wake)
+    load = LoadControl(request.run_id, system.changes.wake)
     tag = f"{request.run_id.split('-')[0][-6:]}{os.getpid():x}"
     return _Run(
         request=request,
@@ -164,8 +161,9 @@ class _Run:
         reason = ""
         drained: dict[str, bool] = {}
         watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor, self.events)
-        always = (until_asked, until_blind, until_full, fetch_finished, measure_clocks, live.write_samples)
+        always = (until_asked, until_lost, until_blind, until_full, fetch_finished, measure_clocks, live.write_samples)
         watches = [watch(watched) for watch in (*always, *self.request.watches)]
+        self.executor.lease.keep(self.executor)
         try:
             drained = await unless(self._way(instances, hosts), watches)
             outcome = "completed"
@@ -246,7 +244,7 @@ class _Run:
         self.system.watch(self.events, scenario.load.routers)
         self.system.watch_alerts(self.descriptors, self.connections, self.events)
         self.system.watch_hosts(self.connections, self.events)
-        await end_orphans([connection for connection, _ in hosts], self.request.topology.name)
+        await end_workers([connection for connection, _ in hosts])
         await settle(self.system, scenario.load.addresses, self.progress)
         await start_load(self.request, scenario.load, self.system, self.load, hosts, self.progress)
         for worker in self.load.workers:
@@ -319,6 +317,9 @@ class _Run:
         if problems and outcome == "completed":
             outcome = "aborted"
         await self.system.close()
+        await self.executor.lease.give_back()
+        with contextlib.suppress(BrokerdrillError):  # it is over all the same, and its hosts know
+            self.journal.write("lease_back", "")
         self.events.close()
         self.journal.close()
         try:

@@ -82,6 +82,16 @@ async def until_asked(watched: Watched) -> str:
     return why
 
 
+async def until_lost(watched: Watched) -> str:
+    """Wait until a host is not this run's any more, or has healed what this run broke as it heard nothing of it."""
+    executor = watched.executor
+    while not executor.lease.lost and not executor.silenced:
+        await asyncio.sleep(ASK_PERIOD_S)
+    if executor.lease.lost:
+        raise InfrastructureError(executor.lease.lost)
+    return f"hosts heard nothing of this run for {executor.lease.request.silent_s:g} s, and healed {executor.silenced}"
+
+
 async def until_blind(watched: Watched) -> str:
     """Wait until a watch of the drilled system has ended before its time: the roles that steps go by may be old."""
     while not (failed := watched.system.failed_watches()):

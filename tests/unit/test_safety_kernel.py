@@ -1,0 +1,425 @@
+"""The safety kernel as a file that runs here: real locks, real processes, real files, killed at every step."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokerdrill.hosts.safety_kernel import NEXT, Refused, after, allowed, due
+
+from .safety_host import SafetyHost, fault, lease, until
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SafetyHost]:
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    made = SafetyHost(tmp_path / "host")
+    made.install()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return tmp_path / "broken"
+
+
+def faults(kernel: Any) -> list[str]:
+    return [record["fault"] for record in kernel.status()["faults"]]
+
+
+def applied(kernel: Any, name: str, world: Path, token: str = "t", **values: Any) -> None:
+    assert kernel.register(token, fault(name, world, **values))["rc"] == 0
+    assert kernel.apply(token, name)["rc"] == 0
+
+
+def changed(kernel: Any, name: str, **values: Any) -> None:
+    """Have the record of a fault say something else."""
+    kernel._write(kernel._path(name), {**kernel._record(name), **values})
+
+
+def overdue(kernel: Any, name: str) -> None:
+    """Have the time-to-live of a fault be over."""
+    changed(kernel, name, due_ns=0)
+
+
+# -- lease
+
+
+def test_of_a_hundred_at_once_one_has_the_lease(host: SafetyHost) -> None:
+    asked = [host.call("take", lease=lease(f"t{number}", silent_s=3600)) for number in range(100)]
+    with ThreadPoolExecutor(100) as pool:
+        said = [*pool.map(lambda one: one.communicate(timeout=120), asked)]
+    (won,) = [number for number, one in enumerate(asked) if one.returncode == 0]
+    assert host.kernel().status()["lease"]["run"] == f"run-t{won}"
+    for number, (_, err) in enumerate(said):
+        assert number == won or err.startswith(f"t{won}@ctl holds it for run run-t{won} (/inv) since 20")
+
+
+def test_a_lease_that_nobody_renews_ends_by_itself(host: SafetyHost) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("a", silent_s=0.5))
+    with pytest.raises(kernel_refused(kernel), match="a@ctl holds it"):
+        kernel.take(lease("b"))
+    until(lambda: kernel.status()["lease"] is None)
+    kernel.take(lease("b"))
+    with pytest.raises(kernel_refused(kernel), match="the lease is lost: b@ctl holds it"):
+        kernel.renew("a", [])
+
+
+def test_a_run_that_was_cut_off_has_its_lease_again_where_nobody_took_it(host: SafetyHost) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("a", silent_s=0.3))
+    until(lambda: kernel.status()["lease"] is None)
+    kernel.renew("a", [])
+    assert kernel.status()["lease"]["run"] == "run-a"
+    kernel.give_back("a")
+    assert kernel.status()["lease"] is None
+    kernel.take(lease("b"))
+
+
+def test_a_second_version_does_not_replace_the_file_under_a_live_lease(host: SafetyHost) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("a"))
+    host.kernel().install(host.source)
+    with pytest.raises(kernel_refused(kernel), match="a@ctl holds it"):
+        kernel.install(host.source + "\n")
+    kernel.give_back("a")
+    kernel.install(host.source + "\n")
+
+
+def test_a_host_that_was_started_anew_keeps_its_lease_for_one_more_silence(host: SafetyHost) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("a", silent_s=1.0))
+    again = host.kernel(boot=lambda: "another start")
+    with pytest.raises(kernel_refused(again), match="a@ctl holds it"):
+        again.take(lease("b"))
+    until(lambda: again.status()["lease"] is None)
+    again.take(lease("b"))
+
+
+def kernel_refused(kernel: Any) -> type[Exception]:
+    found: type[Exception] = type(kernel).take.__globals__["Refused"]
+    return found
+
+
+# -- what may be registered
+
+
+def test_what_is_outside_of_the_lease_is_refused_there(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t", targets=["a", "b"]))
+    refused = kernel_refused(kernel)
+    with pytest.raises(refused, match="f1 would hit c, which run run-t may not"):
+        kernel.register("t", fault("f1", world, targets=["a", "c"]))
+    applied(kernel, "f2", world, targets=["a", "b"])
+    assert kernel.heal("f2", "runner", 5)["state"] == "verified"
+    kernel.take(lease("t", targets=[]))
+    assert kernel.status()["lease"]["targets"] == ["a", "b"], "one machine under two names"
+
+
+@given(radius=st.none() | st.sets(st.sampled_from("abcd")), targets=st.sets(st.sampled_from("abcdef"), min_size=1))
+@settings(max_examples=500)
+def test_nothing_is_registered_outside_of_a_lease(radius: set[str] | None, targets: set[str]) -> None:
+    held = lease("t", targets=None if radius is None else sorted(radius))
+    fits = radius is None or targets <= radius
+    with contextlib.nullcontext() if fits else pytest.raises(Refused):
+        allowed(held, [], {"fault": "f", "targets": sorted(targets), "claims": {}})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        ({"x": "alone"}, {"x": "alone"}, False),
+        ({"x": "alone"}, {"y": "alone"}, True),
+        ({"x": "takes"}, {"x": "takes"}, True),
+        ({"x": "takes"}, {"x": "needs"}, False),
+        ({"x": "needs"}, {"x": "takes", "y": "alone"}, False),
+        ({}, {"x": "alone"}, True),
+    ],
+)
+def test_claims(first: dict[str, str], second: dict[str, str], together: bool) -> None:
+    there, new = ({"fault": name, "targets": ["a"], "claims": claims} for name, claims in (("f", first), ("g", second)))
+    if together:
+        allowed(lease("t"), [there], new)
+    else:
+        with pytest.raises(Refused, match="g does not go with f, not healed yet: both claim x"):
+            allowed(lease("t"), [there], new)
+
+
+# -- states
+
+
+def test_every_state_is_followed_by_what_may_follow() -> None:
+    for before, following in itertools.product(NEXT, NEXT):
+        if following in NEXT[before]:
+            assert after(before, following) == following
+        else:
+            with pytest.raises(Refused):
+                after(before, following)
+    assert "applied" not in NEXT["healed"] and NEXT["verified"] == ()
+
+
+@given(st.lists(st.sampled_from(["apply", "heal", "stuck heal", "hidden heal", "restart"]), max_size=7))
+@settings(max_examples=60)
+def test_whatever_comes_no_effect_follows_a_heal_and_no_record_goes_before_it_is_seen(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    root = tmp_path_factory.mktemp("machine")
+    host, world = SafetyHost(root / "host", starts_guards=False), root / "broken"
+    obstacle, blind = root / "obstacle", root / "blind"
+    host.install()
+    kernel = host.kernel(CHECKED_S=0, POLL_S=0, BACK_OFF_S=(0,))
+    kernel._guarded = lambda: True
+    kernel.take(lease("t"))
+    scripts = {"heal": f"[ ! -e {obstacle} ] && rm -f {world}", "verify_heal": f"[ ! -e {blind} ] && [ ! -e {world} ]"}
+    kernel.register("t", fault("f", world, scripts=scripts))
+    heals = 0
+    for step in steps:
+        if step == "restart":
+            kernel.boot += "'"
+            kernel.renew("t", [])
+        elif step == "apply":
+            first = kernel._record("f")["state"] == "registered" and not heals
+            try:
+                kernel.apply("t", "f")
+            except kernel_refused(kernel):
+                assert not first
+            else:
+                assert first
+        else:
+            heals += 1
+            for path, there in ((obstacle, step == "stuck heal"), (blind, step == "hidden heal")):
+                path.touch() if there else path.unlink(missing_ok=True)
+            kernel.heal("f", "runner", 0)
+        record = kernel._record("f")
+        assert (record["state"] == "verified") == (faults(kernel) == [])
+        assert record["state"] != "verified" or not world.exists()
+        assert not world.exists() or heals == 0 or record["state"] == "healed"
+    for path in (obstacle, blind):
+        path.unlink(missing_ok=True)
+    assert kernel.heal("f", "runner", 0)["state"] == "verified" and not world.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "live", "why"),
+    [
+        ({}, "t", ""),
+        ({}, None, "controller silent"),
+        ({}, "another", "controller silent"),
+        ({"due_ns": 50}, "t", "time-to-live"),
+        ({"boot": "before"}, "t", "restart"),
+        ({"by": "runner"}, "t", "runner"),
+        ({"by": "runner", "next_try_ns": 150}, "t", ""),
+        ({"by": "runner", "next_try_ns": 150, "boot": "before"}, "t", "runner"),
+    ],
+)
+def test_why_a_host_heals_by_itself(changes: dict[str, Any], live: str | None, why: str) -> None:
+    record = {"token": "t", "due_ns": 200, "boot": "now", "by": "", "next_try_ns": 0, **changes}
+    assert due(record, None if live is None else {"token": live}, 100, "now") == why
+
+
+# -- effects and heals
+
+
+def test_an_effect_after_its_heal_is_refused(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    kernel.register("t", fault("f", world))
+    kernel.heal("f", "runner", 5)
+    with pytest.raises(kernel_refused(kernel), match="the effect of fault f comes too late: it is healed by runner"):
+        kernel.apply("t", "f")
+    # Nor can what was never registered be registered once somebody has healed it.
+    kernel.heal("late", "runner", 5)
+    with pytest.raises(kernel_refused(kernel), match="late was healed before"):
+        kernel.register("t", fault("late", world))
+    assert not world.exists()
+
+
+def test_a_heal_waits_for_the_effect_that_is_under_way(host: SafetyHost, world: Path) -> None:
+    host.kernel().take(lease("t"))
+    host.kernel().register("t", fault("f", world, scripts={"effect": f"touch {world}.begun; sleep 1; touch {world}"}))
+    applying = host.call("apply", token="t", fault="f")
+    until(lambda: Path(f"{world}.begun").exists())
+    healed = host.kernel().heal("f", "runner", 5)
+    assert applying.wait(30) == 0 and healed["state"] == "verified" and not world.exists()
+
+
+def test_an_effect_whose_agent_was_killed_ends_before_the_heal_begins(host: SafetyHost, world: Path) -> None:
+    host.kernel().take(lease("t"))
+    effect = f"touch {world}.begun; sleep 600; touch {world}"
+    host.kernel().register("t", fault("f", world, scripts={"effect": effect}, limits_s={"effect": 1}))
+    applying = host.call("apply", token="t", fault="f")
+    until(lambda: Path(f"{world}.begun").exists())
+    applying.kill()
+    applying.communicate()
+    assert host.kernel().heal("f", "runner", 5)["state"] == "verified"
+    assert f"touch {world}" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+def test_a_heal_that_fails_keeps_its_record_and_the_next_run_is_told_why(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel(CHECKED_S=0)
+    kernel.take(lease("t"))
+    away = world.with_name("away")
+    away.touch()
+    scripts = {"heal": f"[ ! -e {away} ] || {{ echo no answer >&2; exit 7; }}; rm -f {world}"}
+    applied(kernel, "f", world, scripts=scripts)
+    record = kernel.heal("f", "runner", 0)
+    assert (record["state"], record["error"]) == ("healed", "no answer; exit status 1")
+    kernel.give_back("t")
+    told = "a fault of an earlier run is not healed.*f of run run-t.*no answer"
+    with pytest.raises(kernel_refused(kernel), match=told):
+        kernel.take(lease("next"))
+    # The guard goes on trying, whoever is still there.
+    away.unlink()
+    until(lambda: not faults(kernel))
+    assert not world.exists() and kernel._record("f")["by"] == "runner"
+    kernel.take(lease("next"))
+
+
+def test_a_heal_whose_check_cannot_tell_is_none(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel(CHECKED_S=0)
+    kernel.take(lease("t"))
+    applied(kernel, "f", world, scripts={"verify_heal": f"[ -e {world}.known ]"})
+    assert kernel.heal("f", "runner", 0)["state"] == "healed"
+    assert faults(kernel) == ["f"]
+    Path(f"{world}.known").touch()
+    until(lambda: not faults(kernel))
+
+
+def test_a_heal_that_hangs_holds_up_no_other(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    stuck, quick = world.with_name("stuck"), world.with_name("quick")
+    applied(kernel, "stuck", stuck, scripts={"heal": "sleep 600"}, limits_s={"heal": 600})
+    applied(kernel, "quick", quick)
+    overdue(kernel, "stuck")
+    until(lambda: kernel._record("stuck")["by"])
+    overdue(kernel, "quick")
+    until(lambda: faults(kernel) == ["stuck"])
+    assert kernel._record("quick")["by"] == "time-to-live" and not quick.exists() and stuck.exists()
+
+
+def test_a_heal_that_hangs_is_ended_and_tried_again(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    again = f"[ -e {world}.tried ] || {{ touch {world}.tried; sleep 600; }}; rm -f {world}"
+    applied(kernel, "f", world, scripts={"heal": again}, limits_s={"heal": 0.5})
+    overdue(kernel, "f")
+    until(lambda: not faults(kernel))
+    record = kernel._record("f")
+    assert record["tries"] >= 2 and not world.exists()
+
+
+def test_the_host_says_when_it_healed(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    applied(kernel, "f", world)
+    before = time.monotonic_ns()
+    overdue(kernel, "f")
+    until(lambda: not faults(kernel))
+    (told,) = kernel.renew("t", ["f"])["faults"]
+    assert told["by"] == "time-to-live" and before < told["healed"]["t0"] <= told["healed"]["t1"] < time.monotonic_ns()
+
+
+def test_a_host_whose_run_is_silent_heals_itself(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    applied(kernel, "f", world)
+    kernel.take(lease("t", silent_s=0.5))
+    until(lambda: not faults(kernel))
+    assert kernel.renew("t", ["f"])["faults"][0]["by"] == "controller silent" and not world.exists()
+
+
+def test_a_fault_that_outlived_a_start_of_the_host_is_healed_at_boot(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    applied(kernel, "f", world, ttl_s=600)
+    changed(kernel, "f", boot="before")
+    until(lambda: not faults(kernel))
+    assert kernel._record("f")["by"] == "restart" and not world.exists()
+
+
+def test_a_guard_that_was_killed_is_started_again_before_anything_else_is_broken(host: SafetyHost, world: Path) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("t"))
+    applied(kernel, "f", world)
+    host.close()
+    until(lambda: not kernel._guarded())
+    other = world.with_name("other")
+    applied(kernel, "g", other)
+    assert kernel._guarded()
+    kernel.give_back("t")
+    until(lambda: not faults(kernel))
+    assert not world.exists() and not other.exists()
+    until(lambda: not kernel._guarded())
+
+
+def test_without_a_guard_nothing_is_broken(tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    host = SafetyHost(tmp_path / "unguarded", starts_guards=False)
+    host.install()
+    kernel = host.kernel(GUARD_STARTS_S=0.3)
+    kernel.take(lease("t"))
+    with pytest.raises(kernel_refused(kernel), match="does not start here, and without it nothing is broken"):
+        kernel.register("t", fault("f", world))
+    assert faults(kernel) == []
+
+
+# -- killed at every step
+
+KILLED = """import json, os, runpy, signal, subprocess, sys
+from pathlib import Path
+module = runpy.run_path(sys.argv[1])
+left = [int(sys.argv[2])]
+def mortal(owner, name):
+    real = getattr(owner, name)
+    def step(*words, **values):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*words, **values)
+    setattr(owner, name, step)
+for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink"), (os, "killpg"), (os, "ftruncate"),
+                    (subprocess.Popen, "communicate")):
+    mortal(owner, name)
+kernel = module["Kernel"]()
+new = json.loads(sys.argv[3])
+kernel.register("t", new)
+kernel.apply("t", new["fault"])
+kernel.heal(new["fault"], "runner", 5)
+"""
+
+
+def test_whoever_is_killed_at_any_step_leaves_nothing(host: SafetyHost, world: Path) -> None:
+    died = 0
+    for step in itertools.count(1):
+        name = f"f{step}"
+        host.kernel().take(lease("t"))
+        words = [sys.executable, "-SIc", KILLED, str(host.state / "safety_kernel.py"), str(step)]
+        done = subprocess.run([*words, json.dumps(fault(name, world))], env={**os.environ, "PATH": host.path})
+        died += done.returncode == -signal.SIGKILL
+        kernel = host.kernel()
+        kernel.give_back("t")
+        until(lambda kernel=kernel: not faults(kernel))  # type: ignore[misc]
+        assert not world.exists(), f"killed at step {step}"
+        kernel.take(lease("t"))
+        with pytest.raises(kernel_refused(kernel)):
+            kernel.apply("t", name)
+        if done.returncode == 0:
+            break
+    assert died > 12
