@@ -55,15 +55,15 @@ class Broker:
 
 
 def begin(
-    brokers: Sequence[Broker], sees: Sequence[Seen] = (), purge: bool = False
+    brokers: Sequence[Broker], sees: Sequence[Seen] = (), purge: bool = False, then: Sequence[Seen] | None = None
 ) -> tuple[dict[str, int], list[Look], str]:
-    """Return what was added, where was looked, and what was said."""
+    """Return what was added, where was looked, and what was said. A look sees `sees`, a second one `then`."""
     said = io.StringIO()
     looks: list[Look] = []
 
     async def look(wanted: Sequence[Look]) -> list[Seen]:
         looks.extend(wanted)
-        return [*sees]
+        return [*(sees if then is None or len(looks) == len(wanted) else then)]
 
     system: Any = SimpleNamespace(
         active_brokers=lambda: brokers, brokers=lambda: brokers, descriptors=lambda: [one.descriptor for one in brokers]
@@ -89,6 +89,13 @@ def test_what_earlier_drills_left_is_removed_and_said() -> None:
     assert one.purged == ["q"] and one.messages == {"q": 0, "dead": 4, "orders": 7, "DLQ": 7}
 
 
+def test_a_look_that_was_not_whole_is_tried_again() -> None:
+    one = Broker("b1", {"q": 3, "dead": 0})
+    short = Seen("q", "b1", {"aaaaaaaa": 2}, error="the broker shows 2 of 3")
+    _, looks, _ = begin([one], [short], then=[Seen("q", "b1", {"aaaaaaaa": 3})])
+    assert len(looks) == 2 and one.purged == ["q"]
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
@@ -100,7 +107,8 @@ def test_what_earlier_drills_left_is_removed_and_said() -> None:
         (Seen("q", "b1", error="refused"), "refused"),
     ],
 )
-def test_anybody_elses_messages_are_refused_and_stay(seen: Seen, words: str) -> None:
+def test_anybody_elses_messages_are_refused_and_stay(monkeypatch: pytest.MonkeyPatch, seen: Seen, words: str) -> None:
+    monkeypatch.setattr(clean_start, "LOOK_AGAIN_S", 0)
     one = Broker("b1", {"q": 3, "dead": 0})
     with pytest.raises(InfrastructureError) as refused:
         begin([one], [seen])

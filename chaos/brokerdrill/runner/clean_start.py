@@ -23,6 +23,7 @@ from brokerdrill.workload.looking import Look, Seen
 
 # Brokers that tell their counts once in a while have told them by then.
 EMPTIED_S = 30
+LOOK_AGAIN_S = 15
 
 
 async def clean_start(
@@ -43,17 +44,10 @@ async def clean_start(
     """
     prepared = await _prepared(system, events, progress)
     system.prepared_before = frozenset(name for found in prepared.values() for name in found)
-    waiting = await _waiting(system, addresses)
-    looks = [
-        Look(address, instance, counts.messages, drills=True)
-        for instance, found in waiting.items()
-        for address, counts in found.items()
-        if counts.messages
-    ]
-    if looks and not purge:
-        seen = await load.look(looks)
+    seen = [] if purge else await _seen(system, addresses, load)
+    if seen:
         if problems := [said for one in seen if (said := strangers(one, runs))]:
-            places = ", ".join(sorted({look.address for look in looks}))
+            places = ", ".join(sorted({one.address for one in seen}))
             raise InfrastructureError(
                 f"{'; '.join(problems)}. Nothing was removed: take them away, or say --purge, which empties {places}"
             )
@@ -61,11 +55,28 @@ async def clean_start(
             progress.step(f"remove what earlier drills left in {one.address} at {one.instance}: {whose(one, runs)}")
     names = _emptied(system, addresses, purge)
     for broker in system.active_brokers():
-        if looks or purge:
+        if seen or purge:
             removed = await broker.management.purge(names)
             if removed:
                 progress.step(f"removed {removed} messages from {', '.join(names)} at {broker.descriptor.instance}")
     return await _until_empty(system, addresses, prepared)
+
+
+async def _seen(system: System, addresses: Sequence[str], load: LoadControl) -> list[Seen]:
+    """Look at each of `addresses` in which a broker counts messages, again for LOOK_AGAIN_S where a look is not whole:
+    counts may be some seconds old, and who had messages handed out may just have gone."""
+    end = now_ns() + int(LOOK_AGAIN_S * 1e9)
+    while True:
+        looks = [
+            Look(address, instance, counts.messages, drills=True)
+            for instance, found in (await _waiting(system, addresses)).items()
+            for address, counts in found.items()
+            if counts.messages
+        ]
+        seen = await load.look(looks) if looks else []
+        if now_ns() > end or not any(one.error for one in seen):
+            return seen
+        await asyncio.sleep(2 * POLL_S)
 
 
 def _emptied(system: System, addresses: Sequence[str], purge: bool) -> list[str]:

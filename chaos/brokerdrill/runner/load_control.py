@@ -236,6 +236,7 @@ class LoadControl:
         """Have one worker look, before the load begins; return what it saw. Raises Unmet where it is not over in time,
         InfrastructureError where the worker fails."""
         first = self.workers[0]
+        first.reached.discard("looked")
         await first.tell(cmd="look", looks=[look.to_json() for look in looks])
         await first.until("looked", LOOK_DEADLINE_S)
         return first.seen
