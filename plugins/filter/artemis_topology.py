@@ -26,6 +26,7 @@ class Member(TypedDict):
     policy: str | None
     address: str
     port: int
+    tls: bool
     jgroups_port: int
     store_dir: str
     journal: str
@@ -81,9 +82,14 @@ def _endpoint(entry: Mapping[str, Any], address: str | None, parameters: Mapping
     }
 
 
-def _cluster_port(acceptors: Sequence[Mapping[str, Any]]) -> int:
-    """Return the port of the first acceptor that has one; 0 where none has, which preflight refuses."""
-    return next((int(item["port"]) for item in acceptors if item.get("port") is not None), 0)
+def _cluster_acceptor(acceptors: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the first acceptor that has a port; one of port 0 where none has, which preflight refuses."""
+    return next((item for item in acceptors if item.get("port") is not None), {"port": 0})
+
+
+def _has_tls(entry: Mapping[str, Any]) -> bool:
+    """Return whether an acceptor of the inventory speaks TLS, as it does unless its parameters say otherwise."""
+    return boolean((entry.get("parameters") or {}).get("sslEnabled", True), strict=False)
 
 
 def artemis_members(
@@ -98,6 +104,7 @@ def artemis_members(
     for host in sorted(hosts):
         of = hostvars[host]
         instance = of.get("artemis_instance", host)
+        acceptor = _cluster_acceptor(of.get("artemis_acceptors", defaults["acceptors"]))
         pair = of.get("artemis_pair", host)
         if of.get("artemis_cluster", pair) != cluster:
             continue
@@ -108,7 +115,8 @@ def artemis_members(
             "role": artemis_modern(of.get("artemis_ha_role", "primary")),
             "policy": artemis_modern(of["artemis_ha_policy"]) if "artemis_ha_policy" in of else None,
             "address": address_of(host, of, "artemis_address"),
-            "port": _cluster_port(of.get("artemis_acceptors", defaults["acceptors"])),
+            "port": int(acceptor["port"]),
+            "tls": _has_tls(acceptor),
             "jgroups_port": int(of.get("artemis_jgroups_port", defaults["jgroups_port"])),
             "store_dir": of.get("artemis_store_dir", f"/var/lib/artemis/{instance}/data"),
             "journal": str(of.get("artemis_journal_file_size", defaults["journal_file_size"])),
@@ -126,12 +134,17 @@ def artemis_connectors(
     """Return the connectors, by name: one to each of the hosts `announced`, and `more`.
 
     An entry of `more` has a name and address and port, or type vm and server_id, and perhaps parameters. All that lead
-    to an address have `parameters` in their URI. Raises AnsibleFilterError where an entry lacks what its type needs.
+    to an address have `parameters` in their URI; those to a host speak TLS where its acceptor does. Raises
+    AnsibleFilterError where an entry lacks what its type needs.
     """
     for other in more:
         _require(other, *([] if transport(other) == "vm" else ["address"]))
     found = {
-        member["instance"]: _endpoint({"name": host, "port": member["port"]}, member["address"], parameters)
+        member["instance"]: _endpoint(
+            {"name": host, "port": member["port"]},
+            member["address"],
+            {**parameters, "sslEnabled": str(member["tls"]).lower()},
+        )
         for host, member in members.items()
         if host in announced
     }
@@ -176,8 +189,8 @@ def artemis_scale_down(given: Mapping[str, Any], discovery_group: str | None, ot
     }
 
 
-def _listener(name: str, address: str, port: int, protocol: str) -> Listener:
-    return {"name": name, "address": address, "port": port, "protocol": protocol, "tls": True}
+def _listener(name: str, address: str, port: int, protocol: str, tls: bool = True) -> Listener:
+    return {"name": name, "address": address, "port": port, "protocol": protocol, "tls": tls}
 
 
 def artemis_listeners(
@@ -194,7 +207,8 @@ def artemis_listeners(
         waits = str(item.get("parameters", {}).get("autoStart", True)).lower() == "false"
         if transport(item) == "tcp" and not waits:
             for protocol in item["protocols"]:
-                found.append(_listener(item["name"], address, int(item["port"]), str(protocol).lower()))
+                words = str(protocol).lower()
+                found.append(_listener(item["name"], address, int(item["port"]), words, _has_tls(item)))
                 if item.get("router"):
                     found[-1] |= {"router": item["router"], **keys.get(item["router"], {})}
     return [*found, _listener("console", address, int(console_port), "https")]

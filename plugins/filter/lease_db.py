@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any, TypedDict
 
+from ansible_collections.brokerdrill.ha.plugins.filter.texts import sql_name
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import session_range_ms
@@ -86,7 +87,7 @@ def lease_db_hba(members: Mapping[str, Member], networks: Sequence[str], databas
         network = _network(member["address"])
         found.append(f"hostssl replication replication {network} scram-sha-256")
         found.append(f"hostssl all postgres {network} scram-sha-256")
-    return found + [f"hostssl {database} {user} {network} scram-sha-256" for network in networks]
+    return found + [f"hostssl {sql_name(database)} {sql_name(user)} {network} scram-sha-256" for network in networks]
 
 
 def lease_db_dials(members: Mapping[str, Member], host: str, servers: Sequence[Mapping[str, Any]]) -> list[Dial]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 from urllib.parse import quote
@@ -110,8 +111,8 @@ def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
 def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this broker, a sentence each.
 
-    `config`: members, as `rabbitmq_members` returns them; queues, vhosts and policies; memory, the high watermark;
-    allow, the names of rules (even_cluster, few_copies) that a drill wants broken.
+    `config`: members, as `rabbitmq_members` returns them; queues, vhosts, policies and users; memory, the high
+    watermark; allow, the names of rules (even_cluster, few_copies) that a drill wants broken.
     """
     members: Mapping[str, Member] = config["members"]
     problems: dict[str, list[str]] = {"even_cluster": [], "few_copies": [], "": []}
@@ -140,11 +141,7 @@ def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
         names[place] = names.get(place, 0) + 1
         if place[0] not in config["vhosts"]:
             own.append(f"queue {place[1]} is of vhost {place[0]}, which is none of {', '.join(config['vhosts'])}")
-    own += [
-        f"policy {policy['name']} is of vhost {policy['vhost']}, which is none of {', '.join(config['vhosts'])}"
-        for policy in config["policies"]
-        if policy.get("vhost", DRILL_VHOST) not in config["vhosts"]
-    ]
+    own += _definition_problems(config)
     own += [f"two queues of vhost {vhost} are called {name}" for (vhost, name), count in names.items() if count > 1]
     if re.fullmatch(r"[0-9.]+", config["memory"]) and not 0 < float(config["memory"]) < 1:
         own.append(
@@ -153,6 +150,32 @@ def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     if unknown := sorted(set(config["allow"]) - set(problems)):
         own.append(f"rabbitmq_allow: {unknown[0]} is no rule; there are even_cluster, few_copies")
     return [problem for rule, found in problems.items() if rule not in config["allow"] for problem in found]
+
+
+def _definition_problems(config: Mapping[str, Any]) -> list[str]:
+    """Return what RabbitMQ would take of the definitions without a word, the last of several or none of it."""
+    vhosts = config["vhosts"]
+    places = [(f"policy {policy['name']}", policy.get("vhost", DRILL_VHOST)) for policy in config["policies"]] + [
+        (f"a permission of user {user['name']}", vhost)
+        for user in config["users"]
+        for vhost in user.get("permissions") or {}
+    ]
+    found = [
+        f"{what} is of vhost {vhost}, which is none of {', '.join(vhosts)}"
+        for what, vhost in places
+        if vhost not in vhosts
+    ]
+    named = {
+        "vhost {}": [(vhost,) for vhost in vhosts],
+        "user {}": [(user["name"],) for user in config["users"]],
+        "policy {} of vhost {}": [(policy["name"], policy.get("vhost", DRILL_VHOST)) for policy in config["policies"]],
+    }
+    return found + [
+        f"{what.format(*name)} is there {count} times"
+        for what, names in named.items()
+        for name, count in Counter(names).items()
+        if count > 1
+    ]
 
 
 def rabbitmq_drill_queues(names: Sequence[str], kind: str, dead_letters: str) -> list[dict[str, Any]]:
@@ -231,7 +254,15 @@ def rabbitmq_queue_features(queues: Iterable[Mapping[str, Any]], policies: Itera
 def _holds(policy: Mapping[str, Any], queue: Mapping[str, Any]) -> bool:
     """Whether a policy's pattern and vhost are a queue's."""
     here = policy.get("vhost", DRILL_VHOST) == queue.get("vhost", DRILL_VHOST)
-    return here and re.search(policy["pattern"], queue["name"]) is not None
+    return here and _found(policy["pattern"], queue["name"])
+
+
+def _found(pattern: str, name: str) -> bool:
+    """Whether `name` has what the PCRE `pattern` says; of one that Python has no words for it is not known, and not."""
+    try:
+        return re.search(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern), name) is not None
+    except re.error:
+        return False
 
 
 def rabbitmq_definitions(

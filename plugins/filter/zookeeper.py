@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
+
+MOST_ID = 255
 
 
 class Member(TypedDict):
@@ -28,21 +31,47 @@ class Server(TypedDict):
     port: int
 
 
+def zookeeper_ids(hosts: Sequence[str]) -> dict[str, int]:
+    """Return the ids of the servers on `hosts` that their inventories do not set.
+
+    Where each name ends in a number of its own from 1 to 255 it is that, so that no server's id changes when others
+    join, go or are replaced: zk10 is 10 beside zk1 to zk3. Otherwise it is the place in sorted order, from 1.
+    """
+    ordered = sorted(hosts)
+    ends = [re.search(r"\d+$", host) for host in ordered]
+    numbers = [int(end[0]) for end in ends if end]
+    if len(set(numbers)) == len(ordered) and all(1 <= number <= MOST_ID for number in numbers):
+        return dict(zip(ordered, numbers, strict=True))
+    return {host: place for place, host in enumerate(ordered, start=1)}
+
+
+def zookeeper_renumbered(host: str, kept: str, number: Any) -> str:
+    """Return why the server on `host`, whose data have the id `kept` ("": none yet), may not become `number`; "" where
+    it may: two servers would take each other's votes for their own."""
+    if kept.strip() in ("", str(number)):
+        return ""
+    return (
+        f"the server on {host} has the id {kept.strip()} and would become {number}: a server that runs keeps its id; "
+        f"give {host} zookeeper_id: {kept.strip()} in the inventory, and new servers others"
+    )
+
+
 def zookeeper_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]) -> dict[str, Member]:
     """Return the servers of the ensemble, by host in sorted order.
 
-    What a host's inventory does not set is what the role would set there: an id by its place from 1, and `defaults` for
-    client_port, quorum_port, election_port and tick_time_ms.
+    What a host's inventory does not set is what the role would set there: an id as `zookeeper_ids` says, and `defaults`
+    for client_port, quorum_port, election_port and tick_time_ms.
     """
+    ids = zookeeper_ids(hosts)
     found: dict[str, Member] = {}
-    for place, host in enumerate(sorted(hosts), start=1):
+    for host in sorted(hosts):
         of = hostvars[host]
 
         def number(name: str, of: Mapping[str, Any] = of) -> int:
             return int(of.get(f"zookeeper_{name}", defaults[name]))
 
         found[host] = {
-            "id": int(of.get("zookeeper_id", place)),
+            "id": int(of.get("zookeeper_id", ids[host])),
             "address": address_of(host, of, "zookeeper_address"),
             "client_port": number("client_port"),
             "quorum_port": number("quorum_port"),
@@ -100,7 +129,7 @@ def zookeeper_problems(members: Mapping[str, Mapping[str, Any]], allow_small: bo
     owners: dict[int, list[str]] = {}
     for host, member in sorted(members.items()):
         owners.setdefault(int(member["id"]), []).append(host)
-        if not 1 <= int(member["id"]) <= 255:
+        if not 1 <= int(member["id"]) <= MOST_ID:
             problems.append(f"{host} has the zookeeper_id {member['id']}: it must be from 1 to 255")
     problems += [
         f"{' and '.join(hosts)} share the zookeeper_id {number}" for number, hosts in owners.items() if len(hosts) > 1
@@ -118,7 +147,9 @@ class FilterModule:
         return {
             "zookeeper_connect_string": zookeeper_connect_string,
             "zookeeper_dials": zookeeper_dials,
+            "zookeeper_ids": zookeeper_ids,
             "zookeeper_members": zookeeper_members,
             "zookeeper_problems": zookeeper_problems,
+            "zookeeper_renumbered": zookeeper_renumbered,
             "zookeeper_servers": zookeeper_servers,
         }

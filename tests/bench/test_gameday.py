@@ -172,7 +172,7 @@ def test_the_timer_holds_the_game_day_which_a_blackout_refuses(installed: Topolo
     found = days(installed, "closed")[0]
     assert (found["state"], found["why"]) == ("refused", "blackout from 2000-01-01 to 2999-12-31: always")
     ssh(installed, "systemctl stop brokerdrill-gameday-closed.timer")
-    everybody = ssh(installed, f"find {DATA} -path {DATA}/cache -prune -o -perm /007 -print")
+    everybody = ssh(installed, f"find {DATA} -name .ansible -prune -o -path {DATA}/cache -prune -o -perm /007 -print")
     assert everybody == "", everybody
     metrics = ssh(installed, "cat /srv/metrics/brokerdrill-gameday-closed.prom")
     assert 'brokerdrill_gameday_state{gameday="closed",state="refused"} 1' in metrics

@@ -36,6 +36,7 @@ def test_a_member_is_what_its_inventory_says_else_what_the_role_gives() -> None:
         "policy": None,
         "address": "b",
         "port": 61616,
+        "tls": True,
         "jgroups_port": 7800,
         "store_dir": "/var/lib/artemis/b/data",
         "journal": "10M",
@@ -93,6 +94,20 @@ def test_connectors_lead_to_who_is_announced_and_to_others() -> None:
         "afar": {**tcp, "address": "192.0.2.9", "port": 61000, "parameters": {"sslEnabled": "true", "x": "1"}},
         "within": {"type": "vm", "address": None, "port": None, "server_id": 3, "parameters": {}},
     }
+
+
+@pytest.mark.parametrize("said", ["false", False, "no"])
+def test_a_connector_speaks_tls_where_the_acceptor_that_it_leads_to_does(said: object) -> None:
+    plain = {"name": "all", "port": 61616, "protocols": ["CORE"], "parameters": {"sslEnabled": said}}
+    admin = {"name": "admin", "port": 61617, "protocols": ["CORE"]}
+    cluster = members(a={"artemis_acceptors": [plain, admin]}, b={"artemis_acceptors": [admin, plain]})
+    found = topology.artemis_connectors(cluster, ["a", "b"], {"sslEnabled": "true"}, [])
+    assert {name: one["parameters"] for name, one in found.items()} == {
+        "a": {"sslEnabled": "false"},
+        "b": {"sslEnabled": "true"},
+    }
+    listeners = topology.artemis_listeners([plain, admin], "a", 8443, [])
+    assert [(one["name"], one["tls"]) for one in listeners] == [("all", False), ("admin", True), ("console", True)]
 
 
 def test_acceptors_have_tls_and_protocols_where_they_have_a_port() -> None:
@@ -228,7 +243,7 @@ def test_the_ring_goes_round() -> None:
 ENSEMBLE = {"client_port": 2281, "quorum_port": 2888, "election_port": 3888, "tick_time_ms": 500}
 
 
-def test_an_ensembles_members_have_ids_by_their_place() -> None:
+def test_an_ensembles_members_have_their_own_ids() -> None:
     hostvars: dict[str, Any] = {
         "zk2": {"zookeeper_id": "9", "ansible_host": "192.0.2.2", "zookeeper_quorum_port": "1"},
         "zk1": {"zookeeper_tick_time_ms": "600"},

@@ -99,7 +99,7 @@ def test_clients_are_let_in_one_by_one() -> None:
     lines = database.lease_db_hba(databases(), ["192.0.2.7/32"], "broker", "user")
     assert lines[0] == "local all postgres peer"
     assert "hostssl replication replication 2001:db8::1/128 scram-sha-256" in lines
-    assert lines[-1] == "hostssl broker user 192.0.2.7/32 scram-sha-256"
+    assert lines[-1] == 'hostssl "broker" "user" 192.0.2.7/32 scram-sha-256'
     assert len(lines) == 6
 
 

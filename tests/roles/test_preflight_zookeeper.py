@@ -31,6 +31,34 @@ def test_a_drill_may_ask_for_one_member() -> None:
     assert zookeeper.zookeeper_problems(ensemble(1), allow_small=True) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["zk1", "zk2", "zk3"], ["zk1", "zk2", "zk3", "zk10", "zk11"]),
+        (["zk1", "zk2", "zk3"], ["zk2", "zk3", "zk4"]),
+        (["zk-a-07", "zk-a-08"], ["zk-a-06", "zk-a-07", "zk-a-08"]),
+    ],
+)
+def test_who_joins_or_replaces_another_renumbers_nobody(before: list[str], after: list[str]) -> None:
+    old, new = zookeeper.zookeeper_ids(before), zookeeper.zookeeper_ids(after)
+    assert {host: new[host] for host in before if host in new} == {host: old[host] for host in before if host in new}
+    assert len(set(new.values())) == len(after)
+
+
+@pytest.mark.parametrize("hosts", [["b", "a"], ["a1", "b1"], ["zk1", "zk300"], ["zk0", "zk1"], ["zk1", "north"]])
+def test_names_without_numbers_of_their_own_count_by_place(hosts: list[str]) -> None:
+    assert zookeeper.zookeeper_ids(hosts) == {host: place for place, host in enumerate(sorted(hosts), start=1)}
+
+
+def test_a_server_that_has_an_id_keeps_it() -> None:
+    assert zookeeper.zookeeper_renumbered("zk2", "2\n", 2) == ""
+    assert zookeeper.zookeeper_renumbered("zk2", "", 4) == ""
+    assert zookeeper.zookeeper_renumbered("north", "2", "4") == (
+        "the server on north has the id 2 and would become 4: a server that runs keeps its id; give north "
+        "zookeeper_id: 2 in the inventory, and new servers others"
+    )
+
+
 def test_members_with_one_id_or_other_ticks_are_refused() -> None:
     members = ensemble(3)
     members["zk3"] = {"id": 1, "tick_ms": 2000}

@@ -187,11 +187,44 @@ def cluster(size: int, **last: Any) -> dict[str, dict[str, Any]]:
 )
 def test_preflight(members: dict[str, Any], queues: list[Any], changes: dict[str, Any], words: str) -> None:
     config = {
-        "members": members, "queues": queues, "vhosts": ["/"], "policies": [], "memory": "0.4", "allow": [], **changes
+        "members": members, "queues": queues, "vhosts": ["/"], "policies": [], "users": [], "memory": "0.4",
+        "allow": [], **changes
     }  # fmt: skip
     problems = filters.rabbitmq_problems(config)
     assert len(problems) == bool(words)
     assert words in "".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"policies": [{"name": "p", "pattern": "a"}, {"name": "p", "pattern": "b"}]},
+         "policy p of vhost / is there 2 times"),
+        ({"vhosts": ["/", "b"], "policies": [{"name": "p", "pattern": "a", "vhost": vhost} for vhost in "/b"]}, ""),
+        ({"users": [{"name": "bob"}, {"name": "amy"}, {"name": "bob"}]}, "user bob is there 2 times"),
+        ({"vhosts": ["/", "b", "b"]}, "vhost b is there 2 times"),
+        ({"users": [{"name": "bob", "permissions": {"/": {}, "nowhere": {}}}]},
+         "a permission of user bob is of vhost nowhere, which is none of /"),
+        ({"policies": [{"name": "p", "pattern": "a", "vhost": "nowhere"}]},
+         "policy p is of vhost nowhere, which is none of /"),
+    ],
+)  # fmt: skip
+def test_definitions_that_contradict_themselves_are_refused(changes: dict[str, Any], words: str) -> None:
+    config = {
+        "members": {}, "queues": [], "vhosts": ["/"], "policies": [], "users": [], "memory": "0.4", "allow": [],
+        **changes,
+    }  # fmt: skip
+    assert filters.rabbitmq_problems(config) == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "mirrored"),
+    [("(?<team>orders)[.]", True), ("^(?|a|b)", False), ("^orders", True), (r"\Aorders\R?", False), ("(", False)],
+)
+def test_a_pattern_of_pcre_is_no_traceback(pattern: str, mirrored: bool) -> None:
+    policies = [{"name": "p", "pattern": pattern, "definition": {"ha-mode": "all"}}]
+    found = filters.rabbitmq_queue_features([{"name": "orders.q", "type": "classic"}], policies)
+    assert ("mirrored_queues" in found) is mirrored
 
 
 MOVING = {
