@@ -1,15 +1,11 @@
-"""What game days came to, from their lines alone; approvals; the stray watch's question."""
+"""What game days came to, from their lines alone; the stray watch's question."""
 
 from __future__ import annotations
 
 import datetime
 from pathlib import Path
 
-import pytest
-
-from brokerdrill.base.errors import UsageError
 from brokerdrill.base.locks import held
-from brokerdrill.gameday import approval
 from brokerdrill.gameday.guards import broken_now, strays
 from brokerdrill.gameday.history import CRASHED, EXPECTED, RUNNING, UNEXPECTED, Record, days, last_begun, worst
 from brokerdrill.inventory.planned import load_hosts
@@ -69,19 +65,6 @@ def test_the_worst_state_is_the_days() -> None:
     assert worst([]) == EXPECTED
     assert worst([EXPECTED, "failed", UNEXPECTED]) == UNEXPECTED
     assert worst(["failed", "stopped"]) == "stopped"
-
-
-def test_an_approval_is_for_what_was_seen_and_for_its_time(tmp_path: Path) -> None:
-    now = datetime.datetime(2026, 11, 23, 8, tzinfo=datetime.UTC)
-    path = tmp_path / "weekly.approval.json"
-    assert approval.missing(path, "a", now) == "nobody has approved it"
-    approval.approve(path, "a", "mara", now + datetime.timedelta(hours=1))
-    assert approval.missing(path, "a", now) is None
-    assert "was changed" in str(approval.missing(path, "b", now))
-    assert "ended at" in str(approval.missing(path, "a", now + datetime.timedelta(hours=2)))
-    path.write_text("{}")
-    with pytest.raises(UsageError, match="holds no approval"):
-        approval.missing(path, "a", now)
 
 
 def test_only_what_no_fault_has_hit_is_a_stray() -> None:

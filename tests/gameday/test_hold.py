@@ -17,11 +17,13 @@ from rich.console import Console
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.locks import held
-from brokerdrill.gameday import approval, hold
+from brokerdrill.base.progress import Progress
+from brokerdrill.gameday import hold
 from brokerdrill.gameday.history import Day
 from brokerdrill.gameday.model import GameDay
 from brokerdrill.inventory.topology import Host, Topology
 from brokerdrill.ledger import contract
+from brokerdrill.runner import approval
 from brokerdrill.runner.recording import Interrupted
 from brokerdrill.runner.watches import STOP_FILE, ask_to_abort
 
@@ -149,17 +151,22 @@ def test_a_stop_file_lets_nothing_begin(stage: Stage) -> None:
     assert day.state == "refused" and "STOP says that nothing runs" in day.why
 
 
-def test_approval(stage: Stage) -> None:
+def test_approval(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = stage.topologies["pair"]
     hosts = tuple(Host(**{**vars(host), "vars": {"drill_approval": True}}) for host in plain.hosts)
     stage.topologies["pair"] = Topology(**{**vars(plain), "hosts": hosts})
-    assert stage.hold().why == "pair asks for approval, and nobody has approved it"
-    loaded = stage.load()
-    what = approval.fingerprint(loaded.file, loaded.topologies)
+    why = stage.hold().why
+    assert why.count("asks for approval") == 2 and why.count("nobody has approved it") == 2
+    with Progress(CONSOLE) as progress:
+        chosen, _ = hold.choose(stage.load(), progress)
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    approval.approve(loaded.approval_file, what, "mara", until)
+    for one in chosen:
+        assert one.wanted
+        approval.approve(stage.runs, one.wanted, until)
+    assert "another account has to" in stage.hold().why
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
     assert stage.hold().state == "expected"
-    assert "was changed" in stage.hold(drills={"names": ["kill_active"]}).why
+    assert stage.ran == ["lost_reply@pair", "kill_active@pair"]
 
 
 def test_what_is_not_steady_before_is_not_drilled(stage: Stage) -> None:

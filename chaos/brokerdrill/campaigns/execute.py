@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
 from brokerdrill.results.judging import judge
 from brokerdrill.results.warm import warm_up
+from brokerdrill.runner import approval
 from brokerdrill.runner.healing import heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
 from brokerdrill.runner.run_dir import new_run_dir
@@ -161,6 +162,8 @@ def execute(
         written(ended)
         if left:
             warm_up(options.master)
+        if why := _unapproved(left, options, console):
+            raise UsageError(f"{why}; nothing touched")
         with _Deployments(folder, options, console) as deployments:
             broken_off = 0
             for number, cell in enumerate(left, start=1):
@@ -172,6 +175,23 @@ def execute(
                 if broken_off == 2:
                     raise InfrastructureError(f"two runs in a row could not be made, the last one because: {end.error}")
     return ended
+
+
+def _unapproved(cells: Sequence[Cell], options: Options, console: Console) -> str | None:
+    """Return why a cell's run is not approved where its inventory asks for that; None: all are."""
+    wanted: dict[str, approval.Asked] = {}
+    for cell in cells:
+        topology, drill = find_topology(cell.topology), load_drill(cell.drill)
+        if not approval.asks(topology):
+            continue
+        with Progress(console) as progress:
+            instances = [*planned(topology, progress, cell.deployment), *load_hosts(topology)]
+        if not drill.unmet(instances):
+            loaded = resolve(drill, instances, topology.name, cell.scenario_changes)
+            reach = reached(loaded.scenario, instances, limits(topology, options.radius).groups_of)
+            what = approval.asked(loaded, topology, reach)
+            wanted[what.sha256] = what
+    return approval.refusal(options.runs, wanted.values(), datetime.datetime.now(datetime.UTC))
 
 
 def _heal(begun: set[str], runs: Path, console: Console) -> None:
@@ -188,6 +208,8 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
     drill = load_drill(cell.drill)
     run_dir: Path | None = None
     try:
+        if why := _unapproved([cell], options, console):
+            raise InfrastructureError(why)
         topology = deployments.ready(cell)
         run_dir = new_run_dir(options.runs, drill.name, topology.name, cell.seed)
         record_.append(cell, "begin", run_dir=run_dir.name)

@@ -28,7 +28,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
     def plan(file: FileArgument, runs: RunsOption = RUNS) -> None:
         """Say what FILE would drill now, and which host would get what; touches no host."""
         from brokerdrill.gameday import windows
-        from brokerdrill.gameday.hold import choose, load
+        from brokerdrill.gameday.hold import choose, load, unapproved
 
         loaded = load(file, runs)
         now = datetime.datetime.now(datetime.UTC)
@@ -44,7 +44,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
             console.print(f"   hit at the same time: at most {one.reached.at_once}")
         for one in refused:
             console.print(f"not held: {one.drill.name} on {one.topology.name}: {'; '.join(one.refused)}", markup=False)
-        for why in filter(None, (windows.closed(loaded.plan, now), loaded.unapproved(now))):
+        for why in filter(None, (windows.closed(loaded.plan, now), unapproved(loaded.runs, chosen, now))):
             console.print(f"it could not begin now: {why}", markup=False)
 
     @group.command()
@@ -89,20 +89,24 @@ def add_to(app: typer.Typer, console: Console) -> None:
     def approve(
         file: FileArgument,
         runs: RunsOption = RUNS,
-        by: Annotated[str | None, typer.Option(help="Who approves; without it the user.")] = None,
         hours: Annotated[float, typer.Option(min=0.1, help="For how long.")] = 24,
     ) -> None:
-        """Approve FILE and its inventories as they stand now, where an inventory says `drill_approval: true`."""
-        from brokerdrill.gameday import approval
-        from brokerdrill.gameday.hold import load
+        """Approve, once, each drill that FILE would hold now, where its inventory says `drill_approval: true`."""
+        from brokerdrill.gameday.hold import choose, load
+        from brokerdrill.runner.approval import VARIABLE, account
+        from brokerdrill.runner.approval import approve as allow
 
         loaded = load(file, runs)
-        if not approval.asking(loaded.topologies):
-            raise UsageError(f"no topology of {file} says `{approval.VARIABLE}: true`: there is nothing to approve")
+        with Progress(console) as progress:
+            chosen, _ = choose(loaded, progress)
+        wanted = [one.wanted for one in chosen if one.wanted]
+        if not wanted:
+            raise UsageError(f"no drill that {file} would hold asks for it (`{VARIABLE}: true`): nothing to approve")
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
-        what = approval.fingerprint(loaded.file, loaded.topologies)
-        approval.approve(loaded.approval_file, what, by or getpass.getuser(), until)
-        console.print(f"approved until {until:%Y-%m-%d %H:%M} UTC")
+        for what in wanted:
+            allow(loaded.runs, what, until)
+            console.print(f"{what.drill} on {what.topology}: {'; '.join(what.targets)}", markup=False)
+        console.print(f"approved by {account(os.geteuid())}, one run each, until {until:%Y-%m-%d %H:%M} UTC")
 
     @group.command()
     def tidy(
@@ -127,6 +131,26 @@ def add_to(app: typer.Typer, console: Console) -> None:
 
         _, plan = load_gameday(file)
         print(stop_s(drill.scenario for drill in drills() if wanted(drill, plan.drills)))
+
+    @app.command("approve")
+    def approve_run(
+        ids: Annotated[list[str] | None, typer.Argument(help="Requests; without any, what is asked for.")] = None,
+        runs: RunsOption = RUNS,
+        hours: Annotated[float, typer.Option(min=0.1, help="For how long.")] = 24,
+    ) -> None:
+        """Allow one run of what another account asked for, where an inventory says `drill_approval: true`."""
+        from brokerdrill.runner import approval
+
+        if not ids:
+            for what in approval.requests(runs).values():
+                console.print(f"{what.id}  {what.drill} on {what.topology}", markup=False)
+            return
+        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+        for what in [approval.chosen(runs, one) for one in ids]:
+            console.print(f"{what.text}\n" + "\n".join(what.targets), markup=False)
+            approval.approve(runs, what, until)
+            by = approval.account(os.geteuid())
+            console.print(f"{what.id} is approved by {by}, for one run until {until:%Y-%m-%d %H:%M} UTC", markup=False)
 
     @app.command()
     def abort(

@@ -19,7 +19,7 @@ from brokerdrill.base import json_lines
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.base.locks import held
 from brokerdrill.base.progress import Progress
-from brokerdrill.gameday import approval, history, pages, windows
+from brokerdrill.gameday import history, pages, windows
 from brokerdrill.gameday.exposition import write_metrics
 from brokerdrill.gameday.guards import Watching, steady
 from brokerdrill.gameday.history import Day, Record
@@ -33,6 +33,7 @@ from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
 from brokerdrill.results import table
 from brokerdrill.results.judging import judge
+from brokerdrill.runner import approval
 from brokerdrill.runner.healing import heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
 from brokerdrill.runner.run_dir import new_run_dir
@@ -54,17 +55,10 @@ class Loaded:
     def record(self) -> Record:
         return Record(self.runs, self.name)
 
-    @property
-    def approval_file(self) -> Path:
-        return approval.approval_file(self.record.folder, self.name)
 
-    def unapproved(self, now: datetime.datetime) -> str | None:
-        """Return why an approval that is asked for is missing; None: it is there, or none is asked for."""
-        asking = approval.asking(self.topologies)
-        if not asking:
-            return None
-        why = approval.missing(self.approval_file, approval.fingerprint(self.file, self.topologies), now)
-        return f"{', '.join(asking)} asks for approval, and {why}" if why else None
+def unapproved(runs: Path, chosen: Sequence[Planned], now: datetime.datetime) -> str | None:
+    """Return why an approval that is asked for is missing; None: it is there, or none is asked for."""
+    return approval.refusal(runs, [one.wanted for one in chosen if one.wanted], now)
 
 
 def load(file: Path, runs: Path) -> Loaded:
@@ -233,6 +227,8 @@ class _Held:
             self._say(f"{one.drill.name} on {one.topology.name} is not held: {'; '.join(one.refused)}")
         if not chosen:
             return history.REFUSED, "each drill that applies reaches too far, or is not allowed"
+        if why := unapproved(runs, chosen, self.begun):
+            return history.REFUSED, why
         states: list[str] = []
         unsteady: dict[str, str] = {}
         first = self.seed if self.seed is not None else random.SystemRandom().randrange(1_000_000)
@@ -258,7 +254,7 @@ class _Held:
             refuse_stopped(self.loaded.runs)
         except UsageError as error:
             return str(error)
-        return windows.closed(self.loaded.plan, self.begun) or self.loaded.unapproved(self.begun)
+        return windows.closed(self.loaded.plan, self.begun)
 
     def _say(self, sentence: str) -> None:
         self.console.print(sentence, markup=False)

@@ -11,6 +11,7 @@ from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.gameday.model import Choice
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
+from brokerdrill.runner.approval import Asked, asked, asks
 from brokerdrill.scenario.drill import Drill, resolve
 from brokerdrill.scenario.radius import Radius, Reached, limits, reached, too_far
 
@@ -28,13 +29,15 @@ class Place:
 @dataclass(frozen=True)
 class Planned:
     """A drill on a topology: when it was last held (None: never), what it could do, and why it may not (nothing: it
-    may)."""
+    may); `wanted`: what has to be
+    approved for it, where the inventory asks for that."""
 
     drill: Drill
     topology: Topology
     last: datetime.datetime | None
     reached: Reached
     refused: tuple[str, ...] = ()
+    wanted: Asked | None = None
 
 
 def last_held(rows: Iterable[Mapping[str, Any]]) -> dict[Pair, datetime.datetime]:
@@ -95,8 +98,10 @@ def planned(
 def _one(drill: Drill, place: Place, radius: Radius, last: Mapping[Pair, datetime.datetime]) -> Planned:
     topology = place.topology
     allowed = limits(topology, radius)
-    reach = reached(resolve(drill, place.descriptors, topology.name).scenario, place.descriptors, allowed.groups_of)
+    loaded = resolve(drill, place.descriptors, topology.name)
+    reach = reached(loaded.scenario, place.descriptors, allowed.groups_of)
+    wanted = asked(loaded, topology, reach) if asks(topology) else None
     refused = too_far(reach, allowed)
     if not topology.drill_allowed:
         refused.append("the inventory does not say `drill_allowed: true` for all its hosts")
-    return Planned(drill, topology, last.get((drill.name, topology.name)), reach, tuple(refused))
+    return Planned(drill, topology, last.get((drill.name, topology.name)), reach, tuple(refused), wanted)

@@ -249,12 +249,14 @@ class Scenario:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """All fields of run.json. `settings` maps what a sweep or a matrix set for this run to its value; `started_at` is
-    RFC 3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one of `EXPECTATIONS`; `stores` a store to the
-    instances that may serve it; `dead_letters` an address to its dead-letter address; `drained` an address to whether
-    it was drained; `clocks` a clock's name to its `Clock`. `addresses` are those of the load, `planned` the steps that
-    inject a fault, `minimum` of such a step what the load has to meet of it; `known` the defects that may break a
-    promise; `only` maps a promise that is to be violated to what may violate it (`target`: what a fault hit)."""
+    """All fields of run.json. `settings` maps what a sweep or a matrix set for this run to its value; `approval` says
+    who allowed it (`by`, an account; `until`, RFC 3339; `id`; `sha256` of what was allowed); `started_at` is RFC
+    3339; `outcome` one of `RUN_OUTCOMES`; `expect` maps a promise to one of `EXPECTATIONS`; `stores` a store to the
+    instances that may serve it; `dead_letters` an address to its dead-letter address; `drained` an address to
+    whether it was drained; `clocks` a clock's name to its `Clock`. `addresses` are those of the load, `planned` the
+    steps that inject a fault, `minimum` of such a step what the load has to meet of it; `known` the defects that
+    may break a promise; `only` maps a promise that is to be violated to what may violate it (`target`: what a fault
+    hit)."""
 
     run_id: str
     scenario: Scenario = field(default_factory=lambda: Scenario(""))
@@ -262,6 +264,7 @@ class RunInfo:
     inventory_sha256: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    approval: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     started_at: str = ""
     outcome: str = "running"
@@ -288,6 +291,7 @@ class RunInfo:
             "inventory_sha256": self.inventory_sha256,
             "versions": dict(self.versions),
             "settings": dict(self.settings),
+            "approval": dict(self.approval),
             "seed": self.seed,
             "started_at": self.started_at,
             "outcome": self.outcome,
@@ -463,6 +467,7 @@ def run_from_json(value: object, where: str) -> RunInfo:
         inventory_sha256=_take(value, "inventory_sha256", str, where, ""),
         versions=_map_of(value, "versions", str, where),
         settings=_map_of(value, "settings", str, where),
+        approval=_map_of(value, "approval", str, where),
         seed=_take(value, "seed", int, where, None),
         started_at=_take(value, "started_at", str, where, ""),
         outcome=_one_of(_take(value, "outcome", str, where, "running"), RUN_OUTCOMES, "outcome", where),

@@ -289,6 +289,12 @@ def run_again(run: contract.RunInfo | None, run_dir: Path) -> list[dict[str, str
     return commands
 
 
+def _approved(run: contract.RunInfo) -> str:
+    """Return who allowed the run, in words."""
+    given = run.approval
+    return f"by {given.get('by', '')}, until {given.get('until', '')}" if given else "not asked for"
+
+
 def environment(run: contract.RunInfo | None) -> list[tuple[str, str]]:
     """Return what the run ran on and with: labels and values."""
     if run is None:
@@ -300,6 +306,12 @@ def environment(run: contract.RunInfo | None) -> list[tuple[str, str]]:
         ("scenario", run.scenario.name or fmt.NOTHING),
         ("scenario's SHA-256", run.scenario.sha256 or fmt.NOTHING),
         ("topology", run.topology or fmt.NOTHING),
+        (
+            "approved",
+            f"by {run.approval.get('by', '?')}, until {run.approval.get('until', '?')}"
+            if run.approval
+            else "not asked for",
+        ),
         ("inventory's SHA-256", run.inventory_sha256 or fmt.NOTHING),
         ("seed", fmt.NOTHING if run.seed is None else str(run.seed)),
         ("ledger schema", str(run.schema_version)),

@@ -9,7 +9,7 @@ from typing import Protocol
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.inventory.operations import operation
+from brokerdrill.inventory.operations import Out, operation
 from brokerdrill.inventory.targets import Target
 from brokerdrill.scenario.model import Operation
 from brokerdrill.scenario.outages import Loss, Losses, most
@@ -69,6 +69,8 @@ class Outages:
         """As `admit`, of a playbook."""
         what = operation(step.playbook)
         reached, losses = self._losses.of_operation(step.name, what)
+        if what.out is Out.ONE_A_STORE:
+            losses = [self._of_active(loss) for loss in losses]
         self._within(step.name, self._hosts if what.everywhere else {item.host for item in reached}, losses)
 
     def over(self, step: str, *, healed: bool) -> None:
@@ -94,6 +96,11 @@ class Outages:
             )
         for loss in losses:
             self._out[f"{step}\0{loss.draw}"] = _Out(loss)
+
+    def _of_active(self, loss: Loss) -> Loss:
+        """Return a loss of those that are active now, where it is known who is."""
+        active = {self._losses.service(name) for name, role in self._system.roles.items() if role == "active"}
+        return Loss(loss.draw, tuple(one for one in loss.outcomes if one[0] <= active) or loss.outcomes)
 
     def _losses_now(self) -> list[Loss]:
         """What is out of service by now: what is in effect, what is over and does not serve again yet, and what is down

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.faults.lease import SILENT_S, LeaseRequest
 from brokerdrill.inventory.allowance import Allowance
 from brokerdrill.inventory.topology import Topology
+from brokerdrill.runner import approval
+from brokerdrill.runner.approval import Approval
 from brokerdrill.runner.watches import Watch, refuse_stopped
 from brokerdrill.scenario.drill import Drill
+from brokerdrill.scenario.model import LoadedScenario
 from brokerdrill.scenario.radius import Limits, Radius, Reached, limits, too_far
 
 
@@ -21,7 +25,8 @@ class RunRequest:
     """What to run: a drill on a topology, with a seed, into a new directory `run_dir`; `changes` are places of the
     scenario with values for this run, `settings` say all that was set for it, and go to run.json as they are. Each of
     `watches` may end the run. It stays within the inventory's radius, and within `radius`. `purge`: what waits in the
-    drill's addresses is removed, whosever it is. A host that does not hear of the run for `silent_s` heals itself."""
+    drill's addresses is removed, whosever it is. A host that does not hear of the run for `silent_s` heals itself.
+    `approval`: who allowed the run, where the inventory asks for that."""
 
     drill: Drill
     topology: Topology
@@ -33,6 +38,7 @@ class RunRequest:
     radius: Radius | None = None
     purge: bool = False
     silent_s: float = SILENT_S
+    approval: Approval | None = None
 
     @property
     def run_id(self) -> str:
@@ -54,6 +60,16 @@ def refuse_too_far(request: RunRequest, reach: Reached) -> None:
     problems = too_far(reach, request.limits)
     if problems:
         raise UsageError(f"{request.drill.name} on {request.topology.name}: {'; '.join(problems)}: nothing touched")
+
+
+def approved(request: RunRequest, loaded: LoadedScenario, reach: Reached) -> RunRequest:
+    """Return the request with an approval that is spent for it, where the inventory asks for one. Raises UsageError
+    where there is none."""
+    if not approval.asks(request.topology):
+        return request
+    what = approval.asked(loaded, request.topology, reach)
+    now = datetime.datetime.now(datetime.UTC)
+    return replace(request, approval=approval.take(request.run_dir.parent, what, request.run_id, now))
 
 
 def check_request(request: RunRequest) -> None:

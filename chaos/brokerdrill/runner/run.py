@@ -43,7 +43,7 @@ from brokerdrill.runner.load_control import LoadControl, end_workers
 from brokerdrill.runner.logs import processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.outages import Outages
-from brokerdrill.runner.request import RunRequest, check_request, refuse_too_far
+from brokerdrill.runner.request import RunRequest, approved, check_request, refuse_too_far
 from brokerdrill.runner.run_dir import make_run_dir
 from brokerdrill.runner.run_info import clocks, first_info
 from brokerdrill.runner.spools import fetch_finished, fetch_spool
@@ -77,6 +77,7 @@ async def run(request: RunRequest, progress: Progress) -> Path:
             hosts = load_hosts(request.topology.name, found, connections)
             allowances = reach.allowances(found, request.limits.at_once)
             async with leased(request.lease(allowances), connections) as lease:
+                request = approved(request, loaded, reach)
                 begun = _begin(request, loaded, connections, lease, found, instances, progress)
                 with held(request.run_dir / LOCK_FILE, "another process makes this run"):
                     await begun.carry_out(instances, hosts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger import contract
@@ -41,6 +42,7 @@ def first_info(
         inventory_sha256=request.topology.sha256,
         versions={item.product: item.version for item in descriptors if item.version},
         settings=request.settings,
+        approval=asdict(request.approval) if request.approval else {},
         seed=request.seed,
         started_at=started_at,
         expect=scenario.expect(),

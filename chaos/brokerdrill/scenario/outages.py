@@ -6,7 +6,7 @@ A service is what runs as one: the instances of one unit on one host go down tog
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -121,20 +121,24 @@ def most(losses: Iterable[Loss]) -> int:
     by_draw: dict[str, list[Loss]] = defaultdict(list)
     for loss in losses:
         by_draw[loss.draw].append(loss)
+    outcomes = [[*zip(*(loss.outcomes for loss in same), strict=True)] for same in by_draw.values()]
     everything = {name for same in by_draw.values() for loss in same for name in loss.services}
-    total = sum(
-        max((_most_of(outcome) for outcome in zip(*(loss.outcomes for loss in same), strict=True)), default=0)
-        for same in by_draw.values()
-    )
-    return min(total, len(everything))
+    # What has one outcome, and that one alternative, is out of service for sure, and no other loss adds it.
+    sure = {name for draw in outcomes if _is_sure(draw) for outcome in draw for one in outcome for name in one[0]}
+    more = sum(max((_most_of(outcome, sure) for outcome in draw), default=0) for draw in outcomes if not _is_sure(draw))
+    return min(len(sure) + more, len(everything))
 
 
-def _most_of(outcome: Sequence[Sequence[Services]]) -> int:
-    """Return how many services losses of one draw, that came to this, take out together at the most."""
-    everything = {name for alternatives in outcome for one in alternatives for name in one}
-    return min(len(everything), sum(max(map(len, alternatives), default=0) for alternatives in outcome))
+# What losses of one draw come to together: the alternatives of each.
+_Outcome = tuple[tuple[Services, ...], ...]
 
 
-def told(services: Mapping[str, object] | Iterable[str]) -> str:
-    """Return names of services, sorted, for a sentence."""
-    return ", ".join(sorted(services))
+def _is_sure(draw: Sequence[_Outcome]) -> bool:
+    return len(draw) == 1 and all(len(alternatives) == 1 for alternatives in draw[0])
+
+
+def _most_of(outcome: _Outcome, besides: Collection[str]) -> int:
+    """Return how many services that are not `besides` losses of one draw, that came to this, take out at the most."""
+    left = [[one.difference(besides) for one in alternatives] for alternatives in outcome]
+    everything = {name for alternatives in left for one in alternatives for name in one}
+    return min(len(everything), sum(max(map(len, alternatives), default=0) for alternatives in left))

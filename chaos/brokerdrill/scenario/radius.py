@@ -237,6 +237,7 @@ class _Story:
         """Follow the steps of a round; nothing that was injected before is in effect any more."""
         for name in {one.step for one in self._out} & set(self._aims):
             self._heal(name)
+        self._draws.clear()
         for step in steps:
             self._step(step)
             if not self._roles_stay(step):
