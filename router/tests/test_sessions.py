@@ -432,6 +432,25 @@ def test_pitfall_5_a_pause_holds_though_no_boundary_can_be_proven(monkeypatch: p
         wait_for("the rest", lambda: router.ctl("CONN")[0]["from_client"] > before)
 
 
+def test_a_data_rate_holds_though_no_boundary_can_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is to get heartbeats meanwhile, which need a boundary: who hides it does not read on for that."""
+    monkeypatch.setattr(ResyncWindow, "find_boundary", lambda _: None)
+    broker = FakeBroker()
+    limits = {"default": {"data_rate": 1_000_000}}
+    with router_of(config_of(broker.port, limits=limits)) as router:
+        # Its heartbeat is too short for what it owes soon.
+        client = Client(router.port, heartbeat=1).opened()
+        threading.Thread(target=drain, args=(broker.peer().sock,), daemon=True).start()
+        crowd, begin = frames.frame(b"x" * 100, 1, kind=3) * 1000, time.monotonic()
+        client.sock.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):
+            while time.monotonic() < begin + 4:
+                client.sock.sendall(crowd)
+        passed = router.ctl("CONN")[0]["from_client"]
+        # A second's worth at once, and what comes in until it is seen that no boundary is proven.
+        assert passed < 1_000_000 * (1 + time.monotonic() - begin) + 30_000_000
+
+
 def test_pitfall_5_no_blocked_for_who_cannot_read_it() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port)) as router:

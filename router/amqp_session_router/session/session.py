@@ -39,6 +39,8 @@ from amqp_session_router.session.pausing import BrokerHeartbeats, Pause
 # As with a handshake's stages: not by their enum.
 _HANDSHAKE, _OPEN, _PAUSED, _CLOSING = Phase.HANDSHAKE, Phase.OPEN, Phase.PAUSED, Phase.CLOSING
 _NOT_AGREED = Tune()
+_UNPROVEN = 1 << 20
+"""Bytes in which a client that has used up its data rate comes to a provable frame boundary; else it stops without."""
 _CLIENT_ENDS = 1.0
 """Seconds in which a client that was sent Close-Ok ends its connection; then the session is over all the same."""
 
@@ -104,6 +106,8 @@ class LiveSession:
         self._closing: Closing | None = None
         self._deadline: Deadline | asyncio.TimerHandle | None = None
         self._meter: asyncio.TimerHandle | None = None
+        self._stops_by = 0
+        """Total of bytes from the client beyond which it is not read, in a frame or not, while its data rate is used up."""
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -195,8 +199,11 @@ class LiveSession:
 
     def flow_moved(self, flow: Flow, count: int) -> None:
         """Charge the limits."""
-        if flow.index == 0 and (wait := self.lease.take(count)) > 0 and self._meter is None:
+        if flow.index or (wait := self.lease.take(count)) <= 0:
+            return
+        if self._meter is None:
             self._meter = self.host.loop.call_later(wait, self._metered)
+            self._stops_by = flow.total + _UNPROVEN
             if 0 < self.tune.heartbeat < 4 * wait:
                 # The broker must hear of the client meanwhile, which it can only between two frames.
                 flow.at_boundary(lambda: self._meter is not None)
@@ -204,6 +211,9 @@ class LiveSession:
                 self._pacing.begin()
             else:
                 flow.halt()
+        elif flow.total > self._stops_by and self.phase is _OPEN and not flow.halted:
+            # No client may evade its data rate by what it sends; the broker gets no heartbeats of it then.
+            flow.halt()
 
     def _metered(self) -> None:
         self._meter = None
