@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from pamqp import decode
 from tests.free_ports import free_port
 
 from amqp_session_router.control.commands import Control
@@ -49,6 +50,30 @@ def wait_for(what: str, probe: Callable[[], T], timeout: float = 120.0) -> T:
         if time.monotonic() > deadline:
             raise AssertionError(f"no {what} within {timeout} s")
         time.sleep(0.02)
+
+
+def apart(module: str, function: str, *words: str) -> str:
+    """Call a function of a module of the tests in a network namespace of its own; return what it prints.
+
+    Raises AssertionError if it fails.
+    """
+    here = Path(__file__).parent
+    code = f"import {module}; {module}.{function}(*{words!r})"
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--net", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (here, here.parent.parent)))},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def table(inside: bytes) -> dict[str, Any]:
+    """Return the fields of a table's inside."""
+    return decode.field_table(len(inside).to_bytes(4, "big") + inside)[1]
 
 
 def accepts(port: int) -> bool:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from router_support import config_of, local_router_of, wait_for
+from router_support import apart, config_of, local_router_of, wait_for
 from test_sessions import Client, FakeBroker, Peer
 
 from amqp_session_router.amqp import frames
 
 DEAD = 1.0
 BODY = frames.frame(b"x" * 100_000, 1, kind=3)
-HERE = Path(__file__).parent
-PLACES = HERE, HERE.parent.parent
-"""Where the tests' modules are."""
 
 
 def stalled(sender: socket.socket) -> int:
@@ -86,14 +80,4 @@ def vanish(who: str) -> None:
 
 @pytest.mark.parametrize("who", ["broker", "client"])
 def test_who_acknowledges_nothing_is_dead(who: str) -> None:
-    apart = ["unshare", "--map-root-user", "--net", sys.executable, "-c"]
-    done = subprocess.run(
-        [*apart, f"from test_dead_peers import vanish; vanish({who!r})"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, PLACES))},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{who}_lost the {who} acknowledges nothing"), done.stdout
+    assert apart("test_dead_peers", "vanish", who).startswith(f"{who}_lost the {who} acknowledges nothing")

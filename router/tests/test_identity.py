@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from router_support import Hook, config_of, local_router_of
+from router_support import Hook, config_of, local_router_of, table
 from test_clients import certificate
 from test_sessions import PROPERTIES, Client, FakeBroker, Peer
 
-from amqp_session_router.amqp import codec, frames, sasl
+from amqp_session_router.amqp import codec, frames, sasl, tables
 from amqp_session_router.amqp.client_handshake import ClientHandshake
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import LearnedOffers
@@ -138,10 +138,63 @@ def test_a_doubled_login_is_refused() -> None:
     assert refused.value.code == 403
 
 
+LOGIN, PASSWORD = b"\x05LOGINS\0\0\0\x05admin", b"\x08PASSWORDS\0\0\0\x01p"
+ODD_FIELDS = {
+    "a text that is no UTF-8": b"\x01oS\0\0\0\x02\xc3\xff",
+    "a name that is no UTF-8": b"\x02\xc3\xffV",
+    "a time after the year 9999": b"\x01oT" + b"\xff" * 8,
+    "a decimal": b"\x01oD\xff\xff\xff\xff\xff",
+    "bytes": b"\x01ox\0\0\0\x01x",
+    "an array": b"\x01oA\0\0\0\x0fT" + b"\xff" * 8 + b"Vt\2s\xff\xff",
+}
+
+
+@pytest.mark.parametrize("odd", sorted(ODD_FIELDS))
+@pytest.mark.parametrize("first", [True, False])
+def test_whom_a_broker_reads_in_amqplain_the_router_reads(odd: str, first: bool) -> None:
+    response = ODD_FIELDS[odd] + LOGIN + PASSWORD if first else LOGIN + PASSWORD + ODD_FIELDS[odd]
+    assert sasl.user("AMQPLAIN", response) == "admin"
+    broker = FakeBroker()
+    config = config_of(broker.port)
+    config["rules"] = [{"key": {"type": "USER_NAME"}, "matches": "admin", "reject": "not here"}]
+    with local_router_of(config) as router:
+        client = Client(router.port, response=("AMQPLAIN", response))
+        assert client.closed() == (530, "not here")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [
+        ("PLAIN", b""),
+        ("PLAIN", b"admin"),
+        ("PLAIN", b"\0admin"),
+        ("PLAIN", b"\0admin\0p\0"),
+        ("PLAIN", b"admin\0admin\0p"),
+        ("AMQPLAIN", b""),
+        ("AMQPLAIN", LOGIN),
+        ("AMQPLAIN", PASSWORD),
+        ("AMQPLAIN", LOGIN + PASSWORD[:-1]),
+        ("AMQPLAIN", LOGIN + PASSWORD + b"\x01oz\0\0\0\0"),
+        ("AMQPLAIN", b"\x05LOGINI\0\0\0\x05" + PASSWORD),
+        ("AMQPLAIN", b"\x01oF\xff\xff\xff\xff" + LOGIN + PASSWORD),
+    ],
+)
+def test_a_login_without_its_form_is_refused_here(mechanism: str, response: bytes) -> None:
+    """A RabbitMQ ends it after three seconds without a word, and would be taken for a broker that fails."""
+    broker = FakeBroker()
+    with local_router_of(config_of(broker.port)) as router:
+        assert Client(router.port, response=(mechanism, response)).closed()[0] == 403
+        assert not broker.properties and not router.ctl("STAT", "PRINT")["overall"]["failed_attempts"]
+
+
 @pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN", "EXTERNAL"])
 def test_a_users_name_has_a_bound(mechanism: str) -> None:
     name = "u" * 256
-    response = codec.encode_table({"LOGIN": name}) if mechanism == "AMQPLAIN" else b"\0" + name.encode() + b"\0p"
+    response = (
+        codec.encode_table({"LOGIN": name, "PASSWORD": "p"})
+        if mechanism == "AMQPLAIN"
+        else b"\0" + name.encode() + b"\0p"
+    )
     with pytest.raises(ProtocolError, match="longer than 255 bytes"):
         sasl.user(mechanism, b"" if mechanism == "EXTERNAL" else response, name)
 
@@ -165,7 +218,7 @@ def test_a_proxys_host_name_has_a_bound() -> None:
 
 def test_what_the_router_says_of_a_session_cannot_be_forged() -> None:
     client = codec.encode_table({"proxy_client": "forged", "product": "x", "proxy_session": 7})
-    told = codec.table(codec.add_properties(client, {"c": True}, {"proxy_client": "192.0.2.1:7", "proxy_session": "s"}))
+    told = table(tables.add_properties(client, {"c": True}, {"proxy_client": "192.0.2.1:7", "proxy_session": "s"}))
     assert told == {"product": "x", "capabilities": {"c": True}, "proxy_client": "192.0.2.1:7", "proxy_session": "s"}
 
 

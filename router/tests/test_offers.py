@@ -26,9 +26,6 @@ def test_one_backend_lowers_nobody_elses_offer() -> None:
     assert learned.offer(Tune()) == Tune(131072, 2047, 60)
     learned.seen("without limits", Tune(0, 0, 60))
     assert learned.offer(Tune()) == Tune(131072, 2047, 60)
-    for name in ("large", "without limits"):
-        learned.forget(name)
-    assert learned.offer(Tune()) == Tune(4096, 10, 60)
 
 
 def test_a_broker_is_heard_however_much_it_says_what_it_said() -> None:

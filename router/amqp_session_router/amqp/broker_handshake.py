@@ -6,7 +6,7 @@ offer is known is sent everything at once; its answers are still read one by one
 
 from __future__ import annotations
 
-from amqp_session_router.amqp import codec, frames
+from amqp_session_router.amqp import codec, frames, tables
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import (
     HANDSHAKE_FRAME_MAX,
@@ -14,16 +14,21 @@ from amqp_session_router.amqp.negotiation import (
     CloseRelayed,
     Credentials,
     LearnedOffers,
+    LoginUnanswered,
+    NodeFull,
     Offer,
     OfferChanged,
+    Unsuited,
     least,
 )
-from amqp_session_router.base.model import Tune
+from amqp_session_router.base.model import NOT_ALLOWED, Tune
 
 _RABBITMQ = b"\x07productS\x00\x00\x00\x08RabbitMQ"
 """In the properties of a broker that reads what comes ahead of its own Start and Tune in its order, as was seen."""
 REPLAYABLE = frozenset((320, 541))
 """Closes of a broker that say something of the broker (it shuts down, its vhost is down), not of the client."""
+_NODE_FULL = "node connection limit"
+"""In the text of RabbitMQ's Close 530 where it is the node, not the vhost or the user, that has enough connections."""
 _STAGES = {codec.START: "Start", codec.TUNE: "Tune", codec.OPEN_OK: "Open-Ok"}
 
 
@@ -96,6 +101,14 @@ class BrokerHandshake:
             raise AttemptFailed(f"it does not speak AMQP 0-9-1: {error.text}") from None
         return False
 
+    def lost(self, error: OSError | None) -> AttemptFailed:
+        """Return what it means that the broker ended the connection, by `error` or without."""
+        if self.expected == codec.TUNE:
+            return LoginUnanswered("the broker ended the connection upon the login")
+        if error is not None:
+            return AttemptFailed(f"the connection broke: {error.strerror or error}")
+        return AttemptFailed("it ended the connection during the handshake")
+
     def _as_foreseen(self, foreseen: Offer) -> bool:
         """Take the next frame off the buffer if it is to the byte what the broker said last; returns whether it was."""
         if self.expected == codec.START and self.buffer.startswith(foreseen.start):
@@ -122,6 +135,8 @@ class BrokerHandshake:
             code, text = codec.read_close(frame.payload)
             if code in REPLAYABLE:
                 raise AttemptFailed(f"{code} {text}")
+            if code == NOT_ALLOWED and _NODE_FULL in text:
+                raise NodeFull(text)
             raise CloseRelayed(code, text)
         if method == codec.SECURE:
             # The client had its Tune, its part of the authentication is over.
@@ -142,10 +157,11 @@ class BrokerHandshake:
         if version != (0, 9):
             raise AttemptFailed("it speaks another version of AMQP")
         if properties != self.learned.server_properties:
-            codec.table(properties)
+            tables.fields(properties)
             self.learned.server_properties = properties
         if self._mechanism not in mechanisms:
-            raise AttemptFailed(f"it does not offer the mechanism {self.credentials.mechanism}")
+            self.learned.forget(self.backend)
+            raise Unsuited(f"it does not offer the mechanism {self.credentials.mechanism}")
         self._mechanisms, self._properties, self._reads_ahead = mechanisms, properties, _RABBITMQ in properties
         if self._foreseen is None:
             self.out += self._start_ok()
@@ -179,7 +195,7 @@ class BrokerHandshake:
     def _start_ok(self) -> bytes:
         # With this capability a bad password is a Close and not an EOF.
         mine = self.credentials
-        added = codec.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
+        added = tables.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
         return codec.start_ok(added, mine.mechanism, mine.response, mine.locale)
 
     def _tune_ok_and_open(self) -> bytes:

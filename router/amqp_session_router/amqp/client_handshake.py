@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from functools import lru_cache
 
-from amqp_session_router.amqp import codec, frames
+from amqp_session_router.amqp import codec, frames, tables
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import HANDSHAKE_FRAME_MAX, Credentials, LearnedOffers
 from amqp_session_router.base.model import NOT_ALLOWED, Tune, short_string
@@ -19,12 +19,8 @@ from amqp_session_router.base.model import NOT_ALLOWED, Tune, short_string
 @lru_cache(maxsize=64)
 def _facts(properties: bytes) -> tuple[str, bool]:
     """Return a client's connection_name (cut to 255 bytes) and whether it takes Blocked; raises ProtocolError."""
-    values = codec.table(properties)
-    client_id, capabilities = values.get("connection_name"), values.get("capabilities")
-    return (
-        short_string(client_id) if isinstance(client_id, str) else "",
-        isinstance(capabilities, dict) and capabilities.get("connection.blocked") is True,
-    )
+    name = tables.text(properties, b"connection_name") or b""
+    return short_string(name.decode(errors="replace")), tables.true(properties, b"capabilities", b"connection.blocked")
 
 
 class Stage(enum.Enum):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from amqp_session_router.amqp import codec
-from amqp_session_router.base.model import End, Tune
+from amqp_session_router.base.model import ACCESS_REFUSED, CONNECTION_FORCED, NOT_ALLOWED, End, Tune
 
 HANDSHAKE_FRAME_MAX = 131072
 """Frames before Tune-Ok may be as long as RabbitMQ takes them."""
@@ -46,7 +46,7 @@ class LearnedOffers:
     )
     """The inside of the table of the Start that came last."""
     tunes: dict[str, Tune] = field(default_factory=dict)
-    """The last Tune of each backend, by its name; not of those that refused last."""
+    """The last Tune of each backend, by its name."""
     offers: dict[str, Offer] = field(default_factory=dict)
     """By the backend's name; not of those that refused last."""
     _offered: tuple[Tune, Tune] | None = field(default=None, init=False)
@@ -57,10 +57,8 @@ class LearnedOffers:
         self.tunes[backend], self._offered = tune, None
 
     def forget(self, backend: str) -> None:
-        """Forget a backend that refused: it may have changed."""
-        self.tunes.pop(backend, None)
+        """Foresee nothing of a backend that refused: it may have changed. Its limits count until it says others."""
         self.offers.pop(backend, None)
-        self._offered = None
 
     def offer(self, most: Tune) -> Tune:
         """Return what to offer a client: `most`, or less where *every* backend seen takes less. 0 means no limit.
@@ -116,6 +114,33 @@ class HandshakeFailed(Exception):
 
 class AttemptFailed(Exception):
     """A broker does not take the session; another may."""
+
+
+class Blameless(AttemptFailed):
+    """A broker does not take the session, for which it is not to blame; another may."""
+
+    how = End.NO_BACKEND
+    code = CONNECTION_FORCED
+    """How the session ends, and what its client gets, where no other takes it."""
+
+
+class Unsuited(Blameless):
+    """The broker cannot take what this client says: its login, its mechanism."""
+
+    how = End.REJECTED
+    code = ACCESS_REFUSED
+
+
+class LoginUnanswered(Unsuited):
+    """It ended the connection upon the login, as a RabbitMQ does with one that it cannot read, and hardly another time
+    than just then: at most one other broker is asked."""
+
+
+class NodeFull(Blameless):
+    """It has as many connections as it may."""
+
+    how = End.REJECTED
+    code = NOT_ALLOWED
 
 
 class NoResources(AttemptFailed):

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from amqp_session_router.amqp.negotiation import AttemptFailed, NoResources
+from amqp_session_router.amqp.negotiation import AttemptFailed, Blameless, NoResources
 from amqp_session_router.base.model import Backend, ClientTls, Identity, Timeouts
 from amqp_session_router.net import proxy_protocol
 from amqp_session_router.net.names import Names
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 _IP_BIND_ADDRESS_NO_PORT = 24
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class _PortsUsedUpError(OSError):
+    """Every own port is in use towards this address."""
 
 
 @lru_cache(maxsize=256)
@@ -75,7 +79,7 @@ class Connector:
             except (OSError, UnicodeError) as error:
                 raise AttemptFailed(f"the name {host} has no address: {getattr(error, 'strerror', error)}") from None
             targets = [(int(one[0]), one[4]) for one in found]
-        reason = "the name has no address"
+        failed = AttemptFailed("the name has no address")
         for number, (family, target) in enumerate(targets):
             # Each address gets its share of the time that is left: a silent one leaves some to the next.
             now = self._loop.time()
@@ -83,12 +87,15 @@ class Connector:
             try:
                 return await self._reach(backend, family, target, timeouts, share)
             except TimeoutError:
-                reason = f"{target[0]} port {target[1]}: {_late(timeouts)}"
+                failed = AttemptFailed(f"{target[0]} port {target[1]}: {_late(timeouts)}")
+            except _PortsUsedUpError:
+                failed = Blameless(f"this host has no port left for a connection to {target[0]} port {target[1]}")
             except OSError as error:
                 if error.errno in _NO_RESOURCES:
                     raise NoResources(f"this host cannot connect: {os.strerror(error.errno)}") from None
-                reason = f"{target[0]} port {target[1]}: {os.strerror(error.errno) if error.errno else error}"
-        raise AttemptFailed(reason)
+                why = os.strerror(error.errno) if error.errno else str(error)
+                failed = AttemptFailed(f"{target[0]} port {target[1]}: {why}")
+        raise failed
 
     async def _reach(
         self, backend: Backend, family: int, target: tuple[str, int], timeouts: Timeouts, deadline: float
@@ -112,6 +119,8 @@ class Connector:
                 if not await self._settled(sock, deadline):
                     raise TimeoutError
                 code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code == errno.EADDRNOTAVAIL:
+                raise _PortsUsedUpError(code, os.strerror(code))
             if code:
                 raise OSError(code, os.strerror(code))
         except BaseException:

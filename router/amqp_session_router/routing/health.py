@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 
-from amqp_session_router.amqp.negotiation import AttemptFailed, NoResources
+from amqp_session_router.amqp.negotiation import AttemptFailed, Blameless, NoResources
 from amqp_session_router.base.model import Backend, Timeouts
 from amqp_session_router.config.settings import Settings
 from amqp_session_router.net.dialer import Connector
@@ -37,10 +37,10 @@ def greeting(settings: Settings) -> set[str]:
 
 
 async def reach(backend: Backend, timeouts: Timeouts, greeting: bool = False, names: Names | None = None) -> str | None:
-    """Connect by TCP as sessions do, and close; returns None if that worked, else why not; raises NoResources.
+    """Connect by TCP as sessions do, and close; returns None if that worked, else why not.
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
-    With `greeting` it has to greet, too, as a broker does.
+    With `greeting` it has to greet, too, as a broker does. Raises NoResources, Blameless.
     """
     try:
         sock = await Connector(asyncio.get_running_loop(), lambda: timeouts, names).connect(backend)
@@ -48,7 +48,7 @@ async def reach(backend: Backend, timeouts: Timeouts, greeting: bool = False, na
             await greeted(sock, backend, timeouts.backend_handshake)
         else:
             sock.close()
-    except NoResources:
+    except (NoResources, Blameless):
         raise
     except AttemptFailed as refused:
         return str(refused)
@@ -123,7 +123,7 @@ class Checker:
         try:
             greets = backend.name in self._doubted or backend.name in greeting(self._routes.settings)
             why_not = await reach(backend, self._routes.timeouts, greets, self._names)
-        except NoResources as error:
+        except (NoResources, Blameless) as error:
             log.error("backend is not checked: %s", error, extra={"backend": backend.name})
             return
         if why_not is None:

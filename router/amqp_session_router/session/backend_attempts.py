@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -9,9 +10,11 @@ from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.broker_handshake import BrokerHandshake
 from amqp_session_router.amqp.negotiation import (
     AttemptFailed,
+    Blameless,
     CloseRelayed,
     Credentials,
     HandshakeFailed,
+    LoginUnanswered,
     NoResources,
     OfferChanged,
 )
@@ -19,6 +22,8 @@ from amqp_session_router.base.model import CONNECTION_FORCED, NO_MORE, Backend, 
 from amqp_session_router.net.eager_task import Outcome
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.session.interfaces import SessionStages
+
+log = logging.getLogger(__name__)
 
 Ends = Callable[[], tuple[tuple[str, int], tuple[str, int]]]
 """Returns the client's address and the one that it connected to."""
@@ -42,7 +47,8 @@ async def open_backend(
         "proxy_host": host.host_name,
         "proxy_session": session.id,
     }
-    last = "there is none"
+    last, failures = "there is none", 0
+    blameless: Blameless | None = None
     for backend in candidates:
         session.backend = backend
         vhost = decision.vhost_for(backend)
@@ -55,7 +61,15 @@ async def open_backend(
         except NoResources as error:
             # No other backend could be reached either, and none is to blame.
             raise HandshakeFailed(End.NO_BACKEND, str(error), CONNECTION_FORCED) from None
+        except Blameless as refused:
+            routing.attempted(session, backend, True)
+            log.info("attempt given up: %s", refused, extra={"session": session.id, "backend": backend.name})
+            if isinstance(refused, LoginUnanswered) and isinstance(blameless, LoginUnanswered):
+                raise _ends_by(refused) from None
+            last, blameless = f"{backend.name}: {refused}", refused
+            continue
         except AttemptFailed as refused:
+            failures += 1
             last = f"{backend.name}: {refused}"
             # Its offer may have changed: the next session asks it step by step again.
             host.learned.forget(backend.name)
@@ -67,11 +81,17 @@ async def open_backend(
         routing.attempted(session, backend, True)
         return broker, negotiation
     session.backend = None
+    if blameless is not None and not failures:
+        raise _ends_by(blameless)
     raise HandshakeFailed(
         End.NO_BACKEND,
         f"no backend of {decision.target} takes the session, {session.counters.attempts} tried; the last: {last}",
         CONNECTION_FORCED,
     )
+
+
+def _ends_by(refused: Blameless) -> HandshakeFailed:
+    return HandshakeFailed(refused.how, str(refused), refused.code)
 
 
 async def _attempt(
@@ -87,7 +107,7 @@ async def _attempt(
     def heard(data: bytes) -> None:
         try:
             if not data:
-                raise _lost(broker)
+                raise negotiation.lost(broker.error)
             if negotiation.receive(data):
                 broker.relinquish()
                 outcome.set(None)
@@ -113,12 +133,6 @@ async def _attempt(
     finally:
         deadline.cancel()
     return broker
-
-
-def _lost(broker: Transport) -> AttemptFailed:
-    if broker.error is not None:
-        return AttemptFailed(f"the connection broke: {broker.error.strerror or broker.error}")
-    return AttemptFailed("it ended the connection during the handshake")
 
 
 def _late(outcome: Outcome[Exception | None], limit: float) -> None:

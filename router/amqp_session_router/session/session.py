@@ -107,7 +107,7 @@ class LiveSession:
         self._deadline: Deadline | asyncio.TimerHandle | None = None
         self._meter: asyncio.TimerHandle | None = None
         self._stops_by = 0
-        """Total of bytes from the client beyond which it is not read, in a frame or not, while its data rate is used up."""
+        """Total of bytes beyond which a client that has used up its data rate is not read, in a frame or not."""
 
     # --- state ------------------------------------------------------------------------------------------------------
 
