@@ -158,8 +158,12 @@ class VhostLease:
         self._vhost = vhost
         self._limiter.adopted(vhost)
 
+    def may_open(self, vhost: str, user: str) -> Refusal | None:
+        """Return why no connection may come to `vhost` now; nothing is counted but the Refusal."""
+        return self._limiter.full(vhost, user)
+
     def open(self, vhost: str, user: str) -> Refusal | None:
-        """Count the connection on `vhost`; on a Refusal it is not counted there."""
+        """Count the connection on `vhost`, whose broker has let it in; on a Refusal it is not counted there."""
         if self._vhost is not None or self._released:
             return None
         refusal = self._limiter.opening(vhost, user)
@@ -355,29 +359,44 @@ class Limiter:
             self._count_on(vhost, state, -1)
         return refusal
 
+    def full(self, vhost: str, user: str) -> Refusal | None:
+        """Return why `vhost` takes no more connections now."""
+        limits = self.of(vhost)
+        if limits.connections is None and limits.connection_rate is None:
+            return None
+        before = self.count(vhost)
+        refusal = self._too_many(vhost, user, limits, before)
+        state = self._vhosts.get(vhost)
+        if refusal is not None or state is None:
+            return refusal
+        rate = self._bucket(state.buckets, "connection_rate", limits.connection_rate, vhost)
+        return None if rate is None or rate.level() >= 1 else self._too_fast(vhost, user, rate, before)
+
+    def _too_many(self, vhost: str, user: str, limits: VhostLimits, before: int) -> Refusal | None:
+        most = limits.connections
+        if most is None or before < most or not self._passed("connections", vhost, _told(before, user)):
+            return None
+        return Refusal(NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({most}) is reached")
+
+    def _too_fast(self, vhost: str, user: str, rate: Bucket, before: int) -> Refusal | None:
+        if not self._passed("connection_rate", vhost, _told(before, user)):
+            return None
+        text = f"access to vhost '{vhost}' refused: more than {rate.rate:g} new connections a second; try again later"
+        return Refusal(CONNECTION_FORCED, text)
+
     def _refusal(self, vhost: str, user: str, limits: VhostLimits, state: _Vhost) -> Refusal | None:
         """Return why the connection that was counted last on `vhost` may not come in."""
         before = (self.count(vhost) if _bounds(limits) else state.connections) - 1
         if limits.connections_alarm is not None and before >= limits.connections_alarm:
             self._alarm("connections_alarm", vhost, _told(before, user))
-        if (
-            limits.connections is not None
-            and before >= limits.connections
-            and self._passed("connections", vhost, _told(before, user))
-        ):
-            return Refusal(
-                NOT_ALLOWED, f"access to vhost '{vhost}' refused: connection limit ({limits.connections}) is reached"
-            )
+        refusal = self._too_many(vhost, user, limits, before)
+        if refusal is not None:
+            return refusal
         alarm = self._bucket(state.buckets, "connection_rate_alarm", limits.connection_rate_alarm, vhost)
         if alarm is not None and not alarm.try_take(1):
             self._alarm("connection_rate_alarm", vhost, _told(before, user))
         rate = self._bucket(state.buckets, "connection_rate", limits.connection_rate, vhost)
-        if rate is not None and not rate.try_take(1) and self._passed("connection_rate", vhost, _told(before, user)):
-            return Refusal(
-                CONNECTION_FORCED,
-                f"access to vhost '{vhost}' refused: more than {rate.rate:g} new connections a second; try again later",
-            )
-        return None
+        return None if rate is None or rate.try_take(1) else self._too_fast(vhost, user, rate, before)
 
     def data(self, vhost: str, own: Buckets, nbytes: int) -> float:
         """Record `nbytes` from a client of `vhost` whose connection has the buckets `own`; returns the seconds to wait

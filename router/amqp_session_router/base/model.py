@@ -8,10 +8,11 @@ The data path (sessions, handshake, listeners) supplies `Session` and `Server`. 
     routing.registered(session)                         # it has an id now, `ctl conn` shows it
     ... protocol header, Start, Start-Ok, Tune, Tune-Ok, Open
     verdict = await authorizer.authorize(request)       # Denied: Close; Allowed may carry roles, credentials
-    refusal = lease.open(vhost, user)                   # rate and number of connections; Refusal: Close with its code
+    refusal = lease.may_open(vhost, user)               # rate and number of connections; Refusal: Close with its code
     lease.wait(vhost); await routing.unpaused(vhost)    # a paused vhost: stay here and send heartbeats
     decision = routing.decide(identity)                 # Reject: Close with its code
     for backend in decision.candidates: ...             # connect until Open-Ok; `routing.attempted` after each
+    refusal = lease.open(vhost, user)                   # now it counts: who is not let in takes nobody's place
     lease.authenticated(); routing.opened(session)      # Open-Ok reached the client
     wait = lease.take(n)                                # only if lease.metered: n bytes came, wait so long
     lease.release(); routing.closed(session, End....)   # always, once each; both may be called again without effect
@@ -351,8 +352,11 @@ class Lease(Protocol):
     def wait(self, vhost: str) -> Refusal | None:
         """Count it as one that waits for the paused `vhost`, by itself, instead."""
 
+    def may_open(self, vhost: str, user: str) -> Refusal | None:
+        """Return why the connection could not be counted on its vhost now."""
+
     def open(self, vhost: str, user: str) -> Refusal | None:
-        """Count the connection on its vhost; a refused one stays counted by address only, until `release`."""
+        """Count it on its vhost, once a broker has let it in; a refused one stays counted by address only."""
 
     def authenticated(self) -> None:
         """It is no longer an unauthenticated connection of its address."""

@@ -215,6 +215,12 @@ class Opening:
         identity = await self._identify(handshake)
         assert handshake.credentials is not None
         broker, talk = await open_backend(session, identity, handshake.credentials, handshake.tune, self._ends)
+        # Not before: strangers would use the limits up for those who may come in.
+        refusal = session.lease.open(identity.vhost, identity.user)
+        if refusal is not None:
+            broker.send(codec.close(refusal.code, refusal.text))
+            broker.close()
+            raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
         self._task = None
         self.cancel()
         session.client_transport.relinquish()
@@ -257,7 +263,7 @@ class Opening:
             # To the broker EXTERNAL would say who the router is, not the client.
             text = "EXTERNAL needs an authorisation hook that gives credentials for the broker"
             raise HandshakeFailed(End.REJECTED, text, ACCESS_REFUSED)
-        refusal = session.lease.open(identity.vhost, identity.user)
+        refusal = session.lease.may_open(identity.vhost, identity.user)
         if refusal is not None:
             raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
         session.phase = Phase.WAITING
