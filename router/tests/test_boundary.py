@@ -75,6 +75,36 @@ def test_frames_inside_of_bodies_are_no_boundaries() -> None:
         assert found is None or found == where(stream, begin + len(data))
 
 
+def test_frames_as_large_as_a_rabbitmq_takes_them_hide_nothing() -> None:
+    """Payloads of frame_max bytes: a second chain of frames inside of them is not the only one."""
+    frame_max = 4096
+    inner = frame(3, 1, b"x" * 93)
+    body = b"y" + inner * (frame_max // len(inner))
+    stream = frame(3, 1, body.ljust(frame_max, b"z")) * 12
+    for begin in range(0, 9000, 977):
+        for more in range(0, 4096, 311):
+            data = stream[begin : begin + window(frame_max) + more]
+            found = locate(data, frame_max, 2047)
+            assert found is None or found == where(stream, begin + len(data))
+
+
+def test_content_headers_beyond_frame_max_hide_nothing() -> None:
+    frame_max, header_max = 4096, 32768
+    decoys = frame(8, 0, b"") * 2500
+    header = frame(2, 1, b"\x00\x3c\x00\x00" + bytes(10) + decoys)
+    message = frame(1, 1, b"\x00\x3c\x00\x3c" + bytes(20)) + header + frame(3, 1, b"x" * 500)
+    stream = message * 8
+    size = window(frame_max, header_max)
+    seen = 0
+    for begin in range(0, len(message), 1777):
+        for more in range(0, len(message), 1999):
+            data = stream[begin : begin + size + more]
+            found = locate(data, frame_max, 2047, header_max)
+            assert found is None or found == where(stream, begin + len(data))
+            seen += found is not None
+    assert seen
+
+
 def test_too_little_is_never_enough() -> None:
     stream = frame(8, 0, b"") * 1000
     assert locate(stream[:4000], 4096, 2047) is None

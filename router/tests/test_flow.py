@@ -54,6 +54,8 @@ class Owner:
 
     def flow_close_ok(self, flow: Any) -> None: ...
 
+    def flow_alarmed(self, flow: Any) -> None: ...
+
     def flow_moved(self, flow: Any, count: int) -> None: ...
 
 
@@ -68,7 +70,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 class Bench:
     """writer → (source) flow (sink) → reader; writer and reader are blocking sockets of threads."""
 
-    def __init__(self, kernel: bool = True) -> None:
+    def __init__(self, kernel: bool = True, limit: int = 0) -> None:
         self.loop = asyncio.get_running_loop()
         self.writer, source = pair()
         sink, self.reader = pair()
@@ -80,10 +82,10 @@ class Bench:
         self.source, self.sink = source, sink
         self.flow: Any
         if kernel:
-            self.flow = SpliceFlow(self.owner, self.relay, 0, source, sink, (FRAME_MAX, 2047))
+            self.flow = SpliceFlow(self.owner, self.relay, 0, source, sink, (FRAME_MAX, 2047), limit=limit)
         else:
             wires = [SocketTransport(self.loop, sock, self.relay.poller) for sock in (source, sink)]
-            self.flow = BufferedFlow(self.owner, 0, wires[0], wires[1], FRAME_MAX)
+            self.flow = BufferedFlow(self.owner, 0, wires[0], wires[1], limit)
         self.received = bytearray()
 
     def read_all(self, slowly: bool = False) -> threading.Thread:
@@ -320,7 +322,7 @@ def test_halts_on_the_boundary_and_keeps_the_rest(kernel: bool) -> None:
 @pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "userland"])
 def test_a_frame_above_the_limit_is_not_passed_on(kernel: bool) -> None:
     async def scene() -> None:
-        bench = Bench(kernel)
+        bench = Bench(kernel, limit=FRAME_MAX)
         bench.writer.sendall(struct.pack(">BHI", 3, 1, FRAME_MAX) + b"x" * 100)
         bench.flow.start()
         async with asyncio.timeout(10):

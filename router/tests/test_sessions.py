@@ -581,6 +581,55 @@ def test_pitfall_7_dead_broker_is_a_reset_inside_of_a_frame() -> None:
             client.sock.recv(1)
 
 
+def test_a_message_that_ends_like_a_close_is_no_close() -> None:
+    """The broker's connection ends behind it: the client is told, as behind any other message."""
+    broker = FakeBroker()
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        peer = broker.peer()
+        like_one = codec.close(200, "Goodbye")[:-1]
+        messages = frames.frame(b"x" * 100, 1, kind=3) * 80_000 + frames.frame(like_one, 1, kind=3)
+
+        def serve() -> None:
+            peer.send(messages)
+            peer.sock.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        assert client.exactly(len(messages)) == messages
+        assert client.closed()[0] == 320
+        assert wait_for("the end", lambda: router.entries("closed"))[0]["how"] == "broker_lost"
+
+
+@pytest.mark.parametrize("crowd", [0, 40_000], ids=["alone", "in a crowd"])
+def test_a_pause_and_an_alarm_of_the_broker_know_of_each_other(crowd: int) -> None:
+    broker = FakeBroker()
+    messages = frames.frame(b"x" * 100, 1, kind=3) * crowd
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        peer = broker.peer()
+
+        def alarmed(frame: bytes) -> None:
+            """The broker says so, with messages after it."""
+            threading.Thread(target=peer.send, args=(frame + messages,), daemon=True).start()
+            assert client.frame().method == frames.next_frame(bytearray(frame), 1000).method  # type: ignore[union-attr]
+            assert client.exactly(len(messages)) == messages
+
+        alarmed(codec.blocked("low on memory"))
+        router.ctl("VHOST", "PAUSE", "/")
+        assert "paused" in client.expect(codec.BLOCKED).short()
+        router.ctl("VHOST", "UNPAUSE", "/")
+        alarmed(codec.UNBLOCKED_FRAME)
+        # An alarm that begins and ends while it is paused.
+        router.ctl("VHOST", "PAUSE", "/")
+        assert "paused" in client.expect(codec.BLOCKED).short()
+        alarmed(codec.blocked("low on disk"))
+        peer.send(codec.UNBLOCKED_FRAME)
+        assert client.expect(codec.UNBLOCKED)
+        assert "paused" in client.expect(codec.BLOCKED).short()
+        router.ctl("VHOST", "UNPAUSE", "/")
+        assert client.expect(codec.UNBLOCKED)
+
+
 def test_pitfall_7_half_close_travels_on() -> None:
     broker = FakeBroker()
     with router_of(config_of(broker.port)) as router:
@@ -804,9 +853,38 @@ def test_wrong_protocol_headers_get_the_right_one(data: bytes) -> None:
         assert sock.recv(100) == codec.PROTOCOL_HEADER
 
 
-def test_frames_above_the_limit_are_501() -> None:
+@pytest.mark.parametrize("whole", [20_000, 140_000])
+@pytest.mark.parametrize("split", [False, True], ids=["as agreed", "split"])
+def test_a_content_header_above_frame_max_reaches_its_consumer(whole: int, split: bool) -> None:
+    """RabbitMQ does not divide it, whatever the consumer agreed to."""
+    broker = FakeBroker()
+    if split:
+        broker.tune = (2047, 4096, 60)
+    with router_of(config_of(broker.port)) as router:
+        client = Client(router.port, frame_max=8192).opened()
+        header = frames.frame(b"\x00\x3c" + bytes(whole - 10), 1, kind=2)
+        broker.peer().send(header + codec.HEARTBEAT)
+        assert client.exactly(len(header) + 8) == header + codec.HEARTBEAT
+        assert not router.entries("closed")
+
+
+@pytest.mark.parametrize("payload", [131_065, 131_072, 131_073, 1 << 18])
+@pytest.mark.parametrize("kind", [2, 3])
+def test_what_a_broker_says_of_a_frames_size_is_its_own(payload: int, kind: int) -> None:
+    """RabbitMQ takes payloads of frame_max bytes, and answers larger ones in its own words."""
     broker = FakeBroker()
     with router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+        whole = frames.frame(b"\x00\x3c" + bytes(payload - 2), 1, kind=kind)
+        threading.Thread(target=client.send, args=(whole,), daemon=True).start()
+        assert broker.peer().exactly(len(whole)) == whole
+        broker.peer().send(codec.close(501, "FRAME_ERROR - theirs"))
+        assert client.closed() == (501, "FRAME_ERROR - theirs")
+
+
+def test_frames_above_the_limit_are_501() -> None:
+    broker = FakeBroker()
+    with router_of(config_of(broker.port, limits={"default": {"frame_max": 65_536}})) as router:
         client = Client(router.port).opened()
         client.send(struct.pack(">BHI", 3, 1, 1 << 20) + b"x" * 5000)
         code, _ = client.closed()

@@ -33,9 +33,11 @@ class Position(NamedTuple):
         return not self.rest and not self.part
 
 
-def window(frame_max: int) -> int:
-    """Return how many bytes `locate` should have: so many that every candidate has its end octet looked at."""
-    return 2 * frame_max + 4096
+def window(frame_max: int, header_max: int = 0) -> int:
+    """Return how many bytes `locate` should have: so many that every candidate has its end octet looked at, but for
+    content headers that are larger than bodies may be."""
+    most = frame_max + _OVERHEAD
+    return max(most, header_max) + most + 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class _Stretch:
     """What was seen of a stream, and what its frames keep to."""
 
     data: bytes
-    frame_max: int
+    most: int
+    header_most: int
     channel_max: int
 
     def next(self, at: int) -> int | None:
@@ -53,7 +56,9 @@ class _Stretch:
         channel = int.from_bytes(data[at + 1 : at + 3])
         size = int.from_bytes(data[at + 3 : at + _HEADER])
         end = at + size + _OVERHEAD
-        if kind not in _TYPES or size + _OVERHEAD > self.frame_max or channel > self.channel_max:
+        if kind not in _TYPES or channel > self.channel_max:
+            return None
+        if size + _OVERHEAD > (self.header_most if kind == _CONTENT_HEADER else self.most):
             return None
         if end <= len(data) and data[end - 1] != _FRAME_END:
             return None
@@ -116,18 +121,20 @@ def walk(whole: bytes, at: int, most: int, stop: int) -> tuple[int, int, int]:
     return at, method, -1
 
 
-def locate(data: bytes, frame_max: int, channel_max: int) -> Position | None:
-    """Return where the end of `data`, a stretch of a stream of frames of at most `frame_max` bytes, stands.
+def locate(data: bytes, frame_max: int, channel_max: int, header_max: int = 0) -> Position | None:
+    """Return where the end of `data`, a stretch of a stream of frames, stands, None if that is not certain.
 
-    A `Position`, or None: it is not certain. `channel_max` 0 stands for any channel.
+    `frame_max`: what was agreed. RabbitMQ takes payloads of so many bytes. `header_max`: bytes of the largest content
+    header, where it may be larger than that. `channel_max` 0 stands for any channel.
     """
-    most = min(frame_max or LARGEST, LARGEST)
-    if len(data) < most:
+    most = min(frame_max or LARGEST, LARGEST) + _OVERHEAD
+    longest = max(most, header_max)
+    if len(data) < longest:
         return None
-    stretch = _Stretch(data, most, channel_max or 0xFFFF)
+    stretch = _Stretch(data, most, longest, channel_max or 0xFFFF)
     known: dict[int, int | None] = {}
     found: int | None = None
-    for candidate in _CANDIDATE.finditer(data, 0, min(most + 3, len(data))):
+    for candidate in _CANDIDATE.finditer(data, 0, min(longest + 3, len(data))):
         arrives = stretch.arrives(known, candidate.start())
         if arrives is None:
             continue

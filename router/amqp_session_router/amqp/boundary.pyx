@@ -31,14 +31,16 @@ class Position(NamedTuple):
         return not self.rest and not self.part
 
 
-def window(frame_max):
-    """Return how many bytes `locate` should have: so many that every candidate has its end octet looked at."""
-    return 2 * frame_max + 4096
+def window(frame_max, header_max=0):
+    """Return how many bytes `locate` should have: so many that every candidate has its end octet looked at, but for
+    content headers that are larger than bodies may be."""
+    most = frame_max + _OVERHEAD
+    return max(most, header_max) + most + 4096
 
 
 cdef struct Sample:
     const uint8_t *data
-    int64_t length, frame_max, channel_max
+    int64_t length, most, header_most, channel_max
 
 
 cdef inline bint _of_a_class(uint8_t number) noexcept nogil:
@@ -55,7 +57,9 @@ cdef int64_t _next(const Sample *seen, int64_t at) noexcept nogil:
     cdef int64_t end = at + size + _OVERHEAD
     cdef int64_t left = seen.length - at - _HEADER
     """How much of the payload, and of what follows, was seen."""
-    if kind not in (1, 2, 3, 8) or size + _OVERHEAD > seen.frame_max or channel > seen.channel_max:
+    if kind not in (1, 2, 3, 8) or channel > seen.channel_max:
+        return -1
+    if size + _OVERHEAD > (seen.header_most if kind == 2 else seen.most):
         return -1
     if end <= seen.length and seen.data[end - 1] != _FRAME_END:
         return -1
@@ -128,25 +132,27 @@ def walk(bytes whole not None, int64_t at, int64_t most, int64_t stop):
     return at, method, -1
 
 
-def locate(bytes data not None, frame_max, channel_max):
-    """Return where the end of `data`, a stretch of a stream of frames of at most `frame_max` bytes, stands.
+def locate(bytes data not None, frame_max, channel_max, header_max=0):
+    """Return where the end of `data`, a stretch of a stream of frames, stands, None if that is not certain.
 
-    A `Position`, or None: it is not certain. `channel_max` 0 stands for any channel. Raises MemoryError.
+    `frame_max`: what was agreed. RabbitMQ takes payloads of so many bytes. `header_max`: bytes of the largest content
+    header, where it may be larger than that. `channel_max` 0 stands for any channel. Raises MemoryError.
     """
     cdef Sample seen
     cdef int32_t *known
-    cdef int64_t start, arrives, found = -1
+    cdef int64_t start, arrives, stretch, found = -1
     seen.data = data
     seen.length = len(data)
-    seen.frame_max = min(frame_max or LARGEST, _LARGEST)
+    seen.most = min(frame_max or LARGEST, _LARGEST) + _OVERHEAD
+    seen.header_most = stretch = max(seen.most, <int64_t>header_max)
     seen.channel_max = channel_max or 65535
-    if seen.length < seen.frame_max:
+    if seen.length < stretch:
         return None
     known = <int32_t *>calloc(seen.length, sizeof(int32_t))
     if not known:
         raise MemoryError
     try:
-        for start in range(min(seen.frame_max, seen.length - 3)):
+        for start in range(min(stretch, seen.length - 3)):
             if seen.data[start] not in (1, 2, 3, 8) or seen.data[start + 3]:
                 continue
             arrives = _arrives(&seen, known, start)

@@ -67,7 +67,14 @@ def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, in
         missing = _missing(one, index, left + len(outbox))
         if missing:
             raise OSError(0, f"{missing} bytes were in the memory of the process that died")
-        states.append({"rest": None if rest == UNKNOWN else rest, "left": left, "outbox": outbox.hex()})
+        states.append(
+            {
+                "rest": None if rest == UNKNOWN else rest,
+                "left": left,
+                "outbox": outbox.hex(),
+                "blocked": index == 1 and one.blocked,
+            }
+        )
         pipes.append(pipe)
     return states, (pipes[0], pipes[1])
 

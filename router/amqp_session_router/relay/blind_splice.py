@@ -32,6 +32,7 @@ class BlindFlow(Protocol):
     relay: RelayContext
     total: int
     frame_max: int
+    header_max: int
     channel_max: int
     reading: bool
     blind: BlindMover | None
@@ -71,7 +72,7 @@ class BlindSplice:
         """`start`: the source's position, None if unknown. Raises OSError if there is no pipe for the window."""
         self.polled = False
         self._flow = flow
-        self._window = ResyncWindow(flow.relay, flow.frame_max, flow.channel_max, start)
+        self._window = ResyncWindow(flow.relay, (flow.frame_max, flow.header_max), flow.channel_max, start)
         # Whether bytes were read that are not in the window yet.
         self._unrecorded = False
         self._quiet_reads = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amqp_session_router.amqp import frames
+from amqp_session_router.amqp import codec, frames
 from amqp_session_router.amqp.boundary import Position, walk
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.relay.interfaces import FlowOwner
@@ -13,7 +13,8 @@ from amqp_session_router.relay.interfaces import FlowOwner
 class BufferedFlow:
     """See `interfaces.Flow`. Bytes that cannot be written yet stay in `_held`: one read at most."""
 
-    def __init__(self, owner: FlowOwner, index: int, source: Transport, sink: Transport, frame_max: int) -> None:
+    def __init__(self, owner: FlowOwner, index: int, source: Transport, sink: Transport, limit: int) -> None:
+        """`limit`: bytes of the largest frame that is let through (0: all)."""
         self.owner = owner
         self.index = index
         self.total = 0
@@ -22,7 +23,9 @@ class BufferedFlow:
         self.halted = True
         self._source = source
         self._sink = sink
-        self._most = (frame_max or 0xFFFFFFFF) - frames.OVERHEAD
+        self._most = (limit or 1 << 40) - frames.OVERHEAD
+        self.blocked = False
+        self.heeded = False
         self._position = Position()
         self._held = b""
         self._ended = False
@@ -133,6 +136,9 @@ class BufferedFlow:
             self._position = Position(0, whole[at:])
         self.total += len(sent)
         self._sink.send(sent)
+        if method in (codec.BLOCKED, codec.UNBLOCKED):
+            self.blocked = method == codec.BLOCKED
+            self.owner.flow_alarmed(self)
         if self.metered:
             self.owner.flow_moved(self, len(sent))
         self._run_boundary_waiters()

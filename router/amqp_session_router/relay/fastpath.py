@@ -43,6 +43,9 @@ MAX_RESYNC_FRAME = 1 << 17
 _HEADER, _OVERHEAD = 7, 8
 
 
+_ANY_SIZE = 1 << 40
+
+
 class StagingBuffer:
     """The staging buffer, the cells of the journal (see `journal`) and the empty pipes, as the flows of one process use
     them."""
@@ -64,13 +67,16 @@ class FastPath:
     """The frame position of one direction, and its fast path from source to sink."""
 
     __slots__ = (
+        "_alarmed",
         "_brought",
         "_close_ok",
         "_counted",
         "_full",
+        "_most",
         "_seen_large",
         "_staging",
         "blind",
+        "blocked",
         "boundary_waiters",
         "busy_reads",
         "cell",
@@ -89,8 +95,11 @@ class FastPath:
     source: socket.SocketType
     sink: socket.SocketType
 
-    def __init__(self, staging: StagingBuffer, fd_in: int, fd_out: int, cell: int, frame_max: int) -> None:
-        """`cell`: index of the flow's first cell; `frame_max`: bytes. Raises IndexError for a cell out of range."""
+    def __init__(
+        self, staging: StagingBuffer, fd_in: int, fd_out: int, cell: int, frame_max: int, limit: int = 0
+    ) -> None:
+        """`cell`: index of the flow's first cell; `frame_max`: bytes of a body's whole frames, as was agreed (0: any);
+        `limit`: bytes of the largest frame that is let through (0: all). Raises IndexError for a cell out of range."""
         if cell >= len(staging.cells):
             raise IndexError("there is no such cell")
         self._staging = staging
@@ -114,7 +123,13 @@ class FastPath:
         """Behind a boundary: the first bytes of an incomplete header."""
         self.total = 0
         """Bytes read."""
-        self.frame_max = frame_max
+        self.frame_max = frame_max or _ANY_SIZE
+        self._most = (limit or _ANY_SIZE) - _OVERHEAD
+        """Bytes of the largest payload that is let through."""
+        self.blocked = False
+        """The last of Connection.Blocked and Unblocked that was read is Blocked."""
+        self._alarmed = False
+        """That has changed, which the owner is told once it is written."""
         self.last_method = 0
         """Class and method of the last method frame on channel 0."""
         self.metered = False
@@ -139,6 +154,9 @@ class FastPath:
         if self._close_ok:
             self._close_ok = False
             self.owner.flow_close_ok(cast(Flow, self))
+        if self._alarmed:
+            self._alarmed = False
+            self.owner.flow_alarmed(cast(Flow, self))
 
     def _forward(self) -> None:
         """Read into the staging buffer and write from it."""
@@ -259,18 +277,25 @@ class FastPath:
         too large, which was reported to the flow.
         """
         data = self._staging.bytes
-        end, most = HEADROOM + got, self.frame_max - _OVERHEAD
+        end, most = HEADROOM + got, self._most
         at = HEADROOM + self.rest
         if self.part:
             at = HEADROOM - len(self.part)
             data[at:HEADROOM] = self.part
         begin, last = at, -1
         while at + _HEADER <= end:
-            last = at
             size = int.from_bytes(data[at + 3 : at + _HEADER])
             if size > most:
                 self._too_large(size)
                 return None
+            if data[at] == 1 and not data[at + 1] | data[at + 2] and size >= 4:
+                if at + _HEADER + 4 > end:
+                    # Which method it is belongs to its header.
+                    break
+                method = int.from_bytes(data[at + _HEADER : at + _HEADER + 4])
+                if method in (codec.BLOCKED, codec.UNBLOCKED):
+                    self.blocked, self._alarmed = method == codec.BLOCKED, True
+            last = at
             at += size + _OVERHEAD
         return begin, last, at
 

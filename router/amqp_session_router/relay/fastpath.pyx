@@ -32,7 +32,7 @@ cdef size_t _STAGED = journal.STAGED
 cdef uint64_t _STAGED_FLAG = journal.STAGED_FLAG
 cdef ssize_t _ALL = journal.READ_SIZE
 cdef uint64_t _UNKNOWN = journal.UNKNOWN
-cdef unsigned int _CLOSE_OK = codec.CLOSE_OK
+cdef unsigned int _CLOSE_OK = codec.CLOSE_OK, _BLOCKED = codec.BLOCKED, _UNBLOCKED = codec.UNBLOCKED
 
 LARGE_FRAME = journal.READ_SIZE
 """Bytes of a frame that is spliced, not copied; the next header is then looked at by peeking. To copy once what one
@@ -59,6 +59,7 @@ cdef int _PEEK_LARGE = PEEK_LARGE, _BUSY_READS = BUSY_READS
 cdef ssize_t _CHUNK = CHUNK
 cdef unsigned int _MOVE = MOVE
 
+cdef int64_t _ANY_SIZE = 1 << 40
 cdef ssize_t _STOPPED = -2
 """Nothing was moved, and the flow knows why."""
 
@@ -102,6 +103,8 @@ cdef class FastPath:
     """Bytes that the next read or peek asks for."""
     cdef bint _close_ok
     """The frames that were read last end with a Close-Ok, which the owner is told once they are written."""
+    cdef bint _alarmed
+    """`blocked` has changed, which the owner is told once that is written."""
     cdef bint _seen_large
     """A large frame has come."""
     cdef int _full
@@ -118,6 +121,10 @@ cdef class FastPath:
     cdef public int64_t total
     """Bytes read."""
     cdef public int64_t frame_max
+    cdef int64_t _most
+    """Bytes of the largest payload that is let through."""
+    cdef public bint blocked
+    """The last of Connection.Blocked and Unblocked that was read is Blocked."""
     cdef public unsigned int last_method
     """Class and method of the last method frame on channel 0."""
     cdef public bint metered
@@ -127,8 +134,9 @@ cdef class FastPath:
     """Callbacks that wait for a frame boundary. A tuple: the empty one is the same object for all flows, and so always
     in the processor's cache."""
 
-    def __init__(self, StagingBuffer staging, int fd_in, int fd_out, size_t cell, int64_t frame_max):
-        """`cell`: index of the flow's first cell; `frame_max`: bytes. Raises IndexError for a cell out of range."""
+    def __init__(self, StagingBuffer staging, int fd_in, int fd_out, size_t cell, int64_t frame_max, int64_t limit=0):
+        """`cell`: index of the flow's first cell; `frame_max`: bytes of a body's whole frames, as was agreed (0: any);
+        `limit`: bytes of the largest frame that is let through (0: all). Raises IndexError for a cell out of range."""
         if cell >= <size_t>staging.cells.shape[0]:
             raise IndexError("there is no such cell")
         self._staging = staging
@@ -136,7 +144,8 @@ cdef class FastPath:
         self.cell = cell
         self.peek_size = _ALL
         self.part = b""
-        self.frame_max = frame_max
+        self.frame_max = frame_max or _ANY_SIZE
+        self._most = (limit or _ANY_SIZE) - 8
         self.boundary_waiters = ()
 
     def readable(self):
@@ -157,6 +166,9 @@ cdef class FastPath:
         if self._close_ok:
             self._close_ok = False
             self.owner.flow_close_ok(self)
+        if self._alarmed:
+            self._alarmed = False
+            self.owner.flow_alarmed(self)
 
     cdef _forward(self):
         """Read into the staging buffer and write from it."""
@@ -281,7 +293,8 @@ cdef class FastPath:
     cdef bint _scan_frames(self, ssize_t got, ssize_t *begin, ssize_t *last, ssize_t *behind) except -1:
         cdef uint8_t *data = &self._staging.bytes[0]
         cdef ssize_t end = _HEADROOM + got, at = _HEADROOM + self.rest, index
-        cdef int64_t size, most = self.frame_max - 8
+        cdef int64_t size, most = self._most
+        cdef unsigned int method
         cdef bytes part = self.part
         if part:
             at = _HEADROOM - len(part)
@@ -290,11 +303,19 @@ cdef class FastPath:
         begin[0] = at
         last[0] = -1
         while at + 7 <= end:
-            last[0] = at
             size = <int64_t>_word(data + at + 3)
             if size > most:
                 self._too_large(size)
                 return False
+            if data[at] == 1 and not data[at + 1] | data[at + 2] and size >= 4:
+                if at + 11 > end:
+                    # Which method it is belongs to its header.
+                    break
+                method = _word(data + at + 7)
+                if method == _BLOCKED or method == _UNBLOCKED:
+                    self.blocked = method == _BLOCKED
+                    self._alarmed = True
+            last[0] = at
             at += size + 8
         behind[0] = at
         return True

@@ -16,6 +16,8 @@ class Flow(Protocol):
     last_method: int
     metered: bool
     halted: bool
+    blocked: bool
+    heeded: bool
 
     def start(self) -> None: ...
     def halt(self) -> None: ...
@@ -47,6 +49,9 @@ class FlowOwner(Protocol):
 
     def flow_close_ok(self, flow: Flow) -> None:
         """The source sent a Close-Ok, written as far as the sink takes it. Not called by flows with TLS."""
+
+    def flow_alarmed(self, flow: Flow) -> None:
+        """The source sent a Blocked or an Unblocked (`flow.blocked`), written as far as the sink takes it."""
 
     def flow_moved(self, flow: Flow, count: int) -> None:
         """`count` bytes were moved; called only while `flow.metered`."""

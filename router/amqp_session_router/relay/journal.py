@@ -30,7 +30,7 @@ _SLOT = 4096
 _TEXT = 128
 _WORD = 8
 _USED, _ENDS, CELLS, _LENGTH, _PAUSE = 0, 1, 2, 8, 9
-_PAUSED, _BLOCKED_SENT = 1, 2
+_PAUSED, _BLOCKED_SENT, _BLOCKED = 1, 2, 4
 _FACTS = struct.Struct("@10Q")
 _MARSHAL = 2
 """The version of the format that looks for no equal objects."""
@@ -97,6 +97,7 @@ class JournaledSession:
     """Whether it was moving bytes of this direction through the staging area."""
     paused: bool = False
     blocked_sent: bool = False
+    blocked: bool = False
 
 
 class Journal:
@@ -148,9 +149,11 @@ class Journal:
         self.cells[base + _USED] = 1
         return slot
 
-    def paused(self, slot: int, paused: bool, blocked_sent: bool) -> None:
-        """Note whether a session is paused, and whether its client had a Connection.Blocked and no Unblocked since."""
-        self.cells[self._base(slot) + _PAUSE] = paused * _PAUSED | blocked_sent * _BLOCKED_SENT
+    def paused(self, slot: int, paused: bool, blocked_sent: bool, blocked: bool = False) -> None:
+        """Note whether a session is paused, and whether its client had a Connection.Blocked and no Unblocked since: of
+        the router's (`blocked_sent`), of its broker's (`blocked`)."""
+        word = paused * _PAUSED | blocked_sent * _BLOCKED_SENT | blocked * _BLOCKED
+        self.cells[self._base(slot) + _PAUSE] = word
 
     def closed(self, slot: int) -> None:
         """Remove a session, before its descriptors are closed."""
@@ -226,6 +229,7 @@ class Journal:
                 (bool(staged) and active == first, bool(staged) and active == first + 1),
                 bool(cells[base + _PAUSE] & _PAUSED),
                 bool(cells[base + _PAUSE] & _BLOCKED_SENT),
+                bool(cells[base + _PAUSE] & _BLOCKED),
             )
 
     def close(self) -> None:

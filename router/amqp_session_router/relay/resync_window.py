@@ -23,17 +23,19 @@ _ANY_SIZE = 0xFFFFFFFF
 class ResyncWindow:
     """The window of one stream; `size` bytes are usually enough for a proof."""
 
-    __slots__ = ("_channel_max", "_count", "_frame_max", "_kept", "_pipe", "_relay", "_start", "size")
+    __slots__ = ("_bounds", "_count", "_kept", "_method", "_pipe", "_relay", "_start", "size")
 
-    def __init__(self, relay: RelayContext, frame_max: int, channel_max: int, start: Position | None) -> None:
-        """`start`: the stream's position, from which all later bytes are a proof too; None if unknown.
+    def __init__(self, relay: RelayContext, largest: tuple[int, int], channel_max: int, start: Position | None) -> None:
+        """`largest`: frame_max, and bytes of the largest content header (0: as of other frames); `start`: the stream's
+        position, from which all later bytes are a proof too; None if unknown.
 
         Raises OSError if there is no pipe.
         """
-        self.size = window(frame_max)
+        frame_max, header_max = largest
+        self.size = window(frame_max, header_max)
         self._relay = relay
-        self._frame_max = frame_max
-        self._channel_max = channel_max
+        self._bounds = frame_max, channel_max, header_max
+        self._method = 0
         self._start = start
         self._pipe = relay.pool.acquire()
         self._count = 0
@@ -84,13 +86,30 @@ class ResyncWindow:
             data += (chunk := os.read(self._pipe.read, self._count))
             self._count -= len(chunk)
         self._kept = bytes(data[-self.size :])
+        position = self._position(bytes(data))
+        if position is not None and position.boundary:
+            self._method = self._ends_with(bytes(data))
+        return position
+
+    def _position(self, data: bytes) -> Position | None:
         if (start := self._start) is not None:
             return position_behind(start.part + data, start.rest)
-        return locate(self._kept, self._frame_max, self._channel_max)
+        return locate(data[-self.size :], *self._bounds)
+
+    def _ends_with(self, data: bytes) -> int:
+        """Return the method that ends these bytes, which end at a boundary: Close, Close-Ok, else 0.
+
+        A body may end like one, so where that begins must be a boundary, too.
+        """
+        for method, begin in _CLOSES:
+            at = data.rfind(begin) - _HEADER
+            if at >= 0 and _is_last_frame(data, at) and (found := self._position(data[:at])) and found.boundary:
+                return method
+        return 0
 
     def last_method(self) -> int:
-        """Return the method that ends these bytes, which end at a boundary: Close, Close-Ok, else 0."""
-        return next((method for method, ends in _ENDS if ends(self._kept)), 0)
+        """Return the method that ends the bytes of a boundary that was found: Close, Close-Ok, else 0."""
+        return self._method
 
     def close(self) -> None:
         """Release the pipe."""
@@ -106,9 +125,11 @@ def position_behind(whole: bytes, at: int) -> Position:
     return Position(at - len(whole)) if at >= len(whole) else Position(0, whole[at:])
 
 
-def _ends_with_close(data: bytes) -> bool:
-    start = data.rfind(b"\x00\x0a\x00\x32")
-    return start >= 7 and start + int.from_bytes(data[start - 4 : start], "big") + 1 == len(data)
+_HEADER = 7
+_CLOSES = [(method, method.to_bytes(4, "big")) for method in (codec.CLOSE, codec.CLOSE_OK)]
 
 
-_ENDS = ((codec.CLOSE, _ends_with_close), (codec.CLOSE_OK, lambda data: data.endswith(codec.CLOSE_OK_FRAME)))
+def _is_last_frame(data: bytes, at: int) -> bool:
+    """Return whether a method frame of channel 0 that begins at `at` would be the last of `data`."""
+    size = int.from_bytes(data[at + 3 : at + _HEADER], "big")
+    return data.startswith(b"\x01\x00\x00", at) and at + size + 8 == len(data)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amqp_session_router.amqp import codec
-from amqp_session_router.amqp.boundary import Position
+from amqp_session_router.amqp.boundary import Position, walk
 from amqp_session_router.net.socket_options import wake_for_any_byte, widen_receive_window
 from amqp_session_router.net.sockets import transmit
 from amqp_session_router.relay.blind_splice import BlindSplice
@@ -33,6 +33,9 @@ from amqp_session_router.relay.resync_window import position_behind
 _TURNS = 32
 """Reads of one flow in one iteration of the event loop once its source has failed."""
 _MASK = (1 << 64) - 1
+LARGEST_HEADER = 1 << 18
+"""Bytes of a message's headers, which RabbitMQ does not divide by a consumer's frame_max: twice what it takes by
+default in one frame, for what dead lettering adds."""
 
 
 class SpliceFlow(FastPath):
@@ -46,6 +49,8 @@ class SpliceFlow(FastPath):
         "_pipe",
         "channel_max",
         "halted",
+        "header_max",
+        "heeded",
         "index",
         "owner",
         "reading",
@@ -63,12 +68,18 @@ class SpliceFlow(FastPath):
         sink: socket.SocketType,
         tune: tuple[int, int],
         cell: int = NO_CELLS,
+        limit: int = 0,
     ) -> None:
         """`index`: 0 from client to broker, 1 back; `tune`: frame_max in bytes and channel_max (0: no limit).
 
-        `cell`: index of the session's first journal cell.
+        `cell`: index of the session's first journal cell; `limit`: bytes of the largest frame that is let through (0:
+        all; a broker holds what was agreed itself).
         """
-        super().__init__(relay.staging, source.fileno(), sink.fileno(), cell + index, tune[0] or 0xFFFFFFFF)
+        super().__init__(relay.staging, source.fileno(), sink.fileno(), cell + index, tune[0], limit)
+        self.header_max = LARGEST_HEADER if index else 0
+        """Bytes of the largest content header where those may be larger than a body's frames (0: they are not)."""
+        self.heeded = False
+        """Every frame header is read: somebody must not miss what passes."""
         self.owner = owner
         self.index = index
         self.source = source
@@ -82,6 +93,11 @@ class SpliceFlow(FastPath):
         self.reading = False
         self._dead = False
         self._failing = False
+
+    def count_busy_read(self) -> None:
+        """Count a read of many bytes, unless the stream must not be spliced blindly."""
+        if not self.heeded:
+            super().count_busy_read()
 
     # --- used by the session ----------------------------------------------------------------------------------------
 
@@ -125,6 +141,8 @@ class SpliceFlow(FastPath):
 
     def feed(self, data: bytes) -> None:
         """Take bytes that were read from the source before `start`."""
+        _, method, _ = walk(data, 0, len(data), len(data))
+        self.blocked = method == codec.BLOCKED
         self.rest, self.part = position_behind(data, 0)
         self.total += len(data)
         self.inject(data)
@@ -160,6 +178,7 @@ class SpliceFlow(FastPath):
             "part": self.part.hex(),
             "total": self.total,
             "last_method": self.last_method,
+            "blocked": self.blocked,
             "left": self._left,
             "outbox": self._outbox.hex(),
         }
@@ -172,6 +191,7 @@ class SpliceFlow(FastPath):
             # That process may have been killed while it widened the window.
             wake_for_any_byte(self.source)
         self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
+        self.blocked = state.get("blocked", False)
         self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
         if pipe is not None:
             self._pipe = pipe
@@ -370,12 +390,3 @@ class SpliceFlow(FastPath):
         self._schedule()
         self.relay.loop.remove_writer(self.fd_out)
         self.owner.flow_failed(self, at_source, error)
-
-
-class WatchedSpliceFlow(SpliceFlow):
-    """Every frame header is read: a limit holds that is stricter than what client and broker agreed to."""
-
-    __slots__ = ()
-
-    def count_busy_read(self) -> None:
-        """Never splice blindly."""

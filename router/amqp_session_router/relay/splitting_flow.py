@@ -17,7 +17,7 @@ _HEADER = struct.Struct(">BHI")
 
 
 class FrameTooLargeError(Exception):
-    """A frame of `size` bytes is above the limit, or cannot be split."""
+    """A frame of `size` bytes is above the limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a frame of {size} bytes")
@@ -25,10 +25,10 @@ class FrameTooLargeError(Exception):
 
 
 class FrameSplitter:
-    """Rewrites a stream of frames so that none is longer than `frame_max` bytes."""
+    """Rewrites a stream of frames so that no body's is longer than `frame_max` bytes."""
 
     def __init__(self, frame_max: int, limit: int) -> None:
-        """`limit`: the most bytes of a frame in the input (0: none)."""
+        """`frame_max`: of a body's frames; `limit`: the most bytes of a frame in the input (0: none)."""
         self._most = frame_max - frames.OVERHEAD
         self._limit = limit
         self._header = b""
@@ -56,10 +56,10 @@ class FrameSplitter:
     def _begin(self, out: bytearray) -> None:
         kind, self._channel, size = _HEADER.unpack(self._header)
         whole = size + frames.OVERHEAD
-        if (self._limit and whole > self._limit) or (size > self._most and kind != frames.BODY):
+        if self._limit and whole > self._limit:
             raise FrameTooLargeError(whole)
         self._rest = size + 1
-        if size > self._most:
+        if size > self._most and kind == frames.BODY:
             self._next_piece(out)
         else:
             self._piece = 0
@@ -86,14 +86,10 @@ class FrameSplitter:
 class SplittingFlow(BufferedFlow):
     """See the module and `interfaces.Flow`."""
 
-    def __init__(
-        self, owner: FlowOwner, source: Transport, sink: Transport, client_max: int, broker_max: int, limit: int
-    ) -> None:
-        """`client_max` and `broker_max`: frame_max of each side in bytes; `limit`: of the limits (0: none)."""
-        super().__init__(owner, 0, source, sink, broker_max)
-        self._splitter = FrameSplitter(
-            broker_max, min(client_max, limit) if client_max and limit else client_max or limit
-        )
+    def __init__(self, owner: FlowOwner, source: Transport, sink: Transport, broker_max: int, limit: int) -> None:
+        """`broker_max`: the broker's frame_max in bytes; `limit`: of the client's frames (0: none)."""
+        super().__init__(owner, 0, source, sink, 0)
+        self._splitter = FrameSplitter(broker_max, limit)
 
     def feed(self, data: bytes) -> None:
         """Take bytes that were read from the source before `start`."""

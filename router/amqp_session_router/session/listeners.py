@@ -359,7 +359,8 @@ class Listeners:
     def paused(self, session: SessionStages, blocked_sent: bool) -> None:
         """See `interfaces.SessionHost`."""
         if session.slot is not None and self.journal is not None:
-            self.journal.paused(session.slot, session.phase is Phase.PAUSED, blocked_sent)
+            blocked = bool(session.flows) and session.flows[1].blocked
+            self.journal.paused(session.slot, session.phase is Phase.PAUSED, blocked_sent, blocked)
 
     def remove_from_journal(self, session: LiveSession) -> None:
         """A session's descriptors are about to be closed."""

@@ -57,10 +57,18 @@ class Pause:
         from_client.at_boundary(lambda: self._session.phase is Phase.PAUSED)
         host = self._session.host
         self._deadline = host.loop.call_later(host.routing.timeouts.close, self._hold)
+        from_broker.heeded = True
         if self._session.blocked_capable:
             from_broker.at_boundary(self._send_blocked)
         self._heartbeats.begin()
         self._session.host.paused(self._session, self.blocked_sent)
+
+    def broker_alarmed(self) -> None:
+        """The broker's Blocked or Unblocked has passed: a client that is paused must not go by an Unblocked."""
+        from_broker = self._session.flows[1]
+        if self._session.phase is Phase.PAUSED and self.blocked_sent and not from_broker.blocked:
+            self.blocked_sent = False
+            from_broker.at_boundary(self._send_blocked)
 
     def end(self) -> None:
         """The session's phase is OPEN again."""
@@ -95,7 +103,11 @@ class Pause:
 
     def _send_unblocked(self) -> bool:
         if self._session.phase is Phase.OPEN and self.blocked_sent:
+            from_broker = self._session.flows[1]
             self.blocked_sent = False
+            from_broker.heeded = False
             self._session.host.paused(self._session, self.blocked_sent)
-            self._session.flows[1].inject(codec.UNBLOCKED_FRAME)
+            if not from_broker.blocked:
+                # Otherwise the broker's own says when its alarm is over.
+                from_broker.inject(codec.UNBLOCKED_FRAME)
         return False

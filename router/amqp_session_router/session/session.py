@@ -29,7 +29,7 @@ from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import Transport
 from amqp_session_router.relay.buffered_flow import BufferedFlow
 from amqp_session_router.relay.interfaces import Flow
-from amqp_session_router.relay.splice_flow import SpliceFlow, WatchedSpliceFlow
+from amqp_session_router.relay.splice_flow import SpliceFlow
 from amqp_session_router.relay.splitting_flow import SplittingFlow
 from amqp_session_router.session.closing import Closing
 from amqp_session_router.session.interfaces import SessionHost
@@ -165,23 +165,24 @@ class LiveSession:
         assert broker is not None
         allowed = self.host.limits.largest_frame(self.identity.vhost if self.identity is not None else None)
         agreed = self.tune.frame_max
-        most = min(allowed, agreed) if allowed and agreed else allowed or agreed
+        if allowed and agreed and allowed >= agreed:
+            # What both sides agreed to the broker holds itself, in its own words.
+            allowed = 0
         if agreed and (not client_frame_max or client_frame_max > agreed):
             self.flows = (
-                SplittingFlow(self, client, broker, client_frame_max, agreed, allowed),
-                BufferedFlow(self, 1, broker, client, agreed),
+                SplittingFlow(self, client, broker, agreed, allowed),
+                BufferedFlow(self, 1, broker, client, 0),
             )
         elif client.kernel is not None and broker.kernel is not None:
             relay, cell = self.host.relay, self.host.cell_of(self)
             channels = self.tune.channel_max
-            # Where the limit is what both sides agreed to, the broker holds it, too.
-            kind = WatchedSpliceFlow if allowed and (not agreed or allowed < agreed) else SpliceFlow
             self.flows = (
-                kind(self, relay, 0, client.kernel, broker.kernel, (most, channels), cell),
+                SpliceFlow(self, relay, 0, client.kernel, broker.kernel, (agreed, channels), cell, allowed),
                 SpliceFlow(self, relay, 1, broker.kernel, client.kernel, (agreed, channels), cell),
             )
+            self.flows[0].heeded = bool(allowed)
         else:
-            self.flows = (BufferedFlow(self, 0, client, broker, most), BufferedFlow(self, 1, broker, client, agreed))
+            self.flows = (BufferedFlow(self, 0, client, broker, allowed), BufferedFlow(self, 1, broker, client, 0))
         self.flows[0].metered = self.lease.metered
 
     def resume(self, paused: bool) -> None:
@@ -229,10 +230,9 @@ class LiveSession:
             self.flows[0].metered = self.lease.metered
 
     def flow_frame_too_large(self, flow: Flow, size: int) -> None:
-        """One side exceeded frame_max: end the session."""
+        """The client exceeded the limit of its frames: end the session."""
         flow.halt()
-        side = "client" if flow.index == 0 else "broker"
-        self._close(frames.FRAME_ERROR, f"the {side} sent a frame of {size} bytes, above the limit", End.PROTOCOL_ERROR)
+        self._close(frames.FRAME_ERROR, f"a frame of {size} bytes is above the limit", End.PROTOCOL_ERROR)
 
     def flow_ended(self, flow: Flow) -> None:
         """End of stream of one side."""
@@ -264,6 +264,13 @@ class LiveSession:
             self._deadline = self.host.loop.call_later(
                 self.host.routing.timeouts.close, lambda: self.finish(*self._verdict())
             )
+
+    def flow_alarmed(self, flow: Flow) -> None:
+        """The broker's alarm began or ended: see `pausing`."""
+        if flow.index == 1:
+            self.host.paused(self, self.pausing is not None and self.pausing.blocked_sent)
+            if self.pausing is not None:
+                self.pausing.broker_alarmed()
 
     def flow_close_ok(self, flow: Flow) -> None:
         """Close-Ok: who sent the Close ends the connection (2.2.4). A broker is not waited for. A client is, as brokers
