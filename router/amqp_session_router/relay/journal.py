@@ -10,6 +10,7 @@ that supervisor, with the same interpreter, so session facts are marshalled.
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import mmap
 import os
@@ -54,9 +55,14 @@ _MASK = (1 << 64) - 1
 NAME = "amqp-session-router"
 
 
+_MOST_SLOTS = 1 << 19
+"""Of the million descriptors that a kernel gives a process by itself. With "infinity" the journal would be larger
+than what can be mapped."""
+
+
 def slots_for(descriptors: int) -> int:
-    """Return how many sessions a process with this many descriptors can have."""
-    return max(16, descriptors // 2)
+    """Return how many sessions a process with this many descriptors can have in its journal."""
+    return min(max(16, descriptors // 2), _MOST_SLOTS)
 
 
 def create() -> int:
@@ -107,11 +113,25 @@ class Journal:
         self._memory = mmap.mmap(number, os.fstat(number).st_size)
         self.cells = memoryview(self._memory).cast("Q")
         self.staging = memoryview(self._memory)[_STAGING_AT : _STAGING_AT + HEADROOM + READ_SIZE]
-        self._free = [
-            slot
-            for slot in range((len(self._memory) - _HEAD) // _SLOT - 1, -1, -1)
-            if not self.cells[self._base(slot) + _USED]
-        ]
+        self._number = number
+        self._slots = (len(self._memory) - _HEAD) // _SLOT
+        self._free: list[int] = []
+        """Slots that were used and are not any more."""
+        self._fresh = 0
+        """The first slot behind all that were ever used: to look at one would allocate it."""
+        for slot in self._touched():
+            self._fresh = slot + 1
+            if not self.cells[self._base(slot) + _USED]:
+                self._free.append(slot)
+
+    def _touched(self) -> Iterator[int]:
+        """Yield the slots that have memory, in order."""
+        at = _HEAD
+        with contextlib.suppress(OSError):  # ENXIO: there is no more
+            while True:
+                begin = os.lseek(self._number, at, os.SEEK_DATA)
+                at = os.lseek(self._number, begin, os.SEEK_HOLE)
+                yield from range((begin - _HEAD) // _SLOT, min((at - _HEAD) // _SLOT, self._slots))
 
     @staticmethod
     def _base(slot: int) -> int:
@@ -136,9 +156,14 @@ class Journal:
         flight, modulo 2^64; `rest`, bytes left of the current frame, or UNKNOWN; `pipes`, the pipe in use, or 0.
         """
         text = marshal.dumps(facts, _MARSHAL)
-        if not self._free or len(text) > _SLOT - _TEXT:
+        if len(text) > _SLOT - _TEXT:
             return None
-        slot = self._free.pop()
+        if self._free:
+            slot = self._free.pop()
+        elif self._fresh < self._slots:
+            slot, self._fresh = self._fresh, self._fresh + 1
+        else:
+            return None
         base = self._base(slot)
         at = base * _WORD + _TEXT
         self._memory[at : at + len(text)] = text
@@ -209,7 +234,7 @@ class Journal:
         """Yield the sessions of the journal."""
         cells = self.cells
         staged, active = divmod(cells[ACTIVE_FLOW], _FLAGS)
-        for slot in range((len(self._memory) - _HEAD) // _SLOT):
+        for slot in self._touched():
             base = self._base(slot)
             if not cells[base + _USED]:
                 continue
