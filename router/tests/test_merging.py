@@ -149,3 +149,20 @@ def test_a_change_that_a_worker_refuses_is_undone_and_one_that_is_late_is_not(
 
     assert asyncio.run(scene()) == ("there" if kept else "")
     assert told == (["there"] if kept else ["there", ""])
+
+
+@pytest.mark.parametrize(
+    "odd", ["\u2028", "\u2029", "\x85", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\n", '"', "\\"]
+)
+def test_a_vhosts_name_ends_no_line_of_the_page_of_several_workers(odd: str) -> None:
+    name = f"a{odd}amqp_router_forged 1"
+    pages = []
+    for worker in ("0", "1"):
+        page = metrics._Page({"worker": worker})
+        page.family("sessions", "gauge", "Sessions.")
+        page.sample("sessions", {"vhost": name}, 1)
+        pages.append(page.text())
+    whole = now(metrics.joined(pages)).decode()
+    families = {one.name: one for one in text_string_to_metric_families(whole)}
+    assert {sample.labels["vhost"] for sample in families["amqp_router_sessions"].samples} == {name}
+    assert len(families) == 2 and whole.count("\n") == 8

@@ -71,6 +71,10 @@ def test_the_router_takes_what_the_role_writes_and_has_a_farm_for_each_cluster(t
     assert settings.config.default.farm == "orders"
 
 
+def test_the_unit_outlives_a_worker_that_is_killed_for_memory(tmp_path: Path) -> None:
+    assert "\nOOMPolicy=continue\n" in rendered(tmp_path)["files"]["unit"]
+
+
 def test_it_has_the_workers_that_are_asked_for(tmp_path: Path) -> None:
     host = rendered(tmp_path, amqp_router_workers=3)
     assert loader.from_data(config_of(host)).config.workers == 3

@@ -9,7 +9,8 @@ from __future__ import annotations
 from amqp_session_router.amqp import codec, frames, tables
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import (
-    HANDSHAKE_FRAME_MAX,
+    BROKER_FRAME_MAX,
+    LOGIN_FRAME_MAXES,
     AttemptFailed,
     CloseRelayed,
     Credentials,
@@ -92,7 +93,7 @@ class BrokerHandshake:
             while self.buffer:
                 if self._foreseen is not None and self._as_foreseen(self._foreseen):
                     continue
-                frame = frames.next_frame(self.buffer, HANDSHAKE_FRAME_MAX)
+                frame = frames.next_frame(self.buffer, BROKER_FRAME_MAX)
                 if frame is None:
                     break
                 if frame.type != frames.HEARTBEAT and self._method(frame):
@@ -195,8 +196,15 @@ class BrokerHandshake:
     def _start_ok(self) -> bytes:
         # With this capability a bad password is a Close and not an EOF.
         mine = self.credentials
-        added = tables.add_properties(mine.properties, {"authentication_failure_close": True}, self.properties)
-        return codec.start_ok(added, mine.mechanism, mine.response, mine.locale)
+        own = codec.start_ok(mine.properties, mine.mechanism, mine.response, mine.locale)
+        most = next((most for most in LOGIN_FRAME_MAXES if len(own) <= most + frames.OVERHEAD), len(own))
+        for properties in (self.properties, {}):
+            added = tables.add_properties(mine.properties, {"authentication_failure_close": True}, properties)
+            whole = codec.start_ok(added, mine.mechanism, mine.response, mine.locale)
+            if len(whole) <= most + frames.OVERHEAD:
+                return whole
+        # What is added must not be why the broker does not take it.
+        return own
 
     def _tune_ok_and_open(self) -> bytes:
         agreed = self.tune

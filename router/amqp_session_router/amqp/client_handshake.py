@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from amqp_session_router.amqp import codec, frames, tables
 from amqp_session_router.amqp.frames import ProtocolError
-from amqp_session_router.amqp.negotiation import HANDSHAKE_FRAME_MAX, Credentials, LearnedOffers
+from amqp_session_router.amqp.negotiation import LOGIN_FRAME_MAXES, Credentials, LearnedOffers
 from amqp_session_router.base.model import NOT_ALLOWED, Tune, short_string
 
 
@@ -34,6 +34,10 @@ class Stage(enum.Enum):
     """Open was read. Heartbeats are discarded, the rest stays in the buffer for the broker."""
 
 
+_WAITING = 131072
+"""Bytes that are read of a client before its broker has said Open-Ok."""
+_HEARTBEAT, _CLOSE = bytes((frames.HEARTBEAT,)), codec.CLOSE.to_bytes(4, "big")
+
 # Python 3.11 takes ten times as long to get a member of its enum.
 HEADER, START_OK, TUNE_OK, OPEN, WAITING = Stage
 
@@ -51,7 +55,8 @@ class ClientHandshake:
         self.learned = learned
         self.mechanisms = mechanisms
         self.offered = learned.offer(most)
-        self.limit = min(limit or HANDSHAKE_FRAME_MAX, HANDSHAKE_FRAME_MAX)
+        most = max(LOGIN_FRAME_MAXES) + frames.OVERHEAD
+        self.limit = min(limit or most, most)
         self.stage = HEADER
         self.buffer = bytearray()
         self.out = b""
@@ -139,18 +144,19 @@ class ClientHandshake:
         self.stage = OPEN
 
     def _waiting(self) -> None:
-        """Discard heartbeats, see a Close; the first frame of anything else waits for the broker, with all behind."""
-        while True:
-            if len(self.buffer) > HANDSHAKE_FRAME_MAX:
-                raise ProtocolError(codec.UNEXPECTED_FRAME, "too much was sent before Open-Ok")
-            if len(self.buffer) < 8 or not (
-                self.buffer[0] == frames.HEARTBEAT or self.buffer[7:11] == codec.CLOSE.to_bytes(4, "big")
-            ):
-                return
-            frame = frames.next_frame(self.buffer, self.limit)
-            if frame is None:
-                return
-            if frame.method == codec.CLOSE:
-                self.out += codec.CLOSE_OK_FRAME
-                self.gone = True
-                return
+        """Discard heartbeats; the first frame of anything else waits for the broker, with all behind."""
+        while self.buffer[:1] == _HEARTBEAT and frames.next_frame(self.buffer, self.limit) is not None:
+            pass
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for the broker that no more is to be read."""
+        return len(self.buffer) >= _WAITING
+
+    def leave(self) -> bool:
+        """Answer a Close that waits for the broker, which is not to come; returns whether there is one."""
+        if self.stage is not WAITING or self.buffer[:3] != b"\1\0\0" or self.buffer[7:11] != _CLOSE:
+            return False
+        self.out += codec.CLOSE_OK_FRAME
+        self.gone = True
+        return True

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from amqp_session_router.amqp import codec
 from amqp_session_router.base.model import ACCESS_REFUSED, CONNECTION_FORCED, NOT_ALLOWED, End, Tune
 
-HANDSHAKE_FRAME_MAX = 131072
-"""Frames before Tune-Ok may be as long as RabbitMQ takes them."""
+BROKER_FRAME_MAX = 131072
+"""Bytes of a broker's frame before Open-Ok."""
+LOGIN_FRAME_MAXES = 4096, 8192
+"""Bytes of the payload that RabbitMQ takes before it has authenticated the client: of 3.x, of 4."""
 CAPABILITIES = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,

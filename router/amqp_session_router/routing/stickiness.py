@@ -194,7 +194,7 @@ class Stickiness:
         except OSError as error:
             self._give_up(error)
             return
-        for line in text.splitlines():
+        for line in text.split("\n"):
             try:
                 entry = json.loads(line)
                 key, backend, at = str(entry["key"]), str(entry["backend"]), float(entry["at"])

@@ -192,9 +192,21 @@ class Opening:
             raise HandshakeFailed(
                 End.CLIENT_CLOSED, f"the client closed {'before Open-Ok' if connecting else 'during the handshake'}"
             )
-        if handshake.stage is WAITING and not connecting:
+        if handshake.stage is not WAITING:
+            return
+        if not connecting:
             self._schedule_heartbeat()
             self._start(self._find_broker(handshake))
+        if self._session.phase is Phase.WAITING:
+            self._leave(handshake)
+        if handshake.full and not self._over and self._session.phase in (Phase.WAITING, Phase.CONNECTING):
+            # The rest waits in the socket; the broker will read it.
+            client.unwatch()
+
+    def _leave(self, handshake: ClientHandshake) -> None:
+        """End the session of a client that does not want to wait for the end of a pause; raises HandshakeFailed."""
+        if handshake.leave():
+            raise HandshakeFailed(End.CLIENT_CLOSED, "the client closed before Open-Ok")
 
     def _schedule_heartbeat(self) -> None:
         assert self._handshake is not None
@@ -273,6 +285,7 @@ class Opening:
                 raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
             left = self._deadline.when() - self._loop.time()
             self._deadline.cancel()
+            self._leave(handshake)
             await self._host.routing.unpaused(identity.vhost)
             self._deadline = self._loop.call_later(max(0.0, left), self._late)
         return identity

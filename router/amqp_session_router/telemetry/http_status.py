@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,10 @@ Answer = tuple[int, str, bytes]
 """Status, content type, body."""
 
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Error", 503: "Not Ready"}
-_DEADLINE = 5.0
+_ASKED, _ANSWERED = 5.0, 30.0
+"""Seconds that a client may take for its request, and to read the answer."""
+_LARGE, _MOST = 1 << 16, 16
+"""Bytes of an answer that a client has to read on for, and how many such answers may be under way."""
 _LARGEST_REQUEST = 16 * 1024
 
 
@@ -30,6 +32,7 @@ class StatusServer:
     def __init__(self, pages: dict[str, Callable[[], Awaitable[Answer]]]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
+        self._large = 0
 
     async def start(self, host: str, port: int) -> None:
         """Listen; raises OSError."""
@@ -48,23 +51,36 @@ class StatusServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_DEADLINE):
+            async with asyncio.timeout(_ASKED):
                 head = await reader.readuntil(b"\r\n\r\n")
-                method, answer = await self._answer(head)
-                status, kind, body = answer
-                writer.write(
-                    f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-                    "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
-                )
-                if method != "HEAD":
-                    writer.write(body)
-                await writer.drain()
+            async with asyncio.timeout(_ANSWERED):
+                await self._reply(head, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a client that does not speak HTTP gets no answer
+            pass  # a client that does not speak HTTP, or does not read, gets no answer
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            # What it has not read by now is dropped.
+            writer.transport.abort()
+
+    async def _reply(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        method, (status, kind, body) = await self._answer(head)
+        large = len(body) > _LARGE
+        if large and self._large >= _MOST:
+            large = False
+            status, kind, body = json_answer(503, {"error": f"{_MOST} clients have not read their answer yet"})
+        self._large += large
+        try:
+            await self._send(writer, status, kind, body if method != "HEAD" else b"", len(body))
+        finally:
+            self._large -= large
+
+    async def _send(self, writer: asyncio.StreamWriter, status: int, kind: str, body: bytes, length: int) -> None:
+        writer.write(
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n"
+            "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
+            + body
+        )
+        writer.close()
+        await writer.wait_closed()
 
     async def _answer(self, head: bytes) -> tuple[str, Answer]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")

@@ -229,7 +229,8 @@ def joined(pages: Sequence[bytes]) -> Steps[bytes]:
     families: dict[str, list[str]] = {}
     for page in pages:
         family = families.setdefault("", [])
-        for lines in strides(page.decode().splitlines()):
+        # Not splitlines(): a virtual host's name may have what ends a line elsewhere.
+        for lines in strides(page.decode().removesuffix("\n").split("\n")):
             for line in lines:
                 if line.startswith("# HELP "):
                     found = families.get(line)
