@@ -55,8 +55,8 @@ class ClientHandshake:
         self.learned = learned
         self.mechanisms = mechanisms
         self.offered = learned.offer(most)
-        most = max(LOGIN_FRAME_MAXES) + frames.OVERHEAD
-        self.limit = min(limit or most, most)
+        largest = max(LOGIN_FRAME_MAXES) + frames.OVERHEAD
+        self.limit = min(limit or largest, largest)
         self.stage = HEADER
         self.buffer = bytearray()
         self.out = b""
