@@ -97,7 +97,9 @@ class Broker:
         settings: str = "",
         vhosts: tuple[str, ...] = ("/", "other", "closed"),
         plugins: tuple[str, ...] = (),
+        more: dict[str, Any] | None = None,
     ) -> None:
+        """`more`: of the definitions to load."""
         self.directory = directory
         self.port = free_port()
         self.distribution, self.mapper = free_port(), free_port()
@@ -120,6 +122,7 @@ class Broker:
                         if name != "closed"
                     ],
                 }
+                | (more or {})
             )
         )
         (directory / "rabbitmq.conf").write_text(
@@ -153,7 +156,7 @@ class Broker:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        wait_for("RabbitMQ", lambda: self._alive() and accepts(self.port), 90)
+        wait_for("RabbitMQ", lambda: self._alive() and accepts(self.port), 240)
 
     def _alive(self) -> bool:
         assert self.process is not None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import socket
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from router_support import config_of, local_router_of
+from router_support import config_of, local_router_of, table
 from test_boundary import frame
-from test_sessions import Client, FakeBroker
+from test_sessions import Client, FakeBroker, Peer
+from tests.free_ports import free_port
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.broker_handshake import BrokerHandshake
-from amqp_session_router.amqp.negotiation import Credentials, LearnedOffers, OfferChanged
+from amqp_session_router.amqp.negotiation import Credentials, Greeting, LearnedOffers, OfferChanged
 from amqp_session_router.base.model import Tune
 from amqp_session_router.relay.splitting_flow import FrameSplitter, FrameTooLargeError
 
@@ -21,11 +24,11 @@ from amqp_session_router.relay.splitting_flow import FrameSplitter, FrameTooLarg
 def test_one_backend_lowers_nobody_elses_offer() -> None:
     learned = LearnedOffers()
     learned.seen("small", Tune(4096, 10, 60))
-    assert learned.offer(Tune()) == Tune(4096, 10, 60)
+    assert learned.offer(Tune(), ("small", "large", "without limits")) == Tune(4096, 10, 60)
     learned.seen("large", Tune(131072, 2047, 60))
-    assert learned.offer(Tune()) == Tune(131072, 2047, 60)
+    assert learned.offer(Tune(), ("small", "large", "without limits")) == Tune(131072, 2047, 60)
     learned.seen("without limits", Tune(0, 0, 60))
-    assert learned.offer(Tune()) == Tune(131072, 2047, 60)
+    assert learned.offer(Tune(), ("small", "large", "without limits")) == Tune(131072, 2047, 60)
 
 
 def test_a_broker_is_heard_however_much_it_says_what_it_said() -> None:
@@ -50,12 +53,12 @@ def test_a_broker_is_heard_however_much_it_says_what_it_said() -> None:
     for at in range(1, len(whole)):
         talk(whole[:at], whole[at:])
     # An upgrade between two sessions; and in between another broker had the last word.
-    learned.server_properties = b""
+    learned.greeted("b2", Greeting(b"", ()))
     talk(whole)
-    assert learned.server_properties == codec.encode_table({"product": "RabbitMQ", "version": "4.1"})
+    assert learned.shown(("b1",)).properties == codec.encode_table({"product": "RabbitMQ", "version": "4.1"})
     for _ in range(2):
         talk(start("4.2") + tune + codec.OPEN_OK_FRAME)
-        assert learned.server_properties == codec.encode_table({"product": "RabbitMQ", "version": "4.2"})
+        assert learned.shown(("b1",)).properties == codec.encode_table({"product": "RabbitMQ", "version": "4.2"})
     assert learned.offers["b1"].start == start("4.2")
     with pytest.raises(OfferChanged):
         talk(start("4.2") + codec.tune(codec.TUNE, 10, 4096, 60) + codec.OPEN_OK_FRAME)
@@ -77,6 +80,70 @@ def test_a_broker_below_the_least_frame_is_refused_and_not_learned() -> None:
                 "message"
             ]
         )
+
+
+def broker_of(version: str, cluster: str, *more: str) -> FakeBroker:
+    """A RabbitMQ of this version, with capabilities of its own."""
+    capabilities = {"connection.blocked": True} | dict.fromkeys(more, True)
+    properties = {"product": "RabbitMQ", "version": version, "cluster_name": cluster, "capabilities": capabilities}
+
+    def behave(broker: FakeBroker, peer: Peer) -> None:
+        broker.header(peer)
+        peer.send(codec.start(codec.encode_table(properties), "AMQPLAIN PLAIN"))
+        peer.expect(codec.START_OK)
+        peer.send(codec.tune(codec.TUNE, *broker.tune))
+        peer.expect(codec.TUNE_OK)
+        peer.expect(codec.OPEN)
+        broker.opened.append(peer)
+        peer.send(codec.OPEN_OK_FRAME)
+
+    return FakeBroker(behave)
+
+
+def shown(port: int) -> tuple[dict[str, Any], bytes]:
+    """What a client is shown: the properties and the mechanisms of Start."""
+    with socket.create_connection(("127.0.0.1", port), 10) as sock:
+        peer = Peer(sock)
+        peer.send(codec.PROTOCOL_HEADER)
+        start = peer.expect(codec.START)
+        start.number(2)
+        return table(start.long()), start.long()
+
+
+def test_the_first_client_is_shown_the_brokers_that_it_may_come_to_and_no_others() -> None:
+    old, new, strange = broker_of("3.10.8", "old"), broker_of("4.1.2", "new", "more"), broker_of("1.0", "strange")
+    config = config_of(old.port, new.port, strange.port)
+    config["listeners"] |= {
+        name: {"host": "127.0.0.1", "port": free_port()} for name in ("old", "new", "both", "old-by-address")
+    }
+    config["farms"] = {
+        "old": {"members": ["b0"]},
+        "new": {"members": ["b1"]},
+        "strange": {"members": ["b2"]},
+        "both": {"members": ["b0"], "fallback": "new"},
+    }
+    config["rules"] = [
+        {"listener": "old", "farm": "old"},
+        {"listener": "new", "vhost": "x", "farm": "new"},
+        {"listener": "new", "key": {"type": "USER_NAME"}, "matches": "y", "farm": "new"},
+        {"listener": "new", "reject": "no"},
+        {"listener": "both", "farm": "both"},
+        {"key": {"type": "SOURCE_IP"}, "matches": "192.*", "farm": "strange"},
+        {"key": {"type": "SOURCE_IP"}, "matches": "127.*", "farm": "old"},
+    ]
+    config["default"] = {"farm": "strange"}
+    with local_router_of(config) as router:
+        ports = {name: one["port"] for name, one in router.config["listeners"].items()}
+        for name, version, cluster, capabilities in (
+            ("old", "3.10.8", "old", {"connection.blocked"}),
+            ("new", "4.1.2", "new", {"connection.blocked", "more"}),
+            ("both", "3.10.8", None, {"connection.blocked"}),
+            ("old-by-address", "3.10.8", "old", {"connection.blocked"}),
+        ):
+            properties, mechanisms = shown(ports[name])
+            assert mechanisms == b"AMQPLAIN PLAIN"
+            found = properties["product"], properties["version"], properties.get("cluster_name")
+            assert (*found, {*properties["capabilities"]}) == ("RabbitMQ", version, cluster, capabilities), name
 
 
 def test_a_broker_with_smaller_frames_gets_bodies_in_pieces() -> None:

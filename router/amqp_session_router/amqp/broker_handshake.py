@@ -14,6 +14,7 @@ from amqp_session_router.amqp.negotiation import (
     AttemptFailed,
     CloseRelayed,
     Credentials,
+    Greeting,
     LearnedOffers,
     LoginUnanswered,
     NodeFull,
@@ -120,7 +121,7 @@ class BrokerHandshake:
                 foreseen.start,
             )
             self._reads_ahead = True
-            self.learned.server_properties = foreseen.properties
+            self.learned.greeted(self.backend, Greeting(foreseen.properties, foreseen.mechanisms))
             self.expected = codec.TUNE
             return True
         said_before = self._start_frame == foreseen.start
@@ -133,12 +134,12 @@ class BrokerHandshake:
     def _method(self, frame: frames.Frame) -> bool:
         method = frame.method
         if method == codec.CLOSE:
-            code, text = codec.read_close(frame.payload)
+            code, text, because_of = codec.read_close(frame.payload)
             if code in REPLAYABLE:
                 raise AttemptFailed(f"{code} {text}")
             if code == NOT_ALLOWED and _NODE_FULL in text:
                 raise NodeFull(text)
-            raise CloseRelayed(code, text)
+            raise CloseRelayed(code, text, because_of)
         if method == codec.SECURE:
             # The client had its Tune, its part of the authentication is over.
             raise CloseRelayed(codec.NOT_IMPLEMENTED, "the broker wants a second round of authentication")
@@ -157,9 +158,10 @@ class BrokerHandshake:
     def _start(self, version: tuple[int, int], properties: bytes, mechanisms: tuple[bytes, ...]) -> None:
         if version != (0, 9):
             raise AttemptFailed("it speaks another version of AMQP")
-        if properties != self.learned.server_properties:
+        greeting = Greeting(properties, mechanisms)
+        if self.learned.greetings.get(self.backend) != greeting:
             tables.fields(properties)
-            self.learned.server_properties = properties
+            self.learned.greeted(self.backend, greeting)
         if self._mechanism not in mechanisms:
             self.learned.forget(self.backend)
             raise Unsuited(f"it does not offer the mechanism {self.credentials.mechanism}")

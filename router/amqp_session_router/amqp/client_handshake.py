@@ -42,6 +42,16 @@ _HEARTBEAT, _CLOSE = bytes((frames.HEARTBEAT,)), codec.CLOSE.to_bytes(4, "big")
 HEADER, START_OK, TUNE_OK, OPEN, WAITING = Stage
 
 
+@lru_cache(maxsize=64)
+def _ordered(mechanisms: tuple[str, ...], brokers: tuple[bytes, ...]) -> tuple[str, ...]:
+    """Return the mechanisms in the order in which the brokers offer theirs; clients take the first that they know."""
+    places = {name.decode(errors="replace"): at for at, name in enumerate(brokers)}
+    return tuple(sorted(mechanisms, key=lambda name: places.get(name, -1 if name not in _USUAL else len(places))))
+
+
+_USUAL = ("PLAIN", "AMQPLAIN")
+
+
 class ClientHandshake:
     """The side towards a client.
 
@@ -50,11 +60,17 @@ class ClientHandshake:
     """
 
     def __init__(
-        self, learned: LearnedOffers, most: Tune, mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN"), limit: int = 0
+        self,
+        learned: LearnedOffers,
+        most: Tune,
+        mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN"),
+        limit: int = 0,
+        backends: tuple[str, ...] = (),
     ) -> None:
-        self.learned = learned
-        self.mechanisms = mechanisms
-        self.offered = learned.offer(most)
+        """`backends`: names of those that the client may come to."""
+        self._greeting = learned.shown(backends)
+        self.mechanisms = _ordered(mechanisms, self._greeting.mechanisms)
+        self.offered = learned.offer(most, backends)
         largest = max(LOGIN_FRAME_MAXES) + frames.OVERHEAD
         self.limit = min(limit or largest, largest)
         self.stage = HEADER
@@ -96,7 +112,7 @@ class ClientHandshake:
         if len(self.buffer) < 8:
             return False
         del self.buffer[:8]
-        self.out += codec.start(self.learned.server_properties, " ".join(self.mechanisms))
+        self.out += codec.start(self._greeting.properties, " ".join(self.mechanisms))
         self.stage = START_OK
         return True
 

@@ -67,9 +67,9 @@ def open_(vhost: str) -> bytes:
     return frame(OPEN.to_bytes(4, "big") + short(vhost.encode(errors="surrogateescape")) + b"\x00\x00")
 
 
-def close(code: int, text: str) -> bytes:
-    """Return Connection.Close as a frame; `text` is cut to 255 bytes."""
-    return frame(struct.pack(">IH", CLOSE, code) + short(text) + b"\x00\x00\x00\x00")
+def close(code: int, text: str, because_of: int = 0) -> bytes:
+    """Return Connection.Close as a frame; `text` is cut to 255 bytes; `because_of` is the method that failed, or 0."""
+    return frame(struct.pack(">IH", CLOSE, code) + short(text) + because_of.to_bytes(4, "big"))
 
 
 def blocked(reason: str) -> bytes:
@@ -90,7 +90,7 @@ def read_tune(payload: bytes) -> tuple[int, int, int]:
     return channel_max, frame_max, heartbeat
 
 
-def read_close(payload: bytes) -> tuple[int, str]:
-    """Return reply code and text of a Connection.Close."""
+def read_close(payload: bytes) -> tuple[int, str, int]:
+    """Return reply code and text of a Connection.Close, and the method that failed (0: none)."""
     arguments = Reader(payload)
-    return arguments.number(2), arguments.short()
+    return arguments.number(2), arguments.short(), arguments.number(4)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
-from amqp_session_router.amqp import codec
+from amqp_session_router.amqp import codec, tables
 from amqp_session_router.base.model import ACCESS_REFUSED, CONNECTION_FORCED, NOT_ALLOWED, End, Tune
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 BROKER_FRAME_MAX = 131072
 """Bytes of a broker's frame before Open-Ok."""
@@ -39,45 +43,90 @@ class Offer:
     """The Tune, as a frame."""
 
 
+class Greeting(NamedTuple):
+    """What a broker says of itself in Start: the inside of the table of its properties, and its mechanisms."""
+
+    properties: bytes
+    mechanisms: tuple[bytes, ...]
+
+
+_OWN = Greeting(codec.encode_table({"product": "amqp-session-router", "capabilities": CAPABILITIES}), ())
+_KEPT = 256
+"""Sets of backends for which is kept what is shown."""
+
+
 @dataclass(slots=True)
 class LearnedOffers:
-    """What the brokers behind a router have shown of themselves, for the clients that come next."""
+    """What the brokers behind a router have shown of themselves, for the clients that come next.
 
-    server_properties: bytes = field(
-        default_factory=lambda: codec.encode_table({"product": "amqp-session-router", "capabilities": CAPABILITIES})
-    )
-    """The inside of the table of the Start that came last."""
+    A client is shown what the backends say that it may come to, by what is known of it before it says who it is.
+    """
+
+    greetings: dict[str, Greeting] = field(default_factory=dict)
+    """The last Start of each backend, by its name."""
     tunes: dict[str, Tune] = field(default_factory=dict)
     """The last Tune of each backend, by its name."""
     offers: dict[str, Offer] = field(default_factory=dict)
     """By the backend's name; not of those that refused last."""
-    _offered: tuple[Tune, Tune] | None = field(default=None, init=False)
-    """What `offer` was asked and said, since a Tune was seen or forgotten."""
+    _shown: dict[tuple[str, ...], Greeting] = field(default_factory=dict, init=False)
+    _offered: dict[tuple[Tune, tuple[str, ...]], Tune] = field(default_factory=dict, init=False)
+    """What was said to clients of these backends, since one of them said something else."""
+
+    def greeted(self, backend: str, greeting: Greeting) -> None:
+        """Record a backend's Start."""
+        if self.greetings.get(backend) != greeting:
+            self.greetings[backend] = greeting
+            self._shown.clear()
+
+    def shown(self, backends: tuple[str, ...]) -> Greeting:
+        """Return what a client is shown that may come to any of `backends`: what those that are known say alike."""
+        found = self._shown.get(backends)
+        if found is None:
+            known = [self.greetings[name] for name in backends if name in self.greetings]
+            found = _OWN if not known else _together(known)
+            _keep(self._shown, backends, found)
+        return found
 
     def seen(self, backend: str, tune: Tune) -> None:
         """Record a backend's Tune."""
-        self.tunes[backend], self._offered = tune, None
+        if self.tunes.get(backend) != tune:
+            self.tunes[backend] = tune
+            self._offered.clear()
 
     def forget(self, backend: str) -> None:
         """Foresee nothing of a backend that refused: it may have changed. Its limits count until it says others."""
         self.offers.pop(backend, None)
 
-    def offer(self, most: Tune) -> Tune:
-        """Return what to offer a client: `most`, or less where *every* backend seen takes less. 0 means no limit.
+    def offer(self, most: Tune, backends: tuple[str, ...]) -> Tune:
+        """Return what to offer a client that may come to any of `backends`: `most`, or less where *each* of those that
+        were seen takes less. 0 means no limit.
 
         So one backend with small limits lowers nobody else's; to that one larger frames are sent in pieces.
         """
-        before = self._offered
-        if before is not None and before[0] == most:
-            return before[1]
-        tunes = self.tunes.values()
+        before = self._offered.get((most, backends))
+        if before is not None:
+            return before
+        tunes = [self.tunes[name] for name in backends if name in self.tunes]
         offered = Tune(
             least(most.frame_max, _greatest(tune.frame_max for tune in tunes)),
             least(most.channel_max, _greatest(tune.channel_max for tune in tunes)),
             most.heartbeat,
         )
-        self._offered = most, offered
+        _keep(self._offered, (most, backends), offered)
         return offered
+
+
+def _keep(kept: dict[K, V], key: K, value: V) -> None:
+    if len(kept) >= _KEPT:
+        kept.clear()
+    kept[key] = value
+
+
+def _together(known: list[Greeting]) -> Greeting:
+    properties = tables.common([one.properties for one in known])
+    return Greeting(
+        properties, tuple(name for name in known[0].mechanisms if all(name in one.mechanisms for one in known))
+    )
 
 
 def _greatest(limits: Iterable[int]) -> int:
@@ -105,13 +154,15 @@ class Credentials:
 
 
 class HandshakeFailed(Exception):
-    """A client's handshake ends here, without Open-Ok: it gets a Close with `code` (0: none)."""
+    """A client's handshake ends here, without Open-Ok: it gets a Close with `code` (0: none) for the method
+    `because_of`."""
 
-    def __init__(self, how: End, text: str, code: int = 0) -> None:
+    def __init__(self, how: End, text: str, code: int = 0, because_of: int = 0) -> None:
         super().__init__(text)
         self.how = how
         self.text = text
         self.code = code
+        self.because_of = because_of
 
 
 class AttemptFailed(Exception):
@@ -124,6 +175,7 @@ class Blameless(AttemptFailed):
     how = End.NO_BACKEND
     code = CONNECTION_FORCED
     """How the session ends, and what its client gets, where no other takes it."""
+    because_of = 0
 
 
 class Unsuited(Blameless):
@@ -143,6 +195,7 @@ class NodeFull(Blameless):
 
     how = End.REJECTED
     code = NOT_ALLOWED
+    because_of = codec.OPEN
 
 
 class NoResources(AttemptFailed):
@@ -156,7 +209,8 @@ class OfferChanged(AttemptFailed):
 class CloseRelayed(Exception):
     """The broker's own Connection.Close, to be given to the client as it is."""
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, because_of: int = 0) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.because_of = because_of

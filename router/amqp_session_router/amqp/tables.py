@@ -6,7 +6,8 @@ What comes first counts where a name is there twice, as in RabbitMQ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -89,6 +90,34 @@ def true(inside: bytes, table: bytes, name: bytes) -> bool:
     within = inside[outer.start + 4 : outer.end]
     inner = first(within, name)
     return inner is not None and inner.kind == _BOOLEAN and within[inner.start] != 0
+
+
+def common(insides: Sequence[bytes]) -> bytes:
+    """Return the table of what all of some tables say alike; of their `version` the least, of their `capabilities` what
+    all have. A client that goes by it takes none of them for more than it is. Raises ProtocolError."""
+    one, *others = insides
+    if all(other == one for other in others):
+        return one
+    tables = [
+        {field.name: (field.kind, inside[field.start : field.end]) for field in fields(inside)} for inside in insides
+    ]
+    kept = b""
+    for name, (kind, value) in tables[0].items():
+        said = [table[name] for table in tables if name in table]
+        if len(said) < len(tables):
+            continue
+        if kind == _TABLE and all(other[0] == _TABLE for other in said):
+            value = long(common([other[1][4:] for other in said]))
+        elif name == b"version":
+            kind, value = min(said, key=lambda other: _version(other[1][4:]))
+        elif any(other != (kind, value) for other in said):
+            continue
+        kept += short(name) + bytes((kind,)) + value
+    return kept
+
+
+def _version(said: bytes) -> list[int]:
+    return [int(part) for part in re.findall(rb"\d+", said)]
 
 
 # --- additions --------------------------------------------------------------------------------------------------------

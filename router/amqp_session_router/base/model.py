@@ -21,7 +21,7 @@ The data path (sessions, handshake, listeners) supplies `Session` and `Server`. 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -306,6 +306,9 @@ class Routing(Protocol):
     def tune(self) -> Tune:
         """The most to offer a client."""
 
+    on_greeting: Callable[[str, bytes], None]
+    """Called with the name of a backend and its Start, a method's payload, where no session asked for it."""
+
     def registered(self, session: Session) -> None:
         """Take `session` into the registry."""
 
@@ -317,6 +320,9 @@ class Routing(Protocol):
 
     async def client_name(self, address: str) -> str:
         """Return the host name of the client's IP where the configuration asks for names, else `address`."""
+
+    def reachable(self, listener: str, source_ip: str, sni_host: str) -> tuple[str, ...]:
+        """Return the names of the backends that a client may come to of whom only this is known."""
 
     def decide(self, identity: Identity) -> Decision:
         """Return where the session goes. Never raises."""

@@ -132,6 +132,7 @@ class Service:
         self._drain = 0.0
         self._grace: asyncio.TimerHandle | None = None
         self._status: StatusServer | None = None
+        self._greeting: asyncio.Task[None] | None = None
         self._statsd: list[asyncio.Task[None]] = []
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
@@ -175,6 +176,8 @@ class Service:
         self.server = server
         if not go_on:
             await self.checker.first()
+        else:
+            self._greeting = asyncio.create_task(self.checker.greet(self.routing.timeouts.connect))
         try:
             with self._or_go_on(go_on):
                 self._status = await self._status_server(self.settings.config.status)

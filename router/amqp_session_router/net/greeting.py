@@ -8,7 +8,7 @@ import socket
 import ssl
 
 from amqp_session_router.amqp import codec
-from amqp_session_router.amqp.negotiation import AttemptFailed
+from amqp_session_router.amqp.negotiation import BROKER_FRAME_MAX, AttemptFailed
 from amqp_session_router.base.model import Backend
 from amqp_session_router.net import proxy_protocol
 from amqp_session_router.net.dialer import tls_context
@@ -18,15 +18,15 @@ _HEAD = 11
 _METHOD, _START = b"\x01\x00\x00", b"\x00\x0a\x00\x0a"
 
 
-async def greeted(connected: socket.SocketType, backend: Backend, timeout: float) -> None:
-    """Return once the broker at the other end of `connected` has greeted, within `timeout` seconds; raises
-    AttemptFailed. Closes it in any case.
+async def greeted(connected: socket.SocketType, backend: Backend, timeout: float) -> bytes:
+    """Return the Start of the broker at the other end of `connected`, a method's payload, once it has greeted, within
+    `timeout` seconds; raises AttemptFailed. Closes it in any case.
     """
     # The class that asyncio asks for.
     sock = socket.socket(fileno=connected.detach())
     try:
         async with asyncio.timeout(timeout):
-            await _greeted(sock, backend)
+            return await _greeted(sock, backend)
     except TimeoutError:
         raise AttemptFailed(f"it accepts and does not greet within {timeout:g} s") from None
     except ssl.SSLError as error:
@@ -37,7 +37,7 @@ async def greeted(connected: socket.SocketType, backend: Backend, timeout: float
         sock.close()
 
 
-async def _greeted(sock: socket.socket, backend: Backend) -> None:
+async def _greeted(sock: socket.socket, backend: Backend) -> bytes:
     if backend.proxy_protocol is not None:
         ends = sock.getsockname()[:2], sock.getpeername()[:2]
         await asyncio.get_running_loop().sock_sendall(sock, proxy_protocol.build(backend.proxy_protocol, *ends))
@@ -50,9 +50,13 @@ async def _greeted(sock: socket.socket, backend: Backend) -> None:
     try:
         writer.write(codec.PROTOCOL_HEADER)
         head = await reader.readexactly(_HEAD)
+        if head[:3] != _METHOD or head[7:] != _START:
+            raise AttemptFailed("it accepts and does not speak AMQP 0-9-1")
+        size = int.from_bytes(head[3:7]) - len(_START)
+        if size > BROKER_FRAME_MAX:
+            raise AttemptFailed("it accepts and says too much")
+        return _START + await reader.readexactly(size)
     finally:
         writer.transport.abort()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-    if head[:3] != _METHOD or head[7:] != _START:
-        raise AttemptFailed("it accepts and does not speak AMQP 0-9-1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from amqp_session_router.amqp.negotiation import AttemptFailed, Blameless, NoResources
 from amqp_session_router.base.model import Backend, Timeouts
@@ -16,6 +17,8 @@ from amqp_session_router.routing.routes import Routes
 
 log = logging.getLogger(__name__)
 
+_FIRST_GREETINGS = 1.0
+"""Seconds for which the first clients are held up for what the brokers say of themselves."""
 _SOONEST = 0.5
 """Seconds between two checks of one backend, however many attempts fail."""
 
@@ -36,16 +39,22 @@ def greeting(settings: Settings) -> set[str]:
     return {backend.name for farm in farms for backend in farm.members}
 
 
-async def reach(backend: Backend, timeouts: Timeouts, greeting: bool = False, names: Names | None = None) -> str | None:
+Heard = Callable[[str, bytes], None]
+"""Takes the name of a backend and its Start."""
+
+
+async def reach(
+    backend: Backend, timeouts: Timeouts, heard: Heard | None = None, names: Names | None = None
+) -> str | None:
     """Connect by TCP as sessions do, and close; returns None if that worked, else why not.
 
     Not a byte is sent: RabbitMQ logs a connection without data for debugging only, a broken-off handshake as an error.
-    With `greeting` it has to greet, too, as a broker does. Raises NoResources, Blameless.
+    With `heard` it has to greet, too, as a broker does. Raises NoResources, Blameless.
     """
     try:
         sock = await Connector(asyncio.get_running_loop(), lambda: timeouts, names).connect(backend)
-        if greeting:
-            await greeted(sock, backend, timeouts.backend_handshake)
+        if heard is not None:
+            heard(backend.name, await greeted(sock, backend, timeouts.backend_handshake))
         else:
             sock.close()
     except (NoResources, Blameless):
@@ -76,6 +85,18 @@ class Checker:
         """Check every backend once, all at a time: a farm's quorum is known before the first session."""
         settings = self._routes.settings
         await asyncio.gather(*(self._check(settings.backends[name]) for name in periods(settings)))
+        await self.greet(_FIRST_GREETINGS)
+
+    async def greet(self, seconds: float) -> None:
+        """Have all backends greet, whatever they are found to be: the first client is to be shown what they say."""
+        every = [self._greet(backend) for backend in self._routes.settings.backends.values()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*every)
+
+    async def _greet(self, backend: Backend) -> None:
+        with contextlib.suppress(AttemptFailed):
+            await reach(backend, self._routes.timeouts, self._routes.on_greeting, self._names)
 
     def apply(self, settings: Settings) -> None:
         """Check the backends of `settings`, and no others, from here on."""
@@ -122,7 +143,8 @@ class Checker:
     async def _check(self, backend: Backend) -> None:
         try:
             greets = backend.name in self._doubted or backend.name in greeting(self._routes.settings)
-            why_not = await reach(backend, self._routes.timeouts, greets, self._names)
+            heard = self._routes.on_greeting if greets else None
+            why_not = await reach(backend, self._routes.timeouts, heard, self._names)
         except (NoResources, Blameless) as error:
             log.error("backend is not checked: %s", error, extra={"backend": backend.name})
             return

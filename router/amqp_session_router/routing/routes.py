@@ -31,9 +31,21 @@ from amqp_session_router.routing.stickiness import SharedKeys, Stickiness
 from amqp_session_router.selection import partitions, selectors
 from amqp_session_router.selection.markers import Markers
 from amqp_session_router.selection.partitions import Surroundings
-from amqp_session_router.selection.rules import ToBackend, ToFarm, ToLocal, ToReject, first_match
+from amqp_session_router.selection.rules import (
+    Early,
+    Target,
+    ToBackend,
+    ToFarm,
+    ToLocal,
+    ToReject,
+    first_match,
+    possible,
+)
 
 log = logging.getLogger(__name__)
+
+_REACHABLE = 1024
+"""Clients' addresses and host names for which is kept what they may come to, where rules look at these."""
 
 
 class Routes:
@@ -50,6 +62,9 @@ class Routes:
         self._names = ReverseDns()
         self.on_failure: Callable[[str], None] = lambda backend: None
         """Called with the name of a backend at which an attempt failed, so that it is checked soon."""
+        self.on_greeting: Callable[[str, bytes], None] = lambda backend, start: None
+        """See `model.Routing`."""
+        self._reachable: dict[tuple[str, str, str], tuple[str, ...]] = {}
         self._paused: dict[str, asyncio.Event] = {}
         self._open: dict[str, str] = {}
         """Session id → name of the backend that it is counted at."""
@@ -68,6 +83,7 @@ class Routes:
     def apply(self, settings: Settings) -> None:
         """Decide by `settings` from here on. Live sessions stay as they are; marks and stickiness are kept."""
         self.settings = settings
+        self._reachable = {}
         self.markers.forget(settings.backends)
         kept: dict[str, Stickiness] = {}
         for farm in settings.farms.values():
@@ -130,6 +146,30 @@ class Routes:
         return await self._names.of(address) if self.settings.config.resolve_client_names else address
 
     # --- deciding ---
+
+    def reachable(self, listener: str, source_ip: str, sni_host: str) -> tuple[str, ...]:
+        """Return the names of the backends that a client may come to of whom only this is known."""
+        known = Early(listener, source_ip, sni_host).as_looked_at(self.settings.rules)
+        found = self._reachable.get(known)
+        if found is None:
+            backends = [name for target in possible(self.settings.rules, known) for name in self._behind(target)]
+            found = tuple(dict.fromkeys(backends))
+            if len(self._reachable) >= _REACHABLE:
+                self._reachable.clear()
+            self._reachable[known] = found
+        return found
+
+    def _behind(self, target: Target) -> list[str]:
+        """Return the names of the backends that a session may come to by this target of a rule."""
+        match target:
+            case ToFarm(name):
+                return [one.name for farm in self._chain(self.settings.farms[name]) for one in farm.members]
+            case ToBackend(name):
+                return [name]
+            case ToLocal():
+                return [one.name for one in self.settings.backends.values() if one.local]
+            case ToReject():
+                return []
 
     def decide(self, identity: Identity) -> Decision:
         """Return where the session goes. Each candidate is marked as attempted, once, when it is taken."""

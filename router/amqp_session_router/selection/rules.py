@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amqp_session_router.base.model import NO_KEY, Identity
 from amqp_session_router.base.patterns import Pattern
@@ -138,3 +139,37 @@ def first_match(rules: Iterable[Rule], identity: Identity) -> tuple[Rule, str] |
         if vhost is not None:
             return rule, vhost
     return None
+
+
+class Early(NamedTuple):
+    """What is known of a client before it says who it is."""
+
+    listener: str
+    source_ip: str
+    sni_host: str
+
+    def as_looked_at(self, rules: Iterable[Rule]) -> Early:
+        """Return it without what no rule looks at."""
+        looked_at = {rule.key.type for rule in rules if rule.key is not None}
+        return Early(
+            self.listener,
+            self.source_ip if KeyType.SOURCE_IP in looked_at else "",
+            self.sni_host if KeyType.SNI_HOST in looked_at else "",
+        )
+
+
+def possible(rules: Iterable[Rule], known: Early) -> Iterator[Target]:
+    """Yield the targets of the rules that may take a client of whom `known` is known, up to one that surely does."""
+    identity = Identity(vhost="", source_ip=known.source_ip, sni_host=known.sni_host, listener=known.listener)
+    for rule in rules:
+        if rule.listener is not None and rule.listener != known.listener:
+            continue
+        certain = rule.vhost is None and rule.vhost_pattern is None
+        if rule.key is not None and rule.matches is not None:
+            if rule.key.type not in (KeyType.SOURCE_IP, KeyType.SNI_HOST):
+                certain = False
+            elif not rule.matches.matches(rule.key.of(identity)):
+                continue
+        yield rule.to
+        if certain:
+            return

@@ -77,7 +77,7 @@ async def open_backend(
             continue
         except CloseRelayed as relayed:
             routing.attempted(session, backend, True, f"{relayed.code} {relayed.text}")
-            raise HandshakeFailed(End.REJECTED, relayed.text, relayed.code) from None
+            raise HandshakeFailed(End.REJECTED, relayed.text, relayed.code, relayed.because_of) from None
         routing.attempted(session, backend, True)
         return broker, negotiation
     session.backend = None
@@ -91,7 +91,7 @@ async def open_backend(
 
 
 def _ends_by(refused: Blameless) -> HandshakeFailed:
-    return HandshakeFailed(refused.how, str(refused), refused.code)
+    return HandshakeFailed(refused.how, str(refused), refused.code, refused.because_of)
 
 
 async def _attempt(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -13,7 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from amqp_session_router.amqp.negotiation import LearnedOffers
+from amqp_session_router.amqp import codec, tables
+from amqp_session_router.amqp.frames import ProtocolError
+from amqp_session_router.amqp.negotiation import Greeting, LearnedOffers
 from amqp_session_router.base.model import (
     CONNECTION_FORCED,
     Authorizer,
@@ -100,6 +103,7 @@ class Listeners:
         self.limits = limits
         self.authorizer = authorizer
         self.learned = LearnedOffers()
+        routing.on_greeting = self._greeted
         self.deadlines = Deadlines(loop)
         self.journal = journal
         self.relay = RelayContext(loop, journal)
@@ -122,6 +126,13 @@ class Listeners:
         self._inherited: dict[str, tuple[str, int, list[socket.socket]]] = {}
         self._exiting = False
         self._resume: asyncio.TimerHandle | None = None
+
+    def _greeted(self, backend: str, start: bytes) -> None:
+        """See `model.Routing.on_greeting`."""
+        with contextlib.suppress(ProtocolError):
+            _, properties, mechanisms = codec.read_start(start)
+            tables.fields(properties)
+            self.learned.greeted(backend, Greeting(properties, mechanisms))
 
     # --- model.Server -----------------------------------------------------------------------------------------------
 

@@ -64,8 +64,9 @@ class Opening:
         else:
             self._listen(("PLAIN", "AMQPLAIN"))
 
-    def interrupt(self, how: End, text: str, code: int = 0) -> None:
-        """End the opening; the client gets a Close with `code` (0: none). No effect once it is ending."""
+    def interrupt(self, how: End, text: str, code: int = 0, because_of: int = 0) -> None:
+        """End the opening; the client gets a Close with `code` (0: none) for the method `because_of`. No effect once it
+        is ending."""
         if self._over or self._session.closed:
             return
         self.cancel()
@@ -76,7 +77,7 @@ class Opening:
         if handshake is not None:
             client.send(handshake.take())
         if handshake is not None and code and handshake.credentials is not None:
-            client.send(codec.close(code, text))
+            client.send(codec.close(code, text, because_of))
         elif handshake is not None and not handshake.gone:
             # Unread bytes would turn close(2) into a reset, and the answer would be lost.
             client.finish()
@@ -120,7 +121,7 @@ class Opening:
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, HandshakeFailed):
-            self.interrupt(error.how, error.text, error.code)
+            self.interrupt(error.how, error.text, error.code, error.because_of)
         elif isinstance(error, OSError):
             how = End.CLIENT_CLOSED if self._handshake is None else End.CLIENT_LOST
             self._session.finish(how, f"the client's connection broke: {error.strerror or error}")
@@ -158,8 +159,13 @@ class Opening:
 
     def _listen(self, mechanisms: tuple[str, ...]) -> None:
         """Start the AMQP handshake with the client."""
+        routing = self._host.routing
         self._handshake = ClientHandshake(
-            self._host.learned, self._host.routing.tune, mechanisms, self._host.limits.largest_frame(None)
+            self._host.learned,
+            routing.tune,
+            mechanisms,
+            self._host.limits.largest_frame(None),
+            routing.reachable(self._session.listener, self._peer[0], self._sni),
         )
         self._session.client_transport.watch(self._heard)
 
@@ -178,6 +184,9 @@ class Opening:
         if not data:
             if client.error is not None:
                 raise client.error
+            if connecting and handshake.buffer and self._session.phase is Phase.CONNECTING:
+                # It has said all that it will say; the broker answers that, and sees the end itself.
+                return
             early = handshake.stage is HEADER and not handshake.buffer
             raise HandshakeFailed(
                 End.CLIENT_CLOSED if early else End.CLIENT_LOST,
