@@ -52,6 +52,19 @@ def test_unauthenticated_connections_of_one_address() -> None:
     assert limits.connections == 1
 
 
+def test_the_addresses_of_one_ipv6_network_are_one() -> None:
+    limits = Limiter(LimitsPart(unauthenticated_per_address=2, connection_rate_per_address=5))
+    accepted = [limits.accept(f"2001:db8:0:1::{number:x}") for number in range(20)]
+    assert sum(isinstance(one, Refusal) for one in accepted) == 18
+    assert not isinstance(limits.accept("2001:db8:0:2::1"), Refusal)
+    limits = Limiter(LimitsPart(connection_rate_per_address=5))
+    assert sum(isinstance(limits.accept(f"2001:db8::{number:x}%eth0"), Refusal) for number in range(20)) == 15
+    assert not any(isinstance(limits.accept(f"192.0.2.{number}"), Refusal) for number in range(20))
+    assert not any(isinstance(limits.accept(f"::ffff:192.0.3.{number}"), Refusal) for number in range(20))
+    limits = Limiter(LimitsPart(connection_rate_per_address=5, ipv6_prefix=128))
+    assert not any(isinstance(limits.accept(f"2001:db8::{number:x}"), Refusal) for number in range(20))
+
+
 def test_new_connections_of_one_address_a_second() -> None:
     limits, clock = limiter(connection_rate_per_address=2, unauthenticated_per_address=None)
     told = "192.0.2.1 opens more than 2 connections a second; try again later"

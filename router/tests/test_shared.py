@@ -282,3 +282,19 @@ def test_the_bound_of_a_cache_holds_for_what_it_tells() -> None:
     for index in range(5):
         first.put(f"k{index}", "b1")
     assert [second.get(f"k{index}") for index in range(5)] == [None, None, "b1", "b1", "b1"]
+
+
+def test_a_clock_that_is_set_back_makes_no_old_key_newer() -> None:
+    clock = Clock()
+    first, second = caches(clock)
+    first.put("k", "b1")
+    first.put("other", "b1")
+    clock.now -= 500
+    second.put("k", "b2")
+    assert (first.get("k"), second.get("k")) == ("b2", "b2")
+    first.put("k", "b1")
+    assert (first.get("k"), second.get("k")) == ("b1", "b1")
+    second.clear()
+    assert (second.get("k"), second.get("other")) == (None, None)
+    second.put("other", "b2")
+    assert second.get("other") == "b2"

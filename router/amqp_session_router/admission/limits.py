@@ -10,10 +10,12 @@ both are refused.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
@@ -136,7 +138,8 @@ class VhostLease:
     def identify(self, source_ip: str) -> Refusal | None:
         """Count the connection as a new and unauthenticated one of its client's address; on a Refusal it is not
         counted as unauthenticated."""
-        return self._limiter.arriving(source_ip) or self._count_as((source_ip, ""))
+        source = self._limiter.counted_as(source_ip)
+        return self._limiter.arriving(source) or self._count_as((source, ""))
 
     def wait(self, vhost: str) -> Refusal | None:
         """Count it as one that waits for the paused `vhost`, no longer as one of its address; see `identify`."""
@@ -296,6 +299,10 @@ class Limiter:
         lease = VhostLease(self)
         lease.adopt(vhost)
         return lease
+
+    def counted_as(self, address: str) -> str:
+        """Return what a client's address is counted as: an IPv6 address as its network."""
+        return _network(address, self._config.ipv6_prefix) if ":" in address else address
 
     def arriving(self, address: str) -> Refusal | None:
         """Take one new connection of a client's address."""
@@ -502,6 +509,17 @@ class Limiter:
             for name, state in self._vhosts.items()
             if state.connections or any(bucket.level() < bucket.burst for bucket in state.buckets.values())
         }
+
+
+@lru_cache(maxsize=1024)
+def _network(address: str, prefix: int) -> str:
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((found, prefix), strict=False))
 
 
 def _bounds(limits: VhostLimits) -> bool:

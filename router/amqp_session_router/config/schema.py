@@ -277,6 +277,8 @@ class LimitsPart(Part):
     """Connections of one client address that have not been opened yet; `null`: no limit."""
     connection_rate_per_address: Limit | None = None
     """New connections a second of one client address, on average; a second's worth may come at once."""
+    ipv6_prefix: Annotated[int, Field(ge=1, le=128)] = 64
+    """Bits of an IPv6 address that make one client address: a single host has a whole network of 64."""
     alarm_only: bool = False
     """No limit refuses or delays, every one warns: to try limits out."""
 

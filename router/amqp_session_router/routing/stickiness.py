@@ -31,7 +31,9 @@ _SLACK = 1024
 
 _SLOTS = 131072
 _COLUMNS = 2
-_KEY, _BACKEND, _CLEARED = "key", "backend", "cleared"
+_KEY, _BACKEND, _CLEARED, _LATEST = "key", "backend", "cleared", "latest"
+_TICK = 1e-6
+"""Seconds between two times that are told, at least."""
 
 
 def shared_size(regions: int) -> int:
@@ -44,15 +46,26 @@ class SharedKeys:
 
     def __init__(self, number: int, offset: int, region: int, regions: int) -> None:
         self._own = region
+        self._latest = 0.0
         self._table = SharedTable(number, offset, region, regions, _SLOTS, _COLUMNS, lambda values: not values[1])
 
     def id_of(self, backend: str) -> int:
         """Return what stands for a backend."""
         return self._table.id_of(_BACKEND, backend)
 
+    def now(self, clock: float) -> float:
+        """Return a time behind all that any worker has told: `clock`, unless that was set back meanwhile."""
+        latest = max((one[1] for one in self._table.said(self._table.id_of(_LATEST))), default=0.0)
+        return max(clock, latest + _TICK)
+
     def tell(self, farm: str, key: str, backend: str, at: float) -> None:
         """Tell where a key is. Where there is no room only this worker knows."""
         self._table.say(self._table.id_of(_KEY, farm, key), self.id_of(backend), at)
+        self._said(at)
+
+    def _said(self, at: float) -> None:
+        self._latest = max(self._latest, at)
+        self._table.say(self._table.id_of(_LATEST), 0.0, self._latest)
 
     def newest(self, farm: str, key: str) -> tuple[int, float]:
         """Return where a key was at last, and when; (0, 0.0) if no worker tells."""
@@ -70,6 +83,7 @@ class SharedKeys:
     def clear(self, farm: str, at: float) -> None:
         """What was told of a farm until `at` does not count any more."""
         self._table.say(self._table.id_of(_CLEARED, farm), 0.0, at)
+        self._said(at)
 
     def _cleared(self, farm: str) -> float:
         return max((one[1] for one in self._table.said(self._table.id_of(_CLEARED, farm))), default=0.0)
@@ -125,6 +139,10 @@ class Stickiness:
             return None
         return entry[0]
 
+    def _now(self) -> float:
+        """Return the time, which does not go back between workers."""
+        return self._clock() if self._shared is None else self._shared.now(self._clock())
+
     def know(self, backends: Iterable[str]) -> None:
         """Take the names of the backends at which a key may be."""
         if self._shared is not None:
@@ -143,7 +161,7 @@ class Stickiness:
         """Remember that `key` is at `backend` now."""
         if key == NO_KEY:
             return
-        now = self._clock()
+        now = self._now()
         self._entries.pop(key, None)  # the order of the dict is that of the last use: old entries are in front
         self._entries[key] = (backend, now)
         self._tell(key)
@@ -154,7 +172,7 @@ class Stickiness:
         """Forget all keys; returns how many there were."""
         count = len(self._entries)
         if self._shared is not None:
-            self._shared.clear(self._farm, self._clock())
+            self._shared.clear(self._farm, self._now())
         self._entries.clear()
         self._rewrite()
         return count

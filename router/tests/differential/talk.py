@@ -151,6 +151,9 @@ async def play(steps: tuple[Step, ...], port: int, broker: int, name: bytes) -> 
                 await client.until(lambda: False)
             finally:
                 reader.cancel()
+                # The loop must not look at the socket any more when it is closed.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reader
     except TimeoutError:
         pass
     finally:
