@@ -201,7 +201,7 @@ def test_a_users_name_has_a_bound(mechanism: str) -> None:
 
 def test_a_client_id_has_a_bound() -> None:
     handshake = ClientHandshake(LearnedOffers(), Tune())
-    properties = codec.encode_table({"connection_name": "ä" * 50_000})
+    properties = codec.encode_table({"connection_name": "ä" * 3_000})
     handshake.receive(codec.PROTOCOL_HEADER + codec.start_ok(properties, "PLAIN", b"\0u\0p", "en_US"))
     assert handshake.credentials is not None
     assert handshake.credentials.client_id == "ä" * 127
