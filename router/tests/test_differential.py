@@ -16,7 +16,7 @@ from router_support import Broker, config_of, router_of
 from amqp_session_router.amqp import codec
 
 SEED = 1
-SHORT, LONG = 300, 10_000
+SHORT, LONG = 240, 10_000
 MORE = {
     "parameters": [
         {"component": "vhost-limits", "name": "limits", "vhost": "full", "value": {"max-connections": 0}},
