@@ -15,6 +15,14 @@ def with_query(url: str, options: Mapping[str, Any]) -> str:
     return f"{url}{'&' if '?' in url else '?'}{pairs}"
 
 
+def postgresql_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `options`, which are of PostgreSQL's driver, for a `url` of that; none for any other.
+
+    Others have other names, and other units for the same ones: socketTimeout is in milliseconds to MySQL's.
+    """
+    return dict(options) if url.startswith("jdbc:postgresql:") else {}
+
+
 def text(value: Any) -> str:
     """Return a value as the broker's XML and URLs write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -45,6 +53,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "lease_statements": lease_statements,
+            "postgresql_options": postgresql_options,
             "with_query": with_query,
             "xml_attributes": xml_attributes,
         }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.roles.test_plugins import plugin
 
 classic = plugin("filter", "activemq_classic_topology")
 database = plugin("filter", "lease_db")
+urls = plugin("filter", "activemq_classic")
 
 DEFAULTS = {"persistence_adapter": "kahadb", "locker": "default", "lock_acquire_sleep_interval_ms": 1000}
 
@@ -116,3 +119,19 @@ def test_a_member_dials_the_ensemble_and_every_other_member() -> None:
 def test_a_query_for_evidence_is_one_word_of_the_command() -> None:
     found = database.lease_db_evidence({"locks": "select 'x y'"}, "/bin/psql -At", "postgres")
     assert found == {"locks": "runuser -u postgres -- /bin/psql -At --command='select '\"'\"'x y'\"'\"''"}
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("jdbc:postgresql://db:5432/broker", True),
+        ("jdbc:mysql://db/broker", False),
+        ("jdbc:mariadb://db/broker", False),
+        ("jdbc:sqlserver://db;databaseName=broker", False),
+        ("jdbc:oracle:thin:@//db:1521/broker", False),
+    ],
+)
+def test_options_of_postgresql_go_to_its_driver_alone(url: str, kept: bool) -> None:
+    given = {"socketTimeout": 5, "options": "-c lock_timeout=4000"}
+    found = urls.with_query(url, urls.postgresql_options(url, given))
+    assert found == (f"{url}?socketTimeout=5&options=-c%20lock_timeout%3D4000" if kept else url)

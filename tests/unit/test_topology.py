@@ -115,12 +115,21 @@ def test_one_host_that_does_not_allow_drills_forbids_them(shelf: Path) -> None:
     assert load(shelf).drill_allowed is False
 
 
-@pytest.mark.parametrize("line", ["", "drill_allowed: 'yes'\n"])
-def test_drills_need_a_plain_true(shelf: Path, line: str) -> None:
-    (shelf / "hosts.yml").write_text("all: {hosts: {b1: {}}}\n")
-    (shelf / "group_vars").mkdir()
-    (shelf / "group_vars" / "all.yml").write_text(line)
-    assert load(shelf).drill_allowed is False
+@pytest.mark.parametrize(
+    ("lines", "allowed"),
+    [("", False), ("drill_allowed=true", True), ("drill_allowed=True", True), ("drill_allowed=no", False)],
+)
+def test_an_inventory_in_ini_allows_drills_as_it_does_for_the_roles(tmp_path: Path, lines: str, allowed: bool) -> None:
+    (tmp_path / "hosts.ini").write_text(f"b1 drill_approval=true\n[all:vars]\n{lines}\n")
+    found = load(tmp_path)
+    assert found.drill_allowed is allowed
+    assert found.host("b1").vars["drill_approval"] is True
+
+
+def test_what_is_neither_true_nor_false_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "hosts.ini").write_text("b1 drill_allowed=perhaps\n")
+    with pytest.raises(UsageError, match=r"drill_allowed is 'perhaps', which is neither true nor false$"):
+        load(tmp_path)
 
 
 def test_unknown_topology_names_the_nearest(shelf: Path) -> None:

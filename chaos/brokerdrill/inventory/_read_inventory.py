@@ -15,12 +15,15 @@ from ansible import constants
 from ansible.cli import CLI
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 from ansible.vars.manager import VariableManager
 
 TEMPLATED = ("ansible_", "bench_", "drill_", "topology_")
+# Read as the roles read them: an inventory in INI has no other truth than the text.
+FLAGS = ("drill_allowed", "drill_approval")
 # What VariableManager adds for plays: no part of the inventory.
 MAGIC = (
     "ansible_config_file",
@@ -43,10 +46,20 @@ def _plain(value: Any) -> Any:
 def _variables(loader: DataLoader, found: dict[str, Any]) -> dict[str, Any]:
     templar = Templar(loader=loader, variables=found)
     return {
-        name: _plain(templar.template(value) if name.startswith(TEMPLATED) else value)
+        name: _flag(name, templar.template(value))
+        if name in FLAGS
+        else _plain(templar.template(value) if name.startswith(TEMPLATED) else value)
         for name, value in found.items()
         if name not in (*MAGIC, *BECOME_PASSWORDS) and not name.startswith("inventory_")
     }
+
+
+def _flag(name: str, value: Any) -> bool:
+    """Return what Ansible's filter `bool` makes of `value`. Raises AnsibleError for what is neither true nor false."""
+    try:
+        return boolean(value)
+    except TypeError:
+        raise AnsibleError(f"{name} is {_plain(value)!r}, which is neither true nor false") from None
 
 
 # Ansible's own names for it, the one that wins first: of those that its sudo plugin lists the last that is set.
