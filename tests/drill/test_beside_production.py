@@ -180,12 +180,12 @@ async def production(case: Case, topology: Topology) -> AsyncIterator[Production
         yield Production(case, topology, found, connections)
 
 
-async def drill(case: Case, runs: Path, *options: str) -> tuple[int, str]:
-    """Run the drill; return its exit status and what it said."""
+async def drill(case: Case, runs: Path, *options: str, name: str = "") -> tuple[int, str]:
+    """Run the drill, or another one by its `name`; return its exit status and what it said."""
     process = await asyncio.create_subprocess_exec(
         *BROKERDRILL,
         "run",
-        case.drill,
+        name or case.drill,
         case.topology,
         "--runs",
         str(runs),
@@ -225,6 +225,12 @@ def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
             before = await other.orders(*looks) if one.browsed else [held, letters]
             assert (before[0][-HELD:], before[1][-LETTERS:]) == (held, letters)
             await other.orders(["send", DRILL, STRANGERS, 0])
+
+            of_theirs = tmp_path / "of_theirs.yml"
+            of_theirs.write_text(f"extends: {one.drill}\nload: {{addresses: [{ORDERS}]}}\n")
+            status, said = await drill(one, tmp_path / "refused", name=str(of_theirs))
+            assert status == 64 and f"{ORDERS} of {topology.name} is not declared a drill's" in said, said
+            assert not (tmp_path / "refused").exists()
 
             status, said = await drill(one, tmp_path / "refused")
             assert status == 3, said
