@@ -7,6 +7,7 @@ ever) or `["look", ADDRESS]`. It prints the messages of each in their order as a
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -94,6 +95,8 @@ def main() -> None:
         client.open([], [], transacted=False)
         print(json.dumps(carry_out(client, order)), flush=True)
         client.close()
+    # A library's threads may keep the JVM, and it this process.
+    os._exit(0)
 
 
 if __name__ == "__main__":

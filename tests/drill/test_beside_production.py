@@ -144,7 +144,7 @@ class Production:
             f"cd {code} && tar -xf code.tar && exec env PYTHONPATH={code}:{self._host.pythonpath} "
             f"JAVA_HOME={self._host.java_home} {self._host.python} production_client.py",
             stdin=f"{json.dumps({**config, **jars, 'producers': [], 'consumers': []})}\n{json.dumps(orders)}\n",
-            timeout=120,
+            timeout=300,
             check=True,
         )
         return [json.loads(line) for line in told.out.splitlines() if line.startswith("[")]
