@@ -275,7 +275,7 @@ def test_a_backend_that_is_doubted_greets_as_sessions_reach_it(broker: Broker, t
 
     def why_not(port: int, **more: Any) -> str | None:
         backend = Backend("b", "127.0.0.1", port=port, **more)
-        return asyncio.run(health.reach(backend, Timeouts(backend_handshake=WITHIN), greeting=True))
+        return asyncio.run(health.reach(backend, Timeouts(backend_handshake=WITHIN), lambda *_: None))
 
     assert why_not(broker.port) is None
     listeners = {
