@@ -79,6 +79,7 @@ def test_data_reaches_the_broker_and_is_escaped(render: Render, schema: etree.XM
         artemis_addresses=[
             {"name": "a&b", "routing": "anycast", "queues": ["x", "y"]},
             {"name": "news", "routing": "multicast"},
+            {"name": "bills", "routing": "multicast", "queues": ["billing.sub", "audit.sub"]},
         ],
         artemis_address_settings=[
             {"match": "a&b", "settings": {"max-delivery-attempts": 3, "auto-create-queues": True}}
@@ -93,7 +94,8 @@ def test_data_reaches_the_broker_and_is_escaped(render: Render, schema: etree.XM
         item.get("name"): [queue.get("name") for queue in item.iter(f"{CORE}queue")]
         for item in root.iter(f"{CORE}address")
     }
-    assert addresses == {"a&b": ["x", "y"], "news": []}
+    assert addresses == {"a&b": ["x", "y"], "news": [], "bills": ["billing.sub", "audit.sub"]}
+    assert len(root.findall(f".//{CORE}multicast/{CORE}queue")) == 2
     assert one(root, "permission").get("roles") == "amq,<r>"
     assert one(root, "auto-create-queues").text == "true"
     uri = one(root, "acceptor").text
