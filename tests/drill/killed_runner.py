@@ -69,6 +69,8 @@ class MortalExecutor(Executor):
 
 
 async def live_roles(descriptors: Sequence[Descriptor], connections: Mapping[str, HostConnection]) -> dict[str, str]:
+    if not any(item.management for item in descriptors):
+        return {}
     system = System(Progress(Console(stderr=True)))
     await system.open(managed(descriptors), connections)
     try:

@@ -36,7 +36,7 @@ NEEDED: dict[str, dict[str, int]] = {
 CASES = [("cut", {}), *(("toxic", {"type": name, "attributes": NEEDED.get(name, {})}) for name in TOXICS)]
 
 
-def _program(into: Path) -> Path:
+def server_program(into: Path) -> Path:
     """The server as the role's own task fetches it."""
     defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
     tasks = yaml.safe_load((ROLE / "tasks" / "install.yml").read_text())
@@ -57,7 +57,7 @@ def _program(into: Path) -> Path:
 @pytest.fixture(scope="module")
 def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
     """A link whose host has a running toxiproxy."""
-    program = _program(tmp_path_factory.mktemp("toxiproxy"))
+    program = server_program(tmp_path_factory.mktemp("toxiproxy"))
     port = free_port()
     with subprocess.Popen([program, "-host", "127.0.0.1", "-port", str(port)], stderr=subprocess.DEVNULL) as server:
         try:

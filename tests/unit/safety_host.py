@@ -48,6 +48,7 @@ class SafetyHost:
         self.source = source.replace('"/var/lib/brokerdrill/safety"', repr(str(self.state))).replace(
             '"/etc/systemd/system"', repr(str(units))
         )
+        self.source = self.source.replace('"/run/brokerdrill"', repr(str(root / "notes")))
 
     def kernel(self, **changes: Any) -> Any:
         """A Kernel of the file's text, with `changes` of its constants."""

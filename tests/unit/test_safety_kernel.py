@@ -89,6 +89,8 @@ def test_a_run_that_was_cut_off_has_its_lease_again_where_nobody_took_it(host: S
     assert kernel.status()["lease"]["run"] == "run-a"
     kernel.give_back("a")
     assert kernel.status()["lease"] is None
+    with pytest.raises(kernel_refused(kernel), match="the lease is lost"):
+        kernel.renew("a", [])
     kernel.take(lease("b"))
 
 

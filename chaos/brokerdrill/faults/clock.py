@@ -6,7 +6,7 @@ from shlex import quote
 
 from pydantic import Field
 
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
 from brokerdrill.inventory.targets import Target
 
 # Wall-clock time alone: monotonic times, which time-outs are made of, go on as they are.
@@ -25,7 +25,9 @@ _UNSET = """
 if [ -e /run/systemd/system/{unit}.d/brokerdrill-clock.conf ]; then
   rm -f /run/systemd/system/{unit}.d/brokerdrill-clock.conf
   systemctl daemon-reload
-  systemctl restart --no-block {unit}
+  # A unit that another fault holds down stays so.
+  if ls /run/systemd/system/{unit}.d/zzz-brokerdrill-*.conf >/dev/null 2>&1; then how=try-restart; else how=restart; fi
+  systemctl $how --no-block {unit}
 fi
 """
 
@@ -59,6 +61,7 @@ def _clock(target: Target, params: ClockParameters, fault_id: str) -> list[HostC
                 target=item.host,
                 instance=item.instance,
                 store=item.store,
+                claims={f"clock of {item.unit}": ALONE},
             )
         )
     return changes

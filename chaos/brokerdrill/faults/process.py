@@ -13,30 +13,40 @@ from brokerdrill.inventory.targets import Target
 
 _DOWN = "! systemctl is-active --quiet {unit}"
 _UP = "systemctl is-active --quiet {unit}"
-# The unit restarts by itself (Restart=always); a fault that shall last until its heal holds it down with a drop-in
-# under /run, which a reboot forgets. The last name wins over the unit's other drop-ins, wherever these are.
-_KEEP_DOWN = """
-mkdir -p /run/systemd/system/{unit}.d
-printf '[Service]\\nRestart=no\\n' > /run/systemd/system/{unit}.d/zzz-brokerdrill.conf
+# The unit restarts by itself (Restart=always); a fault that shall last until its heal holds it down with a drop-in of
+# its own under /run, which a reboot forgets. The last name wins over the unit's other drop-ins, wherever these are.
+_HOLD = "/run/systemd/system/{unit}.d/zzz-brokerdrill-{fault}.conf"
+_HELD = f"ls {_HOLD.replace('{fault}', '*')} >/dev/null 2>&1"
+_KEEP_DOWN = f"""
+mkdir -p /run/systemd/system/{{unit}}.d
+printf '[Service]\\nRestart=no\\n' > {_HOLD}
 systemctl daemon-reload
-[ "$(systemctl show -p Restart --value {unit})" = no ]
+[ "$(systemctl show -p Restart --value {{unit}})" = no ]
 """
-_LET_START = """
-rm -f /run/systemd/system/{unit}.d/zzz-brokerdrill.conf
+# It starts again once no fault holds it any more, whichever was healed last.
+_START = f"{_HELD} || systemctl start --no-block {{unit}}"
+_LET_START = f"""
+rm -f {_HOLD}
 systemctl daemon-reload
-systemctl reset-failed {unit} 2>/dev/null || :
-systemctl start --no-block {unit}
+{_HELD} || systemctl reset-failed {{unit}} 2>/dev/null || :
+{_START}
 """
+_LET_UP = f"[ ! -e {_HOLD} ] && {{ {_HELD} || {_UP}; }}"
 # Main process only: it is the broker; the exit of the others follows.
-_SIGNAL = 'pid=$(systemctl show -p MainPID --value {unit}) && [ "$pid" -gt 0 ] && kill -{signal} "$pid"'
+_SIGNAL = (
+    "pid=$(systemctl show -p MainPID --value {unit}); "
+    """[ "$pid" -gt 0 ] || { echo {unit}' does not run' >&2; exit 1; }; kill -{signal} "$pid\""""
+)
 _STATE = 'pid=$(systemctl show -p MainPID --value {unit}); [ "$pid" -gt 0 ] && state=$(cut -d" " -f3 "/proc/$pid/stat")'
 
 
-def _change(item: Descriptor, prepare: str, effect: str, verify: str, heal: str, verify_heal: str) -> HostChange:
+def _change(
+    item: Descriptor, fault_id: str, prepare: str, effect: str, verify: str, heal: str, verify_heal: str
+) -> HostChange:
     unit = quote(item.unit or "")
 
     def fill(script: str) -> str:
-        return script.replace("{unit}", unit)
+        return script.replace("{unit}", unit).replace("{fault}", fault_id)
 
     return HostChange(
         host=item.host,
@@ -99,11 +109,13 @@ def _kill_children(target: Target, fault_id: str) -> list[HostChange]:
     return [
         _change(
             item,
+            fault_id,
             f'{_CHILDREN} && [ -n "$children" ] && echo $children > {note}',
             f"kill -KILL $(cat {note})",
             others,
-            ":",
-            others,
+            # Nothing is to be undone: who started them starts others.
+            f"rm -f {note}",
+            f'{_CHILDREN} && [ -n "$children" ]',
         )
         for item in target.instances
     ]
@@ -116,34 +128,29 @@ def _kill(target: Target, params: KillParameters, fault_id: str) -> list[HostCha
     if params.restart:
         gone = f"[ -e /run/brokerdrill/{fault_id}.pid ] && ! kill -0 $(cat /run/brokerdrill/{fault_id}.pid) 2>/dev/null"
         note = f"systemctl show -p MainPID --value {{unit}} > /run/brokerdrill/{fault_id}.pid"
-        return [
-            _change(item, note, effect, gone, "systemctl start --no-block {unit}", _UP) for item in target.instances
-        ]
-    return [_change(item, _KEEP_DOWN, effect, _DOWN, _LET_START, _UP) for item in target.instances]
+        up = f"{_HELD} || {_UP}"
+        return [_change(item, fault_id, note, effect, gone, _START, up) for item in target.instances]
+    return [_change(item, fault_id, _KEEP_DOWN, effect, _DOWN, _LET_START, _LET_UP) for item in target.instances]
 
 
 def _stop(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     return [
-        _change(item, ":", "systemctl stop {unit}", _DOWN, "systemctl start --no-block {unit}", _UP)
+        _change(item, fault_id, _KEEP_DOWN, "systemctl stop {unit}", _DOWN, _LET_START, _LET_UP)
         for item in target.instances
     ]
 
 
 def _pause(target: Target, params: PauseParameters, fault_id: str) -> list[HostChange]:
-    heal = _signal("CONT", params.all) + " || :"
+    heal = f"({_signal('CONT', params.all)}) || :"
+    # What was paused and then killed is paused no more.
+    over = f'{_STATE}; [ "$pid" -eq 0 ] || [ "$state" != T ]'
     if params.end == "kill":
         # Done when it is gone: what ends later is none of the fault's doing.
         end = f'{_signal("KILL", True)} && timeout 15 tail --pid="$pid" -f /dev/null'
-        heal = f'{_STATE}; [ "$state" != T ] || {{ {end}; }}; systemctl start --no-block {{unit}}'
+        heal = f'{_STATE}; [ "$state" != T ] || {{ {end}; }}; {_START}'
+        over = f'{_STATE}; if [ "$pid" -eq 0 ]; then {_HELD}; else [ "$state" != T ]; fi'
     return [
-        _change(
-            item,
-            ":",
-            _signal("STOP", params.all),
-            _STATE + ' && [ "$state" = T ]',
-            heal,
-            _STATE + ' && [ "$state" != T ]',
-        )
+        _change(item, fault_id, ":", _signal("STOP", params.all), _STATE + ' && [ "$state" = T ]', heal, over)
         for item in target.instances
     ]
 

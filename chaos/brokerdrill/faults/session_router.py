@@ -9,7 +9,7 @@ from shlex import join, quote
 from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 
@@ -52,6 +52,7 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
                 heal=f"{command} BACKEND UNDRAIN {backend}",
                 verify_heal=look(seen='rows and not any(row["drain"] for row in rows)'),
                 target=link.name,
+                claims={f"backend {backend} of {command}": ALONE},
             )
         )
     return changes
@@ -80,6 +81,7 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
                 verify_heal=look(seen=f"not {paused}"),
                 target=item.host,
                 instance=item.instance,
+                claims={f"vhost {vhost} of {command}": ALONE},
             )
         )
     return changes
@@ -115,6 +117,7 @@ def _drift(target: Target, params: DriftParameters, fault_id: str) -> list[HostC
                 verify_heal=_DRIFTS.format(control=command, so=False),
                 target=item.host,
                 instance=item.instance,
+                claims={f"running configuration of {command}": ALONE},
             )
         )
     return changes

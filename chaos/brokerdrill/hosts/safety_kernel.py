@@ -36,6 +36,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 STATE = Path("/var/lib/brokerdrill/safety")
+# Where a fault's scripts note what they need until its heal; a start of the host forgets it.
+NOTES = Path("/run/brokerdrill")
 FILE = "safety_kernel.py"
 GUARD = "brokerdrill-guard"
 TICK_S = 0.2
@@ -335,11 +337,12 @@ class Kernel:
         return {"faults": [self._record(fault) for fault in faults]}
 
     def give_back(self, token: str) -> dict[str, Any]:
-        """End the lease, if it is this one."""
+        """End the lease, if it is this one; a renewal that comes after that does not bring it back."""
         with self._locked():
-            lease = self._read(self.state / "lease.json")
-            if lease and lease["token"] == token:
-                (self.state / "lease.json").replace(self.state / "ended.json")
+            for path in (self.state / "lease.json", self.state / "ended.json"):
+                lease = self._read(path)
+                if lease and lease["token"] == token:
+                    path.unlink()
         return {}
 
     def _mine(self, token: str) -> dict[str, Any]:
@@ -402,6 +405,7 @@ class Kernel:
                 raise Refused(f"the {script} of fault {fault} does not begin: {why}")
             if state != record["state"]:
                 self._becomes(record, state)
+            NOTES.mkdir(exist_ok=True)
             return self._run(record["scripts"][script], min(record["limits_s"][script], left_s), lock)
 
     def heal(self, fault: str, by: str, wait_s: float) -> dict[str, Any]:

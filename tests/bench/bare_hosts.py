@@ -1,0 +1,100 @@
+"""Two hosts of the bench with nothing but a unit to hurt, a toxiproxy and a link: every fault that needs no product."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.roles.test_toxiproxy import server_program
+
+from brokerdrill.base import paths
+from brokerdrill.bench import bench
+from brokerdrill.hosts.connection import connected
+from brokerdrill.inventory.topology import Topology, load
+
+NAME = "safety_selftest"
+INVENTORY = """\
+all:
+  vars:
+    bench_subnet: 172.30.252.0/24
+    bench_memory: 256m
+    drill_allowed: true
+    ansible_user: root
+    ansible_ssh_private_key_file: {key}
+    ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
+  hosts:
+    dialler: {{ansible_host: 172.30.252.11}}
+    server: {{ansible_host: 172.30.252.12}}
+"""
+VICTIM = """[Unit]
+Description=What faults hit
+[Service]
+ExecStart=/bin/sh -c 'while :; do sleep 600 & sleep 600; done'
+Restart=always
+RestartSec=1
+[Install]
+WantedBy=multi-user.target
+"""
+TOXIPROXY = """[Service]
+User=nobody
+ExecStart=/usr/local/bin/toxiproxy-server -host 127.0.0.1 -port 8474
+Restart=always
+[Install]
+WantedBy=multi-user.target
+"""
+STORE = """[Mount]
+What=tmpfs
+Where=/srv/store
+Type=tmpfs
+Options=size=16m
+[Install]
+WantedBy=multi-user.target
+"""
+VICTIM_SAYS = {
+    "schema": 1, "product": "victim", "instance": "victim", "unit": "victim.service", "data_dir": "/srv/store",
+    "features": ["own_disk"], "dials": [{"link": "peer", "to": "server", "address": "172.30.252.12", "port": 7000}],
+}  # fmt: skip
+SERVER_SAYS = {"schema": 1, "product": "peer", "instance": "server", "unit": "victim.service"}
+TOXIPROXY_SAYS = {
+    "schema": 1, "product": "toxiproxy", "instance": "toxi", "unit": "toxiproxy.service", "user": "nobody",
+    "api": {"address": "127.0.0.1", "port": 8474},
+}  # fmt: skip
+
+
+def _written(files: Mapping[str, Any]) -> str:
+    return "\n".join(
+        f"mkdir -p {Path(path).parent}; printf %s {shlex.quote(text if isinstance(text, str) else json.dumps(text))} "
+        f"> {path}"
+        for path, text in files.items()
+    )
+
+
+def up(folder: Path) -> Topology:
+    """Make both hosts, with an inventory below `folder`."""
+    directory = folder / NAME
+    directory.mkdir()
+    (directory / "hosts.yml").write_text(INVENTORY.format(key=paths.cache() / "bench" / "id_ed25519"))
+    topology = load(directory)
+    bench.down(topology)
+    bench.up(topology)
+    program = server_program(folder)
+
+    async def prepare() -> None:
+        units = {"victim.service": VICTIM, "toxiproxy.service": TOXIPROXY, "srv-store.mount": STORE}
+        says = {"dialler": {"victim": VICTIM_SAYS, "toxi": TOXIPROXY_SAYS}, "server": {"server": SERVER_SAYS}}
+        async with connected(topology.hosts) as connections:
+            for name, connection in connections.items():
+                files: dict[str, Any] = {f"/etc/systemd/system/{unit}": text for unit, text in units.items()}
+                files |= {f"/etc/brokerdrill/{one}.json": said for one, said in says[name].items()}
+                await connection.put(program, "/usr/local/bin/toxiproxy-server")
+                script = f"chmod 755 /usr/local/bin/toxiproxy-server\n{_written(files)}\nsystemctl daemon-reload"
+                await connection.sh(
+                    f"{script}\nsystemctl enable --now --quiet {' '.join(units)}", check=True, timeout=300
+                )
+
+    asyncio.run(prepare())
+    return topology
