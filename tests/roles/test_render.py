@@ -400,3 +400,5 @@ def test_drills_manage_a_classic_broker_by_a_path_of_their_own(render: Render) -
     ]
     assert emptied == [f"drill.q{number}" for number in range(4)] + ["drill.DLQ"]
     assert {item.text for item in policy.iter("operation")} == {"purge*"}
+    # A bean that has an entry of its own is not looked for in others.
+    assert [item.findtext("attribute") for item in policy.iter("mbean")] == ["*"] * 6

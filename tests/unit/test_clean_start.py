@@ -148,3 +148,10 @@ def test_where_dead_letters_are_looked_for() -> None:
     assert looks(empty, empty) == [Look("dead", "b1", 0, True, True)]
     silent = Broker("b3", {}, silent=True)
     assert looks(empty, full, silent) == [Look("dead", "b2", 5, True, True), Look("dead", "b3", 0, True, True)]
+
+
+def test_an_address_that_no_broker_counts_may_hold_anything() -> None:
+    one = Broker("b1", {"dead": 0})
+    with pytest.raises(InfrastructureError, match="no broker says what is in q: it is not there, or"):
+        begin([one], purge=True)
+    assert one.purged == []

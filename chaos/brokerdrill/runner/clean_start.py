@@ -39,11 +39,12 @@ async def clean_start(
     addresses; `runs` are the names of runs by their tags. `load` has started, and sends nothing yet. Returns how many
     messages were ever added to each of `addresses` until then.
 
-    Raises InfrastructureError where anybody else's messages wait, where it cannot be seen whose they are, and where a
-    broker does not give up what was removed.
+    Raises InfrastructureError where no broker counts what is in an address, where anybody else's messages wait, where
+    it cannot be seen whose they are, and where a broker does not give up what was removed.
     """
     prepared = await _prepared(system, events, progress)
     system.prepared_before = frozenset(name for found in prepared.values() for name in found)
+    await _refuse_uncounted(system, addresses)
     seen = [] if purge else await _seen(system, addresses, load)
     if seen:
         if problems := [said for one in seen if (said := strangers(one, runs))]:
@@ -60,6 +61,15 @@ async def clean_start(
             if removed:
                 progress.step(f"removed {removed} messages from {', '.join(names)} at {broker.descriptor.instance}")
     return await _until_empty(system, addresses, prepared)
+
+
+async def _refuse_uncounted(system: System, addresses: Sequence[str]) -> None:
+    """Raise InfrastructureError where no active broker counts what is in one of `addresses`: it may hold anything."""
+    counted = {address for found in (await _waiting(system, addresses)).values() for address in found}
+    if unknown := sorted(set(addresses) - counted):
+        raise InfrastructureError(
+            f"no broker says what is in {', '.join(unknown)}: it is not there, or the drill's account may not read it"
+        )
 
 
 async def _seen(system: System, addresses: Sequence[str], load: LoadControl) -> list[Seen]:
