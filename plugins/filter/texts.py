@@ -137,6 +137,7 @@ _RULES: Mapping[str, tuple[_Rule, ...]] = {
     ),
     "classic_text": (_Rule(_SPRING, ("${", "#{")),),
     "classic_password": (_Rule(_SPRING, ("${", "#{")),),
+    "classic_user_password": (_Rule("Jetty takes what begins so as obfuscated", beginnings=("OBF:",)),),
     "openmq_name": (_Rule("Open MQ's file of users separates by them", (":", ",", "*"), spaces=True),),
     "openmq_password": (_Rule("Open MQ cuts spaces off", spaces=True),),
     "postgresql_name": (_Rule("PostgreSQL cuts longer names", bytes=63),),

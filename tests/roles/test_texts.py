@@ -121,7 +121,7 @@ def test_properties_of_users_and_groups(reader: Reader, text: str) -> None:
 
 @any_text()
 def test_jetty_knows_its_users(reader: Reader, text: str) -> None:
-    if clean(text, "classic_name"):
+    if clean(text, "classic_name") and clean(text, "classic_user_password"):
         users = [{"name": text, "password": text, "groups": [text, "b"]}]
         found = rendered("activemq_classic", "management-users.properties.j2", __activemq_classic_users=users)
         assert reader("jetty", text=found, user=text, password=text) == {"is": True, "roles": [text, "b"]}
@@ -251,6 +251,7 @@ def test_a_whole_broker_xml_with_odd_names(reader: Reader, tmp_path: Path) -> No
         ),
         ("artemis_name", " a", "x ' a' has spaces around it: Artemis separates"),
         ("artemis_password", "ENC(a)", "x has 'ENC(' at its beginning: Artemis takes what begins so as encrypted"),
+        ("classic_user_password", "OBF:a", "x has 'OBF:' at its beginning: Jetty takes what begins so as obfuscated"),
         ("classic_password", "a${b}", "x has '${': Spring replaces it in ActiveMQ Classic's files"),
         ("openmq_name", "team:billing", "x 'team:billing' has ':': Open MQ's file of users separates by them"),
         ("password", "a\nb", "x has a control character, or a line's end"),
