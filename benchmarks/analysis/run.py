@@ -29,8 +29,9 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from brokerdrill.analysis.events import Event
 from brokerdrill.analysis.tables import served_spans
-from brokerdrill.analysis.timeline import Event, Timeline, timeline
+from brokerdrill.analysis.timeline import Timeline, timeline
 from brokerdrill.ledger.contract import RunInfo, read_run
 
 HERE = Path(__file__).parent

@@ -91,6 +91,10 @@ def comparable(result: Mapping[str, Any]) -> dict[str, Any]:
         "failover": failover,
         "rounds": [dict(row) for row in result["rounds"]],
         "outages": sorted(outages, key=lambda row: (row["start_ns"], row["address"], row["side"])),
+        "coverage": [
+            {name: row[name] for name in ("fault", "instance", "target", "t_ns", "clients", "in_flight", "operations")}
+            for row in result["coverage"]
+        ],
     }
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, PROMISES, Clock, PromiseSpec, RunInfo, Scenario
+from brokerdrill.ledger.coverage import Minimum
 from tests.analysis.oracle import judge
 
 Row = dict[str, Any]
@@ -47,6 +48,11 @@ class _Maker:
             for name, host in (("controller", "controller"), ("load1", "load1"), ("load2", "load2"))
         }
         self.clock_of: dict[str, str] = {}
+        # Numbers of its own, as for rounds.
+        self.seen = random.Random(f"{run_id}/seen")
+        if self.seen.random() < 0.15:
+            name = self.seen.choice(("controller", "load1", "load2"))
+            self.clocks[name] = replace(self.clocks[name], uncertainty_ns=self.seen.choice((S // 5, S)))
         self.load = (2 * S + self.within(0, S), 0)
         self.load = (self.load[0], self.load[0] + self.within(12 * S, 18 * S))
         self.drain = (self.load[1] + self.within(S // 5, S), 0)
@@ -546,6 +552,7 @@ class _Maker:
         self.draw_endings()
         self.draw_rounds()
         self.draw_alerts()
+        self.draw_seen(addresses, mapped)
         drained = {}
         for address in addresses:
             word = rng.choice((True, True, True, False, None))
@@ -559,12 +566,12 @@ class _Maker:
             dead_letters=dict.fromkeys(addresses, "DLQ") if mapped else {},
             drained=drained,
             clocks=self.clocks,
+            addresses=tuple(addresses) if self.seen.random() < 0.5 else (),
+            **self.asked(),
         )
         ops, events = self.finish()
         promises = self.promises(sticky, run, ops, events)
-        expect = {
-            p.name: rng.choice(("kept", "kept", "violated", "investigated")) for p in promises if self.chance(0.6)
-        }
+        expect = {p.name: rng.choice(("kept", "kept", "violated")) for p in promises if self.chance(0.6)}
         return replace(run, promises=promises, expect=expect), ops, events
 
     def draw_phases(self) -> bool:
@@ -664,6 +671,94 @@ class _Maker:
             self.event("note", end, name="alerts watched", value="end")
             begin = end + self.within(1, S)
 
+    # -- how much of it was seen --
+
+    def draw_seen(self, addresses: list[str], mapped: bool) -> None:
+        """Write what says how much was seen: looks at dead letters, silences and gaps of polls, logs of some times,
+        pressure, readings of clocks, counters of faults; and faults that their hosts healed, ends that nothing
+        explains, a playbook's instances."""
+        rng = self.seen
+        instances = sorted({instance for named in self.stores.values() for instance in named})
+        span = (self.load[0], self.drain[1])
+
+        def event(kind: str, t: int, **columns: Any) -> None:
+            self.events.append({"kind": kind, "t_ns": t, "clock": "controller", "uncertainty_ns": None, **columns})
+
+        if mapped and rng.random() < 0.8:
+            for instance in rng.sample(instances, rng.randint(1, len(instances))):
+                at = self.drain[0] + rng.randint(MS, S) if rng.random() < 0.9 else rng.randint(*self.load)
+                outcome = "ok" if rng.random() < 0.8 else rng.choice(("fail", "unknown"))
+                where = instance if rng.random() < 0.7 else None
+                self.op("inspector", "browse", at, at + MS, outcome, address="DLQ", instance=where)
+        for _ in range(rng.choice((0, 0, 0, 1, 2))):
+            instance, begin = rng.choice(instances), rng.randint(*span)
+            if rng.random() < 0.5:
+                event("health", begin, instance=instance, value="silent")
+                if rng.random() < 0.8:
+                    event("health", begin + rng.randint(MS, 3 * S), instance=instance, value="answers")
+            else:
+                gaps = ", ".join(f"{at}-{at + rng.randint(0, 2 * S)}" for at in (begin, begin + 2 * S))
+                event("polls", self.drain[1], instance=instance, name="role", detail={"count": "90", "gaps": gaps})
+            if rng.random() < 0.4:
+                event("role", begin - MS, instance=instance, name="log", value=rng.choice(("active", "passive")))
+        for row in self.events:
+            detail = dict(row.get("detail") or {})
+            if row.get("name") == "log read":
+                if rng.random() < 0.3:
+                    detail |= {
+                        "from_ns": str(rng.choice((0, self.load[0], self.drain[0]))),
+                        "until_ns": str(row["t_ns"]),
+                    }
+                if rng.random() < 0.1:
+                    detail["lost"] = rng.choice(("0", "17"))
+                if rng.random() < 0.3:
+                    detail["instances"] = "\n".join(instances)
+            elif detail.get("operation") == "begin" and rng.random() < 0.5:
+                detail["instances"] = "\n".join(rng.sample(instances, rng.randint(1, len(instances))))
+            elif row["kind"] == "fault" and rng.random() < 0.3:
+                detail["ttl_s"] = rng.choice(("0.5", "2", "60"))
+            elif row["kind"] == "heal" and rng.random() < 0.3:
+                detail["by"] = rng.choice(("runner", "time-to-live"))
+            elif row["kind"] == "ended" and rng.random() < 0.3:
+                detail["status"] = rng.choice(("SEGV", "143", "1", "ABRT"))
+            if detail:
+                row["detail"] = detail
+        if rng.random() < 0.5:
+            for instance in instances:
+                event("note", self.drain[1] + MS, name="log read", instance=instance)
+        for _ in range(rng.choice((0, 0, 0, 1, 3))):
+            begin, lasted = rng.randint(*span), rng.randint(S // 2, 5 * S)
+            detail = {"since_ns": str(begin), "stalled_ns": str(rng.choice((0, lasted // 3, lasted)))}
+            event(
+                "pressure",
+                begin + lasted,
+                target=rng.choice(("h1", "h2")),
+                name=rng.choice(("cpu", "io")),
+                detail=detail,
+            )
+        for name, clock in sorted(self.clocks.items()):
+            if rng.random() < 0.15:
+                off = clock.offset_ns + rng.choice((0, 2 * MS, 700 * MS))
+                event(
+                    "clock", rng.randint(*span), name=name, detail={"offset_ns": str(off), "uncertainty_ns": "1000000"}
+                )
+        for fault in [row for row in self.events if row["kind"] == "fault"]:
+            if rng.random() < 0.2:
+                told = {name: str(rng.choice((0, 7))) for name in rng.sample(("packets", "closed", "messages"), 2)}
+                same = {name: fault.get(name) for name in ("name", "instance", "target", "value")}
+                event("met", fault["t_ns"] + S, detail=told, **same)
+
+    def asked(self) -> Row:
+        """What the load has to meet, and which faults were planned: fields of run.json."""
+        rng = self.seen
+        found: Row = {}
+        if rng.random() < 0.1:
+            least = {name: rng.choice((0, 1, 3)) for name in ("clients", "in_flight", "operations", "packets")}
+            found["minimum"] = {"": Minimum(**least)}
+        if rng.random() < 0.03:
+            found["planned"] = ("step",)
+        return found
+
     def promises(
         self, sticky: list[PromiseSpec], run: RunInfo, ops: list[Row], events: list[Row]
     ) -> tuple[PromiseSpec, ...]:
@@ -718,7 +813,26 @@ class _Maker:
         assert {k for row in events for k in row} <= {c.name for c in EVENT_COLUMNS}
         self.rng.shuffle(ops)
         self.rng.shuffle(events)
-        return ops, events
+        return self.lost(ops), events
+
+    def lost(self, ops: list[Row]) -> list[Row]:
+        """Return the rows that came home: of some ledgers not all, of some clients or of one clock none."""
+        rng = self.seen
+        kind = rng.choice(("",) * 15 + ("hole", "begin", "clock"))
+        if not kind:
+            return ops
+        chosen = rng.choice(sorted({row["client"] for row in ops}))
+        last = max(row["op_id"] for row in ops if row["client"] == chosen)
+        if kind == "clock":
+            gone = rng.choice(("load1", "load2"))
+            left = [row for row in ops if row["clock"] != gone]
+        elif kind == "begin":
+            begin = rng.randint(1, 3)
+            left = [row for row in ops if row["client"] != chosen or row["op_id"] >= begin]
+        else:
+            hole = rng.randint(0, last)
+            left = [row for row in ops if (row["client"], row["op_id"]) != (chosen, hole)]
+        return left or ops
 
     def amend(self, whole: Row) -> list[Row]:
         """Split an operation into an intent and what completes or amends it; each optional column is in one."""

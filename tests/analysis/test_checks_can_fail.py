@@ -5,7 +5,8 @@ All ledgers are judged in one Spark job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -92,14 +93,24 @@ def kept() -> Ledger:
         event("role", ACTIVE_A - 100, instance="b", store="s", value="passive"),
         event("role", ACTIVE_A, instance="a", store="s", value="active"),
         ended("a", FAULT + 20, "killed", "KILL"),
-        *(event("note", 9000, name="log read", instance=who) for who in "ab"),
+        *(event("note", 9000, name="log read", instance=who) for who in "abx"),
         event("note", 0, name="alerts watched", value="begin"),
         event("alert", FAULT + 300, name="BrokerDown", instance="a", store="s", value="firing"),
         event("alert", FAULT + 310, name="NoActiveBroker", store="s", value="firing"),
         event("alert", HEAL + 200, name="BrokerDown", instance="a", store="s", value="cleared"),
         event("note", 9000, name="alerts watched", value="end"),
     ]
-    return RUN, [{"op_id": index, **row} for index, row in enumerate(ops)], events
+    return RUN, numbered(ops), events
+
+
+def numbered(ops: Iterable[Row]) -> list[Row]:
+    """The operations, each client's counted from 0."""
+    counts: Counter[str] = Counter()
+    found = []
+    for row in ops:
+        found.append({**row, "op_id": counts[row["client"]]})
+        counts[row["client"]] += 1
+    return found
 
 
 Change = Callable[[list[Row], list[Row]], None]
@@ -127,9 +138,9 @@ def a_delivery_is_rolled_back(ops: list[Row], events: list[Row]) -> None:
 
 
 def a_message_comes_twice(ops: list[Row], events: list[Row]) -> None:
-    again = {**find(ops, op="receive", message_id="m5"), "op_id": 9001, "delivery": "again", "txn": None}
+    again = {**find(ops, op="receive", message_id="m5"), "delivery": "again", "txn": None}
     ops.append({**again, "start_ns": 8100 * MS, "end_ns": 8101 * MS})
-    ops.append(op("c", "ack", 8102, 8103, op_id=9002, delivery="again", address="q"))
+    ops.append(op("c", "ack", 8102, 8103, delivery="again", address="q"))
 
 
 def a_payload_is_changed(ops: list[Row], events: list[Row]) -> None:
@@ -142,7 +153,7 @@ def a_refused_transaction_is_delivered(ops: list[Row], events: list[Row]) -> Non
 
 def a_stranger_is_delivered(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="receive", message_id="m5")["message_id"] = "stranger"
-    ops.append({**find(ops, op="receive", message_id="stranger"), "op_id": 9001, "message_id": "m5", "delivery": "d-x"})
+    ops.append({**find(ops, op="receive", message_id="stranger"), "message_id": "m5", "delivery": "d-x"})
 
 
 def a_message_is_dead(ops: list[Row], events: list[Row]) -> None:
@@ -257,7 +268,7 @@ ALSO = {"a message is lost": {"atomic"}, "the failover is late": {"available"}, 
 def changed(change: Change) -> Ledger:
     run, ops, events = kept()
     change(ops, events)
-    return run, ops, events
+    return run, numbered(ops), events
 
 
 def cut_off(at_ms: float) -> Ledger:
@@ -278,9 +289,9 @@ def cut_off(at_ms: float) -> Ledger:
         begin = max(row["start_ns"], at) + 200 * MS
         who = {"client": "c2", "delivery": f"{row['delivery']}-2", "txn": None, "redelivered": row["txn"] == "r1000"}
         left.append({**row, **who, "start_ns": begin, "end_ns": begin + MS})
-        ack = {"op_id": row["op_id"] + 50000, "address": "q", "delivery": who["delivery"]}
+        ack = {"address": "q", "delivery": who["delivery"]}
         left.append(op("c2", "ack", begin / MS + 1, begin / MS + 2, **ack))
-    return replace(run, outcome="crashed"), left, events
+    return replace(run, outcome="crashed"), numbered(left), events
 
 
 @pytest.fixture(scope="module")

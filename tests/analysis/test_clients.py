@@ -41,7 +41,8 @@ from tests.analysis.test_small_ledgers import classes, judged
 def raw(*rows: Row) -> Iterator[duckdb.DuckDBPyConnection]:
     """With these rows as stage 1 takes them."""
     with engine() as base:
-        add(base, "clocks", table([(0, "c", 0), (0, "far", 100), (1, "far", 5000)], "run int, clock string, off long"))
+        known = [(0, "c", 0, 0, 0), (0, "far", 100, 1, 0), (1, "far", 5000, 0, 0)]
+        add(base, "clocks", table(known, "run int, clock string, off long, tick int, u long"))
         given = [{"run": 0, "client": "p", "op_id": 1, **row} for row in rows]
         add(base, "raw", pa.table({one.name: [row.get(one.name) for row in given] for one in RAW_SCHEMA}, RAW_SCHEMA))
         yield base
@@ -257,13 +258,15 @@ def test_a_send_is_acknowledged_when_its_first_commit_that_is_ok_ended() -> None
 
 
 def test_a_load_has_its_begin_and_its_end() -> None:
-    """What was tried began in it, what succeeded ended in it: each to the nanosecond."""
+    """What was tried was under way in it, what succeeded ended in it: each to the nanosecond."""
     begin, over = 10 * MS, 400 * MS
-    tried = [("q", begin - 1, False), ("q", begin, True), ("q", over, True), ("q", over + 1, False)]
+    late = 450 * MS
+    tried = [(begin, late, True), (over, late, True), (over + 1, late, False), (1, late, True), (1, None, True)]
+    tried += [(1, begin, True), (1, begin - 1, False)]
     ledgers = [
-        ledger([{**send("m", 0), "start_ns": at, "end_ns": 450 * MS}], phases((10, 400)), AVAILABLE)
-        for _, at, _ in tried
+        ledger([{**send("m", 0), "start_ns": at, "end_ns": end}], phases((10, 400)), AVAILABLE) for at, end, _ in tried
     ]
+    # A success at the load's begin leaves one span after it, none leaves one as well.
     assert [len(one["outages"]) for one in all_told(*ledgers)] == [int(there) for _, _, there in tried]
     succeeded = [(begin - 1, False), (begin, True), (over, True), (over + 1, False)]
     ledgers = [
@@ -289,7 +292,7 @@ def test_of_receives_a_load_tries_the_addresses_that_were_received_from() -> Non
     dead = op("c", "receive", 250, 251, address="DLQ", message_id="m100")
     nothing = op("c", "receive", 250, 251, "fail", address="r")
     cases = [([dead], "pass"), ([send("n", 50, address="r")], "pass"), ([nothing], "fail"), ([], "pass")]
-    told = all_told(*(ledger([*steady, *more], LOAD, received) for more, _ in cases))
+    told = all_told(*(ledger([*steady, *more], LOAD, received, drained={"q": True}) for more, _ in cases))
     assert [promised(one, "available")["verdict"] for one in told] == [verdict for _, verdict in cases]
 
 
@@ -409,6 +412,8 @@ KILL = event("fault", 95, name="kill", instance="a", uncertainty_ns=2 * MS)
 FAILOVER = [role("a", "active", 1), role("a", "down", 100), role("b", "active", 150), KILL, event("note", 1000)]
 FAILED_OVER = [PromiseSpec("failover_within", bound_ms=1000)]
 BEFORE = sent_in("m1", 10, 11, "a")
+# Another client that met the fault: nothing is due from one that never sends.
+IN_FLIGHT = op("w", "connect", 90, 300, instance="a")
 
 
 def test_a_client_is_served_again_by_its_first_send_that_began_after_the_fault() -> None:
@@ -435,27 +440,29 @@ def test_a_client_is_served_again_by_its_first_send_that_began_after_the_fault()
 def test_who_gives_up_had_been_served_and_tried_on_past_the_bound() -> None:
     """What counts as served before: acknowledged by that store, with the fault at the latest."""
     bound = [PromiseSpec("failover_within", bound_ms=100)]
-    late = sent_in("m", 190, 195.1, None, "unknown")
+    late = sent_in("m", 190, 197.1, None, "unknown")
     cases = [
         ([BEFORE, late], "fail"),
-        ([BEFORE, sent_in("m", 190, 195, None, "unknown")], "unknown"),
+        ([BEFORE, sent_in("m", 190, 197, None, "unknown")], "unknown"),
         ([sent_in("m1", 10, 95, "a"), late], "fail"),
         ([sent_in("m1", 10, 95.1, "a"), late], "unknown"),
         ([sent_in("m1", 10, 11, "a", "unknown"), late], "unknown"),
         ([sent_in("m1", 10, 11, "x"), late], "unknown"),
         ([BEFORE, {**late, "client": "p2"}], "unknown"),
-        ([BEFORE, op("p", "connect", 190, 195.1, "unknown")], "fail"),
-        ([BEFORE, op("p", "prepare", 190, 195.1, "unknown", txn="x")], "fail"),
-        ([BEFORE, op("p", "commit", 190, 195.1, "unknown", txn="x")], "fail"),
-        ([BEFORE, op("p", "rollback", 190, 195.1, "unknown", txn="x")], "unknown"),
-        ([BEFORE, op("p", "receive", 190, 195.1, "unknown")], "unknown"),
+        ([BEFORE, op("p", "connect", 190, 197.1, "unknown")], "fail"),
+        ([BEFORE, op("p", "prepare", 190, 197.1, "unknown", txn="x")], "fail"),
+        ([BEFORE, op("p", "commit", 190, 197.1, "unknown", txn="x")], "fail"),
+        ([BEFORE, op("p", "rollback", 190, 197.1, "unknown", txn="x")], "unknown"),
+        ([BEFORE, op("p", "receive", 190, 197.1, "unknown")], "unknown"),
         ([BEFORE, op("p", "connect", 95.1, None, "unknown")], "fail"),
-        ([BEFORE, op("p", "connect", 95, None, "unknown")], "unknown"),
+        ([BEFORE, op("p", "connect", 95, None, "unknown")], "fail"),
+        ([BEFORE, op("p", "connect", 20, None, "unknown")], "fail"),
+        ([BEFORE, op("p", "connect", 20, None, "unknown"), op("p", "connect", 21, 22)], "unknown"),
         ([BEFORE, late, sent_in("n", 120, 121, None, "unknown")], "fail"),
         # Of another client that never sends nothing is due.
-        ([BEFORE, op("p2", "connect", 190, 195.1, "unknown")], "unknown"),
+        ([BEFORE, op("p2", "connect", 190, 197.1, "unknown")], "unknown"),
     ]
-    told = all_told(*(ledger(rows, FAILOVER, bound) for rows, _ in cases))
+    told = all_told(*(ledger([IN_FLIGHT, *rows], FAILOVER, bound) for rows, _ in cases))
     assert [promised(one, "failover_within")["verdict"] for one in told] == [verdict for _, verdict in cases]
 
 
@@ -476,7 +483,7 @@ def test_who_joined_after_the_fault_or_whose_server_is_not_known_measures_nothin
         ([BEFORE, sent_in("m", 210, 211, None), served], "pass"),
         ([BEFORE, sent_in("m", 160, 300, None), nameless, served], "unknown"),
     ]
-    told = all_told(*(ledger(rows, FAILOVER, FAILED_OVER) for rows, _ in cases))
+    told = all_told(*(ledger([IN_FLIGHT, *rows], FAILOVER, FAILED_OVER) for rows, _ in cases))
     assert [promised(one, "failover_within")["verdict"] for one in told] == [verdict for _, verdict in cases]
 
 

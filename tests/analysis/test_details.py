@@ -10,11 +10,12 @@ from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.activity import Active, client_spans
 from brokerdrill.analysis.details import add_details
+from brokerdrill.analysis.events import Event, Fault
 from brokerdrill.analysis.judge import Judging, database
 from brokerdrill.analysis.measures import bucket_ns, lengths, segments
 from brokerdrill.analysis.series import series_of
 from brokerdrill.analysis.stories import events_around, tell, wanted
-from brokerdrill.analysis.timeline import Event, Fault, Timeline
+from brokerdrill.analysis.timeline import Timeline
 from tests.analysis import test_checks_can_fail as ledgers
 from tests.analysis.batch import Ledger, ledger_of, source_of
 from tests.analysis.test_checks_can_fail import ACTIVE_B, FAULT, HEAL, MS

@@ -15,34 +15,15 @@ from brokerdrill.analysis.checks import failback_within, failover_within, single
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
 from brokerdrill.analysis.checks.finding import worst
+from brokerdrill.analysis.endings import endings, operations
+from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Span
 from brokerdrill.analysis.kernel import unpack
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
+from brokerdrill.analysis.readiness import since_faults
 from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.tables import stage_tables
-from brokerdrill.analysis.timeline import (
-    NEVER,
-    OPERATION,
-    WITH,
-    Alert,
-    Epoch,
-    Event,
-    Failback,
-    Fault,
-    Hit,
-    Span,
-    Timeline,
-    alerts,
-    detected,
-    endings,
-    faults,
-    homes,
-    operations,
-    overlaps,
-    role_changes,
-    since_faults,
-    timeline,
-)
-from brokerdrill.ledger.contract import PromiseSpec, RunInfo
+from brokerdrill.analysis.timeline import Timeline, alerts, detected, faults, homes, overlaps, role_changes, timeline
+from brokerdrill.ledger.contract import OPERATION, WITH, PromiseSpec, RunInfo
 
 KILL = Fault(0, "kill", "a", None, "s", 100, 5, 200)
 
@@ -104,7 +85,7 @@ def test_a_playbook_lasts_to_its_own_next_end() -> None:
         playbook(50, "other", "begin"),
         playbook(50, "other", "end"),
     ]
-    assert operations(marks) == [(10, 20), (40, NEVER), (50, 50)]
+    assert operations(marks) == [(10, 20, None), (40, NEVER, None), (50, 50, None)]
 
 
 def role(at: int, instance: str, value: str, store: str | None = None) -> Event:
@@ -298,7 +279,8 @@ def test_an_alert_is_as_bad_as_the_longer_of_its_two_times() -> None:
 
 def test_an_alert_that_never_cleared_is_worse_than_one_that_was_late() -> None:
     """It fired just when the bound was over, the other one long after it, and was cleared within it."""
-    faults = (KILL, KILL._replace(number=2, instance="b", at=500, healed_at=800))
+    sure = KILL._replace(u=0)
+    faults = (sure, sure._replace(number=2, instance="b", at=500, healed_at=800))
     fired = (alert(160), Alert("BrokerDown", "b", "s", 700, 0, 810))
     found = find(Timeline(run_end=1000, faults=faults, alerts=fired, alerts_watched=((0, 1000),)), "BrokerDown", 60)
     assert [(one["instance"], one["fired_ms"]) for one in found.witnesses] == [("a", 60 / 1e6), ("b", 200 / 1e6)]
@@ -334,7 +316,26 @@ def test_two_epochs_overlap_for_as_long_as_both_are_certain(
     one: tuple[int, int, int, int], other: tuple[int, int, int, int], overlap: tuple[int, int] | None
 ) -> None:
     epochs = Epoch("s", "a", *one, False), Epoch("s", "b", *other, False)
-    assert [(start, end) for _, _, start, end in overlaps(epochs)] == ([overlap] if overlap else [])
+    assert [(one.start, one.end) for one in overlaps(epochs) if one.certain] == ([overlap] if overlap else [])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "perhaps"),
+    [
+        ((100, 0, 150, 0), (150, 0, 200, 0), False),
+        ((100, 0, 150, 1), (150, 0, 200, 0), True),
+        ((100, 0, 150, 0), (150, 1, 200, 0), True),
+        ((100, 0, 150, 20), (170, 0, 200, 0), False),
+        ((100, 0, 150, 20), (170, 1, 200, 0), True),
+        # What is certain is not only possible.
+        ((100, 0, 160, 20), (150, 1, 200, 0), False),
+    ],
+)
+def test_two_epochs_may_overlap_where_they_do_when_each_is_widened(
+    one: tuple[int, int, int, int], other: tuple[int, int, int, int], perhaps: bool
+) -> None:
+    epochs = Epoch("s", "a", *one, False), Epoch("s", "b", *other, False)
+    assert [one.certain for one in overlaps(epochs) if not one.certain] == [False] * perhaps
 
 
 def test_a_run_lasts_to_its_last_time_whoever_tells_it() -> None:
@@ -367,7 +368,7 @@ def test_a_load_is_looked_at_in_four_slices_a_partition_of_a_second_at_least(
 
 
 def test_only_what_is_asked_for_is_looked_at_in_slices() -> None:
-    back = Failback("kill", "a", "s", 10, 20)
+    back = Failback("kill", "a", "s", 10, 10, 10, 20)
     times = Timeline(run_end=90, loads=((0, 80),), failbacks=(back,))
     available, failback, other = (PromiseSpec(name) for name in ("available", "failback_within", "no_loss"))
     for specs, sides in (
@@ -432,9 +433,9 @@ def test_the_next_epoch_is_one_that_began_after_the_fault(begin: int, follows: b
         (98, 99, []),  # active still, as before the fault
         (90, 199, [(199, 200)]),
         (90, 200, [(200, 200)]),  # active again already
-        (90, 300, [(300, 300)]),
+        (90, 300, [(300, 200)]),  # active again before it
         (200, 300, []),  # active since the fault
-        (199, 300, [(300, 300)]),
+        (199, 300, [(300, 200)]),
     ],
 )
 def test_a_failback_is_due_from_a_heal_unless_it_finds_the_instance_active_as_before(
@@ -562,7 +563,7 @@ def test_a_span_falls_under_the_last_of_several_faults() -> None:
 
 
 def test_an_instance_that_never_came_back_is_worse_than_one_that_was_late() -> None:
-    backs = (Failback("kill", "a", "s", 100, 700), Failback("kill", "b", "s", 850, None))
+    backs = (Failback("kill", "a", "s", 100, 100, 100, 700), Failback("kill", "b", "s", 850, 850, 850, None))
     found = failback_within.find(Timeline(run_end=900, failbacks=backs), {}, 40)
     told = [(one["instance"], one.get("active_ns"), one["client_gap_ms"]) for one in found.witnesses]
     assert told == [("b", None, 50 / 1e6), ("a", 700, 600 / 1e6)]
@@ -581,8 +582,10 @@ def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
 
 def test_the_longest_overlap_is_the_worst() -> None:
     a, b = Epoch("s", "a", 100, 0, 200, 0, False), Epoch("s", "b", 110, 0, 190, 0, False)
-    times = Timeline(run_end=900, epochs=(a, b), overlaps=((b, a, 300, 310), (a, b, 110, 190)))
-    found = single_active.find(times, 0, False, [])
+    times = Timeline(
+        run_end=900, epochs=(a, b), overlaps=(Overlap(b, a, 300, 310, True), Overlap(a, b, 110, 190, True))
+    )
+    found = single_active.find(times, single_active.Sends(), {}, [])
     assert [(one["instance"], one["start_ns"], one["end_ns"]) for one in found.witnesses] == [
         ("a", 110, 190),
         ("b", 300, 310),

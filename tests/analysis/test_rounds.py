@@ -5,7 +5,8 @@ from __future__ import annotations
 from brokerdrill.analysis.checks.failover_within import Failover
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.checks.rounds import broken, place, rounds_json
-from brokerdrill.analysis.timeline import NEVER, Epoch, Event, Hit, Round, Timeline, rounds, timeline
+from brokerdrill.analysis.events import NEVER, Epoch, Event, Hit, Round
+from brokerdrill.analysis.timeline import Timeline, rounds, timeline
 from brokerdrill.ledger.contract import PromiseSpec
 
 

@@ -48,7 +48,7 @@ def test_the_first_line_names_what_nobody_expected() -> None:
     result = sample.result(verdict="fail", as_expected=False)
     for promise in result["promises"]:
         if promise["name"] in ("no_loss", "ordered"):
-            promise |= {"verdict": "fail", "expected": "investigated"}
+            promise |= {"verdict": "fail", "expected": "known", "as_expected": True}
         elif promise["name"] == "single_active":
             promise |= {"verdict": "unknown", "as_expected": False}
     assert text_of(shown(result).xpath("//strong")[0]) == "broken, not as expected: single_active"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.inventory.descriptors import Descriptor, Settings
 from brokerdrill.inventory.targets import of_store
-from brokerdrill.scenario.drill import check_changes, load_drill, resolve
+from brokerdrill.scenario.drill import check_changes, drills, load_drill, resolve
+from brokerdrill.scenario.expectations import Defect
 from brokerdrill.scenario.facts import facts, settings
-from brokerdrill.scenario.model import Promise, Scenario
+from brokerdrill.scenario.model import Promise, Scenario, validated
 from brokerdrill.scenario.table import applied, markdown, not_applicable
 
 from .descriptors import broker, instance
@@ -121,7 +124,8 @@ def test_steps_and_promises_only_where_their_needs_are_met() -> None:
 def test_with_several_stores_one_of_them_is_hit() -> None:
     scenario = on("kill_active", voting(["failback"]))
     assert scenario.method[0].target == "active of p1"  # type: ignore[union-attr]
-    assert scenario.investigates == ["no_loss", "no_duplicates", "single_active"]
+    assert [one.promise for one in scenario.known] == ["no_loss", "no_duplicates", "single_active"]
+    assert scenario.expect()["no_loss"] == "known"
     assert {promise.name for promise in scenario.promises} >= {"single_active", "failback_within"}
     assert "ordered" not in {promise.name for promise in scenario.promises}
     assert of_store("link load→active", "p1") == "link load→active of p1"
@@ -228,6 +232,46 @@ def test_two_promises_that_both_fit_are_refused(tmp_path: Path) -> None:
         resolve(load_drill(str(path)), quorum(), "here")
 
 
+def test_known_defects_stand_in_the_findings() -> None:
+    """Each names the row that describes it, with at least one run in which it was seen."""
+    findings = (paths.ROOT / "FINDINGS.md").read_text()
+    texts = [Defect.model_validate(one) for drill in drills() for one in _known(drill.data)]
+    assert texts
+    for one in texts:
+        assert f"\n| {one.finding} |" in findings, one.finding
+        assert one.seen.broken <= one.seen.runs
+        assert one.seen.version in one.finding
+
+
+SEEN = {"runs": 10, "broken": 1, "topology": "t", "version": "1"}
+
+
+def _known(data: Mapping[str, Any]) -> Iterator[Any]:
+    yield from data.get("known", ())
+    for entry in data.get("where", ()):
+        yield from entry.get("set", {}).get("known", ())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"promises": [{"name": "failover_within", "bound_ms": 1e9}]}, "its bound of 1e+06 s is as long"),
+        ({"promises": ["no_phantoms", {"name": "available", "bound_ms": 600_000}]}, "its bound of 600 s is as long"),
+        ({"only": {"sticky": "target"}}, "not sticky, or not expected to break"),
+        ({"known": [{"promise": "no_loss", "at_most": {}, "finding": "x", "seen": SEEN}]}, "give count, rate or ms"),
+        ({"known": [{"promise": "no_loss", "at_most": {"rate": 1}, "finding": "x", "seen": SEEN}]}, "less than 1"),
+        ({"known": [{"promise": "sticky", "at_most": {"count": 1}, "finding": "x", "seen": SEEN}]}, "not among"),
+        ({"investigates": ["no_loss"]}, "investigates"),
+    ],
+)
+def test_a_drill_in_which_nothing_can_fail_is_refused(change: dict[str, Any], told: str) -> None:
+    data = dict(load_drill("kill_active").data) | change
+    if "promises" in change:
+        data = {key: value for key, value in data.items() if key != "where"}
+    with pytest.raises(UsageError, match=re.escape(told)):
+        validated(data, Path("kill_active.yml"), None)
+
+
 def test_the_table_says_what_is_expected_and_why_not() -> None:
     drill = load_drill("active_cut_off")
     others = [applied(load_drill(name), quorum(), "q") for name in ("kill_active", "database_killed", "half_open")]
@@ -236,7 +280,7 @@ def test_the_table_says_what_is_expected_and_why_not() -> None:
         ("database_lock (a lock in the database that decides which broker is active)", ["half_open"]),
     ]
     place = applied(drill, classic("lease", "file_store"), "files")
-    assert place.sign == "✗" and place.expected.startswith("violates single_active; investigates no_loss")
+    assert place.sign == "✗" and place.expected == "violates single_active"
     page = markdown([drill], {"q": quorum(), "files": classic("lease", "file_store")})
     assert "| `active_cut_off` |  | ✗ |" in page and "available 30 s" not in page
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from brokerdrill.analysis.completeness import NUMBERED, NUMBERS, TICKING
+from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import Parcel, divide, to_driver
-from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.meeting import MET
+from brokerdrill.analysis.partial import Partial
 
 NEITHER, POSSIBLY, PROCESSED = 0, 1, 2
 # More clients are not drawn (`activity`).
@@ -43,19 +46,20 @@ CREATE TEMP TABLE merged AS
 SELECT r.run, r.client, r.op_id, min(op) AS op, max(op) AS other_op, max(outcome) AS any_outcome,
        coalesce(bool_or(outcome = 'ok'), false) AS ok, coalesce(bool_or(outcome = 'fail'), false) AS fail,
        min(session) AS session, min(start_ns + coalesce(c.off, 0)) AS start, max(end_ns + coalesce(c.off, 0)) AS "end",
-       bool_and(c.off IS NOT NULL) AS placed, min(expires_ns + coalesce(c.off, 0)) AS expires, {_MINIMA}
+       bool_and(c.off IS NOT NULL) AS placed, min(expires_ns + coalesce(c.off, 0)) AS expires,
+       min(c.tick) AS tick, coalesce(max(c.u), 0) AS u, {_MINIMA}
 FROM raw r SEMI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
 GROUP BY r.run, r.client, r.op_id;
 
 CREATE TEMP TABLE ops AS
 SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.session, r.start_ns + coalesce(c.off, 0) AS start,
        r.end_ns + coalesce(c.off, 0) AS "end", c.off IS NOT NULL AS placed,
-       r.expires_ns + coalesce(c.off, 0) AS expires, {_ASKED}
+       r.expires_ns + coalesce(c.off, 0) AS expires, c.tick, coalesce(c.u, 0) AS u, {_ASKED}
 FROM raw r ANTI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
 UNION ALL
 SELECT run, client, op_id, op,
        CASE WHEN ok THEN 'ok' WHEN fail THEN 'fail' WHEN any_outcome IS NOT NULL THEN 'unknown' END, session, start,
-       "end", placed, expires, {_ASKED}
+       "end", placed, expires, tick, u, {_ASKED}
 FROM merged;
 """
 
@@ -106,7 +110,7 @@ FROM txns;
 
 CREATE TEMP TABLE sends AS
 SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.message_id, o.key, o.txn, o.durable,
-       o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server,
+       o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server, o.tick, o.u,
        CASE WHEN o.txn IS NULL THEN o.outcome
             WHEN o.outcome = 'fail' OR coalesce(t.attempt, 'fail') = 'fail' THEN 'fail'
             WHEN o.outcome = 'ok' AND t.attempt = 'ok' THEN 'ok' ELSE 'unknown' END AS state,
@@ -131,7 +135,7 @@ GROUP BY run, delivery;
 CREATE TEMP TABLE deliveries AS
 SELECT o.run, o.client, o.op_id, o.session, o.start, o."end", coalesce(o."end", o.start) AS moment, o.address,
        o.message_id, coalesce(o.subscription, '') AS sub, coalesce(o.redelivered, false) AS redelivered,
-       o.sha, o.server, o.txn, o.delivery,
+       o.sha, o.server, o.txn, o.delivery, o.tick,
        coalesce(greatest(CASE WHEN o.txn IS NOT NULL THEN coalesce(t.delivery, {NEITHER}) END, a.by_txn), a.by_ack,
                 {NEITHER}) AS state
 FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
@@ -219,7 +223,7 @@ WHERE b.e_at IS NOT NULL OR b.since IS NOT NULL
 # epoch of X": of each epoch the first end and the last start of the sends that lie in it; of all others whether a
 # store is not known.
 _SERVING = """
-SELECT x.run, e.e_store AS store, e.server AS instance, e.epoch AS e_start,
+SELECT x.run, e.e_store AS store, e.server AS instance, e.epoch AS e_start, x.tick,
        min(coalesce(x."end", x.start)) AS after, max(x.start) AS before, bool_or(x.store IS NULL) AS homeless
 FROM sends x SEMI JOIN asked ON x.run = asked.run AND asked.name = 'single_active'
 LEFT JOIN (SELECT * FROM served WHERE epoch IS NOT NULL) e ON x.run = e.run AND x.server = e.server
@@ -230,20 +234,22 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
 # first connect), before (it was served on that store before the fault), success (when it was served again), nameless
 # (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
-# broker; of a call of after the fault that never returned NEVER, which stands for the run's end), as_before (the epoch
-# that was hit served it after the fault).
+# broker; NEVER, which stands for the run's end, of a call of after the fault that never returned, and of one of before
+# it after which the client did nothing), as_before (the epoch that was hit served it after the fault), u (its clock's).
 _FAILOVERS = f"""
 SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joined,
        coalesce(bool_or(r.ok AND r.store = h.hit_store AND r.acked_at <= h.f_at), false) AS before,
        min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch > h.f_at)
            AS success,
        min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store IS NULL) AS nameless,
-       max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END)) AS last_try,
+       CASE WHEN max(r.start) FILTER (r."end" IS NULL) >= max(r.start) THEN {NEVER}
+            ELSE max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END)) END AS last_try,
+       max(r.u) AS u,
        coalesce(bool_or(r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch = h.hit), false)
            AS as_before
-FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_at, store, epoch FROM sends
+FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_at, store, epoch, u FROM sends
       UNION ALL
-      SELECT run, client, op, false, start, "end", NULL, NULL, NULL FROM ops
+      SELECT run, client, op, false, start, "end", NULL, NULL, NULL, u FROM ops
       WHERE op IN ('connect', 'prepare', 'commit')) r
 JOIN hits h ON r.run = h.run
 GROUP BY r.run, h.fault, r.client HAVING bool_or(r.op = 'send')
@@ -312,14 +318,15 @@ FROM (SELECT w.run, w.side, w.place AS number, x.address, (x.moment - w.begins) 
           AND x.moment >= w.begins AND x.moment <= w.ends)
 GROUP BY ALL
 """
-_USED = """
+# An address is used in a load by a send (receive) that was under way in it: one that never returned still is.
+_USED = f"""
 SELECT DISTINCT w.run, w.side, w.place, x.address
-FROM (SELECT run, 'send' AS side, address, start FROM sends
+FROM (SELECT run, 'send' AS side, address, start, "end" FROM sends
       UNION ALL
-      SELECT o.run, 'receive', o.address, o.start FROM ops o
+      SELECT o.run, 'receive', o.address, o.start, o."end" FROM ops o
       ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
       WHERE o.op = 'receive') x
-JOIN windows w ON x.run = w.run AND x.side = w.side AND x.start >= w.begins AND x.start <= w.ends
+JOIN windows w ON x.run = w.run AND x.side = w.side AND coalesce(x."end", {NEVER}) >= w.begins AND x.start <= w.ends
 -- A row that says the address may have been refused.
 WHERE x.address <> ''
 """
@@ -332,8 +339,19 @@ FROM ops o SEMI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
 WHERE o.op IN ('browse', 'receive') AND o.outcome = 'ok' AND o.message_id IS NOT NULL
 """
 
+# Looks at dead-letter addresses: a browse (or a receive) that was refused has seen nothing.
+LOOKS = Partial(
+    "looks",
+    "run int, dead_letter string, server string, ok boolean, begun long",
+    """
+SELECT o.run, o.address AS dead_letter, o.server, o.outcome = 'ok' AS ok, max(o.start) AS begun
+FROM ops o SEMI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
+WHERE o.op = 'browse' OR (o.op = 'receive' AND o.outcome = 'ok') GROUP BY ALL
+""",
+)
+
 _CONNECTS = """
-SELECT o.run, o.client, o.op_id, o.key, o.start, coalesce(o."end", o.start) AS moment,
+SELECT o.run, o.client, o.op_id, o.key, o.start, coalesce(o."end", o.start) AS moment, o.u,
        coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store, hash(o.run, o.key) AS place
 FROM ops o SEMI JOIN asked ON o.run = asked.run AND asked.name = 'sticky'
 LEFT JOIN served s ON o.run = s.run AND o.server = s.server
@@ -360,6 +378,9 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     yield from to_driver(base, "conflict", _CONFLICTS)
     base.execute("DROP TABLE merged")
     yield from to_driver(base, "end", _ENDS)
+    base.execute(NUMBERS)
+    for partial in (NUMBERED, TICKING, MET, LOOKS):
+        yield from partial.of(base)
     base.execute(_DECIDED)
     yield from to_driver(base, "stray", _STRAYS)
     yield from to_driver(base, "open", _OPEN)
@@ -383,7 +404,7 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
         yield from divide(base, "connect", _CONNECTS, plan.parts)
     base.execute("DROP TABLE ops")
     left = "acked_at, epoch" if "atomic" in plan.asked else "acked_at, epoch, txn"
-    sends = f"SELECT * EXCLUDE ({left}), hash(run, message_id) AS place FROM sends"
+    sends = f"SELECT * EXCLUDE ({left}, u), hash(run, message_id) AS place FROM sends"
     yield from divide(
         base, "send", sends, plan.parts, ("client", "outcome", "address", "key", "server", "state", "store")
     )

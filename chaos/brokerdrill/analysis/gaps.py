@@ -12,8 +12,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import Parcel, add, to_driver
-from brokerdrill.analysis.timeline import NEVER
 from brokerdrill.analysis.verdict import WITNESSES
 
 # More outages than a report can show; the rest is counted, not listed.

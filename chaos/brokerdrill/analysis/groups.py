@@ -16,7 +16,7 @@ from brokerdrill.analysis.kernel import Parcel, to_driver
 
 EMPTY = {
     "first": "run INT, address TEXT, message_id TEXT, sub TEXT, began BIGINT, over BIGINT, producer TEXT, key TEXT, "
-    "moment BIGINT, redelivered BOOL, consumer TEXT, session INT",
+    "moment BIGINT, redelivered BOOL, consumer TEXT, session INT, tick INT",
     "part": "run INT, txn TEXT, client TEXT, message_id TEXT, address TEXT, sub TEXT, seen BOOL, missing BOOL, "
     "open BOOL, sure BOOL, due BOOL, began BIGINT",
 }
@@ -27,6 +27,7 @@ def by_group(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     if "ordered" in plan.asked:
         base.execute(ordered.LATE)
         yield from to_driver(base, "finding", ordered.EVIDENCE)
+        yield from ordered.PERHAPS.of(base)
         base.execute(ordered.JUDGED)
         yield from to_driver(base, "finding", ordered.COUNTS)
         yield from to_driver(base, "broken_in", ordered.BY_ROUND)

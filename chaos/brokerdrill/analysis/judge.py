@@ -14,13 +14,20 @@ import pyarrow as pa
 
 from brokerdrill.analysis import checks as rules
 from brokerdrill.analysis import verdict
+from brokerdrill.analysis.checks import intruders, ordered, sticky
 from brokerdrill.analysis.checks.finding import Finding
-from brokerdrill.analysis.clients import Plan
+from brokerdrill.analysis.clients import LOOKS, Plan
+from brokerdrill.analysis.completeness import NUMBERED, TICKING
+from brokerdrill.analysis.coverage import covered, targets, why_vacuous
+from brokerdrill.analysis.events import NEVER, Event
 from brokerdrill.analysis.gaps import MOST_ROWS
 from brokerdrill.analysis.kernel import add, pack
+from brokerdrill.analysis.meeting import MET
+from brokerdrill.analysis.messages import JUDGED, SENT
+from brokerdrill.analysis.seen import Seen, apply_doubts
 from brokerdrill.analysis.stages import Partials, Source, Stages
 from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables, table
-from brokerdrill.analysis.timeline import NEVER, Event, Timeline, timeline
+from brokerdrill.analysis.timeline import Timeline, timeline
 from brokerdrill.ledger.contract import CLASSES_SHOWN, PromiseSpec, RunInfo
 
 # A run's end before its operations are seen: later than all of them, and times may be added to it.
@@ -29,14 +36,17 @@ OPEN_END = NEVER >> 1
 # A delivery, its acknowledgement and the end of its transaction may be three clients'; one pass more sees no change.
 _MOST_HANDS = 3
 
+# Partial results that are declared beside their SQL.
+PARTIALS = (NUMBERED, TICKING, MET, LOOKS, JUDGED, SENT, intruders.COUNTED, ordered.PERHAPS, sticky.MOVED)
 # The columns of partial results, for those that no partition has.
 _EMPTY = {
     "end": "run int, ops_end long, unplaced boolean",
     "topic": "run int, address string, sub string, since long, gone boolean",
     "session": "run int, address string, sub string, e_at long, client string, session int, since long",
-    "serving": "run int, store string, instance string, e_start long, after long, before long, homeless boolean",
+    "serving": "run int, store string, instance string, e_start long, tick int, after long, before long, "
+    "homeless boolean",
     "failover": "run int, fault int, client string, joined long, before boolean, success long, nameless long, "
-    "last_try long, as_before boolean",
+    "last_try long, as_before boolean, u long",
     "received": "run int, fault int, received_at long",
     "histogram": "run int, kind string, phase string, start_ns long, bin int, n long, calls long, took double, "
     "longest long",
@@ -44,20 +54,19 @@ _EMPTY = {
     "busiest": "run int, client string, failures long, gap long, clients long, place string",
     "used": "run int, side string, place int, address string",
     "class": "run int, class string, flagged boolean, in_doubt boolean, n long",
-    "sent": "run int, tried boolean, live boolean, mapped boolean",
     "attribution": "run int, class string, fault string, fault_ns long, target string, instance string, "
     "client string, n long",
     "redeliveries": "run int, flagged boolean, in_doubt boolean, client string, instance string, fault string, "
     "fault_ns long, target string, n long",
-    "intruders": "run int, n long",
     "broken_in": "run int, what string, round int, n long",
-    "finding": "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double",
+    "finding": "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double, judged long",
     "slice": "run int, side string, number int, address string, slice long, first long, last long, longest long",
     "route_total": "run int, store string, keys long, connects long, moves long",
     "route_moved": "run int, unexcused long, excused long",
     "route": "run int, key string, store string, since long, until long, n long",
     "outages": "run int, spec int, number int, address string, n long",
     "outage": "run int, spec int, side string, number int, address string, gap_from long, gap_to long",
+    **{one.name: one.columns for one in PARTIALS},
 }
 
 
@@ -159,14 +168,16 @@ class Judging:
 # What stage 1 told that every partition of the later stages needs.
 _SHARED = {
     "topics": "SELECT run, address, sub, min(since) AS since, bool_or(gone) AS gone FROM topic GROUP BY ALL",
-    "serving": "SELECT run, store, instance, e_start, min(after) AS after, max(before) AS before FROM serving "
+    "serving": "SELECT run, store, instance, e_start, tick, min(after) AS after, max(before) AS before FROM serving "
     "WHERE store IS NOT NULL GROUP BY ALL",
     "sessions": "SELECT DISTINCT run, address, sub, e_at, client, session, since FROM session",
 }
 
 
 def _timelines(ledger: Ledger, ends: Mapping[int, int | None]) -> dict[int, Timeline]:
-    return {run: timeline(ledger.events[run], info.stores, ends.get(run)) for run, info in ledger.runs.items()}
+    return {
+        run: timeline(ledger.events[run], info.stores, ends.get(run), info.clocks) for run, info in ledger.runs.items()
+    }
 
 
 @contextmanager
@@ -237,6 +248,7 @@ def _verdicts(
     """The verdict's JSON of each run."""
     with database(partials) as base:
         found = rules.Findings(base, ledger.promises, times)
+        seen = Seen(base, ledger.runs)
         counts: dict[int, list[tuple[str, bool, bool, int]]] = defaultdict(list)
         for run, name, flagged, in_doubt, n in base.execute(
             "SELECT run, class, flagged, in_doubt, sum(n)::BIGINT FROM class GROUP BY ALL"
@@ -246,18 +258,25 @@ def _verdicts(
         who = _who(partials)
         told: dict[int, dict[str, Any]] = {}
         for run, info in ledger.runs.items():
-            findings = found.of(run, counts[run], witnesses[run])
+            specs, events = ledger.promises[run], ledger.events[run]
+            findings = found.of(run, info, counts[run], witnesses[run])
             outages = found.outages(run, who[run])
-            told[run] = _assemble(
+            lacking = seen.lacking(run, {event.clock for event in events})
+            met = covered(info, times[run], events, seen.met[run])
+            vacuous = why_vacuous(info, met, events)
+            apply_doubts(specs, findings, counts[run], doubts.get(run, frozenset()), lacking, vacuous)
+            verdicts = [verdict.promise_verdict(one.n, one.evidence, one.doubt) for one in findings]
+            told[run] = verdict.run_json(
                 info,
-                ledger.promises[run],
-                findings,
-                counts[run],
-                found.failover(run)[:MOST_ROWS],
-                outages[:MOST_ROWS],
-                found.rounds(run, findings, outages),
-                doubts.get(run, frozenset()),
-                notes.get(run, ()),
+                _promises_json(info, specs, findings),
+                **_messages_json(counts[run]),
+                failover=found.failover(run)[:MOST_ROWS],
+                outages=outages[:MOST_ROWS],
+                rounds=found.rounds(run, findings, outages, whole=not lacking),
+                notes=[*notes.get(run, ()), *lacking, *_in_doubt(counts[run])],
+                not_met=seen.not_met(run, specs, findings, verdicts, targets(times[run], info.stores)),
+                vacuous=vacuous,
+                coverage=[one.to_json() for one in met],
             )
         return told
 
@@ -281,20 +300,25 @@ def _who(partials: Partials) -> dict[int, dict[tuple[str, str, int], dict[str, A
     return found
 
 
-def _assemble(
-    run: RunInfo,
-    specs: Sequence[PromiseSpec],
-    findings: Sequence[Finding],
-    counts: Sequence[tuple[str, bool, bool, int]],
-    failover: Sequence[Mapping[str, Any]],
-    outages: Sequence[Mapping[str, Any]],
-    rounds: Sequence[Mapping[str, Any]],
-    doubts: frozenset[str],
-    notes: Sequence[str],
-) -> dict[str, Any]:
-    """Put one run's verdict into JSON."""
-    # Delivered once, and that once in doubt.
-    undecided = sum(n for name, _, in_doubt, n in counts if name == "ok" and in_doubt)
+def _promises_json(run: RunInfo, specs: Sequence[PromiseSpec], findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [
+        verdict.promise_json(
+            spec,
+            run.expect.get(spec.name, "kept"),
+            count=finding.n,
+            excused=finding.excused,
+            evidence=finding.evidence,
+            doubt=finding.doubt,
+            measured=finding.measured,
+            witnesses=finding.witnesses,
+            why=finding.why,
+            judged_from=finding.judged_from,
+        )
+        for spec, finding in zip(specs, findings, strict=True)
+    ]
+
+
+def _messages_json(counts: Sequence[tuple[str, bool, bool, int]]) -> dict[str, dict[str, int]]:
     messages = dict.fromkeys(CLASSES_SHOWN, 0)
     split = {"flagged": 0, "unflagged": 0, "in_doubt": 0, "not_in_doubt": 0}
     for name, flagged, in_doubt, n in counts:
@@ -302,26 +326,10 @@ def _assemble(
         if name == "redelivered":
             split["flagged" if flagged else "unflagged"] += n
             split["in_doubt" if in_doubt else "not_in_doubt"] += n
-    told = [
-        verdict.promise_json(
-            spec,
-            run.expect.get(spec.name, "kept"),
-            count=finding.n,
-            excused=finding.excused,
-            evidence=finding.evidence,
-            doubt=spec.name in doubts or finding.doubt,
-            measured=finding.measured,
-            witnesses=finding.witnesses,
-        )
-        for spec, finding in zip(specs, findings, strict=True)
-    ]
-    return verdict.run_json(
-        run,
-        told,
-        messages=messages,
-        redelivered=split,
-        failover=failover,
-        outages=outages,
-        rounds=rounds,
-        notes=[*notes, *([IN_DOUBT.format(count=undecided)] if undecided else [])],
-    )
+    return {"messages": messages, "redelivered": split}
+
+
+def _in_doubt(counts: Sequence[tuple[str, bool, bool, int]]) -> list[str]:
+    # Delivered once, and that once in doubt.
+    undecided = sum(n for name, _, in_doubt, n in counts if name == "ok" and in_doubt)
+    return [IN_DOUBT.format(count=undecided)] if undecided else []

@@ -20,9 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from brokerdrill.analysis.events import Event
 from brokerdrill.analysis.files import Folder, LocalFolder, open_folder
 from brokerdrill.analysis.reading import NOT_JSON, Problem, alike, parse_line, row_problem
-from brokerdrill.analysis.timeline import Event
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import (
     EVENT_COLUMNS,
@@ -34,6 +34,7 @@ from brokerdrill.ledger.contract import (
     RunInfo,
     parse_run,
 )
+from brokerdrill.ledger.evidence import ANSWERS, BY_LOG, SILENT
 from brokerdrill.ledger.spool import SUFFIX
 
 TYPES = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean", "map": "map<string,string>"}
@@ -167,9 +168,11 @@ def _schema(spark: SparkSession | None, run: Run, name: str, file: str, where: s
 
 
 def _read_events(run: Run, file: str) -> None:
-    """Add a file's events to the run's; probes, and health but for what is named `detected`, tell nothing here."""
+    """Add a file's events to the run's; probes tell nothing here, and of health what is `detected`, silent or not."""
     for row in event_rows(run, file):
-        if row["kind"] in ("probe", "health") and row["name"] != "detected":
+        if row["kind"] == "probe" and row["name"] != "detected":
+            continue
+        if row["kind"] == "health" and row["name"] != "detected" and row["value"] not in (SILENT, ANSWERS):
             continue
         event, placed = place_event(row, run.info)
         run.unplaced |= not placed
@@ -224,15 +227,18 @@ def place_event(row: Mapping[str, Any], info: RunInfo) -> tuple[Event, bool]:
         name=row.get("name"),
         value=row.get("value"),
         detail=tuple(sorted((key, str(value)) for key, value in (row.get("detail") or {}).items())),
+        clock=row["clock"],
     )
     return event, clock is not None
 
 
 def told_once(events: Sequence[Event]) -> list[Event]:
     """Return the events each once (a spooled file and its compacted copy may both be there), without roles that repeat
-    the instance's last one."""
+    the instance's last one, where their clock has others; the first that the instance's log tells is kept."""
     found: list[Event] = []
     last: dict[str, tuple[str | None, str | None]] = {}
+    clocks: set[str] = set()
+    logged: set[str] = set()
 
     def order(event: Event) -> tuple[Any, ...]:
         texts = (event.value, event.store, event.name, event.target)
@@ -245,8 +251,11 @@ def told_once(events: Sequence[Event]) -> list[Event]:
 
     for event in sorted(set(events), key=order):
         if event.kind == "role" and event.instance is not None:
-            if last.get(event.instance) == (event.value, event.store):
+            said = last.get(event.instance) == (event.value, event.store)
+            if said and event.clock in clocks and (event.name != BY_LOG or event.instance in logged):
                 continue
+            logged |= {event.instance} if event.name == BY_LOG else set()
             last[event.instance] = (event.value, event.store)
+        clocks.add(event.clock)
         found.append(event)
     return found

@@ -13,7 +13,8 @@ from typing import Any
 
 import duckdb
 
-from brokerdrill.analysis.timeline import NEVER, Timeline
+from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PREPARATIONS
 
 KINDS = ("send", "commit", "receive")

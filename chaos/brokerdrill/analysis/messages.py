@@ -12,11 +12,12 @@ from collections.abc import Iterator
 import duckdb
 
 from brokerdrill.analysis import gaps, routes
-from brokerdrill.analysis.checks import atomic, ordered, sticky
+from brokerdrill.analysis.checks import atomic, intruders, ordered, sticky
 from brokerdrill.analysis.checks.finding import by_round
 from brokerdrill.analysis.clients import HISTOGRAM, POSSIBLY, PROCESSED, Plan
+from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import Parcel, divide, to_driver
-from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.partial import Partial
 from brokerdrill.analysis.verdict import WITNESSES
 
 # What became of a message's attempts.
@@ -28,11 +29,11 @@ BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "
 EMPTY = {
     "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, address TEXT, "
     "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha UBIGINT, server TEXT, "
-    "state TEXT, store TEXT",
+    "tick INT, state TEXT, store TEXT",
     "delivery": "run INT, client TEXT, op_id BIGINT, session INT, start BIGINT, moment BIGINT, address TEXT, "
-    "message_id TEXT, sub TEXT, redelivered BOOL, sha UBIGINT, server TEXT, state INT",
+    "message_id TEXT, sub TEXT, redelivered BOOL, sha UBIGINT, server TEXT, tick INT, state INT",
     "dead": "run INT, dead_letter TEXT, message_id TEXT, sub TEXT",
-    "connect": "run INT, client TEXT, op_id BIGINT, key TEXT, start BIGINT, moment BIGINT, store TEXT",
+    "connect": "run INT, client TEXT, op_id BIGINT, key TEXT, start BIGINT, moment BIGINT, u BIGINT, store TEXT",
     "time": "run INT, side TEXT, number INT, address TEXT, slice BIGINT, client TEXT, server TEXT, "
     "moments BIGINT[]",
 }  # fmt: skip
@@ -68,15 +69,15 @@ FROM delivery;
 CREATE TEMP TABLE several_receipts AS SELECT place FROM receipt GROUP BY place HAVING count(*) > 1;
 -- The first of several deliveries by time, then by client and operation.
 CREATE TEMP TABLE got_again AS
-SELECT * EXCLUDE (earliest), earliest.moment, earliest.client, earliest.session, earliest.redelivered
+SELECT * EXCLUDE (earliest), earliest.moment, earliest.client, earliest.session, earliest.redelivered, earliest.tick
 FROM (SELECT run, address, message_id, sub, count(*) AS n, sum(processed)::BIGINT AS processed,
              sum(possibly)::BIGINT AS possibly, bool_or(redelivered) AS flagged, min(sha) AS sha_lo, max(sha) AS sha_hi,
              min({{'moment': moment, 'client': client, 'op_id': op_id, 'session': session,
-                   'redelivered': redelivered}}) AS earliest
+                   'redelivered': redelivered, 'tick': tick}}) AS earliest
       FROM receipt SEMI JOIN several_receipts USING (place) GROUP BY run, address, message_id, sub);
 CREATE TEMP VIEW got AS
 SELECT run, address, message_id, sub, 1 AS n, processed, possibly, redelivered AS flagged, sha AS sha_lo, sha AS sha_hi,
-       moment, client, session, redelivered
+       moment, client, session, redelivered, tick
 FROM receipt ANTI JOIN several_receipts USING (place)
 UNION ALL FROM got_again;
 
@@ -86,7 +87,7 @@ SELECT coalesce(m.run, d.run) AS run, coalesce(m.address, d.address) AS address,
        coalesce(m.message_id, d.message_id) AS message_id, d.sub, m.state, m.durable, m.expires, m.began, m.over,
        m.producer, m.key, m.late, m.sha_lo AS sent_lo, m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n,
        coalesce(d.processed, 0) AS processed, coalesce(d.possibly, 0) AS possibly,
-       d.flagged, d.sha_lo, d.sha_hi, d.moment, d.client, d.session, d.redelivered
+       d.flagged, d.sha_lo, d.sha_hi, d.moment, d.client, d.session, d.redelivered, d.tick
 FROM message m FULL JOIN got d ON m.run = d.run AND m.address = d.address AND m.message_id = d.message_id;
 """
 
@@ -184,13 +185,26 @@ FROM unit WHERE class IN ({_BROKEN})
 QUALIFY row_number() OVER (PARTITION BY run, class ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
 """
 
-# Evidence of the promises that go by class: that something was sent, that it may have taken effect, and that its
-# address has a dead-letter address.
-_SENT = """
-SELECT s.run, true AS tried, bool_or(s.state <> 'fail') AS live,
-       bool_or(s.state <> 'fail' AND d.run IS NOT NULL) AS mapped
-FROM send s LEFT JOIN dead_letters d ON s.run = d.run AND s.address = d.address GROUP BY s.run
-"""
+# Evidence of the promises that go by class, by address: units that were delivered or found dead (seen), that were
+# processed for certain (processed), and that no loss would be allowed of (owed): taken, durable, and not expired.
+JUDGED = Partial(
+    "judged",
+    "run int, address string, units long, seen long, processed long, owed long",
+    f"""
+SELECT run, address, count(*) AS units, count(*) FILTER (n > 0 OR class IN ('phantom', 'dead_lettered')) AS seen,
+       count(*) FILTER (processed > 0) AS processed,
+       count(*) FILTER ((state = {ACKNOWLEDGED} OR (state = {UNKNOWN} AND n > 0)) AND durable
+                        AND class <> 'expired') AS owed
+FROM unit GROUP BY run, address
+""",
+)
+
+# The addresses to which something was sent, and whether it may have taken effect.
+SENT = Partial(
+    "sent",
+    "run int, address string, live boolean",
+    "SELECT run, address, bool_or(state <> 'fail') AS live FROM send GROUP BY run, address",
+)
 
 # From when the send was due (where no rate is kept: from its start) to the message's first delivery; before the send
 # began, as clocks disagree, is no time.
@@ -255,25 +269,6 @@ ON a.run = f.run AND a.client = f.client AND a.op_id = f.op_id AND a.sub = f.sub
 GROUP BY ALL
 """
 
-# single_active: sends served by one instance wholly between the first end and the last start of another's one epoch.
-_INTRUDERS = """
-CREATE TEMP TABLE intruder AS
-SELECT y.run, y.client, y.op_id, y.message_id, y.address, y.store, y.server, y.start,
-       coalesce(y."end", y.start) AS "end",
-       min(w.instance) AS other
-FROM send y JOIN serving w ON y.run = w.run AND y.store = w.store AND y.server <> w.instance AND y.start > w.after
-    AND coalesce(y."end", y.start) < w.before
-WHERE y.outcome = 'ok' GROUP BY ALL;
-"""
-_INTRUDER_WITNESSES = f"""
-SELECT run, 'single_active' AS rule, -start AS weight, message_id, address, client, store, server AS instance,
-       other AS other_instance, start AS start_ns, "end" AS end_ns
-FROM intruder
-QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, address, client, op_id) <= {WITNESSES}
-"""
-
-_INTRUDERS_IN = by_round("intruder", "'single_active'", "start")
-
 
 def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     """Judge the tables send, delivery, dead, connect and time of one partition; yield parcels for the driver and for
@@ -283,7 +278,8 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     base.execute(_CLASSES)
     yield from to_driver(base, "class", _COUNTS)
     yield from to_driver(base, "witness", _CLASS_WITNESSES)
-    yield from to_driver(base, "sent", _SENT)
+    for partial in (JUDGED, SENT):
+        yield from partial.of(base)
     yield from to_driver(base, "histogram", HISTOGRAM.format(source=_WAITS))
     base.execute(_ATTRIBUTION)
     yield from to_driver(base, "attribution", _BROKEN_BY)
@@ -291,13 +287,14 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     base.execute(_AGAIN)
     yield from to_driver(base, "redeliveries", _REDELIVERED)
     if "single_active" in plan.asked:
-        base.execute(_INTRUDERS)
-        yield from to_driver(base, "intruders", "SELECT run, count(*) AS n FROM intruder GROUP BY run")
-        yield from to_driver(base, "broken_in", _INTRUDERS_IN)
-        yield from to_driver(base, "witness", _INTRUDER_WITNESSES)
+        base.execute(intruders.FOUND)
+        yield from intruders.COUNTED.of(base)
+        yield from to_driver(base, "broken_in", intruders.BY_ROUND)
+        yield from to_driver(base, "witness", intruders.WORST)
     if "sticky" in plan.asked:
         base.execute(sticky.MOVES)
         yield from to_driver(base, "finding", sticky.COUNTS)
+        yield from sticky.MOVED.of(base)
         yield from to_driver(base, "broken_in", sticky.BY_ROUND)
         yield from to_driver(base, "witness", sticky.WORST)
         if plan.series:

@@ -32,7 +32,8 @@ SELECT run, coalesce(store, '') AS store, count(*) FILTER (part = 1) AS keys, su
 # How many keys moved at all: of those with a move that breaks the promise, and of those whose moves are all excused.
 MOVED = """
 SELECT run, count(*) FILTER (broken) AS unexcused, count(*) FILTER (NOT broken) AS excused
-FROM (SELECT run, key, bool_or(NOT excused) AS broken FROM move WHERE moved GROUP BY run, key) GROUP BY run
+FROM (SELECT run, key, bool_or(NOT excused AND NOT perhaps) AS broken FROM move WHERE moved
+      GROUP BY run, key) GROUP BY run
 """
 SHOWN = f"""
 SELECT s.run, s.key, coalesce(s.store, '') AS store, s.since, s.until, s.n FROM stay s SEMI JOIN (

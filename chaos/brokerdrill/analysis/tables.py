@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from brokerdrill.analysis.coverage import disturbing, members
+from brokerdrill.analysis.events import NEVER, Epoch
 from brokerdrill.analysis.kernel import pack
 from brokerdrill.analysis.measures import base_width, segments
-from brokerdrill.analysis.timeline import NEVER, Epoch, Timeline
+from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 
 NS_PER_MS = 1_000_000
@@ -34,6 +36,7 @@ def ns(milliseconds: float | None) -> int | None:
     return None if milliseconds is None else round(milliseconds * NS_PER_MS)
 
 
+Stores = Mapping[str, Sequence[str]]
 Runs = Mapping[int, RunInfo]
 Specs = Mapping[int, Sequence[PromiseSpec]]
 Times = Mapping[int, Timeline]
@@ -43,10 +46,12 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     """Return the packed tables of stage 1, by name; runs have numbers, times are run time in ns, `parts` is the number
     of partitions of stage 2. Where the run's end decides, `times` may be timelines that end NEVER.
 
-    clocks: clock, off. dead: dead_letter (an address). phase: drain_begin. served: server (an instance), home (its only
-    store, or null), and all time in spans of its epochs: e_store, epoch (its start; null: before the first), e_end,
-    span_from and span_next (where it and the next may have begun), span_to (where it may have ended). hits: fault,
-    hit_store, f_at, f_u, hit (start of the epoch hit). segments: phase, seg_from, seg_to. widths: width (of a bucket).
+    clocks: clock, off, tick (its number), u. struck: fault, f_at, f_until, whole (it hit no broker). members: fault,
+    server (of the stores that it hit). dead: dead_letter (an address). phase: drain_begin. served: server (an
+    instance), home (its only store, or null), and all time in spans of its epochs: e_store, epoch (its start; null:
+    before the first), e_end, span_from and span_next (where it and the next may have begun), span_to (where it may have
+    ended). hits: fault, hit_store, f_at, f_u, hit (start of the epoch hit). segments: phase, seg_from, seg_to. widths:
+    width (of a bucket).
     windows: side (send, receive, failback), place (number of the load, of the failback), begins, ends, width (of a
     slice), store. asked: name (of a promise).
     """
@@ -55,8 +60,25 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
         name: pack(made)
         for name, made in {
             "clocks": table(
-                ((run, name, clock.offset_ns) for run, info in runs.items() for name, clock in info.clocks.items()),
-                "run int, clock string, off long",
+                (
+                    (run, name, clock.offset_ns, tick, times[run].clock_us.get(name, 0))
+                    for run, info in runs.items()
+                    for tick, (name, clock) in enumerate(sorted(info.clocks.items()))
+                ),
+                "run int, clock string, off long, tick int, u long",
+            ),
+            "struck": table(
+                ((run, *row) for run, one in times.items() for row in _struck(one, runs[run].stores)),
+                "run int, fault int, f_at long, f_until long, whole boolean",
+            ),
+            "members": table(
+                (
+                    (run, fault.number, server)
+                    for run, one in times.items()
+                    for fault in disturbing(one)
+                    for server in sorted(members(fault, one, runs[run].stores))
+                ),
+                "run int, fault int, server string",
             ),
             "dead": table(
                 ((run, dead) for run, info in runs.items() for dead in sorted(set(info.dead_letters.values()))),
@@ -97,6 +119,12 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     }
 
 
+def _struck(times: Timeline, stores: Stores) -> Iterable[tuple[int, int, int, bool]]:
+    for fault in disturbing(times):
+        until = NEVER if fault.healed_at is None else fault.healed_at
+        yield fault.number, fault.at, until, not members(fault, times, stores)
+
+
 def _until(parts: Sequence[tuple[int, str]]) -> Iterable[tuple[tuple[int, str], int]]:
     return zip(parts, [start for start, _ in parts[1:]] + [NEVER], strict=True)
 
@@ -122,7 +150,7 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
     dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
     number), name, target (the instance or link that it hit), f_at, healed. specs: spec (the promise's place in the
     run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to.
-    rounds: round (its place), r_from, r_to (the end not in it). asked: name.
+    rounds: round (its place), r_from, r_to (the end not in it). ticks: tick (a clock's number), u. asked: name.
     segments and widths as in `stage_tables`."""
     return {
         name: pack(made)
@@ -153,7 +181,7 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
                         run,
                         place,
                         spec.name,
-                        ns(spec.bound_ms),
+                        _bound(spec, times[run]),
                         spec.scope or "session",
                         spec.side or "send",
                         ns(spec.check_period_ms or 0),
@@ -170,6 +198,14 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
                 ((run, *span) for run, one in times.items() for span in one.unready),
                 "run int, store string, n_from long, n_to long",
             ),
+            "ticks": table(
+                (
+                    (run, tick, times[run].clock_us.get(name, 0))
+                    for run, info in runs.items()
+                    for tick, name in enumerate(sorted(info.clocks))
+                ),
+                "run int, tick int, u long",
+            ),
             "rounds": table(
                 (
                     (run, place, one.start, one.until)
@@ -180,6 +216,12 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
             ),
         }.items()
     }
+
+
+def _bound(spec: PromiseSpec, times: Timeline) -> int | None:
+    """A promise's bound in ns; of available what a span has to be longer than whatever the clocks are off by."""
+    bound = ns(spec.bound_ms)
+    return bound if bound is None or spec.name != "available" else bound + times.slack
 
 
 def served_spans(times: Timeline) -> list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]]:

@@ -11,133 +11,30 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import NamedTuple
 
-from brokerdrill.ledger.contract import ALERTS_WATCHED, LOG_READ, OPERATION, ROUND, TOWARD, WITH
-
-# Later than every time: the end of a call that never returned. Half of a long's range, so that sums do not overflow.
-NEVER = 1 << 62
-
-
-@dataclass(frozen=True)
-class Event:
-    """One event in run time; `detail` holds the map's entries, sorted."""
-
-    kind: str
-    at: int
-    u: int = 0
-    target: str | None = None
-    instance: str | None = None
-    store: str | None = None
-    name: str | None = None
-    value: str | None = None
-    detail: tuple[tuple[str, str], ...] = ()
-
-
-class Epoch(NamedTuple):
-    """One uninterrupted time for which `instance` is active on `store`; `open`: it runs to the end of the run."""
-
-    store: str
-    instance: str
-    start: int
-    start_u: int
-    end: int
-    end_u: int
-    open: bool
-
-
-class Fault(NamedTuple):
-    """A fault, numbered by time, and when it was healed (the first later heal of the same name and target; None:
-    never). `toward`: the instances at the ends of the link that it hit."""
-
-    number: int
-    name: str | None
-    instance: str | None
-    target: str | None
-    store: str | None
-    at: int
-    u: int
-    healed_at: int | None
-    toward: tuple[str, ...] = ()
-
-
-class Hit(NamedTuple):
-    """A fault on an instance that was active: the epoch it hit, and the next epoch on that store (None: there is none).
-    `again`: a later fault hit the same epoch before the next began. `detected_at`: when a sign first told that the next
-    epoch's side had noticed (None: no event tells)."""
-
-    fault: Fault
-    epoch: Epoch
-    next: Epoch | None
-    again: bool
-    detected_at: int | None
-
-
-class Takeover(NamedTuple):
-    """The begin of an epoch on a store that another instance had served last."""
-
-    store: str
-    before: str
-    instance: str
-    at: int
-
-
-class Failback(NamedTuple):
-    """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none)."""
-
-    name: str | None
-    instance: str
-    store: str
-    healed_at: int
-    back_at: int | None
-
-
-class Ending(NamedTuple):
-    """The end of an instance's process: `how` and with which `status` or signal it ended, and the `last` lines that it
-    wrote. `meant`: a fault on that instance, on another in the process, or on its host was in effect, or an operation
-    was under way."""
-
-    instance: str
-    at: int
-    how: str | None
-    status: str | None
-    last: str | None
-    meant: bool
-
-
-class Round(NamedTuple):
-    """A pass through a method that is repeated: its steps took from `start` to `end`, and what happened before
-    `until`, the begin of the next one (NEVER: there is none), is of this one."""
-
-    name: str
-    start: int
-    end: int
-    until: int
-
-
-class Alert(NamedTuple):
-    """A time in which the alert `name` fired, of an instance or a store (None: of no certain one); `at_u` is the
-    uncertainty of its begin. `cleared_at` None: to the end of the run."""
-
-    name: str
-    instance: str | None
-    store: str | None
-    at: int
-    at_u: int
-    cleared_at: int | None
-
-    def concerns(self, fault: Fault) -> bool:
-        """Whether it may be about `fault`: what both say of instance and store is the same."""
-        pairs = ((self.instance, fault.instance), (self.store, fault.store))
-        return all(mine == its or mine is None or its is None for mine, its in pairs)
-
-
-class Span(NamedTuple):
-    """A store and a time, the end not in it."""
-
-    store: str
-    start: int
-    end: int
+from brokerdrill.analysis.endings import endings
+from brokerdrill.analysis.events import (
+    NEVER,
+    Alert,
+    Ending,
+    Epoch,
+    Event,
+    Failback,
+    Fault,
+    Hit,
+    LogRead,
+    Overlap,
+    Pressure,
+    Round,
+    Span,
+    Takeover,
+    Unwatched,
+    in_order,
+)
+from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool, unready_by_role
+from brokerdrill.analysis.watching import logs_read, pressures, uncertainties, unwatched
+from brokerdrill.ledger.contract import ALERTS_WATCHED, ROUND, TOWARD, Clock
+from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, TTL
 
 
 @dataclass(frozen=True)
@@ -153,7 +50,7 @@ class Timeline:
     homes: Mapping[str, str | None] = field(default_factory=dict)
     roles: tuple[Event, ...] = ()
     epochs: tuple[Epoch, ...] = ()
-    overlaps: tuple[tuple[Epoch, Epoch, int, int], ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
     faults: tuple[Fault, ...] = ()
     hits: tuple[Hit, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
@@ -162,17 +59,34 @@ class Timeline:
     # The stores that the pools' events name.
     pooled: frozenset[str] = frozenset()
     endings: tuple[Ending, ...] = ()
-    # The instances whose logs were read, so that no ending means that there was none.
-    logged: frozenset[str] = frozenset()
+    # What was read of logs, so that no ending means that there was none.
+    logs: tuple[LogRead, ...] = ()
+    # The instances whose own logs tell their roles.
+    telling: frozenset[str] = frozenset()
+    # The times in which an instance's role was not known.
+    unwatched: tuple[Unwatched, ...] = ()
+    pressures: tuple[Pressure, ...] = ()
+    # How uncertain (ns) the times of each clock are.
+    clock_us: Mapping[str, int] = field(default_factory=dict)
     rounds: tuple[Round, ...] = ()
     alerts: tuple[Alert, ...] = ()
     # The times (begin, end) for which it is known which alerts fired.
     alerts_watched: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def slack(self) -> int:
+        """By how much (ns) a span between times of any two clocks may be off."""
+        return 2 * max(self.clock_us.values(), default=0)
 
-def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_end: int | None) -> Timeline:
-    """Return the `Timeline` of one run from its events in any order, run.json's `stores` and the last time of its
-    operations (None: there are none)."""
+
+def timeline(
+    events: Sequence[Event],
+    stores: Mapping[str, Sequence[str]],
+    ops_end: int | None,
+    clocks: Mapping[str, Clock] | None = None,
+) -> Timeline:
+    """Return the `Timeline` of one run from its events in any order, run.json's `stores` and `clocks` and the last time
+    of its operations (None: there are none)."""
     run_end = max([event.at for event in events] + ([] if ops_end is None else [ops_end]), default=0)
     home = homes(events, stores)
     changes = role_changes(events, home)
@@ -196,13 +110,17 @@ def timeline(events: Sequence[Event], stores: Mapping[str, Sequence[str]], ops_e
         faults=fault,
         hits=hit,
         takeovers=takeovers(epoch),
-        failbacks=failbacks(events, epoch),
+        failbacks=failbacks(events, fault, epoch),
         unready=since_faults(
             [*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)], fault, stores
         ),
         pooled=pooled(events, stores),
         endings=endings(events, fault),
-        logged=frozenset(e.instance for e in events if (e.kind, e.name) == ("note", LOG_READ) and e.instance),
+        logs=logs_read(events),
+        telling=frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance),
+        unwatched=unwatched(events, run_end),
+        pressures=pressures(events),
+        clock_us=uncertainties(clocks or {}, events),
         rounds=rounds(events, run_end),
         alerts=alerts(events),
         alerts_watched=alerts_watched(events, run_end),
@@ -241,16 +159,12 @@ def homes(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> dict[
     return {instance: next(iter(served)) if len(served) == 1 else None for instance, served in may.items()}
 
 
-def _order(event: Event) -> tuple[int, str, str, int]:
-    return event.at, event.value or "", event.store or "", event.u
-
-
 def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> list[Event]:
     """Return the role events that change their instance's value or store, by time. An event without a store keeps the
     instance's only one, else the one that it named last."""
     changes = []
     last: dict[str, tuple[str | None, str | None]] = {}
-    for event in sorted((e for e in events if e.kind == "role" and e.instance), key=_order):
+    for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
         assert event.instance is not None
         known = last.get(event.instance, (None, None))
         store = event.store or home.get(event.instance) or known[1]
@@ -279,18 +193,24 @@ def epochs(changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
     return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
 
 
-def overlaps(epoch: Sequence[Epoch]) -> tuple[tuple[Epoch, Epoch, int, int], ...]:
-    """Return the pairs of epochs of two instances on one store whose certain times (shrunk by their uncertainty)
-    overlap, with the overlap's start and end."""
+def overlaps(epoch: Sequence[Epoch]) -> tuple[Overlap, ...]:
+    """Return the pairs of epochs of two instances on one store that overlap: for certain where each is shrunk by its
+    uncertainties; where only they overlap when each is widened, they may."""
     by_store: dict[str, list[Epoch]] = defaultdict(list)
     for one in epoch:
         by_store[one.store].append(one)
     found = []
     for same in by_store.values():
         for a, b in combinations(same, 2):
+            if a.instance == b.instance:
+                continue
             start, end = max(a.start + a.start_u, b.start + b.start_u), min(a.end - a.end_u, b.end - b.end_u)
-            if a.instance != b.instance and start < end:
-                found.append((a, b, start, end))
+            if start < end:
+                found.append(Overlap(a, b, start, end, True))
+                continue
+            start, end = max(a.start - a.start_u, b.start - b.start_u), min(a.end + a.end_u, b.end + b.end_u)
+            if start < end:
+                found.append(Overlap(a, b, start, end, False))
     return tuple(found)
 
 
@@ -306,31 +226,34 @@ def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:
     return tuple(found)
 
 
+def _heal_of(fault: Event, heal: Event) -> int:
+    """When a fault was healed, as far as is known: where its host undid it by itself, when that was due."""
+    ttl = dict(fault.detail).get(TTL)
+    if dict(heal.detail).get(BY) != BY_TTL or ttl is None:
+        return heal.at
+    return min(heal.at, fault.at + round(float(ttl) * 1e9))
+
+
 def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
     """Return the faults by time, each with its heal."""
 
     def whom(event: Event) -> tuple[str, str, str]:
         return event.name or "", event.instance or "", event.target or ""
 
-    heals: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    heals: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     for event in events:
         if event.kind == "heal":
-            heals[whom(event)].append(event.at)
+            heals[whom(event)].append(event)
+    found = []
     ordered = sorted((e for e in events if e.kind == "fault"), key=lambda e: (e.at, whom(e)))
-    return tuple(
-        Fault(
-            number,
-            event.name,
-            event.instance,
-            event.target,
-            event.store,
-            event.at,
-            event.u,
-            min((at for at in heals[whom(event)] if at > event.at), default=None),
-            tuple(filter(None, dict(event.detail).get(TOWARD, "").split(", "))),
-        )
-        for number, event in enumerate(ordered, start=1)
-    )
+    for number, event in enumerate(ordered, start=1):
+        healed = min((heal for heal in heals[whom(event)] if heal.at > event.at), key=lambda e: e.at, default=None)
+        toward = tuple(filter(None, dict(event.detail).get(TOWARD, "").split(", ")))
+        healed_at = None if healed is None else _heal_of(event, healed)
+        vague = healed is not None and dict(healed.detail).get(BY) == BY_TTL and TTL not in dict(event.detail)
+        places = event.name, event.instance, event.target, event.store
+        found.append(Fault(number, *places, event.at, event.u, healed_at, toward, event.value, vague))
+    return tuple(found)
 
 
 def detected(fault: Fault, hit: Epoch, following: Epoch | None, events: Sequence[Event]) -> int | None:
@@ -392,57 +315,37 @@ def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]
     )
 
 
-def failbacks(events: Sequence[Event], epoch: Sequence[Epoch]) -> tuple[Failback, ...]:
+def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[Epoch]) -> tuple[Failback, ...]:
     """Return the failbacks that are due: from each heal of a fault on a store's original instance (that of its first
-    epoch). A heal that finds the instance active as before the fault makes none due; active again before the heal was
-    recorded, it took no time."""
+    epoch). A heal that finds the instance active as before the fault makes none due.
+
+    A heal that the host made by itself was at some time since the fault, and so was one before which the instance was
+    already active again.
+    """
     originals: dict[str, str] = {}
     for one in epoch:
         originals.setdefault(one.store, one.instance)
     found = []
     for heal in sorted((e for e in events if e.kind == "heal"), key=lambda e: e.at):
-        faults_before = [
-            e.at
-            for e in events
-            if e.kind == "fault" and (e.name, e.instance) == (heal.name, heal.instance) and e.at < heal.at
-        ]
+        before = [f for f in fault if (f.name, f.instance) == (heal.name, heal.instance) and f.at < heal.at]
         for store, original in originals.items():
-            if original != heal.instance or heal.store not in (None, store) or not faults_before:
+            if original != heal.instance or heal.store not in (None, store) or not before:
                 continue
+            last = max(before, key=lambda f: f.at)
             own = [e for e in epoch if (e.instance, e.store) == (original, store)]
             running = [e for e in own if e.start <= heal.at and (e.open or heal.at < e.end)]
-            if running and running[0].start <= max(faults_before):
+            if running and running[0].start <= last.at:
                 continue
-            begins = [heal.at] if running else [e.start for e in own if e.start > heal.at]
-            found.append(Failback(heal.name, original, store, heal.at, min(begins, default=None)))
-    return tuple(found)
-
-
-def operations(events: Sequence[Event]) -> list[tuple[int, int]]:
-    """Return (begin, end) of each playbook that ran as a step; one that did not come to its end lasts on."""
-    marks = [(e.at, e.name, dict(e.detail)[OPERATION]) for e in events if OPERATION in dict(e.detail)]
-    return [
-        (at, min((end for end, of, mark in marks if mark == "end" and of == name and end >= at), default=NEVER))
-        for at, name, mark in marks
-        if mark == "begin"
-    ]
-
-
-def endings(events: Sequence[Event], fault: Sequence[Fault]) -> tuple[Ending, ...]:
-    """Return the ends of the instances' processes, by time."""
-    during = operations(events)
-    found = []
-    for event in sorted((e for e in events if e.kind == "ended" and e.instance), key=lambda e: (e.at, e.instance)):
-        assert event.instance is not None
-        told = dict(event.detail)
-        within = {event.instance, *(told.get(WITH) or "").split("\n")}
-        meant = any(begin <= event.at + event.u and event.at - event.u <= end for begin, end in during) or any(
-            (one.instance in within or (one.instance is None and one.target == event.target))
-            and one.at - one.u <= event.at + event.u
-            and (one.healed_at is None or event.at - event.u <= one.healed_at)
-            for one in fault
-        )
-        found.append(Ending(event.instance, event.at, event.value, told.get("status"), told.get("last"), meant))
+            back = min(running or [e for e in own if e.start > heal.at], key=lambda e: e.start, default=None)
+            healed_at, earliest, latest = heal.at, heal.at - heal.u, heal.at + heal.u
+            if dict(heal.detail).get(BY) == BY_TTL or (back and back.start < earliest):
+                if last.healed_at is not None and last.healed_at < heal.at:
+                    healed_at = earliest = last.healed_at
+                    latest = healed_at + heal.u
+                else:
+                    earliest = last.at
+            times = healed_at, earliest, latest, back and back.start, back.start_u if back else 0
+            found.append(Failback(heal.name, original, store, *times))
     return tuple(found)
 
 
@@ -450,7 +353,7 @@ def alerts(events: Sequence[Event]) -> tuple[Alert, ...]:
     """Return the times in which alerts fired, by begin. An alert that fires already is not raised anew."""
     found = []
     firing: dict[tuple[str, str | None, str | None], Event] = {}
-    for event in sorted((e for e in events if e.kind == "alert" and e.name), key=_order):
+    for event in sorted((e for e in events if e.kind == "alert" and e.name), key=in_order):
         assert event.name is not None
         key = (event.name, event.instance, event.store)
         if event.value == "firing":
@@ -467,95 +370,3 @@ def alerts_watched(events: Sequence[Event], run_end: int) -> tuple[tuple[int, in
     marks = sorted((e.at, e.value != "begin") for e in events if (e.kind, e.name) == ("note", ALERTS_WATCHED))
     ends = [at for at, _ in marks[1:]] + [run_end]
     return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
-
-
-def _at_level(steps: Sequence[tuple[int, int]], level: int) -> list[tuple[int, int]]:
-    """Return the spans in which the sum of the `steps` (time, change) so far is `level`; the last one may end NEVER."""
-    by_time: dict[int, int] = defaultdict(int)
-    for at, change in steps:
-        by_time[at] += change
-    times = sorted(by_time)
-    spans, total = [], 0
-    for at, until in zip(times, [*times[1:], NEVER], strict=True):
-        total += by_time[at]
-        if total == level:
-            spans.append((at, until))
-    return spans
-
-
-def _pooled(events: Sequence[Event]) -> dict[str, list[Event]]:
-    named: dict[str, list[Event]] = defaultdict(list)
-    for event in sorted((e for e in events if e.kind == "pool" and e.instance), key=_order):
-        assert event.instance is not None
-        named[event.instance].append(event)
-    return named
-
-
-def pooled(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """Return the stores of whose instances some are in a pool."""
-    named = _pooled(events)
-    return frozenset(store for store, instances in stores.items() if any(instance in named for instance in instances))
-
-
-def unready_by_pool(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> list[Span]:
-    """Return the spans in which all instances of a store that the pool's events name were not ready."""
-    named = _pooled(events)
-    spans = []
-    for store, instances in stores.items():
-        members = [instance for instance in dict.fromkeys(instances) if instance in named]
-        steps = []
-        for instance in members:
-            down = 0
-            for event in named[instance]:
-                now = int(event.value == "not_ready")
-                steps.append((event.at, now - down))
-                down = now
-        if members:
-            spans += [Span(store, start, end) for start, end in _at_level(steps, len(members))]
-    return spans
-
-
-def unready_by_role(
-    events: Sequence[Event],
-    changes: Sequence[Event],
-    epoch: Sequence[Epoch],
-    stores: Mapping[str, Sequence[str]],
-) -> list[Span]:
-    """Return the spans in which no instance was active on a store that no pool event speaks of, from the first role
-    that is known of its instances: before it nothing is known."""
-    in_pools = pooled(events, stores)
-    first: dict[str, int] = {}
-    for change in changes:
-        of = {store for store, instances in stores.items() if change.instance in instances}
-        for store in of | ({change.store} if change.store else set()):
-            first.setdefault(store, change.at)
-    spans = []
-    for store, at in first.items():
-        if store not in in_pools:
-            steps = [(at, 0)]
-            steps += [(e.start, 1) for e in epoch if e.store == store]
-            steps += [(e.end, -1) for e in epoch if e.store == store and not e.open]
-            spans += [Span(store, start, end) for start, end in _at_level(steps, 0)]
-    return spans
-
-
-def since_faults(
-    spans: Sequence[Span], fault: Sequence[Fault], stores: Mapping[str, Sequence[str]]
-) -> tuple[Span, ...]:
-    """Return the spans in which a store was not ready, each from the fault that explains it: the last one on the store,
-    on an instance of it or on a link toward one, that came while the store was ready before, and was in effect still.
-    Whoever watches a pool learns of it later than some of those that the pool leads."""
-    found = []
-    ended: dict[str, int] = {}
-    for span in sorted(spans):
-        members = {*stores.get(span.store, ())}
-        causes = [
-            one.at
-            for one in fault
-            if ended.get(span.store, one.at) <= one.at <= span.start
-            and (one.healed_at is None or one.healed_at > span.start)
-            and (one.store == span.store or members & {one.instance, *one.toward})
-        ]
-        found.append(span._replace(start=max(causes, default=span.start)))
-        ended[span.store] = span.end
-    return tuple(found)

@@ -17,6 +17,7 @@ WITNESSES = 10
 DOUBTED_BY_OPS = doubted_by(Doubt.TORN_OPERATIONS)
 DOUBTED_BY_EVENTS = doubted_by(Doubt.TORN_EVENTS)
 DOUBTED_BY_CLOCKS = doubted_by(Doubt.UNPLACED_CLOCK)
+DOUBTED_BY_MISSING = doubted_by(Doubt.MISSING_OPERATIONS)
 
 
 def merged(verdicts: Iterable[str]) -> str:
@@ -42,11 +43,6 @@ def of_run(run: RunInfo, verdicts: Iterable[str]) -> str:
     seen, so that it is never a pass."""
     found = merged(verdicts)
     return "unknown" if found == "pass" and run.outcome in ENDED_EARLY else found
-
-
-def met(verdict: str, expectation: str) -> bool:
-    """Tell whether `verdict` is what `expectation` (kept, violated, investigated) asks for."""
-    return {"kept": verdict == "pass", "violated": verdict == "fail", "investigated": True}[expectation]
 
 
 def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tuple[PromiseSpec, ...]:
@@ -76,9 +72,12 @@ def promise_json(
     doubt: bool = False,
     measured: float | None = None,
     witnesses: Sequence[Mapping[str, Any]] = (),
+    why: Sequence[str] = (),
+    judged_from: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a promise's object of the verdict's JSON; its fields that are a choice or a name (scope, side, alert) are
-    there, too, `expected` and `as_expected` say what the scenario asks for."""
+    there, too, `expected` and `as_expected` say what the scenario asks for, `reason` why it is unknown, `judged_from`
+    how much was seen."""
     verdict = promise_verdict(count, evidence, doubt)
     result: dict[str, Any] = {
         "name": spec.name,
@@ -89,7 +88,10 @@ def promise_json(
         "measured": measured,
         "witnesses": [dict(witness) for witness in witnesses],
         "expected": expectation,
+        "judged_from": dict(judged_from or {}),
     }
+    if why and verdict == "unknown":
+        result["reason"] = "; ".join(why)
     return result | {field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.told}
 
 
@@ -103,22 +105,27 @@ def run_json(
     outages: Sequence[Mapping[str, Any]],
     rounds: Sequence[Mapping[str, Any]],
     notes: Sequence[str],
+    not_met: Mapping[str, str],
+    vacuous: Sequence[str] = (),
+    coverage: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by
-    whether an acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input."""
-    # A promise listed twice (two scopes, two sides) is held against its expectation as one.
-    by_name = {
-        name: merged(promise["verdict"] for promise in promises if promise["name"] == name)
-        for name in {promise["name"] for promise in promises}
-    }
-    told = [{**promise, "as_expected": met(by_name[promise["name"]], promise["expected"])} for promise in promises]
-    verdict = of_run(run, by_name.values())
+    whether an acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input;
+    `not_met` says why promises are not as the drill asks for, by name; `vacuous` why the run says nothing about its
+    drill; `coverage` has what the load met of each fault."""
+    told = [{**promise, "as_expected": promise["name"] not in not_met} for promise in promises]
+    for promise in told:
+        if why := not_met.get(promise["name"]):
+            promise["beyond"] = why
+    verdict = of_run(run, (promise["verdict"] for promise in promises))
     # What broke, as it was to, is seen however the run ended.
     seen = run.outcome not in ENDED_EARLY or verdict == "fail"
     return {
         "run_id": run.run_id,
         "verdict": verdict,
-        "as_expected": seen and all(promise["as_expected"] for promise in told),
+        "as_expected": seen and all(promise["as_expected"] for promise in told) and not vacuous,
+        "vacuous": list(vacuous),
+        "coverage": [dict(row) for row in coverage],
         "messages": dict(messages),
         "redelivered": dict(redelivered),
         "promises": told,

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.inventory.targets import Target
+from brokerdrill.ledger.coverage import ANY, Minimum
 
 # How long a script of a change may take where it does not say so, in s.
 SCRIPT_LIMIT_S = 30.0
@@ -92,7 +93,8 @@ class FaultType(Generic[P]):
     """A kind of fault: what it acts on (`instance`, `link` or `armed link`), its parameters, and
     `plan(target, parameters, fault_id)`, which raises InfrastructureError where the target lacks what it needs.
     `commands`: what it calls on the hosts and not every system has. `passes`: whether, with these parameters, it is
-    over by itself, so that what it hit comes back without a heal."""
+    over by itself, so that what it hit comes back without a heal. `meets`: what the load has to meet of it, unless a
+    drill says otherwise, so that a verdict says something about it."""
 
     name: str
     acts_on: str
@@ -101,6 +103,7 @@ class FaultType(Generic[P]):
     plan: Callable[[Target, P, str], list[HostChange]]
     commands: tuple[str, ...] = ()
     passes: Callable[[P], bool] = _lasts
+    meets: Minimum = ANY
 
     def complete(self, given: Mapping[str, Any]) -> P:
         """Return `given` with the defaults of what it leaves out. Raises UsageError, one sentence, where a parameter is

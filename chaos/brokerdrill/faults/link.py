@@ -19,6 +19,7 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import Endpoint, ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
+from brokerdrill.ledger.coverage import NOTHING, Minimum
 
 _FIRST_PORT = 19000
 _PORTS = 4000
@@ -240,8 +241,12 @@ def _cut(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     return changes
 
 
-ARM = FaultType("arm", "link", "the link's connections pass a toxiproxy from now on", Parameters, _arm, ("nft", "ss"))
+# A connection that passes a proxy, or a packet that a rule stops, shows that a link was hit at all.
+_PASSED = Minimum(packets=1)
+ARM = FaultType(
+    "arm", "link", "the link's connections pass a toxiproxy from now on", Parameters, _arm, ("nft", "ss"), meets=NOTHING
+)
 FAULTS = (
-    FaultType("toxic", "armed link", "a toxic of toxiproxy on the link", ToxicParameters, _toxic),
+    FaultType("toxic", "armed link", "a toxic of toxiproxy on the link", ToxicParameters, _toxic, meets=_PASSED),
     FaultType("cut", "armed link", "the link's connections end, and new ones are refused", Parameters, _cut),
 )

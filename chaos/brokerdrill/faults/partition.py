@@ -10,6 +10,7 @@ from pydantic import Field
 from brokerdrill.faults import nft
 from brokerdrill.faults.base import LINKS_SEPARATOR, FaultType, HostChange, Parameters
 from brokerdrill.inventory.targets import Link, Target
+from brokerdrill.ledger.coverage import Minimum
 
 _VERDICTS = {"drop": "drop", "reject": "reject with tcp reset"}
 _CHAINS = tuple(f"{hook} {{ type filter hook {hook} priority -10; }}" for hook in ("output", "input", "forward"))
@@ -54,4 +55,14 @@ def _partition(target: Target, params: PartitionParameters, fault_id: str) -> li
     ]
 
 
-FAULTS = (FaultType("partition", "link", "the link carries nothing", PartitionParameters, _partition, ("nft", "ip")),)
+FAULTS = (
+    FaultType(
+        "partition",
+        "link",
+        "the link carries nothing",
+        PartitionParameters,
+        _partition,
+        ("nft", "ip"),
+        meets=Minimum(packets=1),
+    ),
+)

@@ -32,7 +32,8 @@ _WORST = (CRASHED, UNEXPECTED, OVER_WINDOW, STOPPED, FAILED, REFUSED, EXPECTED)
 
 @dataclass(frozen=True)
 class Held:
-    """A drill of a game day: how it ended (RUNNING: not yet), its run's directory name (None: it has none), and why."""
+    """A drill of a game day: how it ended (RUNNING: not yet), its run's directory name (None: it has none), and why;
+    `harm`: what was lost or came twice, whatever the drill expects."""
 
     drill: str
     topology: str
@@ -40,6 +41,7 @@ class Held:
     state: str = RUNNING
     run: str | None = None
     why: str = ""
+    harm: str = ""
 
 
 @dataclass
@@ -54,6 +56,11 @@ class Day:
     process: int = 0
     told: bool = False
     drills: list[Held] = field(default_factory=list)
+
+    @property
+    def harmed(self) -> bool:
+        """Whether a drill lost something, or something came twice."""
+        return any(one.harm for one in self.drills)
 
     @property
     def word(self) -> str:
@@ -101,7 +108,8 @@ def days(entries: Sequence[Mapping[str, Any]], alive: bool) -> list[Day]:
         elif phase == "drilled" and day.drills:
             last = day.drills[-1]
             why, run = str(entry.get("why") or ""), entry.get("run")
-            day.drills[-1] = Held(last.drill, last.topology, last.began, str(entry["state"]), run, why)
+            harm = str(entry.get("harm") or "")
+            day.drills[-1] = Held(last.drill, last.topology, last.began, str(entry["state"]), run, why, harm)
         elif phase == "end":
             day.state, day.ended, day.why = str(entry["state"]), at, str(entry.get("why") or "")
         elif phase == "told":

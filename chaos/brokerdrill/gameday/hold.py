@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -298,12 +299,13 @@ class _Held:
             state, why = stopped or watching.ended or history.FAILED, str(error)
             self._say(f"{one.drill.name} on {topology.name} ended early: {error}")
         made = (run_dir / contract.RUN_FILE).exists()
+        harm = ""
         if self.interrupted:
             # Judging takes its time, and whoever ends a day may end that too.
             write(self.day, "drilled", state=state, why=why, run=run_dir.name if made else None)
         if made:
-            state, why = self._judged(run_dir, state, why)
-        write(self.day, "drilled", state=state, why=why, run=run_dir.name if made else None)
+            state, why, harm = self._judged(run_dir, state, why)
+        write(self.day, "drilled", state=state, why=why, harm=harm, run=run_dir.name if made else None)
         if self.interrupted:
             return state, why, False
         if made and state != history.EXPECTED:
@@ -314,7 +316,7 @@ class _Held:
             unsteady = "not steady afterwards: " + "; ".join(problems)
             self._say(f"{topology.name}: {unsteady}")
             state, why = history.worst([state, history.FAILED]), "; ".join(filter(None, (why, unsteady)))
-            write(self.day, "drilled", state=state, why=why, run=run_dir.name)
+            write(self.day, "drilled", state=state, why=why, harm=harm, run=run_dir.name)
             return state, unsteady, False
         return state, why, True
 
@@ -326,18 +328,30 @@ class _Held:
         except InfrastructureError as error:
             self._say(f"no support bundle: {error}")
 
-    def _judged(self, run_dir: Path, state: str, why: str) -> tuple[str, str]:
-        """Judge a run; return how the drill ended, and why: a broken promise is worse than an early end."""
+    def _judged(self, run_dir: Path, state: str, why: str) -> tuple[str, str, str]:
+        """Judge a run; return how the drill ended, why (a broken promise is worse than an early end), and what was lost
+        or came twice, whatever the drill expects."""
         try:
             result, _ = judge([run_dir], self.console, master=self.master)
         except BrokerdrillError as error:
-            return history.worst([state, history.FAILED]), why or str(error)
+            return history.worst([state, history.FAILED]), why or str(error), ""
+        harm = harm_of(result)
         if result["as_expected"]:
-            return state, why
+            return state, why, harm
         broken = [one["name"] for one in result.get("promises", ()) if one["verdict"] != "pass"]
         if result["verdict"] != "fail" and state != history.EXPECTED:
-            return state, why
-        return history.UNEXPECTED, "; ".join(filter(None, (f"verdict {result['verdict']}: {', '.join(broken)}", why)))
+            return state, why, harm
+        said = f"verdict {result['verdict']}: {', '.join(broken)}"
+        if result.get("vacuous"):
+            said = f"vacuous: {'; '.join(result['vacuous'])}"
+        return history.UNEXPECTED, "; ".join(filter(None, (said, why))), harm
+
+
+def harm_of(result: Mapping[str, Any]) -> str:
+    """Return in words how many messages a run's verdict says were lost or processed twice; "": none."""
+    counts = result.get("messages", {})
+    told = [(counts.get("lost", 0), "lost"), (counts.get("duplicated", 0), "processed more than once")]
+    return ", ".join(f"{n} messages {what}" for n, what in told if n)
 
 
 def _completed(run_dir: Path) -> bool:

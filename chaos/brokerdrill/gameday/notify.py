@@ -23,7 +23,7 @@ _BEATS = {RUNNING: "/start", EXPECTED: "", REFUSED: "/log"}
 
 def subject(title: str, day: Day) -> str:
     """Return the message's first line."""
-    return f"Game day {title}: {day.word}"
+    return f"Game day {title}: {day.word}{', with messages lost or doubled' if day.harmed else ''}"
 
 
 def text(title: str, day: Day, url: str | None) -> str:
@@ -32,7 +32,8 @@ def text(title: str, day: Day, url: str | None) -> str:
     if day.why:
         lines.append(day.why)
     for one in day.drills:
-        lines.append(f"- {one.drill} on {one.topology}: {WORDS[one.state]}{f' ({one.why})' if one.why else ''}")
+        said = "; ".join(filter(None, (one.harm, one.why)))
+        lines.append(f"- {one.drill} on {one.topology}: {WORDS[one.state]}{f' ({said})' if said else ''}")
     if url:
         lines.append(url)
     return "\n".join(lines)
@@ -52,20 +53,21 @@ def payload(name: str, title: str, day: Day, url: str | None) -> dict[str, Any]:
         "url": url,
         "drills": [
             {"drill": one.drill, "topology": one.topology, "state": one.state, "run": one.run, "why": one.why}
+            | ({"harm": one.harm} if one.harm else {})
             for one in day.drills
         ],
     }
 
 
 def notify(name: str, plan: GameDay, day: Day) -> list[str]:
-    """Tell each channel that asks to hear of how `day` ended; return what did not work, a sentence each. No sentence
-    holds a URL or a password."""
+    """Tell each channel that asks to hear of how `day` ended, and all of a day on which something was lost or came
+    twice, as expected or not; return what did not work, a sentence each. No sentence holds a URL or a password."""
     published = plan.publish.url if plan.publish else None
     # The page of this game day, as `pages.publish` places it.
     url = f"{published.rstrip('/')}/{quote(name)}/{PAGE_FILE}" if published else None
     problems = []
     for number, channel in enumerate(plan.notify, start=1):
-        if day.state not in channel.when:
+        if day.state not in channel.when and not day.harmed:
             continue
         if isinstance(channel, Mail):
             why = _tried(_mail, channel, subject(plan.title, day), text(plan.title, day, url))

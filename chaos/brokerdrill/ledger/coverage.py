@@ -30,6 +30,9 @@ class Minimum:
         return asdict(self)
 
 
+# How many ends of a process a fault of these kinds explains: it ends the process itself, once. One of another kind ends
+# none itself, and explains any that is no crash.
+ENDS: Mapping[str, int] = {"kill": 1, "stop": 1}
 # What disturbs nothing while it is in effect has not to be met.
 NOTHING = Minimum(operations=0)
 # A fault of a kind that this version does not know.

@@ -17,9 +17,10 @@ Json = Mapping[str, Any]
 @dataclass(frozen=True)
 class PromiseVerdict:
     """The verdict on one promise: how many breaks, how many cases that it excuses, the bound and the worst measure in
-    ms, the worst breaks (each a mapping of its own fields), what the scenario expects (kept, violated, investigated)
-    and whether that is so. `values` are the chosen values of the promise's other fields (scope, side), `reason` what
-    the analysis adds in words."""
+    ms, the worst breaks (each a mapping of its own fields), what the scenario expects (kept, violated, known) and
+    whether that is so; `beyond`: why it is not, where the verdict does not say it. `values` are the chosen values of
+    the promise's other fields (scope, side), `reason` what the analysis adds in words, `judged_from` how much was
+    seen."""
 
     name: str
     verdict: str = UNKNOWN
@@ -32,6 +33,29 @@ class PromiseVerdict:
     as_expected: bool | None = None
     reason: str = ""
     values: Json = field(default_factory=dict)
+    beyond: str = ""
+    judged_from: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Met:
+    """What the load met of one fault: whom it hit, from when to when (ns of run time), that one's role just before, the
+    clients connected to it, their operations in flight and until the heal, and what counters on hosts `measured`;
+    `lacking` says what is less than the drill asks for."""
+
+    fault: str | None = None
+    step: str | None = None
+    instance: str | None = None
+    target: str | None = None
+    store: str | None = None
+    t_ns: int = 0
+    healed_ns: int | None = None
+    role: str | None = None
+    clients: int = 0
+    in_flight: int = 0
+    operations: int = 0
+    measured: Mapping[str, int] = field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,8 +170,8 @@ class RunVerdict:
     """All that the analysis says of a run. A run that could not be read has `error` and `run_dir` alone.
 
     `messages` counts the units of each class; `redelivered` splits that class by the broker's flag and by whether an
-    acknowledgement was in doubt; `more` holds the
-    entries that this version does not know.
+    acknowledgement was in doubt; `vacuous` says why the run says nothing about its drill, `coverage` what the load met
+    of each fault; `more` holds the entries that this version does not know.
     """
 
     verdict: str = UNKNOWN
@@ -166,6 +190,8 @@ class RunVerdict:
     takeovers: tuple[Takeover, ...] = ()
     redeliveries: tuple[Redelivery, ...] = ()
     attribution: tuple[Attribution, ...] = ()
+    vacuous: tuple[str, ...] = ()
+    coverage: tuple[Met, ...] = ()
     more: Json = field(default_factory=dict)
 
     def count(self, *classes: str) -> int:
@@ -265,6 +291,11 @@ def run_verdict(value: Json) -> RunVerdict:
         phases=tuple(_phase(row) for row in _rows(value.get("phases"))),
         takeovers=tuple(_pick(Takeover, row) for row in _rows(value.get("takeovers"))),
         redeliveries=tuple(_pick(Redelivery, row) for row in _rows(value.get("redeliveries"))),
+        vacuous=_texts(value.get("vacuous")),
+        coverage=tuple(
+            _pick(Met, row, lacking=_texts(row.get("lacking")), measured=_counts(row.get("measured")))
+            for row in _rows(value.get("coverage"))
+        ),
         attribution=tuple(
             _pick(Attribution, row, kind=str(row.get("class") or "")) for row in _rows(value.get("attribution"))
         ),

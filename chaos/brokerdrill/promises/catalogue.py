@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokerdrill.base.errors import unknown_name
-from brokerdrill.promises.definition import BOUND, Doubt, Field, Promise, Words
+from brokerdrill.promises.definition import ALL, BOUND, Doubt, Field, Promise, Words
 
 # Always checked, also where a scenario does not list it.
 NO_PHANTOMS = "no_phantoms"
@@ -25,6 +25,7 @@ _ALL = (
             unknown="Nothing was delivered that could be compared with what was sent.",
         ),
         breaking=("corrupted", "phantom", "unexpected"),
+        by_absence=("phantom", "unexpected"),
     ),
     Promise(
         "no_loss",
@@ -33,10 +34,11 @@ _ALL = (
             breaks="a durable message that was acknowledged and never delivered, its address drained",
             kept="Every message that was acknowledged was delivered.",
             broken="{messages} acknowledged, yet never delivered although the queues were drained.",
-            unknown="Nothing was sent, or the queues were not seen empty at the end, so that missing messages may "
-            "still be there.",
+            unknown="No message was acknowledged that had to arrive, or the queues were not seen empty at the end, "
+            "so that missing messages may still be there.",
         ),
         breaking=("lost",),
+        by_absence=("lost",),
         doubtful=("unseen",),
         doubts=_EVENTS,
     ),
@@ -58,9 +60,10 @@ _ALL = (
             breaks="a message on its dead-letter address that nobody processed",
             kept="No message ended on a dead-letter address.",
             broken="{messages} found on a dead-letter address and never processed.",
-            unknown="No dead-letter address was watched.",
+            unknown="Not every dead-letter address was looked at when the load was over.",
         ),
         breaking=("dead_lettered",),
+        by_absence=("dead_lettered",),
     ),
     Promise(
         "atomic",
@@ -72,6 +75,7 @@ _ALL = (
             unknown="No transaction with two messages could be judged, or some of its messages may still be on their "
             "queues.",
         ),
+        by_absence=ALL,
         doubts=_EVENTS,
     ),
     Promise(
@@ -93,6 +97,7 @@ _ALL = (
                 default="session",
             ),
         ),
+        by_absence=ALL,
         doubts=_CLOCKS,
     ),
     Promise(
@@ -163,6 +168,7 @@ _ALL = (
                 required=True,
             ),
         ),
+        by_absence=ALL,
         doubts=_EVENTS | _CLOCKS,
     ),
     Promise(
@@ -177,6 +183,7 @@ _ALL = (
         fields=(
             Field(BOUND, "the time from the heal to the moment when it is active again", unit="ms", required=True),
         ),
+        of_events=True,
         doubts=_EVENTS | _CLOCKS,
     ),
     Promise(
@@ -186,7 +193,7 @@ _ALL = (
             breaks="an address without an acknowledged send (or a delivery) for longer than the bound",
             kept="No address went longer than the bound without a success: {measured} at worst.",
             broken="{times} an address went longer than the bound without a success: {measured} at worst.",
-            unknown="No acknowledged operation lies within the load.",
+            unknown="No acknowledged operation lies within the load, or an address was not used at all.",
         ),
         fields=(
             Field(BOUND, "the time between the ends of successive successes on one address", unit="ms", required=True),
@@ -197,6 +204,7 @@ _ALL = (
                 default="send",
             ),
         ),
+        by_absence=ALL,
         doubts=_EVENTS | _CLOCKS,
     ),
     Promise(
@@ -209,6 +217,7 @@ _ALL = (
             unknown="The logs that tell of ended processes could not be read.",
             excused="ended by a fault, or while a playbook ran",
         ),
+        of_events=True,
         doubts=_EVENTS | _CLOCKS,
     ),
     Promise(
@@ -231,6 +240,7 @@ _ALL = (
                 required=True,
             ),
         ),
+        of_events=True,
         doubts=_EVENTS | _CLOCKS,
     ),
 )

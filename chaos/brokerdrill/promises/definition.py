@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any
 
 Value = float | str
+# All breaks of a promise.
+ALL = ("*",)
 # The name of the field that limits a measured time, and that `NAME=VALUE` on the command line sets.
 BOUND = "bound_ms"
 UNITS = {"ms": "milliseconds"}
@@ -21,6 +23,7 @@ class Doubt(Enum):
     """What may be wrong with a ledger so that a promise cannot pass on it; the value says it to people."""
 
     TORN_OPERATIONS = "a torn line among the operations"
+    MISSING_OPERATIONS = "operations that are missing"
     TORN_EVENTS = "a torn line among the events"
     UNPLACED_CLOCK = "times on a clock that run.json does not place"
 
@@ -86,7 +89,9 @@ class Promise:
     """One promise.
 
     `breaking` and `doubtful` are classes of units (`ledger.contract.CLASSES`): a unit of the first breaks the promise,
-    one of the second forbids that it passes. `doubts` says what else does: torn operations always.
+    one of the second forbids that it passes. `doubts` says what else does: torn operations always. `by_absence` are the
+    breaking classes, or `ALL` breaks, that rest on what is not there, so that missing operations may explain them;
+    `of_events`: no operation has to do with it.
     `brokerdrill.analysis.checks.NAME` checks it.
     """
 
@@ -96,6 +101,8 @@ class Promise:
     breaking: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
     doubts: frozenset[Doubt] = frozenset()
+    by_absence: tuple[str, ...] = ()
+    of_events: bool = False
 
     @property
     def bound(self) -> Field | None:
@@ -108,6 +115,8 @@ class Promise:
 
     def doubted_by(self, doubt: Doubt) -> bool:
         """Tell whether the promise cannot pass on a ledger with that fault."""
+        if doubt is Doubt.MISSING_OPERATIONS:
+            return not self.of_events
         return doubt is Doubt.TORN_OPERATIONS or doubt in self.doubts
 
     def problem(self, values: Mapping[str, object]) -> str | None:

@@ -257,6 +257,42 @@ def round_rows(result: RunVerdict) -> list[RoundRow]:
 
 
 @dataclass(frozen=True)
+class CoverageRow:
+    """What the load met of a fault, as a reader sees it; `enough`: no less than the drill asks for."""
+
+    fault: str
+    target: str
+    role: str
+    at: str
+    clients: str
+    in_flight: str
+    operations: str
+    measured: str
+    lacking: str
+    enough: bool
+
+
+def coverage_rows(result: RunVerdict) -> list[CoverageRow]:
+    """Return what the load met of each fault, by time."""
+    return [
+        CoverageRow(
+            fault=fmt.clean(row.fault or "fault"),
+            target=fmt.clean(row.instance or row.target or fmt.NOTHING),
+            role=fmt.clean(row.role or fmt.NOTHING),
+            at=fmt.seconds(row.t_ns),
+            clients=fmt.number(row.clients),
+            in_flight=fmt.number(row.in_flight),
+            operations=fmt.number(row.operations),
+            measured=", ".join(f"{fmt.number(n)} {fmt.clean(name)}" for name, n in row.measured.items())
+            or "not measured",
+            lacking=fmt.clean("; ".join(row.lacking)),
+            enough=not row.lacking,
+        )
+        for row in result.coverage
+    ]
+
+
+@dataclass(frozen=True)
 class RedeliveryRow:
     """A way in which messages were delivered again."""
 

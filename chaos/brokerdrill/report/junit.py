@@ -40,7 +40,7 @@ def _add_promise(case: ET.Element, promise: PromiseVerdict, expectation: str | N
     measures = "".join(f"; {name} {fmt.milliseconds(value)}" for name, value in numbers if value is not None)
     text = "\n".join(part for part in (f"count {fmt.number(promise.count)}{measures}", _witnesses(promise)) if part)
     # Without a word on this promise, the verdict as a whole says whether a broken one was meant to break.
-    met = words.expectation_met(verdict, expectation) if expectation else verdict == "pass" or as_expected
+    met = words.expectation_met(promise, expectation) if expectation else verdict == "pass" or as_expected
     if met:
         state = {"fail": "broken, as expected: ", "unknown": "unknown, and allowed to be: "}.get(verdict, "")
         ET.SubElement(case, "system-out").text = fmt.clean(f"{state}{meaning}\n{text}")
@@ -52,12 +52,23 @@ def _add_promise(case: ET.Element, promise: PromiseVerdict, expectation: str | N
         _problem(case, "error", meaning, text)
 
 
+def _coverage(result: RunVerdict) -> str:
+    return "\n".join(
+        f"{met.fault} of {met.instance or met.target} at {fmt.seconds(met.t_ns)}: {met.clients} clients, "
+        f"{met.in_flight} operations in flight, {met.operations} until the heal"
+        for met in result.coverage
+    )
+
+
 def _suite(root: ET.Element, result: RunVerdict, expect: Mapping[str, str]) -> None:
     run_id = words.run_name(result)
     as_expected = result.as_expected
     suite = ET.SubElement(root, "testsuite", {"name": run_id})
     if result.error:
         _problem(_case(suite, run_id, "readable"), "error", result.error, "")
+    if result.vacuous:
+        # First of all: what no promise was held against says nothing about any.
+        _problem(_case(suite, run_id, "vacuous"), "error", "; ".join(result.vacuous), _coverage(result))
     for promise in result.promises:
         expectation = expect.get(promise.name) or promise.expected
         _add_promise(_case(suite, run_id, promise.name), promise, expectation, as_expected)

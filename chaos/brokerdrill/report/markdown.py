@@ -54,6 +54,15 @@ def _promises(result: RunVerdict) -> list[str]:
     return _table(["verdict", "promise", "what it means", "bound", "measured", "count"], rows, numbers=3)
 
 
+def _coverage(result: RunVerdict) -> list[str]:
+    rows = [
+        [text(row.fault), text(row.target), text(row.role), row.at, row.clients, row.in_flight, row.operations]
+        for row in details.coverage_rows(result)
+    ]
+    heads = ["fault", "of", "which was", "at", "clients connected", "operations in flight", "until the heal"]
+    return _table(heads, rows, numbers=4)
+
+
 def _messages(result: RunVerdict) -> list[str]:
     rows = [row for row in view.class_rows(result) if row.count]
     told = ", ".join(f"{row.text} {text(row.name)} ({row.share})" for row in rows)
@@ -124,7 +133,7 @@ def _run(result: RunVerdict) -> list[str]:
     if result.error:
         return lines
     lines += [f"> {text(note)}  " for note in result.notes] + ([""] if result.notes else [])
-    lines += _promises(result) + _messages(result) + _failovers(result) + _rounds(result)
+    lines += _promises(result) + _coverage(result) + _messages(result) + _failovers(result) + _rounds(result)
     for promise in result.promises:
         if promise.verdict == FAIL:
             lines += _fold(f"Witnesses of {promise.name}, with their stories", _witnesses(promise))

@@ -58,6 +58,8 @@ def print_verdict(result: RunVerdict, console: Console) -> None:
     """
     run_id = words.run_name(result)
     headline = words.headline(result)
+    if result.vacuous:
+        console.print(f"{run_id}  {headline}", markup=False, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         # soft_wrap: a line of a log is one line, however long.
         for promise in result.promises:

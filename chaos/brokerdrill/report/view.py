@@ -121,7 +121,7 @@ def promise_rows(result: RunVerdict, run: contract.RunInfo | None, bands: Sequen
                 word=word,
                 sign=sign,
                 expectation=expectation,
-                met=words.expectation_met(promise.verdict, expectation),
+                met=words.expectation_met(promise, expectation),
                 bound=fmt.milliseconds(promise.bound),
                 measured=fmt.milliseconds(promise.measured),
                 count=fmt.number(promise.count),

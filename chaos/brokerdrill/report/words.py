@@ -26,11 +26,12 @@ def verdict_word(verdict: str) -> str:
     return VERDICT_WORDS.get(verdict, VERDICT_WORDS["unknown"])[0]
 
 
-def expectation_met(verdict: str, expectation: str | None) -> bool:
-    """Tell whether a promise's verdict is what the scenario expects: run.json's `expect`, kept where it is silent."""
-    if expectation == "investigated":
-        return True
-    return verdict == ("fail" if expectation == "violated" else "pass")
+def expectation_met(promise: PromiseVerdict, expectation: str | None) -> bool:
+    """Tell whether a promise is what the scenario expects: as the analysis says, else by its verdict and run.json's
+    `expect`, kept where that is silent."""
+    if promise.as_expected is not None:
+        return promise.as_expected
+    return promise.verdict == ("fail" if expectation == "violated" else "pass")
 
 
 # --- promises -------------------------------------------------------------------------------------------------------
@@ -64,6 +65,8 @@ def meaning(promise: PromiseVerdict) -> str:
     if reason:
         told = f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}"
         sentence = told if promise.verdict == UNKNOWN else f"{sentence} {told}"
+    if promise.beyond:
+        sentence += f" Not as expected: {fmt.clean(promise.beyond)}."
     if promise.excused and known and known.words.excused:
         sentence += f" {fmt.number(promise.excused)} excused: {known.words.excused}."
     return sentence
@@ -87,15 +90,17 @@ def headline(result: RunVerdict) -> str:
     expected = AS_EXPECTED[result.as_expected]
     if result.error:
         return f"unknown: the run could not be read – {fmt.clean(result.error)}"
-    if result.verdict == PASS:
+    if result.verdict == PASS and not result.vacuous:
         return f"kept, {expected}: all {len(result.promises)} promises hold"
+    if result.vacuous:
+        return f"vacuous, {expected}: it says nothing about its drill – {fmt.clean('; '.join(result.vacuous))}"
     if (
         result.promises
         and not any(promise.verdict == UNKNOWN for promise in result.promises)
         and (result.verdict == UNKNOWN)
     ):
         return f"{word}, {expected}: it ended early, and broke none of {len(result.promises)} promises until then"
-    # What nobody expected is what a reader looks for; what the scenario investigates may be of the same verdict.
+    # What nobody expected is what a reader looks for; what is a known defect may be of the same verdict.
     of_verdict = [promise for promise in result.promises if promise.verdict == result.verdict]
     surprising = [promise for promise in result.promises if promise.as_expected is False]
     both = [promise for promise in of_verdict if promise in surprising]

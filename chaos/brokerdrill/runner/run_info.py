@@ -50,6 +50,11 @@ def first_info(
         stores={store: tuple(sorted(names)) for store, names in stores.items()},
         dead_letters=dead,
         clocks=clocks((), 0),
+        addresses=tuple(scenario.load.addresses),
+        planned=tuple(scenario.minimum()),
+        minimum=scenario.minimum(),
+        known=tuple(one.known() for one in scenario.known),
+        only=dict(scenario.only),
     )
 
 

@@ -26,15 +26,16 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
-from brokerdrill.base.errors import UsageError
 from brokerdrill.faults.registry import FAULTS, fault_type
 from brokerdrill.inventory.operations import operation
 from brokerdrill.inventory.targets import is_drawn, is_link, validate_spec
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.coverage import Minimum
 from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, promise
 from brokerdrill.promises.definition import BOUND
+from brokerdrill.scenario.expectations import Defect, Meets, unable_to_fail, usage
 from brokerdrill.scenario.facts import check_need
-from brokerdrill.workload.client import CLIENTS, client_type
+from brokerdrill.scenario.load import Load
 
 # What a probe waits for of the instances that a fault hit: a link has none.
 ABOUT_INSTANCES = ("failed_over", "failed_back")
@@ -43,7 +44,7 @@ ABOUT_LOAD = ("acknowledged", "unanswered", "held_back")
 
 
 def _known_need(value: str) -> str:
-    _usage(lambda: check_need(value))
+    usage(lambda: check_need(value))
     return value
 
 
@@ -79,89 +80,6 @@ class Pauses(Strict):
     after: float = Field(0, ge=0)
 
 
-class Load(Strict):
-    """Who sends what, and how: all clients together keep `rate` messages a second (open loop), or without it as fast
-    as the replies come (closed loop)."""
-
-    producers: int = Field(4, ge=1, le=1000)
-    consumers: int = Field(4, ge=0, le=1000)
-    workers: int = Field(
-        2, ge=1, le=64, description="worker processes that share the clients, on the load hosts in turn"
-    )
-    addresses: list[str] = Field(min_length=1)
-    rate: float | None = Field(None, gt=0)
-    transaction: int = Field(10, ge=0, description="messages a transaction; 0: none, each send stands alone")
-    payload_bytes: list[int] = Field([256], min_length=1)
-    keys: int = Field(0, ge=0, description="message groups a producer uses in turn; 0: none")
-    durable: bool = True
-    duplicate_detection: bool = True
-    resend: bool = Field(True, description="whether a producer sends what is in doubt again")
-    confirms: bool = Field(
-        True,
-        description="whether a producer waits for the broker's word that it has a message, where the protocol leaves "
-        "that to the client (amqp091); without it what is written counts as sent",
-    )
-    backlog: bool = Field(
-        False,
-        description="whether consumers wait for a step `consume`, or until the producers are told to stop: so long "
-        "all messages wait",
-    )
-    subscriptions: bool = Field(
-        False,
-        description="whether the addresses are topics, on which each consumer has durable subscriptions of its own: "
-        "producers begin when all are there, and when the topics are drained they are ended",
-    )
-    client: str | None = Field(None, description="the clients' protocol; without it the product's own")
-    call_timeout_ms: int = Field(10_000, ge=100)
-    url_params: dict[str, str | int | float | bool] = Field(
-        {},
-        description="parameters of the clients' connections, by the names that their library gives them; they win over "
-        "what the clients set themselves",
-    )
-    through: str | None = Field(
-        None,
-        description="the name of a listener. Of connection routers: producers ask it whom to connect to, anew for each "
-        "batch, as the next of their routing keys; consumers dial the brokers themselves. Of others: all clients dial "
-        "it",
-    )
-    routers: int = Field(0, ge=0, description="with `through`: how many of the routers are asked, in turn; 0: all")
-    routing_keys: int = Field(
-        100,
-        ge=0,
-        description="with `through`: how many keys all producers have, where clients choose their key; 0: no client "
-        "has one",
-    )
-    keeps_connection: bool = Field(
-        False,
-        description="with `through`: whether a producer keeps its connection until that breaks, and its one key",
-    )
-
-    @model_validator(mode="after")
-    def _a_connection_has_one_key(self) -> Load:
-        if self.keeps_connection and self.routing_keys > self.producers:
-            raise ValueError(
-                f"keeps_connection: {self.producers} producers keep as many keys, not {self.routing_keys} "
-                "(routing_keys)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _consumers_subscribe_first(self) -> Load:
-        if self.subscriptions and self.consumers == 0:
-            raise ValueError("subscriptions: there is no consumer to have one")
-        if self.subscriptions and (self.backlog or self.through):
-            other = "backlog" if self.backlog else "through"
-            raise ValueError(f"subscriptions: the consumers subscribe first, which {other} leaves no room for")
-        return self
-
-    @field_validator("client")
-    @classmethod
-    def _known_client(cls, value: str | None) -> str | None:
-        if value is not None and value not in CLIENTS:
-            _usage(lambda: client_type(value))
-        return value
-
-
 class _Step(Strict):
     name: str = Field(min_length=1)
     pauses: Pauses = Pauses()
@@ -176,12 +94,13 @@ class Action(_Step):
     target: str = Field("", description="what it hits; in its place `of` may say it")
     of: str | None = Field(None, description="an action before it: it hits the instances that this one did")
     params: dict[str, Any] = Field({})
+    meets: Meets = Meets()
     ttl: float = Field(120, gt=0, description="seconds")
 
     @field_validator("fault")
     @classmethod
     def _known_fault(cls, value: str) -> str:
-        return _usage(lambda: fault_type(value).name)
+        return usage(lambda: fault_type(value).name)
 
     @property
     def aim(self) -> str:
@@ -193,12 +112,12 @@ class Action(_Step):
         if bool(self.target) == (self.of is not None):
             raise ValueError(f"action {self.name!r}: give one of target and of")
         if self.target:
-            _usage(lambda: validate_spec(self.target))
+            usage(lambda: validate_spec(self.target))
         return self
 
     @model_validator(mode="after")
     def _known_params(self) -> Action:
-        _usage(lambda: fault_type(self.fault).complete(self.params))
+        usage(lambda: fault_type(self.fault).complete(self.params))
         return self
 
     @classmethod
@@ -257,7 +176,7 @@ class Operation(_Step):
     @field_validator("playbook")
     @classmethod
     def _known_playbook(cls, value: str) -> str:
-        _usage(lambda: operation(value))
+        usage(lambda: operation(value))
         return value
 
     @field_validator("variables")
@@ -283,7 +202,7 @@ class Order(_Step):
     @field_validator("target")
     @classmethod
     def _an_instance(cls, value: str) -> str:
-        _usage(lambda: validate_spec(value))
+        usage(lambda: validate_spec(value))
         if is_link(value):
             raise ValueError(f"{value!r}: a link takes no order")
         return value
@@ -349,7 +268,7 @@ class Promise(Strict):
     @field_validator("name")
     @classmethod
     def _known_name(cls, value: str) -> str:
-        return _usage(lambda: promise(value).name)
+        return usage(lambda: promise(value).name)
 
     @model_validator(mode="after")
     def _has_its_fields(self) -> Promise:
@@ -414,7 +333,10 @@ class Scenario(Strict):
     abort: Abort = Abort()
     promises: list[Promise] = Field(min_length=1)
     expect_violation: list[str] = Field([], description="promises that this configuration must break")
-    investigates: list[str] = Field([], description="promises whose verdict is the question")
+    only: dict[str, Literal["target"]] = Field(
+        {}, description="of a promise that must break what may break it: `target`, what a fault hit"
+    )
+    known: list[Defect] = Field([], description="defects of the product that may break a promise, each with a ceiling")
     repeat: int = Field(1, ge=1)
 
     @field_validator("promises", mode="before")
@@ -430,7 +352,7 @@ class Scenario(Strict):
         for item in value:
             if not item.startswith("link "):
                 raise ValueError(f"{item!r}: a link is written `link FROM→TO`")
-            _usage(lambda item=item: validate_spec(item))
+            usage(lambda item=item: validate_spec(item))
             if is_drawn(item):
                 raise ValueError(f"{item!r}: a step may draw another one than is armed: arm `all of` them")
         return value
@@ -461,10 +383,29 @@ class Scenario(Strict):
             if isinstance(step, Consume) and not self.load.backlog:
                 raise ValueError(f"step {step.name!r}: consumers begin with the load unless that has a backlog")
         names = {promise.name for promise in self.promises}
-        for name in [*self.expect_violation, *self.investigates]:
+        for name in [*self.expect_violation, *(one.promise for one in self.known)]:
             if name not in names | {NO_PHANTOMS}:
-                raise ValueError(f"{name!r} is expected or investigated, but is not among the promises")
+                raise ValueError(f"{name!r} is expected to break, but is not among the promises")
+        for name in self.only:
+            if name not in self.expect_violation or name != "sticky":
+                raise ValueError(f"only: {name!r} is not sticky, or not expected to break")
         return self
+
+    @model_validator(mode="after")
+    def _something_can_fail(self) -> Scenario:
+        bounds = {one.name: one.spec().bound_ms for one in self.promises if one.bound is None}
+        faults = [step.fault for step in self.method if isinstance(step, Action)]
+        unable = unable_to_fail(bounds, self.longest_s(), faults)
+        if unable and not {one.name for one in self.promises} - {*unable, NO_PHANTOMS}:
+            name, why = next(iter(unable.items()))
+            raise ValueError(f"nothing in it can fail: {name}: {why}")
+        return self
+
+    def minimum(self) -> dict[str, Minimum]:
+        """What the load has to meet of each step that injects a fault: as its kind says, or the step itself."""
+        return {
+            step.name: step.meets.over(fault_type(step.fault).meets) for step in self.method if isinstance(step, Action)
+        }
 
     @property
     def repeated(self) -> bool:
@@ -478,20 +419,12 @@ class Scenario(Strict):
         return (self.rounds or 1) * self.abort.duration
 
     def expect(self) -> dict[str, str]:
-        """The map promise → kept, violated or investigated of run.json."""
+        """The map promise → kept, violated or known of run.json."""
         expected = {promise.name: "kept" for promise in self.promises}
         expected[NO_PHANTOMS] = "kept"
         expected.update(dict.fromkeys(self.expect_violation, "violated"))
-        expected.update(dict.fromkeys(self.investigates, "investigated"))
+        expected.update(dict.fromkeys((one.promise for one in self.known), "known"))
         return expected
-
-
-def _usage(check: Any) -> Any:
-    """Run `check`; turn a UsageError into the ValueError that pydantic reports with the field."""
-    try:
-        return check()
-    except UsageError as error:
-        raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True)

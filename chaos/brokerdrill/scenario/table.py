@@ -10,7 +10,7 @@ from brokerdrill.scenario import facts
 from brokerdrill.scenario.drill import Drill, resolve
 from brokerdrill.scenario.model import Promise, Scenario
 
-KEPT, VIOLATED, INVESTIGATED, NOT_APPLICABLE = "✓", "✗", "?", ""
+KEPT, VIOLATED, KNOWN, NOT_APPLICABLE = "✓", "✗", "?", ""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Applied:
         """One sign for what is expected."""
         if self.scenario is None:
             return NOT_APPLICABLE
-        return VIOLATED if self.scenario.expect_violation else INVESTIGATED if self.scenario.investigates else KEPT
+        return VIOLATED if self.scenario.expect_violation else KNOWN if self.scenario.known else KEPT
 
     @property
     def expected(self) -> str:
@@ -35,7 +35,7 @@ class Applied:
         if self.scenario is None:
             return ""
         words = [f"violates {name}" for name in self.scenario.expect_violation]
-        words += [f"investigates {', '.join(self.scenario.investigates)}"] if self.scenario.investigates else []
+        words += [f"may break {one.promise} (known: {one.finding})" for one in self.scenario.known]
         return "; ".join(words) or "keeps all"
 
 
@@ -87,7 +87,7 @@ def markdown(drills: Sequence[Drill], topologies: Mapping[str, Sequence[Descript
         "",
         "## Where they apply",
         "",
-        f"{KEPT} keeps all promises, {VIOLATED} must violate one, {INVESTIGATED} asks whether some promise is kept.",
+        f"{KEPT} keeps all promises, {VIOLATED} must violate one, {KNOWN} may break one as far as a known defect does.",
         "",
         _row("drill", *(f"`{name}`" for name in topologies)),
         _row("---", *(":-:" for _ in topologies)),

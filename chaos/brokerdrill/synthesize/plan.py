@@ -329,10 +329,7 @@ def truth(made: Plan) -> dict[str, Any]:
 def expectations(made: Plan) -> dict[str, str]:
     """Return run.json's `expect`: what the planted anomalies make of each promise."""
     counts: Mapping[str, int] = truth(made)["counts"]
-    words = {name: "violated" if count else "kept" for name, count in counts.items()}
-    if made.anomalies.get("unseen") and not counts["no_loss"]:
-        words["no_loss"] = "investigated"
-    return words
+    return {name: "violated" if count else "kept" for name, count in counts.items()}
 
 
 def cumulative(breaks: Sequence[Break], store: int | None = None) -> list[tuple[int, int]]:

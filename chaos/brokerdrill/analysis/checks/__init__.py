@@ -7,7 +7,7 @@ up here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -28,8 +28,19 @@ from brokerdrill.analysis.checks import (
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.checks.rounds import broken, rounds_json
 from brokerdrill.analysis.tables import Specs, Times, ns
+from brokerdrill.ledger.contract import RunInfo
+from brokerdrill.promises.catalogue import PROMISES
+from brokerdrill.promises.definition import ALL
 
 RULES = {rule.name: rule for rule in (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)}
+
+
+# What casts doubt on the promises that partitions judge.
+_DOUBTS = {
+    "ordered": "the clocks of two consumers are not known well enough to tell who was first",
+    "sticky": "of some connects it is not known which store they reached, or, by their clocks, whether it was ready",
+    "atomic": "some of a transaction's messages may still be on their queues",
+}
 
 
 class Findings:
@@ -38,16 +49,36 @@ class Findings:
     def __init__(self, base: duckdb.DuckDBPyConnection, promises: Specs, times: Times) -> None:
         self._promises = promises
         self._times = times
-        self._sent = self._names(base)
+        self._judged: dict[int, list[by_class.Judged]] = defaultdict(list)
+        for run, *of in base.execute(
+            "SELECT run, address, sum(units)::BIGINT, sum(seen)::BIGINT, sum(processed)::BIGINT, sum(owed)::BIGINT "
+            "FROM judged GROUP BY run, address ORDER BY run, address"
+        ).fetchall():
+            self._judged[run].append(by_class.Judged(*of))
+        self._live: dict[int, set[str]] = defaultdict(set)
+        for run, address in base.execute("SELECT DISTINCT run, address FROM sent WHERE live").fetchall():
+            self._live[run].add(address)
+        self._looks: dict[int, list[no_dead_letters.Look]] = defaultdict(list)
+        for run, *look in base.execute(
+            "SELECT run, dead_letter, server, ok, max(begun) FROM looks GROUP BY ALL"
+        ).fetchall():
+            self._looks[run].append(no_dead_letters.Look(*look))
+        self._late = {*base.execute("SELECT DISTINCT run, spec FROM perhaps_late").fetchall()}
         self._added = {
-            (run, spec): Finding(n, excused, evidence, doubt)
-            for run, spec, n, excused, evidence, doubt in base.execute(
-                "SELECT run, spec, sum(n)::BIGINT, sum(excused)::BIGINT, bool_or(evidence), bool_or(doubt) "
-                "FROM finding GROUP BY run, spec"
+            (run, spec): Finding(n, excused, evidence, doubt, judged=judged, judged_from={"judged": judged})
+            for run, spec, n, excused, evidence, doubt, judged in base.execute(
+                "SELECT run, spec, sum(n)::BIGINT, sum(excused)::BIGINT, bool_or(evidence), bool_or(doubt), "
+                "sum(judged)::BIGINT FROM finding GROUP BY run, spec"
             ).fetchall()
         }
-        self._intruders = dict(base.execute("SELECT run, sum(n)::BIGINT FROM intruders GROUP BY run").fetchall())
-        self._homeless = {run for (run,) in base.execute("SELECT DISTINCT run FROM serving WHERE homeless").fetchall()}
+        intruders = {
+            run: (n, perhaps)
+            for run, n, perhaps in base.execute(
+                "SELECT run, sum(n)::BIGINT, bool_or(perhaps) FROM intruders GROUP BY run"
+            ).fetchall()
+        }
+        homeless = {run for (run,) in base.execute("SELECT DISTINCT run FROM serving WHERE homeless").fetchall()}
+        self._sends = {run: single_active.Sends(*intruders.get(run, (0, False)), run in homeless) for run in promises}
         self._failovers = self._due(base)
         self._received: dict[int, dict[int, int]] = defaultdict(dict)
         for run, fault, at in base.execute("SELECT run, fault, min(received_at) FROM received GROUP BY ALL").fetchall():
@@ -70,19 +101,10 @@ class Findings:
             self._shown[run, spec, number, address].append((span[0], span[1]))
         self._outages: dict[int, list[tuple[str, available.Outage]]] = defaultdict(list)
         self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
-        of_class = {name: rule.name for rule in RULES.values() for name in rule.breaking}
         for run, what, number, n in base.execute(
             "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
         ).fetchall():
-            self._by_round[run].append((of_class.get(what, what), number, n))
-
-    @staticmethod
-    def _names(base: duckdb.DuckDBPyConnection) -> dict[int, set[str]]:
-        names = ("tried", "live", "mapped")
-        found = base.execute(
-            f"SELECT run, {', '.join(f'bool_or({name})' for name in names)} FROM sent GROUP BY run"
-        ).fetchall()
-        return {run: {name for name, there in zip(names, flags, strict=True) if there} for run, *flags in found}
+            self._by_round[run].append((what, number, n))
 
     @staticmethod
     def _summed(base: duckdb.DuckDBPyConnection) -> dict[tuple[int, int, int, str], int]:
@@ -92,16 +114,20 @@ class Findings:
     def _due(self, base: duckdb.DuckDBPyConnection) -> dict[int, list[failover_within.Failover]]:
         clients: dict[int, list[failover_within.Client]] = defaultdict(list)
         for run, *of in base.execute(
-            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before FROM failover"
+            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover"
         ).fetchall():
             clients[run].append(failover_within.Client(*of))
         return {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
 
     def of(
-        self, run: int, counts: Iterable[tuple[str, bool, bool, int]], witnesses: Sequence[Mapping[str, Any]]
+        self,
+        run: int,
+        info: RunInfo,
+        counts: Iterable[tuple[str, bool, bool, int]],
+        witnesses: Sequence[Mapping[str, Any]],
     ) -> list[Finding]:
-        """Return the finding of each promise of the run, in their order; `counts` are (class, ..., n), `witnesses`
-        those of the stages."""
+        """Return the finding of each promise of the run, whose run.json is `info`, in their order; `counts` are (class,
+        ..., n), `witnesses` those of the stages."""
         by_name: dict[str, int] = defaultdict(int)
         for name, *_, n in counts:
             by_name[name] += n
@@ -114,30 +140,34 @@ class Findings:
             bound = ns(spec.bound_ms) or 0
             if spec.name in RULES:
                 rule = RULES[spec.name]
-                finding = by_class.find(rule, by_name, self._sent.get(run, ()))
+                finding = by_class.find(rule, by_name, self._judged[run])
+                if rule is no_dead_letters.RULE:
+                    since = max((end for _, end in times.loads), default=None)
+                    no_dead_letters.look_at(finding, self._looks[run], info.dead_letters, self._live[run], since)
                 finding.witnesses = worst(row for name in rule.breaking for row in by_rule[name])
             elif spec.name == single_active.NAME:
-                finding = single_active.find(
-                    times, self._intruders.get(run, 0), run in self._homeless, by_rule[single_active.NAME]
-                )
+                finding = single_active.find(times, self._sends[run], info.stores, by_rule[single_active.NAME])
             elif spec.name == failover_within.NAME:
-                finding = failover_within.find(self._failovers.get(run, ()), bound)
+                finding = failover_within.find(self._failovers.get(run, ()), bound, times.pressures)
             elif spec.name == failback_within.NAME:
                 acked = {number: self._slices[run, "failback", number, ""] for number in range(len(times.failbacks))}
                 finding = failback_within.find(times, acked, bound)
             elif spec.name == stays_up.NAME:
-                finding = stays_up.find(times)
+                finding = stays_up.find(times, info.stores)
             elif spec.name == alerted_within.NAME:
                 finding = alerted_within.find(times, spec.alert, bound)
             elif spec.name == available.NAME:
-                finding = self._available(run, place, spec.side or "send", bound)
+                named = {*info.addresses, *info.drained}
+                finding = self._available(run, place, spec.side or "send", bound, named)
             else:
                 finding = self._added.get((run, place), Finding())
                 finding.witnesses = worst(by_rule[place])
+                if finding.doubt or (run, place) in self._late:
+                    finding.doubted(_DOUBTS[spec.name])
             found.append(finding)
         return found
 
-    def _available(self, run: int, place: int, side: str, bound: int) -> Finding:
+    def _available(self, run: int, place: int, side: str, bound: int, named: Collection[str]) -> Finding:
         addressed = [
             available.Addressed(
                 number,
@@ -148,7 +178,7 @@ class Findings:
             )
             for number, address in self._used[run, side]
         ]
-        finding, outages = available.find(self._times[run], addressed, bound, side)
+        finding, outages = available.find(self._times[run], addressed, bound, side, named)
         self._outages[run] += [(side, one) for one in outages]
         return finding
 
@@ -157,14 +187,28 @@ class Findings:
         return failover_within.split(self._failovers.get(run, ()), self._received[run])
 
     def rounds(
-        self, run: int, findings: Sequence[Finding], outages: Iterable[Mapping[str, Any]]
+        self, run: int, findings: Sequence[Finding], outages: Iterable[Mapping[str, Any]], *, whole: bool
     ) -> list[dict[str, Any]]:
-        """Return the run's rows of `rounds`, from what `of` and `outages` have returned."""
+        """Return the run's rows of `rounds`, from what `of` and `outages` have returned; `whole`: no operation is
+        missing, else what rests on what is not there is none."""
         times = self._times[run]
-        breaks = broken(times, self._promises[run], findings, self._by_round[run])
+        of_class = {name: rule.name for rule in RULES.values() for name in rule.breaking}
+        counted = [
+            (of_class.get(what, what), number, n)
+            for what, number, n in self._by_round[run]
+            if whole or not _rests_on_absence(what)
+        ]
+        breaks = broken(times, self._promises[run], findings, counted)
         return rounds_json(times, self._failovers.get(run, ()), outages, breaks)
 
     def outages(self, run: int, who: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the run's rows of `outages` by time; `of` must have been called."""
         rows = [row for side, one in self._outages[run] for row in available.outage_rows([one], side, who)]
         return sorted(rows, key=lambda row: (row["start_ns"], row["address"], row["side"]))
+
+
+def _rests_on_absence(what: str) -> bool:
+    """Whether a break, of a class or of a promise, rests on what is not there."""
+    return (what in PROMISES and PROMISES[what].by_absence == ALL) or any(
+        what in promise.by_absence for promise in PROMISES.values()
+    )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
-from brokerdrill.analysis.timeline import NEVER, Alert, Fault, Timeline
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
+from brokerdrill.analysis.events import NEVER, Alert, Fault
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.watching import stalled
 from brokerdrill.ledger.contract import PREPARATIONS
 
 NAME = "alerted_within"
@@ -25,23 +27,33 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
             continue
         about = [one for one in times.alerts if one.name == alert and one.concerns(fault)]
         if any(_was_firing(one, fault) for one in about):
-            finding.doubt = True
+            finding.doubted("the alert fired already when the fault came")
             continue
         raised = min((one.at for one in about if not _is_over(one, fault)), default=None)
         took = None if raised is None else max(0, raised - fault.at)
+        off = fault.u + max((one.at_u for one in about if took is not None and one.at == raised), default=0)
+        if took is not None and took - off <= bound < took + off:
+            finding.doubted(CLOCKS)
+            continue
+        if took is not None and bound < took and stalled(times.pressures, fault.at, fault.at + took) >= took - bound:
+            finding.doubted(BUSY)
+            continue
         late = took is None or took > bound
         cleared: int | None = None
         if late:
             lasted = fault.healed_at is None or fault.healed_at >= fault.at + bound
             if not lasted or not _watched(times, fault.at, bound):
-                finding.doubt = True
+                finding.doubted("the fault was over before the bound, or nobody watched the alerts for so long")
                 continue
+        elif fault.vague:
+            finding.doubted("it is not known when the fault was healed")
+            continue
         elif fault.healed_at is not None:
             until = _quiet_from(about, fault.healed_at)
             cleared = None if until is None else until - fault.healed_at
             late = cleared is None or cleared > bound
             if late and not _watched(times, fault.healed_at, bound):
-                finding.doubt = True
+                finding.doubted("nobody watched the alerts for as long as the bound after the heal")
                 continue
         finding.evidence = True
         known = [one for one in (took, cleared) if one is not None]
@@ -63,6 +75,7 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
                     "cleared_ms": milliseconds(cleared),
                 }
             )
+    finding.judged_from = {"watched": [list(span) for span in times.alerts_watched]}
     finding.witnesses = worst(broken)
     return finding
 

@@ -38,7 +38,8 @@ FROM part p JOIN specs s ON p.run = s.run AND s.name = 'atomic' GROUP BY p.run, 
 """
 COUNTS = """
 SELECT run, spec, count(*) FILTER (sure AND missing > 0) AS n, 0 AS excused, bool_or(seen + missing > 1) AS evidence,
-       bool_or(sure AND open) AS doubt, NULL::DOUBLE AS measured FROM whole GROUP BY run, spec
+       bool_or(sure AND open) AS doubt, NULL::DOUBLE AS measured, count(*) FILTER (seen + missing > 1) AS judged
+FROM whole GROUP BY run, spec
 """
 BY_ROUND = by_round("whole WHERE sure AND missing > 0", "'atomic'", "began")
 WORST = f"""

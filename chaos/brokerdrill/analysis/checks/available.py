@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
-from brokerdrill.analysis.timeline import Fault, Timeline
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
+from brokerdrill.analysis.events import Fault
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.watching import stalled
 
 NAME = "available"
 
@@ -67,18 +69,36 @@ def fault_over(times: Timeline, start: int, end: int) -> Fault | None:
     return next(over, None)
 
 
-def find(times: Timeline, addressed: Sequence[Addressed], bound: int, side: str) -> tuple[Finding, list[Outage]]:
+def find(
+    times: Timeline, addressed: Sequence[Addressed], bound: int, side: str, named: Collection[str] = ()
+) -> tuple[Finding, list[Outage]]:
     """Return what the addresses' slices say of the promise, and its outages: each span longer than the bound (ns)
-    breaks; an acknowledged send (delivery) under load is evidence."""
+    breaks, whatever the clocks were off by; an acknowledged send (delivery) under load is evidence. A span that may be
+    longer casts doubt, and so does one that busy hosts explain, and an address of the load (`named`) that was not
+    used."""
     finding = Finding()
     outages = []
+    off = times.slack
+    explained = 0
     for one in addressed:
         begin, end = times.loads[one.load]
-        longest, between = spans(one.slices, begin, end, bound)
+        longest, between = spans(one.slices, begin, end, bound + off)
+        if bound - off < longest <= bound + off and off:
+            finding.doubted(CLOCKS)
         finding.evidence |= bool(one.slices)
         finding.measured = max(finding.measured or 0.0, longest / 1e6)
         finding.n += len(between) + one.inner
         outages += [Outage(start, until, one.address, None) for start, until in (*between, *one.shown)]
+    for out in list(outages):
+        if stalled(times.pressures, out.start, out.end) >= out.end - out.start - bound:
+            outages.remove(out)
+            explained += 1
+            finding.doubted(BUSY)
+    finding.n -= explained
+    used = {one.address for one in addressed}
+    for address in sorted({*named} - used if times.loads else ()):
+        finding.doubted(f"nobody {'sent to' if side == 'send' else 'received from'} {address}")
+    finding.judged_from = {"addresses": sorted(used)}
     outages = [one._replace(fault=fault_over(times, one.start, one.end)) for one in outages]
     finding.moments = [one.start for one in outages]
     finding.witnesses = worst(_witness(one, side) for one in outages)

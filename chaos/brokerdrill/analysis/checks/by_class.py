@@ -1,35 +1,49 @@
-"""The promises that go by class: units of the breaking classes break, a message that was sent is evidence."""
+"""The promises that go by class: units of the breaking classes break; what could have broken is evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from brokerdrill.analysis.checks.finding import Finding
+from brokerdrill.promises.definition import Promise
+
+
+class Judged(NamedTuple):
+    """The units of an address: how many, how many of them were seen (delivered, or found dead), were processed for
+    certain, and may not be lost (`messages.JUDGED`)."""
+
+    address: str
+    units: int = 0
+    seen: int = 0
+    processed: int = 0
+    owed: int = 0
 
 
 @dataclass(frozen=True)
 class ClassRule:
     """A promise that goes by class: each unit of a class in `breaking` breaks it, each of one in `doubtful` makes a
-    pass unknown.
-
-    Evidence is a message that was sent: with an attempt that may have taken effect, or `failed_too` one whose attempts
-    all failed; `mapped`: only one on an address that has a dead-letter address.
-    """
+    pass unknown. `could_break`: how many units of an address could have broken it."""
 
     name: str
     breaking: tuple[str, ...]
-    doubtful: tuple[str, ...] = ()
-    mapped: bool = False
-    failed_too: bool = False
+    doubtful: tuple[str, ...]
+    could_break: Callable[[Judged], int]
 
 
-def find(rule: ClassRule, counts: Mapping[str, int], sent: Collection[str]) -> Finding:
-    """Return what a run's units of each class (`counts`) say of `rule`; `sent` has what was sent: `tried` (a message
-    was), `live` (it may have taken effect), `mapped` (so on an address with a dead-letter address)."""
-    wanted = "mapped" if rule.mapped else "tried" if rule.failed_too else "live"
+def rule(promise: Promise, could_break: Callable[[Judged], int]) -> ClassRule:
+    """Return the rule of a promise."""
+    return ClassRule(promise.name, promise.breaking, promise.doubtful, could_break)
+
+
+def find(one: ClassRule, counts: Mapping[str, int], judged: Sequence[Judged]) -> Finding:
+    """Return what a run's units of each class (`counts`) and of each address say of a rule."""
+    could = {of.address: one.could_break(of) for of in judged if one.could_break(of)}
     return Finding(
-        n=sum(counts.get(name, 0) for name in rule.breaking),
-        evidence=wanted in sent,
-        doubt=any(counts.get(name) for name in rule.doubtful),
+        n=sum(counts.get(name, 0) for name in one.breaking),
+        evidence=bool(could),
+        doubt=any(counts.get(name) for name in one.doubtful),
+        judged=sum(could.values()),
+        judged_from={"messages": sum(could.values()), "addresses": sorted(could)},
     )

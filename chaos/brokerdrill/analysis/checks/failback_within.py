@@ -6,25 +6,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from brokerdrill.analysis.checks.available import Slice, spans
-from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
-from brokerdrill.analysis.timeline import NEVER, Timeline
+from brokerdrill.analysis.checks.finding import BUSY, Finding, milliseconds, worst
+from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.watching import stalled
 
 NAME = "failback_within"
 
 
 def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> Finding:
-    """Return what a run's failbacks say of the promise: one later than the bound (ns) breaks, and one that did not
-    come by the run's end. `acked` has the acknowledged sends between heal and epoch, by the failback's number: "the
-    client gap is the longest span in it without an acknowledged send"."""
+    """Return what a run's failbacks say of the promise. One later than the bound (ns) breaks, if it is that whenever
+    the fault was healed; so does one that had not come by the run's end, when the bound was over. What is late only
+    perhaps, or is explained by hosts that were busy, casts doubt. `acked` has the acknowledged sends between heal and
+    epoch, by the failback's number: "the client gap is the longest span in it without an acknowledged send"."""
     finding = Finding()
     broken = []
     for number, back in enumerate(times.failbacks):
         until = times.run_end if back.back_at is None else back.back_at
-        took = until - back.healed_at
+        took = max(0, until - back.healed_at)
+        least = max(0, until - back.back_u - back.latest)
         finding.evidence = True
         if back.back_at is not None:
             finding.measured = max(finding.measured or 0.0, took / 1e6)
-        if back.back_at is None or took > bound:
+        if least <= bound < until + back.back_u - back.earliest or (back.back_at is None and least <= bound):
+            finding.doubted(
+                "it is not known well enough when the fault was healed"
+                if back.back_at is not None
+                else "the run ended before the bound was over"
+            )
+        elif least > bound and stalled(times.pressures, back.healed_at, until) >= least - bound:
+            finding.doubted(BUSY)
+        elif least > bound:
             finding.n += 1
             finding.moments.append(back.healed_at)
             longest, _ = spans(acked.get(number, ()), back.healed_at, until, None)
@@ -40,5 +52,6 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
                     "client_gap_ms": milliseconds(longest),
                 }
             )
+    finding.judged_from = {"failbacks": len(times.failbacks)}
     finding.witnesses = worst(broken)
     return finding

@@ -6,11 +6,13 @@ after the fault plus its uncertainty and was served by an epoch of that store th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.checks.finding import Finding, milliseconds, worst
-from brokerdrill.analysis.timeline import NEVER, Hit, Timeline
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
+from brokerdrill.analysis.events import NEVER, Hit, Pressure
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.watching import stalled
 
 NAME = "failover_within"
 
@@ -26,11 +28,13 @@ class Client(NamedTuple):
     nameless: int | None
     last_try: int
     as_before: bool
+    u: int = 0
 
 
 class Failover(NamedTuple):
     """A client at a fault that an epoch did not outlive: `blind` (it is not known who served it first), `took` (ns from
-    the fault to the success; None: blind, or none), `last_try` (ns)."""
+    the fault to the success; None: blind, or none), `last_try` (ns), `u` how uncertain the times between the fault and
+    the client's are (ns)."""
 
     hit: Hit
     client: str
@@ -39,6 +43,7 @@ class Failover(NamedTuple):
     blind: bool
     took: int | None
     last_try: int
+    u: int = 0
 
 
 def failovers(clients: Iterable[Client], times: Timeline) -> list[Failover]:
@@ -62,23 +67,37 @@ def failovers(clients: Iterable[Client], times: Timeline) -> list[Failover]:
         blind = one.nameless is not None and (one.success is None or one.nameless < one.success)
         took = None if blind or one.success is None else one.success - hit.fault.at
         last_try = times.run_end if one.last_try == NEVER else one.last_try
-        found.append(Failover(hit, one.client, one.before, one.success, blind, took, last_try))
+        found.append(Failover(hit, one.client, one.before, one.success, blind, took, last_try, hit.fault.u + one.u))
     return found
 
 
-def find(found: Iterable[Failover], bound: int) -> Finding:
+def find(found: Iterable[Failover], bound: int, pressures: Sequence[Pressure] = ()) -> Finding:
     """Return what `failovers` say of the promise: a client served later than the bound (ns) breaks, and one that was
-    served before the fault and tried on past the bound without success."""
+    served before the fault and tried on past the bound without success. What breaks it only if clocks were off, or is
+    explained by hosts that were busy (`pressures`), casts doubt, and so does a client that tried in vain and not for
+    as long as the bound."""
     finding = Finding()
     broken: list[dict[str, Any]] = []
+    clients = set()
     for one in found:
         at = one.hit.fault.at
-        gave_up = one.before and one.success is None and one.last_try > at + bound and not one.blind
-        finding.doubt |= one.blind
+        in_vain = one.before and one.success is None and one.last_try > at + one.u and not one.blind
+        waited = one.took if one.took is not None else one.last_try - at if in_vain else None
+        if one.blind:
+            finding.doubted("of some sends it is not known which store served them")
         if one.took is not None:
+            clients.add(one.client)
             finding.evidence = True
             finding.measured = max(finding.measured or 0.0, one.took / 1e6)
-        if gave_up or (one.took is not None and one.took > bound):
+        if waited is None:
+            continue
+        if in_vain and waited + one.u <= bound:
+            finding.doubted("a client tried in vain, and not for as long as the bound")
+        elif waited - one.u <= bound < waited + one.u:
+            finding.doubted(CLOCKS)
+        elif waited > bound and stalled(pressures, at, at + waited) >= waited - bound:
+            finding.doubted(BUSY)
+        elif waited > bound:
             finding.n += 1
             finding.moments.append(at)
             broken.append(
@@ -94,6 +113,7 @@ def find(found: Iterable[Failover], bound: int) -> Finding:
                     "last_try_ms": milliseconds(one.last_try - at),
                 }
             )
+    finding.judged_from = {"clients": len(clients)}
     finding.witnesses = worst(broken)
     return finding
 

@@ -9,13 +9,17 @@ from typing import Any
 from brokerdrill.analysis.verdict import WITNESSES
 
 NS_PER_MS = 1e6
+# Why a promise with a bound is doubted, not broken.
+BUSY = "the hosts were busy: something waited for CPU, memory or disk for as long as the bound was missed by"
+CLOCKS = "the clocks are not known well enough to tell whether the bound was kept"
 
 
 @dataclass
 class Finding:
     """`n` breaks, `excused` ones apart; `evidence` that there was something to check; `doubt`, so that the promise
-    cannot pass; `measured` (ms) and the worst `witnesses`. `moments` are when the breaks that the events alone tell
-    happened (run time, ns)."""
+    cannot pass, and `why`, a sentence each; `judged_from` says how much was seen; `measured` (ms) and the worst
+    `witnesses`. `moments` are when the breaks that the events alone tell happened (run time, ns). `judged` counts what
+    could have broken, where that is known."""
 
     n: int = 0
     excused: int = 0
@@ -24,6 +28,15 @@ class Finding:
     measured: float | None = None
     witnesses: list[dict[str, Any]] = field(default_factory=list)
     moments: list[int] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+    judged_from: dict[str, Any] = field(default_factory=dict)
+    judged: int | None = None
+
+    def doubted(self, why: str) -> None:
+        """Forbid that the promise passes, and say why (once)."""
+        self.doubt = True
+        if why not in self.why:
+            self.why.append(why)
 
 
 def _place(value: object) -> tuple[int, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.by_class import ClassRule
+from brokerdrill.analysis.checks.by_class import rule
 from brokerdrill.promises.catalogue import PROMISES
 
-RULE = ClassRule(
-    "no_duplicates", breaking=PROMISES["no_duplicates"].breaking, doubtful=PROMISES["no_duplicates"].doubtful
-)
+RULE = rule(PROMISES["no_duplicates"], lambda judged: judged.processed)

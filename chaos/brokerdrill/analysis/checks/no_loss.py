@@ -3,7 +3,7 @@ drained."""
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.by_class import ClassRule
+from brokerdrill.analysis.checks.by_class import rule
 from brokerdrill.promises.catalogue import PROMISES
 
-RULE = ClassRule("no_loss", breaking=PROMISES["no_loss"].breaking, doubtful=PROMISES["no_loss"].doubtful)
+RULE = rule(PROMISES["no_loss"], lambda judged: judged.owed)

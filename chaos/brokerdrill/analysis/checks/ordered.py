@@ -6,13 +6,14 @@ SQL over one partition of stage 3, which has whole groups: the table `first` (`F
 from __future__ import annotations
 
 from brokerdrill.analysis.checks.finding import by_round
-from brokerdrill.analysis.timeline import NEVER
+from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.partial import Partial
 from brokerdrill.analysis.verdict import WITNESSES
 
 # ordered: "First deliveries, by end_ns, must follow": of each message that may have been sent, in each subscription.
 FIRST = """
 SELECT p.run, p.address, p.message_id, p.sub, p.began, p.over, p.producer, p.key, p.moment, p.redelivered,
-       p.client AS consumer, p.session, hash(p.run, p.address, p.sub, p.producer, p.key) AS place
+       p.client AS consumer, p.session, p.tick, hash(p.run, p.address, p.sub, p.producer, p.key) AS place
 FROM paired p SEMI JOIN asked a ON p.run = a.run AND a.name = 'ordered'
 WHERE p.n > 0 AND p.began IS NOT NULL
 """
@@ -39,16 +40,17 @@ FROM grouped SEMI JOIN suspect USING (place);
 CREATE TEMP TABLE late AS SELECT * FROM compared WHERE newest > over;
 """
 _PAIRS = """
-SELECT DISTINCT run, spec FROM (
+SELECT run, spec, count(*) AS lines FROM (
     SELECT run, spec, min(over) < max(began) AS comparable FROM grouped
-    GROUP BY run, spec, address, sub, producer, key, of_consumer, of_session) WHERE comparable
+    GROUP BY run, spec, address, sub, producer, key, of_consumer, of_session) WHERE comparable GROUP BY run, spec
 """
 
 # "A late message is excused, and counted so, if it is flagged redelivered or if another session of that subscription
 # gave back in between": before the late message was delivered, and after one that it precedes was (`step`) or, within
 # one consumer session and where another client gave back, was sent while that session was connected (`handed`). The
 # last such time before the late message decides, for an earlier one excuses nothing that it does not. `e_before` is
-# when another session (`ends`) or client (`others`) last gave back, at `e_at` or before.
+# when another session (`ends`) or client (`others`) last gave back, at `e_at` or before. `sure`: it was late whatever
+# the clocks were off by.
 JUDGED = f"""
 CREATE TEMP TABLE line AS
 SELECT row_number() OVER () AS g, l.*, coalesce(s.since, -{NEVER}) AS since
@@ -56,12 +58,20 @@ FROM (SELECT DISTINCT run, spec, address, sub, producer, key, of_consumer, of_se
 LEFT JOIN (SELECT run, client, session, min(since) AS since FROM sessions GROUP BY ALL) s
     ON l.run = s.run AND l.of_consumer = s.client AND l.of_session = s.session;
 CREATE TEMP TABLE member AS
-SELECT l.g, l.since, c.run, c.address, c.sub, c.of_consumer, c.moment, c.began
-FROM compared c JOIN line l ON c.run = l.run AND c.spec = l.spec AND c.address = l.address AND c.sub = l.sub
+SELECT l.g, l.since, c.run, c.address, c.sub, c.of_consumer, c.moment, c.began, c.tick, coalesce(t.u, 0) AS u
+FROM compared c LEFT JOIN ticks t ON c.run = t.run AND c.tick = t.tick
+JOIN line l ON c.run = l.run AND c.spec = l.spec AND c.address = l.address AND c.sub = l.sub
     AND c.producer IS NOT DISTINCT FROM l.producer AND c.key IS NOT DISTINCT FROM l.key
     AND c.of_consumer IS NOT DISTINCT FROM l.of_consumer AND c.of_session IS NOT DISTINCT FROM l.of_session;
 CREATE TEMP TABLE step AS
 SELECT g, moment, max(max(began)) OVER (PARTITION BY g ORDER BY moment) AS newest FROM member GROUP BY g, moment;
+-- What was delivered before, for certain: by the same clock, or by another one whatever the two were off by.
+CREATE TEMP TABLE by_clock AS
+SELECT g, tick, moment, max(max(began)) OVER (PARTITION BY g, tick ORDER BY moment) AS newest
+FROM member WHERE tick IS NOT NULL GROUP BY g, tick, moment;
+CREATE TEMP TABLE across AS
+SELECT g, moment + u AS moment, max(max(began)) OVER (PARTITION BY g ORDER BY moment + u) AS newest
+FROM member GROUP BY g, moment + u;
 CREATE TEMP TABLE gave AS SELECT DISTINCT run, address, sub, e_at, client, session FROM sessions WHERE e_at IS NOT NULL;
 CREATE TEMP TABLE ends AS
 SELECT run, address, sub, e_at, client, session, last_value(other_at IGNORE NULLS) OVER (
@@ -95,21 +105,48 @@ WITH asked AS (
     ASOF LEFT JOIN ends e ON l.run = e.run AND l.address = e.address AND l.sub = e.sub AND l.moment > e.e_at
     ASOF LEFT JOIN others o ON l.run = o.run AND l.address = o.address AND l.sub = o.sub AND l.moment > o.e_at)
 SELECT a.* EXCLUDE (newest), a.newest,
-       a.redelivered OR coalesce(s.newest > a.over, false) OR coalesce(h.newest > a.over, false) AS excused
-FROM asked a ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment
+       a.redelivered OR coalesce(s.newest > a.over, false) OR coalesce(h.newest > a.over, false) AS excused,
+       coalesce(b.newest > a.over, false) OR coalesce(x.newest > a.over, false) AS sure
+FROM (SELECT a.*, a.moment - coalesce(t.u, 0) AS soonest
+      FROM asked a LEFT JOIN ticks t ON a.run = t.run AND a.tick = t.tick) a
+ASOF LEFT JOIN by_clock b ON a.g = b.g AND a.tick = b.tick AND a.moment > b.moment
+ASOF LEFT JOIN across x ON a.g = x.g AND a.soonest > x.moment
+ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment
 ASOF LEFT JOIN handed h ON a.g = h.g AND a.back_at = h.back_at AND a.moment > h.moment;
 """
 COUNTS = """
-SELECT run, spec, count(*) FILTER (NOT excused) AS n, count(*) FILTER (excused) AS excused, false AS evidence,
-       false AS doubt, NULL::DOUBLE AS measured FROM judged GROUP BY run, spec
+SELECT run, spec, count(*) FILTER (NOT excused AND sure) AS n, count(*) FILTER (excused) AS excused, false AS evidence,
+       bool_or(NOT excused AND NOT sure) AS doubt, NULL::DOUBLE AS measured, 0 AS judged FROM judged GROUP BY run, spec
 """
 EVIDENCE = f"""
-SELECT run, spec, 0 AS n, 0 AS excused, true AS evidence, false AS doubt, NULL::DOUBLE AS measured FROM ({_PAIRS})
+SELECT run, spec, 0 AS n, 0 AS excused, true AS evidence, false AS doubt, NULL::DOUBLE AS measured, lines AS judged
+FROM ({_PAIRS})
 """
-BY_ROUND = by_round("judged WHERE NOT excused", "'ordered'", "moment")
+BY_ROUND = by_round("judged WHERE NOT excused AND sure", "'ordered'", "moment")
 WORST = f"""
 SELECT run, spec, newest - over AS weight, message_id, address, nullif(sub, '') AS subscription, producer, key,
        consumer, session, moment AS delivered_ns, newest - over AS behind_ns
-FROM judged WHERE NOT excused
+FROM judged WHERE NOT excused AND sure
 QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
 """
+# Across the consumers of a key: whether a message that did not come late by the clocks of two consumers may have, if
+# these were off. Messages of one consumer have one clock, and so have most lines.
+PERHAPS = Partial(
+    "perhaps_late",
+    "run int, spec int",
+    """
+WITH mixed AS (
+    SELECT run, spec, place FROM grouped WHERE scope = 'key' GROUP BY run, spec, place HAVING min(tick) <> max(tick)),
+one AS (
+    SELECT f.*, t.u FROM grouped f SEMI JOIN mixed USING (run, spec, place) JOIN ticks t USING (run, tick)),
+soonest AS (
+    SELECT place, tick, moment - u AS at, max(max(began)) OVER (PARTITION BY place, tick ORDER BY moment - u) AS newest
+    FROM one GROUP BY place, tick, moment - u),
+latest AS (
+    SELECT o.run, o.spec, o.place, o.over, o.moment + o.u AS at, t.tick
+    FROM one o ANTI JOIN late USING (run, spec, address, sub, message_id) JOIN ticks t ON o.run = t.run
+    WHERE o.tick <> t.tick AND t.u + o.u > 0 AND NOT o.redelivered)
+SELECT DISTINCT l.run, l.spec FROM latest l ASOF JOIN soonest s ON l.place = s.place AND l.tick = s.tick AND l.at > s.at
+WHERE s.newest > l.over
+""",
+)

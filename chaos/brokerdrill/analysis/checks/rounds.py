@@ -56,7 +56,7 @@ def rounds_json(
     back: dict[int | None, list[int]] = defaultdict(list)
     for due in times.failbacks:
         if due.back_at is not None:
-            back[place(times, due.healed_at)].append(due.back_at - due.healed_at)
+            back[place(times, due.healed_at)].append(max(0, due.back_at - due.healed_at))
     out = Counter(place(times, row["start_ns"]) for row in outages)
     return [
         {

@@ -2,34 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.events import Unwatched
 from brokerdrill.analysis.timeline import Timeline
 
 NAME = "single_active"
+# Faults in whose effect a process does nothing at all.
+HALTED = frozenset({"kill", "stop", "pause"})
 
 
-def find(times: Timeline, intruders: int, homeless: bool, witnesses: Iterable[Mapping[str, Any]]) -> Finding:
-    """Return what was found: a send served by one instance wholly between two sends of another's one epoch breaks
-    (`intruders` of them), and so does an overlap of two instances' certain active intervals. An epoch is evidence; a
-    send whose store is not known (`homeless`) casts doubt."""
+class Sends(NamedTuple):
+    """What the sends tell: how many one instance served wholly between two of another's one epoch for certain, whether
+    some may have been (`perhaps`), and whether the store of some is not known (`homeless`)."""
+
+    intruders: int = 0
+    perhaps: bool = False
+    homeless: bool = False
+
+
+def find(
+    times: Timeline, sends: Sends, stores: Mapping[str, Sequence[str]], witnesses: Iterable[Mapping[str, Any]]
+) -> Finding:
+    """Return what was found: a send served by one instance wholly between two sends of another's one epoch breaks, and
+    so does an overlap of two instances' certain active intervals. An epoch is evidence. What clocks and polls leave
+    open casts doubt: a send or an overlap that may be one, and a time in which nobody knew the role of one instance
+    while another one of its store was active."""
+    certain = [one for one in times.overlaps if one.certain]
     overlaps = [
         {
-            "weight": end - start,
-            "store": a.store,
-            "instance": a.instance,
-            "other_instance": b.instance,
-            "start_ns": start,
-            "end_ns": end,
+            "weight": one.end - one.start,
+            "store": one.one.store,
+            "instance": one.one.instance,
+            "other_instance": one.other.instance,
+            "start_ns": one.start,
+            "end_ns": one.end,
         }
-        for a, b, start, end in times.overlaps
+        for one in certain
     ]
-    return Finding(
-        n=intruders + len(overlaps),
+    blind = [one for one in times.unwatched if _matters(one, times, stores)]
+    finding = Finding(
+        n=sends.intruders + len(overlaps),
         evidence=bool(times.epochs),
-        doubt=homeless,
-        moments=[start for _, _, start, _ in times.overlaps],
+        moments=[one.start for one in certain],
         witnesses=worst([*witnesses, *overlaps]),
+        judged_from={
+            "epochs": len(times.epochs),
+            "unwatched_ms": max((one.end - one.start for one in blind), default=0) / 1e6,
+        },
+    )
+    if sends.homeless:
+        finding.doubted("of some sends it is not known which store served them")
+    if sends.perhaps or len(certain) < len(times.overlaps):
+        finding.doubted("the times are not known well enough to tell who was active first")
+    for one in blind:
+        finding.doubted(
+            f"nobody knew what {one.instance} was doing for {(one.end - one.start) / 1e9:.1f} s, while another one was "
+            "active"
+        )
+    return finding
+
+
+def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an instance may have been active, unseen, while another one of its store was."""
+    own = {store for store, instances in stores.items() if blind.instance in instances}
+    own |= {epoch.store for epoch in times.epochs if epoch.instance == blind.instance}
+    others = any(
+        epoch.store in own and epoch.instance != blind.instance and epoch.start < blind.end and blind.start < epoch.end
+        for epoch in times.epochs
+    )
+    halted = any(
+        fault.instance == blind.instance
+        and fault.name in HALTED
+        and fault.at <= blind.start
+        and (fault.healed_at is None or blind.end <= fault.healed_at)
+        for fault in times.faults
+    )
+    return others and not halted and not _told_by_log(blind, times)
+
+
+def _told_by_log(blind: Unwatched, times: Timeline) -> bool:
+    """Whether the instance's log tells its roles, and was read of that time."""
+    return blind.instance in times.telling and any(
+        log.instance == blind.instance
+        and not log.lost
+        and (log.since is None or log.since <= blind.start)
+        and (log.until is None or blind.end <= log.until)
+        for log in times.logs
     )

@@ -6,32 +6,53 @@ SQL over one partition of stage 2, which has all connects of a key: the tables `
 from __future__ import annotations
 
 from brokerdrill.analysis.checks.finding import by_round
+from brokerdrill.analysis.partial import Partial
 from brokerdrill.analysis.verdict import WITNESSES
 
 # sticky: "Each ok connect of a key is compared with the key's previous one; both must reach the same store. A move is
 # excused if the old target was not ready at some time since the previous connect (± check_period_ms) or the cache entry
 # had expired (cache_timeout_ms since the previous connect; absent or 0: never). moves never: nothing excuses a move;
-# moves some: without any move there is nothing to judge."
+# moves some: without any move there is nothing to judge." What is excused only if a clock was off may be (perhaps).
 MOVES = """
 CREATE TEMP TABLE move AS
+SELECT *, moved AND widely AND NOT excused AS perhaps FROM (
 SELECT p.*, s.spec, coalesce(p.store <> p.old, false) AS moved, p.store IS NOT NULL AND p.old IS NOT NULL AS known,
        s.moves = 'some' AS needed,
-       s.moves <> 'never' AND ((s.cache_timeout > 0 AND p.moment - p.old_at > s.cache_timeout) OR EXISTS (
+       s.moves <> 'never' AND (
+           (s.cache_timeout > 0 AND p.moment - p.old_at - p.u - p.old_u > s.cache_timeout) OR EXISTS (
            FROM unready n WHERE n.run = p.run AND n.store = p.old
-               AND n.n_from <= p.moment + s.check_period AND n.n_to > p.old_at - s.check_period)) AS excused
-FROM (SELECT run, key, client, moment, store, lag(store) OVER w AS old, lag(moment) OVER w AS old_at FROM connect
+               AND p.old_at - s.check_period + p.old_u <= p.moment + s.check_period - p.u
+               AND n.n_from <= p.moment + s.check_period - p.u AND n.n_to > p.old_at - s.check_period + p.old_u))
+           AS excused,
+       s.moves <> 'never' AND (
+           (s.cache_timeout > 0 AND p.moment - p.old_at + p.u + p.old_u > s.cache_timeout) OR EXISTS (
+           FROM unready n WHERE n.run = p.run AND n.store = p.old
+               AND n.n_from <= p.moment + s.check_period + p.u AND n.n_to > p.old_at - s.check_period - p.old_u))
+           AS widely
+FROM (SELECT run, key, client, moment, store, u, lag(store) OVER w AS old, lag(moment) OVER w AS old_at,
+             lag(u) OVER w AS old_u FROM connect
       WINDOW w AS (PARTITION BY run, key ORDER BY moment, start, client, op_id)) p
-JOIN specs s ON p.run = s.run AND s.name = 'sticky' WHERE p.old_at IS NOT NULL;
+JOIN specs s ON p.run = s.run AND s.name = 'sticky' WHERE p.old_at IS NOT NULL);
 """
 COUNTS = """
-SELECT run, spec, count(*) FILTER (moved AND NOT excused) AS n, count(*) FILTER (moved AND excused) AS excused,
-       bool_or(known AND (moved OR NOT needed)) AS evidence, bool_or(NOT known) AS doubt,
-       NULL::DOUBLE AS measured FROM move GROUP BY run, spec
+SELECT run, spec, count(*) FILTER (moved AND NOT excused AND NOT perhaps) AS n,
+       count(*) FILTER (moved AND excused) AS excused, bool_or(known AND (moved OR NOT needed)) AS evidence,
+       bool_or(NOT known OR perhaps) AS doubt, NULL::DOUBLE AS measured, count(*) FILTER (known) AS judged
+FROM move GROUP BY run, spec
 """
-BY_ROUND = by_round("move WHERE moved AND NOT excused", "'sticky'", "moment")
+BY_ROUND = by_round("move WHERE moved AND NOT excused AND NOT perhaps", "'sticky'", "moment")
 WORST = f"""
 SELECT run, spec, -moment AS weight, key, client, old AS from_store, store AS to_store, old_at AS previous_ns,
        moment AS connected_ns
-FROM move WHERE moved AND NOT excused
+FROM move WHERE moved AND NOT excused AND NOT perhaps
 QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, key, client, old, store, old_at) <= {WITNESSES}
 """
+# Whose keys moved, from where to where: an expected violation says of what.
+MOVED = Partial(
+    "moved",
+    "run int, spec int, from_store string, to_store string, n long",
+    """
+SELECT run, spec, old AS from_store, store AS to_store, count(*) AS n
+FROM move WHERE moved AND NOT excused AND NOT perhaps GROUP BY ALL
+""",
+)

@@ -1,0 +1,153 @@
+"""What the load met of each fault, and whether that is enough for a verdict to say something about it. Plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from brokerdrill.analysis.events import Event, Fault
+from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.ledger.contract import PREPARATIONS, RunInfo
+from brokerdrill.ledger.coverage import ANY, Minimum
+from brokerdrill.ledger.evidence import MET_COUNTS
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the operations tell of a fault: clients connected to what it hit, and how many of their operations were in
+    flight when it hit, and under way from then until its heal."""
+
+    clients: int = 0
+    in_flight: int = 0
+    operations: int = 0
+
+
+@dataclass(frozen=True)
+class Met:
+    """What the load met of one fault. `role` is that of the instance just before it was hit (None: not known);
+    `measured` what counters on hosts say (`MET_COUNTS`; without what was not measured); `lacking` says what is less
+    than the `least` that was asked for."""
+
+    fault: Fault
+    role: str | None
+    counts: Counts
+    measured: Mapping[str, int]
+    least: Minimum
+    lacking: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row of the verdict's JSON."""
+        fault = self.fault
+        return {
+            "fault": fault.name,
+            "step": fault.step,
+            "instance": fault.instance,
+            "target": fault.target,
+            "store": fault.store,
+            "t_ns": fault.at,
+            "healed_ns": fault.healed_at,
+            "role": self.role,
+            **asdict(self.counts),
+            "measured": dict(self.measured),
+            "minimum": {name: number for name, number in self.least.to_json().items() if number},
+            "lacking": list(self.lacking),
+        }
+
+
+def disturbing(times: Timeline) -> list[Fault]:
+    """Return the faults that disturb something while they are in effect."""
+    return [fault for fault in times.faults if fault.name not in PREPARATIONS]
+
+
+def members(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the instances of the stores that a fault hit: its own, its instance's, those of the instances that its
+    link leads to. None: it hit no broker, but what all may need."""
+    named = {fault.instance, *fault.toward} - {None}
+    hit = {fault.store} if fault.store else set()
+    hit |= {store for store, instances in stores.items() if named & {*instances}}
+    hit |= {epoch.store for epoch in times.epochs if epoch.instance in named}
+    found = {instance for store in hit for instance in stores.get(store or "", ())}
+    return frozenset(found | {epoch.instance for epoch in times.epochs if epoch.store in hit})
+
+
+def targets(times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the stores that faults hit."""
+    hit = {instance for fault in disturbing(times) for instance in members(fault, times, stores)}
+    named = {fault.store for fault in disturbing(times) if fault.store}
+    return frozenset(named | {store for store, instances in stores.items() if hit & {*instances}})
+
+
+def measured(fault: Fault, events: Iterable[Event]) -> dict[str, int]:
+    """Return what counters on the hosts say of a fault, added up, by their names."""
+    found: dict[str, int] = {}
+    for event in events:
+        of = event.name, event.instance, event.target
+        if event.kind != "met" or of != (fault.name, fault.instance, fault.target) or event.at < fault.at:
+            continue
+        if event.value is not None and fault.step is not None and event.value != fault.step:
+            continue
+        detail = dict(event.detail)
+        for name in MET_COUNTS:
+            with suppress(KeyError, ValueError):
+                found[name] = found.get(name, 0) + int(detail[name])
+    return found
+
+
+def role_before(fault: Fault, times: Timeline) -> str | None:
+    """Return the role of a fault's instance just before it was hit."""
+    before = [e for e in times.roles if e.instance == fault.instance and e.at <= fault.at - fault.u]
+    return max(before, key=lambda e: e.at).value if before and fault.instance else None
+
+
+# The names of coverage, for people.
+_WORDS = {
+    "clients": "clients connected to what it hit",
+    "in_flight": "operations in flight when it hit",
+    "operations": "operations from then until its heal",
+    "messages": "messages stored there",
+    "packets": "packets or connections that met it",
+}
+
+
+def lacks(counts: Counts, told: Mapping[str, int], least: Minimum) -> tuple[str, ...]:
+    """Return what is less than `least`, in words. What only hosts can count is judged where they have."""
+    have: dict[str, int] = asdict(counts)
+    if "messages" in told:
+        have["messages"] = told["messages"]
+    passed = [told[name] for name in ("packets", "connections", "closed") if name in told]
+    if passed:
+        have["packets"] = sum(passed)
+    return tuple(
+        f"{have[name]} {_WORDS[name]}" + (f" (at least {number})" if number > 1 else "")
+        for name, number in least.to_json().items()
+        if name in have and have[name] < number
+    )
+
+
+def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapping[int, Counts]) -> tuple[Met, ...]:
+    """Return what the load met of each fault that disturbs something; `counts` by the fault's number."""
+    found = []
+    for fault in disturbing(times):
+        least = run.minimum.get((fault.step or "").split(" (round ")[0], ANY)
+        told = measured(fault, events)
+        own = counts.get(fault.number, Counts())
+        found.append(Met(fault, role_before(fault, times), own, told, least, lacks(own, told, least)))
+    return tuple(found)
+
+
+def why_vacuous(run: RunInfo, met: Sequence[Met], events: Iterable[Event]) -> tuple[str, ...]:
+    """Return why a run says nothing about its drill, a sentence each; none: it does."""
+    found = [
+        f"{one.fault.name} of {one.fault.instance or one.fault.target or 'nothing named'} "
+        f"at {one.fault.at / 1e9:.1f} s met too little: {', '.join(one.lacking)}"
+        for one in met
+        if one.lacking
+    ]
+    injected = {(one.fault.step or "").split(" (round ")[0] for one in met}
+    found += [f"{step} was never injected" for step in run.planned if step not in injected]
+    worked = any(event.kind == "note" and "operation" in dict(event.detail) for event in events)
+    if run.outcome != "completed" and not met and not worked and not run.planned:
+        found.append(f"nothing was done to it: the run is {run.outcome}, and no fault was injected")
+    return tuple(found)

@@ -1,0 +1,53 @@
+"""What the load met of each fault: clients connected to what it hit, their operations in flight and until the heal.
+
+SQL over one partition of stage 1, which has whole clients, and over the messages of one of stage 2.
+"""
+
+from __future__ import annotations
+
+from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.partial import Partial
+
+# A client that was served by what a fault hit so shortly before is connected to it.
+JUST_BEFORE_NS = 5_000_000_000
+
+# `struck`: fault, f_at, f_until (its heal, or the run's end), whole (it hit no broker: every client counts). `members`:
+# fault, server (of the stores that it hit). A receive that got nothing met nothing; a call that never returned lasts on
+# if its client did nothing after it.
+_OPERATIONS = f"""
+SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
+       coalesce(bool_or(m.server IS NOT NULL AND o.start <= f.f_at), false) AS there,
+       coalesce(bool_or(o.start <= f.f_at), false) AS before,
+       count(*) FILTER (o.start <= f.f_at AND o.over > f.f_at) AS in_flight,
+       count(*) FILTER (o.over > f.f_at) AS operations
+FROM (SELECT o.run, o.client, o.op, o.outcome, o.server, o.start, coalesce(o."end", CASE WHEN o.op_id = n.last THEN
+             {NEVER} ELSE o.start END) AS over
+      FROM ops o JOIN numbers n ON o.run = n.run AND o.client = n.client) o
+JOIN struck f ON o.run = f.run AND o.start <= f.f_until AND o.over >= f.f_at - {JUST_BEFORE_NS}
+LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND o.server = m.server
+WHERE NOT (o.op IN ('receive', 'browse') AND o.outcome <> 'ok') AND o.op <> 'close'
+GROUP BY f.run, f.fault, o.client
+"""
+# The last connect of each client before a fault, unless it closed that connection before the fault.
+_CONNECTED = """
+SELECT c.run, c.fault, c.client FROM (
+    SELECT f.run, f.fault, o.client, o.server, coalesce(o."end", o.start) AS since, f.f_at, f.whole
+    FROM ops o JOIN struck f ON o.run = f.run AND coalesce(o."end", o.start) <= f.f_at
+    WHERE o.op = 'connect' AND o.outcome = 'ok'
+    QUALIFY row_number() OVER (PARTITION BY f.run, f.fault, o.client
+                               ORDER BY coalesce(o."end", o.start) DESC, o.op_id DESC) = 1) c
+LEFT JOIN members m ON c.run = m.run AND c.fault = m.fault AND c.server = m.server
+WHERE (c.whole OR m.server IS NOT NULL) AND NOT EXISTS (
+    SELECT 1 FROM ops x WHERE x.run = c.run AND x.client = c.client AND x.op = 'close' AND x.start >= c.since
+        AND coalesce(x."end", x.start) <= c.f_at)
+"""
+MET = Partial(
+    "met",
+    "run int, fault int, clients long, in_flight long, operations long",
+    f"""
+SELECT run, fault, count(*) AS clients, coalesce(sum(in_flight), 0)::BIGINT AS in_flight,
+       coalesce(sum(operations), 0)::BIGINT AS operations
+FROM ({_OPERATIONS}) o FULL JOIN ({_CONNECTED}) c USING (run, fault, client)
+WHERE o.there OR (o.whole AND o.before) OR c.client IS NOT NULL GROUP BY run, fault
+""",
+)

@@ -1,0 +1,94 @@
+"""How well a run was watched: gaps in what is known of roles, logs that were read, pressure on hosts, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from brokerdrill.analysis.events import Event, LogRead, Pressure, Unwatched
+from brokerdrill.ledger.contract import LOG_READ, Clock
+from brokerdrill.ledger.evidence import (
+    ANSWERS,
+    GAPS,
+    INSTANCES,
+    READ_FROM,
+    READ_LOST,
+    READ_UNTIL,
+    SILENT,
+    SINCE,
+    STALLED,
+)
+
+
+def _whole(event: Event, name: str) -> int | None:
+    """A whole number of the details; None: it is not there, or is none."""
+    with suppress(ValueError):
+        return int(dict(event.detail).get(name, ""))
+    return None
+
+
+def unwatched(events: Sequence[Event], run_end: int) -> tuple[Unwatched, ...]:
+    """Return the times in which an instance's role was not known: from when it was silent until it answered, or its
+    role was told, and the gaps of polls."""
+    found = []
+    silent: dict[str, int] = {}
+    for event in sorted(events, key=lambda e: e.at):
+        if event.instance is None:
+            continue
+        if event.kind == "health" and event.value == SILENT:
+            silent.setdefault(event.instance, event.at)
+        elif (event.kind, event.value) == ("health", ANSWERS):
+            if (since := silent.pop(event.instance, None)) is not None:
+                found.append(Unwatched(event.instance, since, event.at))
+        elif event.kind == "polls":
+            for gap in filter(None, dict(event.detail).get(GAPS, "").split(", ")):
+                begin, _, end = gap.partition("-")
+                with suppress(ValueError):
+                    found.append(Unwatched(event.instance, int(begin), int(end)))
+    found += [Unwatched(instance, since, run_end) for instance, since in silent.items()]
+    return tuple(sorted(one for one in found if one.start < one.end))
+
+
+def logs_read(events: Iterable[Event]) -> tuple[LogRead, ...]:
+    """Return the instances whose logs were read: that of each note, and all in its process."""
+    found = []
+    for event in events:
+        if (event.kind, event.name) == ("note", LOG_READ) and event.instance:
+            named = {event.instance, *dict(event.detail).get(INSTANCES, "").split("\n")} - {""}
+            span = _whole(event, READ_FROM), _whole(event, READ_UNTIL)
+            found += [LogRead(one, *span, _whole(event, READ_LOST) or 0) for one in sorted(named)]
+    return tuple(found)
+
+
+def pressures(events: Iterable[Event]) -> tuple[Pressure, ...]:
+    """Return for how long something on a host had to wait, by time."""
+    found = []
+    for event in events:
+        since, stalled = _whole(event, SINCE), _whole(event, STALLED)
+        if event.kind == "pressure" and event.name and since is not None and stalled and since < event.at:
+            found.append(Pressure(event.target or "", event.name, since, event.at, stalled))
+    return tuple(sorted(found, key=lambda one: (one.start, one.end, one.host, one.name)))
+
+
+def stalled(pressure: Iterable[Pressure], start: int, end: int) -> int:
+    """Return for how long (ns) of the time from `start` to `end` something waited on the host where that was longest.
+    What was waited for in a part of a time is taken for as much of it as fits into that part."""
+    by_host: dict[tuple[str, str], int] = {}
+    for one in pressure:
+        inside = min(one.end, end) - max(one.start, start)
+        if inside > 0:
+            key = one.host, one.name
+            by_host[key] = by_host.get(key, 0) + min(one.stalled, inside)
+    return max(by_host.values(), default=0)
+
+
+def uncertainties(clocks: Mapping[str, Clock], events: Iterable[Event]) -> dict[str, int]:
+    """Return how uncertain (ns) the times of each clock are: as run.json says, or as much as the furthest of the
+    readings that were taken through the run."""
+    found = {name: clock.uncertainty_ns for name, clock in clocks.items()}
+    for event in events:
+        offset = _whole(event, "offset_ns")
+        if event.kind == "clock" and event.name and event.name in clocks and offset is not None:
+            off = abs(offset - clocks[event.name].offset_ns) + (_whole(event, "uncertainty_ns") or 0)
+            found[event.name] = max(found[event.name], off)
+    return found

@@ -1,0 +1,534 @@
+"""A verdict says no more than was seen: ledgers in which something was not, or was known too vaguely, made by hand.
+
+Each is the run that keeps every promise (`test_checks_can_fail.kept`), of which a part was not there to be seen. What
+is said of it is the promise's verdict and a word of the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from brokerdrill.analysis import verdict
+from brokerdrill.ledger.contract import Clock, PromiseSpec, RunInfo
+from brokerdrill.ledger.coverage import Minimum
+from tests.analysis.batch import Ledger, Row, analyse
+from tests.analysis.test_checks_can_fail import ACTIVE_A, FAULT, HEAL, MS, ended, event, find, kept, numbered, op
+
+Change = Callable[[list[Row], list[Row]], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of the run that keeps every promise: of run.json's fields (`run`), of its operations and events. `told`:
+    the verdict of the promises that it is about; all others pass, unless the run is `vacuous`."""
+
+    change: Change
+    told: Mapping[str, str] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    vacuous: bool = False
+    all_unknown: bool = False
+    renumber: bool = True
+
+
+def nothing(ops: list[Row], events: list[Row]) -> None:
+    """Change no row."""
+
+
+def keep(ops: list[Row], wanted: Callable[[Row], bool]) -> None:
+    ops[:] = [row for row in ops if wanted(row)]
+
+
+# --- nothing to lose, to process, to compare ------------------------------------------------------------------------
+
+
+def no_send_is_acknowledged(ops: list[Row], events: list[Row]) -> None:
+    keep(ops, lambda row: row["client"] != "c")
+    for row in ops:
+        if row["client"] == "p":
+            row["outcome"] = "unknown"
+
+
+def no_message_is_durable(ops: list[Row], events: list[Row]) -> None:
+    for row in ops:
+        if row["op"] == "send":
+            row["durable"] = False
+
+
+def all_messages_expire(ops: list[Row], events: list[Row]) -> None:
+    keep(ops, lambda row: row["client"] != "c")
+    for row in ops:
+        if row["op"] == "send":
+            row["expires_ns"] = row["end_ns"] + MS
+
+
+# --- the load never met the fault -----------------------------------------------------------------------------------
+
+
+def load_is_over_before(ms: float) -> Change:
+    """The fault and all that follows from it come so much later than the load's end."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        keep(ops, lambda row: row["client"] == "inspector" or row["start_ns"] < 2_000 * MS)
+        for row in events:
+            if row["kind"] in ("fault", "heal", "role", "ended", "alert") and row["t_ns"] >= 2_000 * MS:
+                row["t_ns"] += round(ms * MS)
+        find(events, kind="phase", name="load", value="end")["t_ns"] = 2_100 * MS
+        find(events, kind="phase", name="drain", value="begin")["t_ns"] = 2_200 * MS
+        for row in events:
+            if row["t_ns"] == 9_000 * MS:
+                row["t_ns"] += round(ms * MS) + 9_000 * MS
+        find(events, kind="phase", name="drain", value="end")["t_ns"] = 2_900 * MS
+
+    return change
+
+
+def the_store_serves_nobody(ops: list[Row], events: list[Row]) -> None:
+    for row in events:
+        if row["kind"] in ("fault", "heal"):
+            row |= {"instance": "x", "store": "z", "target": "host-x"}
+    keep(ops, lambda row: row.get("instance") != "x")
+    for row in [row for row in events if row["kind"] in ("ended", "alert") or row.get("name") == "alerts watched"]:
+        events.remove(row)
+
+
+def no_packet_met_it(ops: list[Row], events: list[Row]) -> None:
+    events.append(event("fault", 6000, name="partition", target="b→db", value="cut off"))
+    events.append(event("heal", 6500, name="partition", target="b→db", value="cut off"))
+    counted = {"packets": "0", "bytes": "0"}
+    events.append(event("met", 6500, name="partition", target="b→db", value="cut off", detail=counted))
+
+
+def some_packets_met_it(ops: list[Row], events: list[Row]) -> None:
+    no_packet_met_it(ops, events)
+    find(events, kind="met")["detail"] = {"packets": "12", "bytes": "700"}
+
+
+def no_fault_at_all(ops: list[Row], events: list[Row]) -> None:
+    gone = [row for row in events if row["kind"] in ("fault", "heal", "ended", "alert")]
+    for row in gone:
+        events.remove(row)
+    for row in [row for row in events if row["kind"] == "role" and row["t_ns"]]:
+        events.remove(row)
+    for row in ops:
+        if row.get("instance") == "b":
+            row["instance"] = "a"
+
+
+# --- the end of a fault, of a call, of a process --------------------------------------------------------------------
+
+
+def healed_by(ms: float, **detail: str) -> Change:
+    """Its host healed the fault by itself, which the runner noticed so late."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        heal = find(events, kind="heal")
+        heal |= {"t_ns": round(ms * MS), "detail": {"by": "time-to-live"}}
+        if detail:
+            find(events, kind="fault")["detail"] = detail
+
+    return change
+
+
+def a_producer_hangs(begun_before: float) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        columns = {"address": "q", "message_id": "hung", "payload_sha": "sha", "durable": True, "attempt": 0}
+        ops.append(op("h", "send", 1000, 1001, **{**columns, "message_id": "first", "instance": "a"}))
+        for client, delivery, message in (("c", "d-first", "first"),):
+            told = {"address": "q", "message_id": message, "payload_sha": "sha", "delivery": delivery}
+            ops.append(op(client, "receive", 1100, 1101, instance="a", **told))
+            ops.append(op(client, "ack", 1102, 1103, address="q", delivery=delivery))
+        ops.append(op("h", "send", FAULT - begun_before, None, outcome="unknown", **columns))
+
+    return change
+
+
+def unread(*instances: str) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        for one in instances:
+            events.remove(find(events, name="log read", instance=one))
+
+    return change
+
+
+def read_in_part(**detail: str) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, name="log read", instance="a")["detail"] = detail
+
+    return change
+
+
+def ends(*of: tuple[str, float, str, str], **operation: str) -> Change:
+    """Ends of processes (instance, ms, how, status), while a playbook runs if there is one."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        if operation:
+            detail = {name: value for name, value in operation.items() if value}
+            events.append(event("note", 6000, name="op", value="begins", detail={"operation": "begin", **detail}))
+            events.append(event("note", 7500, name="op", value="is done", detail={"operation": "end"}))
+        events.extend(ended(*one) for one in of)
+
+    return change
+
+
+# --- what nobody looked at ------------------------------------------------------------------------------------------
+
+
+def the_browse_is_refused(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="browse")["outcome"] = "fail"
+
+
+def nobody_looks(ops: list[Row], events: list[Row]) -> None:
+    ops.remove(find(ops, op="browse"))
+
+
+def looked_too_early(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="browse").update(start_ns=500 * MS, end_ns=501 * MS)
+
+
+def one_of_two_looks_is_refused(ops: list[Row], events: list[Row]) -> None:
+    find(ops, op="browse")["instance"] = "a"
+    ops.append(op("inspector", "browse", 9002, 9003, outcome="fail", address="DLQ", instance="x"))
+
+
+def silent(instance: str, begin: float, end: float | None) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        events.append(event("health", begin, instance=instance, value="silent"))
+        if end is not None:
+            events.append(event("health", end, instance=instance, value="answers"))
+
+    return change
+
+
+def polls_are_slow(ops: list[Row], events: list[Row]) -> None:
+    detail = {"count": "20", "longest_ns": str(2_000 * MS), "gaps": f"{6_000 * MS}-{8_000 * MS}"}
+    events.append(event("polls", 8900, instance="b", name="role", detail=detail))
+
+
+def silent_but_its_log_tells(ops: list[Row], events: list[Row]) -> None:
+    silent("b", 6000, 8000)(ops, events)
+    events.append(event("role", 10, instance="b", store="s", name="log", value="passive"))
+
+
+# --- an address that took nothing -----------------------------------------------------------------------------------
+
+
+def a_producer_hangs_on(address: str, at: float) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        columns = {"address": address, "message_id": "hung", "payload_sha": "sha", "durable": True}
+        ops.append(op("h", "send", at, None, outcome="unknown", **columns))
+
+    return change
+
+
+# --- rows that are missing ------------------------------------------------------------------------------------------
+
+
+def holes(client: str, *of: tuple[int, int]) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        keep(ops, lambda row: row["client"] != client or not any(a <= row["op_id"] < b for a, b in of))
+
+    return change
+
+
+def a_spool_is_missing(client: str) -> Change:
+    """The worker of this client had a clock of its own, and its rows never came home."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        keep(ops, lambda row: row["client"] != client)
+
+    return change
+
+
+# --- clocks ---------------------------------------------------------------------------------------------------------
+
+VAGUE = {"clocks": {"load": Clock("load1"), "vague": Clock("load2", 0, 1_000 * MS), "controller": Clock("controller")}}
+
+
+def on_the_vague_clock(ops: list[Row], wanted: Callable[[Row], bool]) -> None:
+    for row in ops:
+        if wanted(row):
+            row["clock"] = "vague"
+
+
+def an_intruder(ops: list[Row], events: list[Row]) -> None:
+    """A send that b served ended 0.2 s after the fault by a clock that may be a second off."""
+    at = {"start_ns": (FAULT - 400) * MS, "end_ns": (FAULT - 399) * MS}
+    columns = {"address": "q", "message_id": "i", "payload_sha": "sha", "durable": True, "instance": "b"}
+    ops.append({**op("other", "send", 0, 1, **columns), **at, "clock": "vague"})
+    told = {"address": "q", "message_id": "i", "payload_sha": "sha", "delivery": "d-i"}
+    ops.append(op("c", "receive", 8005, 8006, instance="a", **told))
+    ops.append(op("c", "ack", 8007, 8008, address="q", delivery="d-i"))
+
+
+def late_by_another_clock(ops: list[Row], events: list[Row]) -> None:
+    """A message that another consumer got 0.5 s after its successor, by a clock that may be a second off."""
+    row = find(ops, op="receive", message_id="m100")
+    row |= {"client": "c9", "clock": "vague", "txn": None}
+    row |= {"start_ns": row["start_ns"] + 500 * MS, "end_ns": row["end_ns"] + 500 * MS}
+    at = row["end_ns"] / MS
+    ops.append({**op("c9", "ack", at + 1, at + 2, address="q", delivery=row["delivery"]), "clock": "vague"})
+
+
+def drifted(ops: list[Row], events: list[Row]) -> None:
+    """As `an_intruder`; the clock's uncertainty is small in run.json, but a reading at the end was 0.9 s off."""
+    an_intruder(ops, events)
+    reading = {"offset_ns": str(900 * MS), "uncertainty_ns": str(MS)}
+    events.append(event("clock", 8900, name="vague", detail=reading))
+
+
+def the_fault_is_vague(ops: list[Row], events: list[Row]) -> None:
+    find(events, kind="fault")["uncertainty_ns"] = 0
+    find(events, kind="role", value="active", instance="b")["uncertainty_ns"] = 0
+
+
+def roles_are_vague(ops: list[Row], events: list[Row]) -> None:
+    """Who was asked so seldom may have been active beside the other."""
+    find(events, kind="role", value="active", instance="b")["uncertainty_ns"] = 600 * MS
+
+
+# --- busy hosts -----------------------------------------------------------------------------------------------------
+
+
+def busy(stalled_ms: float) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        detail = {"since_ns": str(FAULT * MS), "stalled_ns": str(round(stalled_ms * MS))}
+        events.append(event("pressure", FAULT + 500, target="host-b", name="cpu", detail=detail))
+
+    return change
+
+
+def another_applications_dead_letter(ops: list[Row], events: list[Row]) -> None:
+    ops.append(op("inspector", "browse", 9002, 9003, address="DLQ", message_id="of-somebody-else"))
+
+
+SHORT = {"failover_within": 300.0, "failback_within": 700.0, "available": 700.0}
+
+
+def bounded(**bounds: float) -> dict[str, Any]:
+    """The promises with these bounds."""
+    run, _, _ = kept()
+    return {
+        "promises": tuple(
+            PromiseSpec(one.name, **{**one.values, "bound_ms": bounds[one.name]}) if one.name in bounds else one
+            for one in run.promises
+        )
+    }
+
+
+def drained(*addresses: str) -> dict[str, Any]:
+    return {"drained": dict.fromkeys(("q", *addresses), True)}
+
+
+CASES: dict[str, Case] = {
+    "nothing acknowledged, nothing delivered": Case(
+        no_send_is_acknowledged,
+        {"no_loss": "unknown", "no_duplicates": "unknown", "no_phantoms": "unknown"},
+    ),
+    "no message is durable": Case(no_message_is_durable, {"no_loss": "unknown"}),
+    "all messages expire": Case(all_messages_expire, {"no_loss": "unknown", "no_phantoms": "unknown"}),
+    "the load is over 27 s before the fault": Case(load_is_over_before(27_000), vacuous=True),
+    "the load is over a second before the fault": Case(load_is_over_before(0), vacuous=True),
+    "the fault hits a store that serves nobody": Case(the_store_serves_nobody, vacuous=True),
+    "no packet met the partition": Case(
+        no_packet_met_it, vacuous=True, run={"minimum": {"cut off": Minimum(packets=1)}}
+    ),
+    "some packets met the partition": Case(
+        some_packets_met_it, {"alerted_within": "unknown"}, run={"minimum": {"cut off": Minimum(packets=1)}}
+    ),
+    "fewer operations than the drill asks for": Case(
+        lambda _, events: find(events, kind="fault").update(value="kill it"),
+        vacuous=True,
+        run={"minimum": {"kill it": Minimum(operations=100_000)}},
+    ),
+    "fewer clients than the drill asks for": Case(
+        lambda _, events: find(events, kind="fault").update(value="kill it"),
+        vacuous=True,
+        run={"minimum": {"kill it": Minimum(clients=9)}},
+    ),
+    "a planned fault that was never injected": Case(nothing, vacuous=True, run={"planned": ("kill it",)}),
+    "crashed, and no fault at all": Case(no_fault_at_all, vacuous=True, run={"outcome": "crashed"}),
+    "aborted, and no fault at all": Case(no_fault_at_all, vacuous=True, run={"outcome": "aborted"}),
+    "running, and no fault at all": Case(no_fault_at_all, vacuous=True, run={"outcome": "running"}),
+    "healed by its host, nobody knows when": Case(
+        healed_by(6000), {"failback_within": "unknown", "alerted_within": "unknown"}
+    ),
+    "healed by its host in time": Case(healed_by(6000, ttl_s="2"), {"failback_within": "pass"}),
+    "healed by its host too early": Case(
+        healed_by(6000, ttl_s="1"), {"failback_within": "fail", "alerted_within": "fail"}
+    ),
+    "active before its heal": Case(
+        lambda _, events: find(events, kind="heal").update(t_ns=(ACTIVE_A + 10) * MS),
+        {"failback_within": "unknown", "alerted_within": "pass"},
+    ),
+    "a producer hangs since 1 ms before the fault": Case(a_producer_hangs(1), {"failover_within": "fail"}),
+    "a producer hangs since 900 ms before the fault": Case(a_producer_hangs(900), {"failover_within": "fail"}),
+    "a producer hangs, and the run ends within the bound": Case(
+        a_producer_hangs(1), {"failover_within": "unknown"}, run=bounded(failover_within=60_000)
+    ),
+    "the dead broker's log was not read": Case(unread("a"), {"stays_up": "unknown"}),
+    "another broker's log was not read": Case(unread("b"), {"stays_up": "unknown"}),
+    "no log was read": Case(unread("a", "b", "x"), {"stays_up": "unknown"}),
+    "a log was read from the drain on": Case(
+        read_in_part(from_ns=str(8_000 * MS), until_ns=str(9_000 * MS)), {"stays_up": "unknown"}
+    ),
+    "a log was read up to the fault": Case(
+        read_in_part(from_ns="0", until_ns=str(FAULT * MS)), {"stays_up": "unknown"}
+    ),
+    "a log had lost lines": Case(
+        read_in_part(from_ns="0", until_ns=str(9_000 * MS), lost="17"), {"stays_up": "unknown"}
+    ),
+    "a log was read whole": Case(read_in_part(from_ns="0", until_ns=str(9_000 * MS), lost="0"), {"stays_up": "pass"}),
+    "a broker crashes during a playbook": Case(ends(("b", 6500, "dumped", "SEGV"), of=""), {"stays_up": "fail"}),
+    "a broker aborts during a playbook that works on it": Case(
+        ends(("b", 6500, "killed", "ABRT"), instances="b"), {"stays_up": "fail"}
+    ),
+    "a broker is stopped by a playbook that works on another one": Case(
+        ends(("b", 6500, "exited", "143"), instances="a"), {"stays_up": "fail"}
+    ),
+    "a broker is stopped by a playbook that works on it": Case(
+        ends(("b", 6500, "exited", "143"), instances="b"), {"stays_up": "pass"}
+    ),
+    "a broker exits during a playbook, nobody knows on which it works": Case(
+        ends(("b", 6500, "exited", "1"), of=""), {"stays_up": "unknown"}
+    ),
+    "four crashes under one kill": Case(
+        ends(*(("a", FAULT + 200 * n, "dumped", "SEGV") for n in range(1, 5))), {"stays_up": "fail"}
+    ),
+    "four exits under one kill": Case(
+        ends(*(("a", FAULT + 200 * n, "exited", "1") for n in range(1, 5))), {"stays_up": "fail"}
+    ),
+    "killed for memory under a kill": Case(ends(("a", FAULT + 600, "killed for memory", "KILL")), {"stays_up": "fail"}),
+    "the browse was refused": Case(the_browse_is_refused, {"no_dead_letters": "unknown"}),
+    "nobody looked at the dead letters": Case(nobody_looks, {"no_dead_letters": "unknown"}),
+    "the dead letters were looked at before the load": Case(looked_too_early, {"no_dead_letters": "unknown"}),
+    "one of two looks was refused": Case(one_of_two_looks_is_refused, {"no_dead_letters": "unknown"}),
+    "nobody could ask a broker beside the active one": Case(silent("b", 6000, 8000), {"single_active": "unknown"}),
+    "nobody could ask a broker to the end": Case(silent("b", 6000, None), {"single_active": "unknown"}),
+    "a broker was asked too seldom": Case(polls_are_slow, {"single_active": "unknown"}),
+    "nobody could ask a broker while it was halted": Case(
+        silent("a", FAULT + 100, HEAL - 100), {"single_active": "pass"}
+    ),
+    "nobody could ask a broker, but its log tells": Case(silent_but_its_log_tells, {"single_active": "pass"}),
+    "nobody could ask the broker of another store": Case(silent("x", 6000, 8000), {"single_active": "pass"}),
+    "an address's producer hangs since before the load": Case(
+        a_producer_hangs_on("q2", 0), {"available": "fail"}, run=drained("q2")
+    ),
+    "an address's producer hangs": Case(a_producer_hangs_on("q2", 200), {"available": "fail"}, run=drained("q2")),
+    "an address's producer never connected": Case(nothing, {"available": "unknown"}, run=drained("q2")),
+    "an address of the load that nobody used": Case(nothing, {"available": "unknown"}, run={"addresses": ("q", "q3")}),
+    "holes among the consumer's operations": Case(holes("c", (100, 150), (200, 260)), all_unknown=True, renumber=False),
+    "holes among the producer's operations": Case(holes("p", (100, 150), (200, 260)), all_unknown=True, renumber=False),
+    "the first operations are missing": Case(holes("c", (0, 40)), all_unknown=True, renumber=False),
+    "the producer's spool never came home": Case(
+        a_spool_is_missing("p"),
+        all_unknown=True,
+        run={"clocks": {**kept()[0].clocks, "worker-1": Clock("load2")}},
+    ),
+    "the consumer's spool never came home": Case(
+        a_spool_is_missing("c"),
+        all_unknown=True,
+        run={"clocks": {**kept()[0].clocks, "worker-1": Clock("load2")}},
+    ),
+    "an intruder by a vague clock": Case(an_intruder, {"single_active": "unknown"}, run=VAGUE),
+    "an intruder by a clock that drifted": Case(
+        drifted,
+        {"single_active": "unknown"},
+        run={"clocks": {**VAGUE["clocks"], "vague": Clock("load2", 0, MS)}},
+    ),
+    "late by a vague clock": Case(late_by_another_clock, {"ordered": "unknown"}, run=VAGUE),
+    "active beside another one by vague roles": Case(roles_are_vague, {"single_active": "unknown"}),
+    "the bound is kept or not, by vague clocks": Case(
+        nothing,
+        {"failover_within": "unknown"},
+        run={**bounded(failover_within=400), "clocks": {**kept()[0].clocks, "load": Clock("load1", 0, 50 * MS)}},
+    ),
+    "too late on a busy host": Case(busy(450), {"failover_within": "unknown"}, run=bounded(failover_within=200)),
+    "too late on a host that was not that busy": Case(
+        busy(50), {"failover_within": "fail"}, run=bounded(failover_within=200)
+    ),
+    "another application's dead letter": Case(another_applications_dead_letter, {"no_phantoms": "pass"}),
+}
+# What a change says besides, by its nature.
+ALSO = {
+    "nothing acknowledged, nothing delivered": {"available", "failover_within", "atomic", "ordered"},
+    "all messages expire": {"no_duplicates", "atomic", "ordered"},
+    "no message is durable": {"atomic"},
+    "late by a vague clock": {"no_loss", "atomic", "available", "failover_within"},
+    "an intruder by a vague clock": {"failover_within", "failback_within", "available", "ordered"},
+    "an intruder by a clock that drifted": {"failover_within", "failback_within", "available", "ordered"},
+    "the bound is kept or not, by vague clocks": {"available", "sticky", "ordered"},
+    "active beside another one by vague roles": {"failover_within"},
+    "the broker of another store": set(),
+}
+EVENTS_ALONE = {"failback_within", "stays_up", "alerted_within"}
+
+
+def ledger(case: Case) -> Ledger:
+    run, ops, events = kept()
+    case.change(ops, events)
+    return replace(run, **case.run), numbered(ops) if case.renumber else ops, events
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    return analyse(spark, {name: ledger(case) for name, case in CASES.items()})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_more_is_said_than_was_seen(results: dict[str, dict[str, Any]], name: str) -> None:
+    case, result = CASES[name], results[name]
+    told = {one["name"]: one["verdict"] for one in result["promises"]}
+    assert bool(result["vacuous"]) == case.vacuous, result["vacuous"]
+    if case.vacuous:
+        assert set(told.values()) <= {"unknown"}, told
+        assert not result["as_expected"]
+        assert verdict.exit_status(result) == 2
+        return
+    if case.all_unknown:
+        assert {name: word for name, word in told.items() if name not in EVENTS_ALONE and word != "unknown"} == {}
+        return
+    assert {name: told[name] for name in case.told} == dict(case.told), [
+        (one["name"], one.get("reason")) for one in result["promises"]
+    ]
+    others = {one: word for one, word in told.items() if one not in {*case.told, *ALSO.get(name, set())}}
+    assert set(others.values()) == {"pass"}, others
+
+
+def test_what_is_unknown_says_why(results: dict[str, dict[str, Any]]) -> None:
+    said = {
+        (name, one["name"]): one.get("reason", "")
+        for name, case in CASES.items()
+        for one in results[name]["promises"]
+        if case.told.get(one["name"]) == "unknown" and one["name"] not in ("no_loss", "no_duplicates", "no_phantoms")
+    }
+    assert said
+    assert [key for key, why in said.items() if not why] == []
+
+
+def test_coverage_stands_beside_the_verdict(results: dict[str, dict[str, Any]]) -> None:
+    (met,) = results["a log was read whole"]["coverage"]
+    assert {name: met[name] for name in ("fault", "instance", "role", "in_flight")} == {
+        "fault": "kill",
+        "instance": "a",
+        "role": "active",
+        "in_flight": 0,
+    }
+    # Producer, consumer and the client that connects by a key were served by it.
+    assert met["clients"] == 3
+    assert met["operations"] > 100
+    (flying,) = results["a producer hangs since 1 ms before the fault"]["coverage"]
+    assert flying["in_flight"] == 1
+
+
+def test_investigated_is_kept() -> None:
+    """A question excuses nothing: what an earlier version called investigated has to be kept."""
+    from brokerdrill.ledger.contract import run_from_json
+
+    value = {"run_id": "r", "schema_version": 1, "expect": {"no_loss": "investigated"}}
+    run: RunInfo = run_from_json(value, "run.json")
+    assert run.expect == {"no_loss": "kept"}
