@@ -22,10 +22,10 @@ from rich.console import Console
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Applied, Executor
-from brokerdrill.faults.lease import LeaseRequest, take
+from brokerdrill.faults.lease import SILENT_S, Lease, LeaseRequest, take
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
-from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.hosts.connection import HostConnection, Refused, connected
 from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Scene, is_link, resolve
@@ -79,12 +79,24 @@ async def live_roles(descriptors: Sequence[Descriptor], connections: Mapping[str
         await system.close()
 
 
+async def free_again(request: LeaseRequest, connections: Mapping[str, HostConnection]) -> Lease:
+    """Take the lease; the one of a runner that was killed before ends by itself."""
+    end = asyncio.get_running_loop().time() + 2 * SILENT_S
+    while True:
+        try:
+            return await take(request, connections)
+        except Refused:
+            if asyncio.get_running_loop().time() > end:
+                raise
+            await asyncio.sleep(0.5)
+
+
 async def main(topology: str, fault: str, target: str, parameters: str, step: str, ttl: str, run_dir: str) -> None:
     async with connected(find_topology(topology).hosts) as connections:
         descriptors = await read_all(connections.values(), DESCRIPTORS)
         scene = Scene(descriptors, await live_roles(descriptors, connections), random.Random(1))
         journal = MortalJournal(Path(run_dir))
-        lease = await take(LeaseRequest(Path(run_dir).name, topology), connections)
+        lease = await free_again(LeaseRequest(Path(run_dir).name, topology), connections)
         executor = MortalExecutor(connections, lease, journal, EventWriter(Path(run_dir), "killed", now_ns()))
         lease.keep(executor)
         kind, resolved, tag = fault_type(fault), resolve(scene, target), f"killed{os.getpid()}"

@@ -70,7 +70,7 @@ systemd-run --quiet --collect --on-active={away} --timer-property=AccuracySec=10
 def cells(hurts: tuple[Hurt, ...]) -> Iterator[tuple[str, Hurt, str, str]]:
     """Yield all cells with their names."""
     for hurt in hurts:
-        given = "-".join(map(str, hurt.parameters.values()))
+        given = " ".join(f"{name}={value}" for name, value in hurt.parameters.items())
         for step in STEPS:
             for trouble in TROUBLES:
                 yield f"{hurt.fault} {hurt.target} {given or '-'} | {step} | {trouble}", hurt, step, trouble

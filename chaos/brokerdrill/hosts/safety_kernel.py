@@ -312,11 +312,10 @@ class Kernel:
         """
         with self._locked():
             held = self._lease()
-            if held and held["token"] != lease["token"]:
-                raise Refused(self._says(held))
-            left = [item for item in self._open() if item["token"] != lease["token"]]
-            if left:
-                raise Refused("; ".join(map(left_over, left)))
+            said = [self._says(held)] if held and held["token"] != lease["token"] else []
+            said += [left_over(item) for item in self._open() if item["token"] != lease["token"]]
+            if said:
+                raise Refused("; ".join(said))
             if held and None not in (held["targets"], lease["targets"]):  # one machine under two names
                 lease["targets"] = sorted({*held["targets"], *lease["targets"]})
             lease.update(boot=self.boot, renewed_ns=time.monotonic_ns(), since=held["since"] if held else utc())
