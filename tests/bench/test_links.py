@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.roles.test_toxiproxy import server_program
 
 from brokerdrill.base import paths
 from brokerdrill.base.clock import now_ns
 from brokerdrill.bench import bench
-from brokerdrill.faults.base import HostChange
+from brokerdrill.faults.base import FaultType, HostChange
+from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import FAULTS
 from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.inventory.descriptors import ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
 from brokerdrill.inventory.topology import Topology, load
 
@@ -26,7 +31,7 @@ INVENTORY = """\
 all:
   vars:
     bench_subnet: 172.30.251.0/24
-    bench_memory: 256m
+    bench_memory: 512m
     ansible_user: root
     ansible_ssh_private_key_file: {key}
     ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
@@ -70,6 +75,9 @@ except OSError as error:
     print(type(error).__name__)
 """
 
+API = {"address": "127.0.0.1", "port": 8474}
+PROXIES = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8474/proxies').read().decode())\""
+
 Connections = dict[str, HostConnection]
 OnHosts = Callable[[Callable[[Connections], Coroutine[Any, Any, None]]], None]
 
@@ -87,7 +95,12 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 
 
 @pytest.fixture(scope="module")
-def on_hosts(topology: Topology) -> OnHosts:
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return server_program(tmp_path_factory.mktemp("toxiproxy"))
+
+
+@pytest.fixture(scope="module")
+def on_hosts(topology: Topology, program: Path) -> OnHosts:
     def call(work: Callable[[Connections], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
             async with connected(topology.hosts) as connections:
@@ -106,7 +119,15 @@ def on_hosts(topology: Topology) -> OnHosts:
         while await dialled(connections["dialler"], IPV6) != "here":
             assert time.monotonic() < deadline
 
+    async def install(connections: Connections) -> None:
+        for name in ("dialler", "server"):
+            await connections[name].put(program, "/usr/local/bin/toxiproxy-server")
+            command = "chmod +x /usr/local/bin/toxiproxy-server && systemd-run --quiet --unit=toxiproxy --uid=nobody"
+            await connections[name].sh(f"{command} /usr/local/bin/toxiproxy-server", check=True)
+            await connections[name].sh(f"until {PROXIES} >/dev/null; do sleep 0.1; done", check=True)
+
     call(prepare)
+    call(install)
     return call
 
 
@@ -115,10 +136,17 @@ async def dialled(connection: HostConnection, address: str, inside: bool = False
     return (await connection.sh(f"{within}python3 -c {shlex.quote(DIAL)} {address}", check=True)).out.strip()
 
 
+def a_link(address: str, port: int = PORT, dialler: str = "dialler") -> Link:
+    told = {"schema": 1, "product": "toxiproxy", "instance": "t", "host": dialler, "user": "nobody", "api": API}
+    return Link(f"it:{port}", dialler, address, port, "server", ToxiproxyDescriptor.model_validate(told))
+
+
+def plan(fault: FaultType[Any], *links: Link, **given: Any) -> list[HostChange]:
+    return fault.plan(Target("it", links=links), fault.complete(given), f"t{now_ns()}-1")
+
+
 def partition(address: str, how: str = "drop") -> HostChange:
-    target = Target("it", links=(Link("it", "dialler", address, PORT, "server"),))
-    fault = FAULTS["partition"]
-    (change,) = fault.plan(target, fault.complete({"how": how}), f"t{now_ns()}-1")
+    (change,) = plan(FAULTS["partition"], a_link(address), how=how)
     return change
 
 
@@ -181,5 +209,102 @@ def test_a_flushed_ruleset_shows(on_hosts: OnHosts) -> None:
             await dialler.sh(f"nft list table ip engine >{own}; nft flush ruleset; nft -f {own}", check=True)
             assert (await dialler.sh(change.verify)).rc != 0
             assert await dialled(dialler, IPV4) == "here"
+
+    on_hosts(work)
+
+
+LATE_MS = 400
+
+
+async def took_ms(connection: HostConnection, address: str, inside: bool = False) -> float:
+    begun = time.monotonic()
+    assert await dialled(connection, address, inside) == "here"
+    return (time.monotonic() - begun) * 1000
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [(IPV4, False), (IPV6, False), ("broker.test", False), (IPV4, True)],
+    ids=["IPv4", "IPv6", "name", "container"],
+)
+def test_an_armed_link_passes_its_proxy(on_hosts: OnHosts, address: str, inside: bool) -> None:
+    async def work(connections: Connections) -> None:
+        dialler = connections["dialler"]
+        link = a_link(address)
+        (arm,), late = plan(ARM, link), {"type": "latency", "attributes": {"latency": LATE_MS}}
+        async with in_effect(dialler, arm):
+            assert await dialled(dialler, address, inside) == "here"
+            (toxic,) = plan(FAULTS["toxic"], link, **late)
+            async with in_effect(dialler, toxic):
+                assert await took_ms(dialler, address, inside) >= LATE_MS
+            (cut,) = plan(FAULTS["cut"], link)
+            async with in_effect(dialler, cut):
+                assert await dialled(dialler, address, inside) == "ConnectionRefusedError"
+            assert await dialled(dialler, address, inside) == "here"
+        assert await dialled(dialler, address, inside) == "here"
+
+    on_hosts(work)
+
+
+async def ports(connection: HostConnection) -> dict[str, int]:
+    """The port of each proxy on the host."""
+    found = json.loads((await connection.sh(PROXIES, check=True)).out)
+    return {name: int(proxy["listen"].rpartition(":")[2]) for name, proxy in found.items()}
+
+
+def test_links_that_are_armed_at_once_have_ports_of_their_own(on_hosts: OnHosts) -> None:
+    """Sixteen links of two hosts, armed at the same moment, while something else has the first port."""
+
+    async def work(connections: Connections) -> None:
+        hold = "systemd-run --quiet --unit=hold python3 -m http.server 19000"
+        await connections["dialler"].sh(f"{hold} && until ss -ltn | grep -q :19000; do sleep 0.1; done", check=True)
+        hosts = [("dialler", IPV4), ("server", "172.30.251.11")]
+        links = [a_link(address, 5000 + n, host) for n in range(8) for host, address in hosts]
+        changes = plan(ARM, *links)
+        try:
+            done = [connections[change.host].sh(change.effect, check=True) for change in changes]
+            chosen = [int(result.out) for result in await asyncio.gather(*done)]
+            for host, _ in hosts:
+                mine = [port for change, port in zip(changes, chosen, strict=True) if change.host == host]
+                assert len(set(mine)) == 8 == len(await ports(connections[host]))
+                assert set((await ports(connections[host])).values()) == set(mine)
+            # One that is armed already keeps its port.
+            again = await connections["dialler"].sh(changes[0].effect, check=True)
+            assert int(again.out) == chosen[0] != 19000
+        finally:
+            await asyncio.gather(*(connections[change.host].sh(change.heal, check=True) for change in changes))
+            await connections["dialler"].sh("systemctl stop hold", check=True)
+        for host, _ in hosts:
+            assert await ports(connections[host]) == {}
+
+    on_hosts(work)
+
+
+def test_nobody_from_elsewhere_gets_into_a_proxy(on_hosts: OnHosts) -> None:
+    async def work(connections: Connections) -> None:
+        (arm,) = plan(ARM, a_link(IPV4))
+        async with in_effect(connections["dialler"], arm):
+            (port,) = (await ports(connections["dialler"])).values()
+            stranger = DIAL.replace("61616", str(port))
+            for address in ("172.30.251.11", "fd00:bd::11"):
+                asked = await connections["server"].sh(f"python3 -c {shlex.quote(stranger)} {address}", check=True)
+                assert asked.out.strip() == "ConnectionRefusedError"
+
+    on_hosts(work)
+
+
+def test_connections_that_are_older_than_the_arming_are_ended(on_hosts: OnHosts) -> None:
+    """On the host and in a container: they would go on beside the proxy, and no fault would hit them."""
+    lasting = "import socket, sys; s = socket.create_connection((sys.argv[1], 61616)); s.recv(1)"
+
+    async def work(connections: Connections) -> None:
+        dialler = connections["dialler"]
+        for within in ([], ["ip", "netns", "exec", "inside"]):
+            channel = await dialler.open([*within, "python3", "-c", lasting, IPV4])
+            look = shlex.join([*within, "ss", "-Htn", "state", "established", "dst", IPV4, "dport", "=", ":61616"])
+            await dialler.sh(f"until {look} | grep -q .; do sleep 0.1; done", check=True)
+            (arm,) = plan(ARM, a_link(IPV4))
+            async with in_effect(dialler, arm):
+                assert "ConnectionAbortedError" in (await channel.ending()).said
 
     on_hosts(work)

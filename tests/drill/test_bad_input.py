@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from brokerdrill.faults.link import proxy_port
 from brokerdrill.hosts.connection import HostConnection
-from brokerdrill.inventory.targets import Link
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner import disks
 
@@ -134,27 +132,6 @@ def test_a_run_directory_that_exists(topology: Topology, quick: Path) -> None:
 def test_no_engine() -> None:
     done = brokerdrill("bench", "up", "artemis_quorum", env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
     assert_refused(done, 3, "engine")
-
-
-def test_a_link_port_that_something_else_holds(topology: Topology, on_hosts: Callable[..., Any], quick: Path) -> None:
-    scenario = quick.with_name("armed.yml")
-    scenario.write_text(quick.read_text() + "links: [link load→active]\n")
-    address = topology.host("artemis1").address
-    port = proxy_port(Link("", "load1", address, 61616, "artemis1"))
-    server = f"python3 -m http.server --bind 127.0.0.1 {port}"
-
-    async def begin(connections: dict[str, HostConnection]) -> None:
-        await connections["load1"].sh(f"systemd-run --quiet --collect --unit=hold-port {server}", check=True)
-        await connections["load1"].sh(f"until ss -ltn | grep -q :{port}; do sleep 0.1; done", check=True)
-
-    async def end(connections: dict[str, HostConnection]) -> None:
-        await connections["load1"].sh("systemctl stop hold-port", check=True)
-
-    on_hosts(begin)
-    try:
-        assert_refused(brokerdrill("run", scenario, "--runs", quick.parent / "runs"), 3, "toxiproxy on load1", "in use")
-    finally:
-        on_hosts(end)
 
 
 @pytest.fixture

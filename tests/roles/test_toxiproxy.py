@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from jinja2 import Environment
 
 from brokerdrill.base import paths
 from brokerdrill.faults.base import HostChange
-from brokerdrill.faults.link import ARM, TOXICS
+from brokerdrill.faults.link import ARM, TOXICS, proxy_name
 from brokerdrill.faults.registry import FAULTS
 from brokerdrill.inventory.descriptors import ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
@@ -57,9 +58,9 @@ def server_program(into: Path) -> Path:
 @pytest.fixture(scope="module")
 def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
     """A link whose host has a running toxiproxy."""
-    program = server_program(tmp_path_factory.mktemp("toxiproxy"))
+    path = server_program(tmp_path_factory.mktemp("toxiproxy"))
     port = free_port()
-    with subprocess.Popen([program, "-host", "127.0.0.1", "-port", str(port)], stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen([path, "-host", "127.0.0.1", "-port", str(port)], stderr=subprocess.DEVNULL) as server:
         try:
             deadline = time.monotonic() + 60
             while True:
@@ -76,6 +77,14 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
             server.kill()
 
 
+def make_proxy(link: Link) -> None:
+    """What arming does in toxiproxy; the rules that lead into it are seen on hosts (tests/bench/test_links.py)."""
+    assert link.toxiproxy is not None
+    body = {"name": proxy_name(link), "upstream": f"{link.address}:{link.port}", "listen": f"127.0.0.1:{free_port()}"}
+    url = f"http://{link.toxiproxy.api}/proxies"
+    httpx.post(url, json=body, trust_env=False).raise_for_status()
+
+
 def succeeds(script: str) -> bool:
     return subprocess.run(["/bin/sh", "-c", script], capture_output=True).returncode == 0
 
@@ -90,8 +99,7 @@ def states(change: HostChange) -> tuple[bool, bool]:
 )
 def test_every_fault_of_an_armed_link_is_seen_and_healed(link: Link, name: str, given: dict[str, Any]) -> None:
     target = Target("link a→b", links=(link,))
-    (arm,) = ARM.plan(target, ARM.complete({}), "f0")
-    assert succeeds(arm.prepare)
+    make_proxy(link)
     (change,) = FAULTS[name].plan(target, FAULTS[name].complete(given), "f1")
     assert states(change) == (False, True)
     assert succeeds(change.effect)
@@ -99,3 +107,4 @@ def test_every_fault_of_an_armed_link_is_seen_and_healed(link: Link, name: str, 
     for _ in range(2):  # a heal may run any number of times
         assert succeeds(change.heal)
         assert states(change) == (False, True)
+    assert succeeds(ARM.plan(target, ARM.complete({}), "f0")[0].heal)

@@ -16,7 +16,7 @@ from pydantic import Field
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.cli import reference
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
-from brokerdrill.faults.link import ARM, proxy_port
+from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import FAULTS
 from brokerdrill.inventory.targets import Link, Scene, Target, resolve
 from brokerdrill.scenario.model import Action, Scenario, parse
@@ -76,11 +76,6 @@ def test_parameters_are_checked_against_the_fault() -> None:
         FAULTS["kill"].complete({"restarts": True})
     with pytest.raises(UsageError, match="drop or reject"):
         FAULTS["partition"].complete({"how": "lose"})
-
-
-def test_proxies_of_different_destinations_have_different_ports() -> None:
-    links = [Link("l", "h", f"172.30.16.{n}", 61616, "i") for n in range(10, 40)]
-    assert len({proxy_port(link) for link in links}) == len(links)
 
 
 def test_a_kill_of_all_reaches_what_else_the_unit_runs() -> None:
@@ -378,9 +373,9 @@ def test_a_wrong_parameter_gets_one_sentence(fault: str, given: dict[str, Any], 
 
 def test_an_armed_link_passes_the_toxiproxy_that_the_host_says_it_has() -> None:
     (arm,) = ARM.plan(resolve(SCENE, "link load→active"), ARM.complete({}), "t1-1")
-    assert "meta skuid != links ip daddr artemis1.test" in arm.effect
-    assert "python3 - 127.0.0.1:8475 POST /proxies" in arm.prepare
-    assert '"http://127.0.0.1:8475" + path' in arm.heal
+    words = "127.0.0.1:8475 bd-artemis1-test-61616 artemis1.test 61616 links brokerdrill_bd_artemis1_test_61616"
+    assert arm.effect.startswith(f"python3 - {words} <<")
+    assert "python3 - 127.0.0.1:8475 DELETE /proxies/bd-artemis1-test-61616" in arm.heal
     with pytest.raises(InfrastructureError, match="host artemis2 has no descriptor of a toxiproxy"):
         ARM.plan(resolve(SCENE, "link passive→zookeeper"), ARM.complete({}), "t1-1")
 

@@ -36,7 +36,8 @@ expect_violation: [no_loss]
 def test_every_drill_of_the_repository_is_valid() -> None:
     assert {item.name for item in drills()} >= {"kill_active", "lost_reply"}
     assert {item.breaks for item in drills()} <= {
-        "process", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing", "load"
+        "process", "host", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing",
+        "load",
     }  # fmt: skip
 
 

@@ -26,16 +26,23 @@ LINKS_SEPARATOR = ", "
 ALONE = "alone"
 
 
+# What `verify` exits with while the host is still at it; its service manager has a limit for that (EX_TEMPFAIL).
+UNDER_WAY = 75
+# The `lasting` of a fault that is over at once.
+MOMENTARY = ":"
+
+
 @dataclass(frozen=True)
 class HostChange:
     """One reversible change on one host.
 
     prepare makes the effect last (it is not the fault yet); effect is the moment of the fault; verify and verify_heal
     exit 0 when the fault, or its end, can be seen, and not where that cannot be told; heal may run any number of times.
-    Each runs on the host, within its limit (s).
+    Each runs on the host, within its limit (s). verify exits UNDER_WAY while what it waits for is still being done.
+    While the fault lasts, `lasting` exits 1 once it is not in effect any more (empty: as verify does; MOMENTARY).
 
-    `claims` says of each thing that the change needs for itself how it needs it: two changes go together where they say
-    the same of a thing, and that is not ALONE.
+    `also`: the further instances that it hits, each with its store. `claims` says of each thing that the change needs
+    for itself how it needs it: two changes go together where they say the same of a thing, and that is not ALONE.
     """
 
     host: str
@@ -44,17 +51,26 @@ class HostChange:
     heal: str
     verify_heal: str
     prepare: str = ":"
+    lasting: str = ""
     target: str = ""
     instance: str | None = None
     store: str | None = None
+    also: tuple[tuple[str, str | None], ...] = ()
     claims: Mapping[str, str] = field(default_factory=dict)
     effect_s: float = SCRIPT_LIMIT_S
     heal_s: float = SCRIPT_LIMIT_S
 
     @property
+    def hits(self) -> tuple[tuple[str | None, str | None], ...]:
+        """Each instance that it hits, with its store; of links: None."""
+        return ((self.instance, self.store), *self.also)
+
+    @property
     def targets(self) -> tuple[str, ...]:
-        """What it hits, one by one: its instance, or the names of its links."""
-        return (self.instance,) if self.instance else tuple(self.target.split(LINKS_SEPARATOR))
+        """What it hits, one by one: its instances, or the names of its links."""
+        if self.instance is None:
+            return tuple(self.target.split(LINKS_SEPARATOR))
+        return (self.instance, *(name for name, _ in self.also))
 
 
 class Parameters(BaseModel):
@@ -94,7 +110,7 @@ class FaultType(Generic[P]):
     `plan(target, parameters, fault_id)`, which raises InfrastructureError where the target lacks what it needs.
     `commands`: what it calls on the hosts and not every system has. `passes`: whether, with these parameters, it is
     over by itself, so that what it hit comes back without a heal. `meets`: what the load has to meet of it, unless a
-    drill says otherwise, so that a verdict says something about it."""
+    drill says otherwise, so that a verdict says something about it. `whole_host`: it hits all that runs on the host."""
 
     name: str
     acts_on: str
@@ -104,6 +120,7 @@ class FaultType(Generic[P]):
     commands: tuple[str, ...] = ()
     passes: Callable[[P], bool] = _lasts
     meets: Minimum = ANY
+    whole_host: bool = False
 
     def complete(self, given: Mapping[str, Any]) -> P:
         """Return `given` with the defaults of what it leaves out. Raises UsageError, one sentence, where a parameter is

@@ -6,7 +6,7 @@ from shlex import quote
 
 from pydantic import Field
 
-from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, UNDER_WAY, FaultType, HostChange, Parameters
 from brokerdrill.inventory.targets import Target
 
 # Wall-clock time alone: monotonic times, which time-outs are made of, go on as they are.
@@ -19,8 +19,18 @@ Environment="LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1" "FAKETIME={offset
 UNIT
 systemctl daemon-reload
 """
+# A unit takes as long to stop and to start as its own limits say.
+_RESTART = """systemctl restart --no-block {unit} && for _ in $(seq 125); do
+  {set} && break
+  sleep 0.2
+done"""
+_WAITED = """case "$(systemctl show -p ActiveState --value {unit})" in deactivating|activating) exit {under_way};; esac
+{set}"""
 _IS_SET = """pid=$(systemctl show -p MainPID --value {unit}) && [ "$pid" -gt 0 ] \\
   && tr '\\0' '\\n' < /proc/$pid/environ | grep -q '^FAKETIME='"""
+# Whether it runs is not this fault's affair.
+_LASTING = """pid=$(systemctl show -p MainPID --value {unit}); [ "$pid" -gt 0 ] || exit 0
+{set}"""
 _UNSET = """
 if [ -e /run/systemd/system/{unit}.d/brokerdrill-clock.conf ]; then
   rm -f /run/systemd/system/{unit}.d/brokerdrill-clock.conf
@@ -48,14 +58,16 @@ def _clock(target: Target, params: ClockParameters, fault_id: str) -> list[HostC
     for item in target.instances:
 
         def fill(script: str, unit: str = quote(item.unit or "")) -> str:
+            script = script.replace("{set}", _IS_SET).replace("{under_way}", str(UNDER_WAY))
             return script.replace("{unit}", unit).replace("{offset}", params.offset)
 
         changes.append(
             HostChange(
                 host=item.host,
                 prepare=fill(_SET),
-                effect=fill("systemctl restart {unit}"),
-                verify=fill(_IS_SET),
+                effect=fill(_RESTART),
+                verify=fill(_WAITED),
+                lasting=fill(_LASTING),
                 heal=fill(_UNSET),
                 verify_heal=fill("! { " + _IS_SET + "; }"),
                 target=item.host,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import SCRIPT_LIMIT_S, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import SCRIPT_LIMIT_S, UNDER_WAY, FaultType, HostChange, Parameters
 from brokerdrill.faults.lease import Lease
 from brokerdrill.hosts.connection import HostConnection, Unanswered
 from brokerdrill.inventory.targets import Target
@@ -59,6 +59,8 @@ class Injection:
     changes: dict[str, HostChange] = field(default_factory=dict)
     applied: list[Applied] = field(default_factory=list)
     healed: bool = False
+    # Whether it is to be in effect until somebody heals it.
+    lasts: bool = True
 
     @property
     def at_ns(self) -> int:
@@ -176,17 +178,8 @@ class Executor:
         await together(self._register(injection, *item, ttl_s, params) for item in injection.changes.items())
         injection.applied = await together(self._apply(*item) for item in injection.changes.items())
         for item in injection.applied:
-            self._events.write(
-                "fault",
-                at_ns=item.at_ns,
-                uncertainty_ns=item.uncertainty_ns,
-                target=item.change.target,
-                instance=item.change.instance,
-                store=item.change.store,
-                name=fault.name,
-                value=name,
-                detail={"fault_id": item.fault_id, "asked": target.spec} | _toward(target),
-            )
+            detail = {"fault_id": item.fault_id, "asked": target.spec} | _toward(target)
+            self._event("fault", injection, item.change, item.at_ns, item.uncertainty_ns, detail)
         await together(map(self._verify, injection.applied))
         return injection
 
@@ -222,13 +215,13 @@ class Executor:
             result = await self._asked("apply", change, once=True, fault=fault_id)
         except Unanswered as doubt:
             return (doubt.asked_ns + doubt.lost_ns) // 2, (doubt.lost_ns - doubt.asked_ns) // 2
-        clock = self._host(change).clock
+        clock = self.host(change).clock
         middle_ns = (result["t0"] + result["t1"]) // 2 + clock.offset_ns
         return middle_ns, (result["t1"] - result["t0"]) // 2 + clock.uncertainty_ns
 
     async def _asked(self, verb: str, change: HostChange, once: bool = False, **values: Any) -> dict[str, Any]:
         """Have the kernel run a script of the change. Raises InfrastructureError where that fails."""
-        connection, limit_s = self._host(change), max(change.effect_s, SCRIPT_LIMIT_S)
+        connection, limit_s = self.host(change), max(change.effect_s, SCRIPT_LIMIT_S)
         result = await connection.kernel(verb, token=self.lease.token, timeout=limit_s, once=once, **values)
         if result["rc"] != 0:
             said = (result["err"] or result["out"]).strip().splitlines()
@@ -236,10 +229,10 @@ class Executor:
         return result
 
     async def _verify(self, item: Applied) -> None:
-        connection = self._host(item.change)
+        connection = self.host(item.change)
         end = now_ns() + VERIFY_DEADLINE_S * 10**9
         while (result := await connection.sh(item.change.verify)).rc != 0:
-            if now_ns() > end:
+            if result.rc != UNDER_WAY and now_ns() > end:
                 raise InfrastructureError(
                     f"fault {item.fault_id} on {item.change.host} did not take effect within {VERIFY_DEADLINE_S} s: "
                     f"{(result.err or result.out).strip()[:200]}"
@@ -251,6 +244,7 @@ class Executor:
         """Undo every change of `injection` and verify it. Raises InfrastructureError when one cannot be undone."""
         if injection.healed:
             return
+        injection.lasts = False
         await together(self._heal_one(injection, *item) for item in injection.changes.items())
         injection.healed = True
 
@@ -261,7 +255,7 @@ class Executor:
         unwritten: list[InfrastructureError] = []
         begun = now_ns() - self._events.base_ns
         _note(unwritten, lambda: self._journal.write("heal_intent", fault_id, at_ns=begun))
-        done = await heal_change(self._host(change), fault_id, RUNNER)
+        done = await heal_change(self.host(change), fault_id, RUNNER)
         if fault_id not in self._told:
             self._tell(injection, fault_id, done, unwritten)
         if unwritten:
@@ -272,22 +266,33 @@ class Executor:
         change = injection.changes[fault_id]
         self._told[fault_id] = done
 
-        def event() -> None:
-            self._events.write(
-                "heal",
-                at_ns=done.at_ns,
-                uncertainty_ns=done.uncertainty_ns,
-                target=change.target,
-                instance=change.instance,
-                store=change.store,
-                name=injection.fault.name,
-                value=injection.name,
-                detail={"fault_id": fault_id, "by": done.by},
-            )
-
-        _note(unwritten, event)
+        detail = {"fault_id": fault_id, "by": done.by}
+        _note(unwritten, lambda: self._event("heal", injection, change, done.at_ns, done.uncertainty_ns, detail))
         at_ns = done.at_ns - self._events.base_ns
         _note(unwritten, lambda: self._journal.write("healed", fault_id, at_ns=at_ns, by=done.by))
+
+    def _event(
+        self,
+        kind: str,
+        injection: Injection,
+        change: HostChange,
+        at_ns: int,
+        uncertainty_ns: int,
+        detail: Mapping[str, str],
+    ) -> None:
+        """Write the begin or end of a change into the ledger, for each instance that it hits."""
+        for instance, store in change.hits:
+            self._events.write(
+                kind,
+                at_ns=at_ns,
+                uncertainty_ns=uncertainty_ns,
+                target=change.target,
+                instance=instance,
+                store=store,
+                name=injection.fault.name,
+                value=injection.name,
+                detail=detail,
+            )
 
     async def heal_all(self) -> list[str]:
         """Heal whatever is not healed, newest first; return one sentence for each that could not be."""
@@ -303,6 +308,22 @@ class Executor:
                     self._journal.write("heal_failed", ",".join(injection.changes), error=str(error))
         problems += map(str, self._unwritten)
         return problems
+
+    def in_effect(self) -> list[Applied]:
+        """What was injected and neither healed nor begun to be healed since; on one instance the newest alone: it may
+        have changed what the older ones show."""
+        found: dict[str, Applied] = {}
+        for injection in self.injections:
+            for item in injection.applied:
+                found.pop(item.change.instance or item.fault_id, None)
+                if injection.lasts and item.fault_id not in self._told:
+                    found[item.change.instance or item.fault_id] = item
+        return list(found.values())
+
+    def meddled(self) -> None:
+        """Take note that a step of the drill is about to act on instances: it may end what was done to them."""
+        for injection in self.injections:
+            injection.lasts &= not injection.target.instances
 
     def unhealed(self, host: str) -> list[str]:
         """The faults on `host` of which no heal is known."""
@@ -321,5 +342,6 @@ class Executor:
                 injection = next(one for one in self.injections if fault_id in one.changes)
                 self._tell(injection, fault_id, done, self._unwritten)
 
-    def _host(self, change: HostChange) -> HostConnection:
+    def host(self, change: HostChange) -> HostConnection:
+        """The connection to the host of a change."""
         return self._connections[change.host]

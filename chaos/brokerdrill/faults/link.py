@@ -1,28 +1,28 @@
 """Faults of a link that was armed before the load: its connections pass a toxiproxy on the dialling host.
 
-Arming redirects the real destination into the proxy by nftables, except for toxiproxy's own user; no broker's or
-client's configuration names the proxy (see design.md, "Links"). A disarmed link costs nothing.
+Arming redirects the real destination into the proxy by nftables, except for toxiproxy's own user (`arm_on_host.py`); no
+broker's or client's configuration names the proxy. A disarmed link costs nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.faults import nft
 from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import Endpoint, ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
 from brokerdrill.ledger.coverage import NOTHING, Minimum
 
-_FIRST_PORT = 19000
-_PORTS = 4000
+_ARM_ON_HOST = (Path(__file__).parent / "arm_on_host.py").read_text()
 # A request of toxiproxy's API, and what its answer must be; no answer is none of these. `done`: it does as asked;
 # `there`, `gone`: or that was so before; `has`, `lacks`: the text is in the answer or not; `absent`: no such thing.
 _REQUEST = """python3 - {words} <<'PY'
@@ -37,7 +37,8 @@ except urllib.error.HTTPError as error:
     if {"there": 409, "gone": 404, "lacks": 404, "absent": 404}.get(expect) != error.code:
         sys.exit(f"toxiproxy refuses {method} {path}: {error.read().decode().strip() or error}")
 except OSError as error:
-    sys.exit(f"toxiproxy at {api} does not answer: {error}")
+    print(f"toxiproxy at {api} does not answer: {error}", file=sys.stderr)
+    sys.exit(1 if "refused" in str(error) else 2)  # where nobody is, its proxies are gone, too
 if expect == "has" and text not in said or expect == "lacks" and text in said or expect == "absent" and said:
     sys.exit(f"toxiproxy says of {path}: {said or 'nothing'}")
 PY"""
@@ -62,41 +63,18 @@ def proxy_name(link: Link) -> str:
     return f"bd-{link.address.replace('.', '-').replace(':', '-')}-{link.port}"
 
 
-def proxy_port(link: Link) -> int:
-    """The loopback port of the link's proxy: the same for the same destination, in a range of its own."""
-    digest = hashlib.sha256(f"{link.address}:{link.port}".encode()).digest()
-    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
-
-
 def _arm(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     changes = []
     for link in target.links:
-        proxy, name, port = _toxiproxy(link), proxy_name(link), proxy_port(link)
-        table = f"brokerdrill_{name.replace('-', '_')}"
-        rule = f"meta skuid != {proxy.user} ip daddr {link.address} tcp dport {link.port} redirect to :{port}"
-        upstream = f"{link.address}:{link.port}"
-        spec = {"name": name, "upstream": upstream, "listen": f"127.0.0.1:{port}"}
-        # NAT sees new connections only: end the old ones, so that they dial again (ss is loud about what it did).
-        end_old = f"ss -K dst {link.address} dport = {link.port} >/dev/null 2>&1 || :"
+        proxy, name = _toxiproxy(link), proxy_name(link)
+        table, words = nft.table(name), (proxy.api, name, link.address, link.port, proxy.user, nft.table(name))
         changes.append(
             HostChange(
                 host=link.dialler,
-                prepare=(
-                    f"set -e\n{_request(proxy.api, 'POST', '/proxies', 'there', body=spec)}\n"
-                    + _request(proxy.api, "GET", f"/proxies/{name}", "has", text=f'"upstream":"{upstream}"')
-                ),
-                effect=(
-                    f"nft -f - <<'NFT'\ntable inet {table} {{\n chain out {{ type nat hook output priority -100;\n"
-                    f"  {rule}\n }}\n}}\nNFT\n{end_old}"
-                ),
-                verify=f"nft list table inet {table} >/dev/null && "
-                + _request(proxy.api, "GET", f"/proxies/{name}", "has", text=name),
-                heal=f"nft delete table inet {table} 2>/dev/null || :\n"
-                + _request(proxy.api, "DELETE", f"/proxies/{name}", "gone"),
-                verify_heal=(
-                    f"! nft list table inet {table} >/dev/null 2>&1 && "
-                    + _request(proxy.api, "GET", f"/proxies/{name}", "absent")
-                ),
+                effect=f"python3 - {shlex.join(map(str, words))} <<'PY'\n{_ARM_ON_HOST}PY",
+                verify=f"{nft.there(table)} && " + _request(proxy.api, "GET", f"/proxies/{name}", "has", text=name),
+                heal=f"{nft.delete(table)}\n" + _request(proxy.api, "DELETE", f"/proxies/{name}", "gone"),
+                verify_heal=f"! {nft.there(table)} && " + _request(proxy.api, "GET", f"/proxies/{name}", "absent"),
                 target=link.name,
                 claims={f"proxy {name}": ALONE},
             )
@@ -244,7 +222,13 @@ def _cut(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
 # A connection that passes a proxy, or a packet that a rule stops, shows that a link was hit at all.
 _PASSED = Minimum(packets=1)
 ARM = FaultType(
-    "arm", "link", "the link's connections pass a toxiproxy from now on", Parameters, _arm, ("nft", "ss"), meets=NOTHING
+    "arm",
+    "link",
+    "the link's connections pass a toxiproxy from now on",
+    Parameters,
+    _arm,
+    ("nft", "ss", "ip"),
+    meets=NOTHING,
 )
 FAULTS = (
     FaultType("toxic", "armed link", "a toxic of toxiproxy on the link", ToxicParameters, _toxic, meets=_PASSED),

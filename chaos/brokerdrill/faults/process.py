@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.base import MOMENTARY, UNDER_WAY, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Target
 
@@ -41,7 +41,14 @@ _STATE = 'pid=$(systemctl show -p MainPID --value {unit}); [ "$pid" -gt 0 ] && s
 
 
 def _change(
-    item: Descriptor, fault_id: str, prepare: str, effect: str, verify: str, heal: str, verify_heal: str
+    item: Descriptor,
+    fault_id: str,
+    prepare: str,
+    effect: str,
+    verify: str,
+    heal: str,
+    verify_heal: str,
+    lasting: str = "",
 ) -> HostChange:
     unit = quote(item.unit or "")
 
@@ -55,6 +62,7 @@ def _change(
         verify=fill(verify),
         heal=fill(heal),
         verify_heal=fill(verify_heal),
+        lasting=fill(lasting),
         target=item.host,
         instance=item.instance,
         store=item.store,
@@ -116,6 +124,7 @@ def _kill_children(target: Target, fault_id: str) -> list[HostChange]:
             # Nothing is to be undone: who started them starts others.
             f"rm -f {note}",
             f'{_CHILDREN} && [ -n "$children" ]',
+            MOMENTARY,
         )
         for item in target.instances
     ]
@@ -129,15 +138,22 @@ def _kill(target: Target, params: KillParameters, fault_id: str) -> list[HostCha
         gone = f"[ -e /run/brokerdrill/{fault_id}.pid ] && ! kill -0 $(cat /run/brokerdrill/{fault_id}.pid) 2>/dev/null"
         note = f"systemctl show -p MainPID --value {{unit}} > /run/brokerdrill/{fault_id}.pid"
         up = f"{_HELD} || {_UP}"
-        return [_change(item, fault_id, note, effect, gone, _START, up) for item in target.instances]
+        return [_change(item, fault_id, note, effect, gone, _START, up, MOMENTARY) for item in target.instances]
     return [_change(item, fault_id, _KEEP_DOWN, effect, _DOWN, _LET_START, _LET_UP) for item in target.instances]
 
 
+# How long a unit takes to stop is its own affair (TimeoutStopSec). The effect waits for what most need, and so is as
+# long as the stop; what takes longer is waited for afterwards, and a heal need not wait for it.
+_STOPPED = 'case "$(systemctl show -p ActiveState --value {unit})" in inactive|failed)'
+_STOP = f"""systemctl stop --no-block {{unit}} && for _ in $(seq 125); do
+  {_STOPPED} break;; esac
+  sleep 0.2
+done"""
+_IS_STOPPED = f"{_STOPPED} ;; deactivating) exit {UNDER_WAY};; *) exit 1;; esac"
+
+
 def _stop(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
-    return [
-        _change(item, fault_id, _KEEP_DOWN, "systemctl stop {unit}", _DOWN, _LET_START, _LET_UP)
-        for item in target.instances
-    ]
+    return [_change(item, fault_id, _KEEP_DOWN, _STOP, _IS_STOPPED, _LET_START, _LET_UP) for item in target.instances]
 
 
 def _pause(target: Target, params: PauseParameters, fault_id: str) -> list[HostChange]:

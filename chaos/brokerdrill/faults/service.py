@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.base import MOMENTARY, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 
@@ -28,6 +28,7 @@ def _switchover(target: Target, params: Parameters, fault_id: str) -> list[HostC
                 # Nothing to undo: the new primary is as good as the old one.
                 heal=":",
                 verify_heal=":",
+                lasting=MOMENTARY,
                 target=item.host,
                 instance=item.instance,
             )

@@ -9,7 +9,7 @@ from shlex import join, quote
 from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, MOMENTARY, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 
@@ -51,6 +51,8 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
                 ),
                 heal=f"{command} BACKEND UNDRAIN {backend}",
                 verify_heal=look(seen='rows and not any(row["drain"] for row in rows)'),
+                # A session may be there for a moment while it is moved.
+                lasting=look(seen='all(row["drain"] for row in rows)'),
                 target=link.name,
                 claims={f"backend {backend} of {command}": ALONE},
             )
@@ -79,6 +81,7 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
                 heal=f"! ({look(seen=paused)}) || {command} VHOST UNPAUSE {vhost}",
                 # A vhost without sessions is not in the list any more.
                 verify_heal=look(seen=f"not {paused}"),
+                lasting=look(seen='all(row["paused"] for row in rows)'),
                 target=item.host,
                 instance=item.instance,
                 claims={f"vhost {vhost} of {command}": ALONE},
@@ -148,6 +151,7 @@ def _replace(target: Target, params: ReplaceParameters, fault_id: str) -> list[H
                 # Nothing is to be undone: the new process goes on.
                 heal=f"rm -f {note}",
                 verify_heal=f"[ ! -e {note} ]",
+                lasting=MOMENTARY,
                 target=item.host,
                 instance=item.instance,
             )

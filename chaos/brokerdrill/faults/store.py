@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.base import MOMENTARY, FaultType, HostChange, Parameters
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Target
 
@@ -115,6 +115,7 @@ def _lock_file(target: Target, params: LockFileParameters, fault_id: str) -> lis
                 # Nothing to undo: a lock file that is gone is made anew.
                 heal=f"rm -f {note}",
                 verify_heal=f"[ ! -e {note} ]",
+                lasting=MOMENTARY,
                 target=item.host,
                 instance=item.instance,
                 store=item.store,

@@ -78,6 +78,8 @@ ROLES = ("active", "passive", "syncing", "starting", "failed", "down")
 PREPARATIONS = ("arm",)
 # The note of an instance whose log was read to its end: what the log does not tell did not happen.
 LOG_READ = "log read"
+# The name of a note that a fault was gone before its heal.
+FAULT_GONE = "fault gone"
 # The notes at the begin and the end of a time in which Prometheus said what alerts fire: what it did not say did not
 # happen. Its value is one of PHASE_VALUES.
 ALERTS_WATCHED = "alerts watched"

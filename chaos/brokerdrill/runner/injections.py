@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Executor, Injection
 from brokerdrill.faults.link import ARM
@@ -76,6 +77,8 @@ class Injections:
         self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
         roles = dict(self._system.roles)
         fault = fault_type(step.fault)
+        if fault.whole_host:
+            self._refuse_others(step.name, target)
         params = fault.complete(step.params)
         injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
         self._injected[step.name] = Injected(injection, roles)
@@ -94,6 +97,10 @@ class Injections:
             await self._executor.heal(item.injection)
             self.outages.over(name, healed=True)
 
+    def meddled(self) -> None:
+        """Take note that a step is about to act on instances by itself: faults of theirs may end by that."""
+        self._executor.meddled()
+
     def injected(self, of: str | None) -> Injected | None:
         """What the action `of` injected; None where there is no such action."""
         return self._injected.get(of or "")
@@ -102,6 +109,17 @@ class Injections:
         if step.of is None:
             return self.resolve(step.target)
         return served_by(self._descriptors, self._injected[step.of].injection.target, step.aim)
+
+    def _refuse_others(self, name: str, target: Target) -> None:
+        """Raise InfrastructureError where an instance that is not hit runs on a host of `target`."""
+        hosts, hit = {item.host for item in target.instances}, {item.instance for item in target.instances}
+        others = [
+            one for one, item in self._system.instances.items() if item.descriptor.host in hosts and one not in hit
+        ]
+        if others:
+            raise InfrastructureError(
+                f"{name}: {', '.join(sorted(others))} would be hit, too, which the target does not say"
+            )
 
     def resolve(self, spec: str) -> Target:
         """Return what `spec` means at this moment. Raises as `targets.resolve` does."""

@@ -68,8 +68,10 @@ class Method:
             elif isinstance(step, Heal):
                 await self.injections.heal(step.of)
             elif isinstance(step, Operation):
+                self.injections.meddled()
                 await self._operate(step)
             elif isinstance(step, Order):
+                self.injections.meddled()
                 await self._order(step)
             elif isinstance(step, Consume):
                 await self._consume(step)

@@ -43,6 +43,7 @@ from brokerdrill.runner.load_control import LoadControl, end_workers
 from brokerdrill.runner.logs import processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.outages import Outages
+from brokerdrill.runner.presence import until_gone
 from brokerdrill.runner.request import RunRequest, approved, check_request, refuse_too_far
 from brokerdrill.runner.run_dir import make_run_dir
 from brokerdrill.runner.run_info import clocks, first_info
@@ -162,7 +163,16 @@ class _Run:
         reason = ""
         drained: dict[str, bool] = {}
         watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor, self.events)
-        always = (until_asked, until_lost, until_blind, until_full, fetch_finished, measure_clocks, live.write_samples)
+        always = (
+            until_asked,
+            until_lost,
+            until_blind,
+            until_full,
+            until_gone,
+            fetch_finished,
+            measure_clocks,
+            live.write_samples,
+        )
         watches = [watch(watched) for watch in (*always, *self.request.watches)]
         self.executor.lease.keep(self.executor)
         try:

@@ -1,0 +1,63 @@
+"""Whether what a drill broke is broken still: a host's own firewall, service manager or operator may have undone it.
+
+A fault that is gone before its heal ends the drill: what came after it says nothing of the promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from brokerdrill.base.clock import now_ns
+from brokerdrill.base.errors import BrokerdrillError
+from brokerdrill.faults.executor import Applied
+from brokerdrill.ledger.contract import FAULT_GONE
+from brokerdrill.runner.watches import Watched
+
+LOOK_PERIOD_S = 2.0
+
+
+async def until_gone(watched: Watched) -> str:
+    """Wait until a fault is not in effect any more that nobody here has healed, write that down, and say it. A host
+    that does not answer says nothing of its faults."""
+    missing: set[str] = set()
+    while True:
+        absent = [item for item in watched.executor.in_effect() if await _is_absent(watched, item)]
+        # Asked twice: what is asked may itself be slow, or about to be healed by its host.
+        for item in absent:
+            if item.fault_id in missing and await _is_unhealed(watched, item):
+                return _said(watched, item)
+        missing = {item.fault_id for item in absent}
+        await asyncio.sleep(LOOK_PERIOD_S)
+
+
+async def _is_absent(watched: Watched, item: Applied) -> bool:
+    with contextlib.suppress(BrokerdrillError):
+        change = item.change
+        return (await watched.executor.host(change).sh(change.lasting or change.verify)).rc == 1
+    return False
+
+
+async def _is_unhealed(watched: Watched, item: Applied) -> bool:
+    """Whether the host's safety kernel still holds the fault, and neither the run nor the host is about to heal it."""
+    held = []
+    with contextlib.suppress(BrokerdrillError):
+        held = (await watched.executor.host(item.change).kernel("status"))["faults"]
+    open_ones = {record["fault"] for record in held if not record["by"]}
+    return item.fault_id in open_ones and any(item.fault_id == one.fault_id for one in watched.executor.in_effect())
+
+
+def _said(watched: Watched, item: Applied) -> str:
+    change = item.change
+    said = f"fault {item.fault_id} on {change.target} is gone, and nobody here healed it; what follows proves nothing"
+    with contextlib.suppress(BrokerdrillError):
+        watched.events.write(
+            "note",
+            at_ns=now_ns(),
+            target=change.target,
+            instance=change.instance,
+            store=change.store,
+            name=FAULT_GONE,
+            value=item.fault_id,
+        )
+    return said
