@@ -328,7 +328,7 @@ def test_two_epochs_overlap_for_as_long_as_both_are_certain(
         ((100, 0, 150, 20), (170, 0, 200, 0), False),
         ((100, 0, 150, 20), (170, 1, 200, 0), True),
         # What is certain is not only possible.
-        ((100, 0, 160, 20), (150, 1, 200, 0), False),
+        ((100, 0, 160, 5), (150, 1, 200, 0), False),
     ],
 )
 def test_two_epochs_may_overlap_where_they_do_when_each_is_widened(

@@ -29,7 +29,7 @@ def verdict_word(verdict: str) -> str:
 def expectation_met(promise: PromiseVerdict, expectation: str | None) -> bool:
     """Tell whether a promise is what the scenario expects: as the analysis says, else by its verdict and run.json's
     `expect`, kept where that is silent."""
-    if promise.as_expected is not None:
+    if promise.as_expected is not None and expectation in (None, promise.expected):
         return promise.as_expected
     return promise.verdict == ("fail" if expectation == "violated" else "pass")
 
