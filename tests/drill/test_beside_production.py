@@ -150,7 +150,15 @@ class Production:
         return [json.loads(line) for line in told.out.splitlines() if line.startswith("[")]
 
     async def begin(self) -> None:
-        await self._flow.start([(self._connection, self._host)], self._configs, f"production-{time.time_ns()}")
+        # A run ends what looks like a drill's worker on its load hosts; this one does not.
+        python, code = f"{CODE_DIR}/production/python", "from brokerdrill.workload import worker"
+        await self._connection.sh(
+            f"cat >{python} && chmod 755 {python}",
+            stdin=f"#!/bin/sh\nexec {self._host.python} -u -c '{code}; raise SystemExit(worker.main())'\n",
+            check=True,
+        )
+        host = self._host.model_copy(update={"python": python})
+        await self._flow.start([(self._connection, host)], self._configs, f"production-{time.time_ns()}")
         await self._flow.begin()
 
     async def end(self, into: Path) -> Counter[str]:
