@@ -161,6 +161,12 @@ async def in_effect(connection: HostConnection, change: HostChange) -> AsyncIter
         await connection.sh(change.verify_heal, check=True)
 
 
+async def counted(connection: HostConnection, change: HostChange) -> int:
+    """How many packets the change's counters have met."""
+    said = (await connection.sh(change.count, check=True)).out
+    return int(dict(line.split() for line in said.splitlines()).get("packets", 0))
+
+
 @pytest.mark.parametrize(("how", "seen"), [("drop", "TimeoutError"), ("reject", "ConnectionRefusedError")])
 @pytest.mark.parametrize(("address", "cut"), [(IPV4, {IPV4}), (IPV6, {IPV6}), ("broker.test", {IPV4, IPV6})])
 def test_a_partition_is_of_the_addresses_that_the_link_has(
@@ -168,9 +174,12 @@ def test_a_partition_is_of_the_addresses_that_the_link_has(
 ) -> None:
     async def work(connections: Connections) -> None:
         dialler = connections["dialler"]
-        async with in_effect(dialler, partition(address, how)):
+        change = partition(address, how)
+        async with in_effect(dialler, change):
+            assert await counted(dialler, change) == 0, "nothing has met it"
             for each in (IPV4, IPV6):
                 assert await dialled(dialler, each) == (seen if each in cut else "here")
+            assert await counted(dialler, change) >= len(cut)
         assert [await dialled(dialler, each) for each in (IPV4, IPV6)] == ["here", "here"]
 
     on_hosts(work)
@@ -235,8 +244,11 @@ def test_an_armed_link_passes_its_proxy(on_hosts: OnHosts, address: str, inside:
         async with in_effect(dialler, arm):
             assert await dialled(dialler, address, inside) == "here"
             (toxic,) = plan(FAULTS["toxic"], link, **late)
+            before = await counted(dialler, toxic)
             async with in_effect(dialler, toxic):
+                assert await counted(dialler, toxic) == before, "nothing has met it"
                 assert await took_ms(dialler, address, inside) >= LATE_MS
+                assert await counted(dialler, toxic) > before
             (cut,) = plan(FAULTS["cut"], link)
             async with in_effect(dialler, cut):
                 assert await dialled(dialler, address, inside) == "ConnectionRefusedError"

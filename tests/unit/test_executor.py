@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from brokerdrill.faults.lease import LeaseRequest, leased, left_over, take
 from brokerdrill.hosts.connection import HostConnection, Refused, connect
 from brokerdrill.inventory.targets import Target
 from brokerdrill.inventory.topology import Host
-from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.ledger.journal import Journal, read, unhealed
 
 from .safety_host import SafetyHost, until
@@ -184,6 +185,23 @@ def test_a_heal_of_the_hosts_own_is_in_the_ledger_when_it_was(on_stage: Any, tmp
         assert stage.heals() == [heal]
 
     on_stage(work, silent_s=12)
+
+
+def test_what_met_a_fault_is_counted_from_its_effect_to_its_heal(on_stage: Any, tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        counter = tmp_path / "counter"
+        counter.write_text("bytes 70\npackets 7\n")
+        stage.plan("a", tmp_path / "broken", count=f"cat {counter}")
+        stage.plan("b", tmp_path / "other", count="echo it cannot be read >&2; exit 1")
+        injection = await stage.inject()
+        counter.write_text("bytes 130\npackets 12\n")
+        await stage.executor.heal(injection)
+        rows = [json.loads(line) for line in (stage.run_dir / "events" / FILE).read_text().splitlines()]
+        (met,) = [row for row in rows if row["kind"] == "met"]
+        assert (met["name"], met["value"], met["instance"]) == ("test", "one", "broken")
+        assert met["detail"] == {"fault_id": "tag-1", "bytes": "60", "packets": "5"}
+
+    on_stage(work)
 
 
 def test_a_host_that_heard_nothing_says_so(on_stage: Any, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class HostChange:
     exit 0 when the fault, or its end, can be seen, and not where that cannot be told; heal may run any number of times.
     Each runs on the host, within its limit (s). verify exits UNDER_WAY while what it waits for is still being done.
     While the fault lasts, `lasting` exits 1 once it is not in effect any more (empty: as verify does; MOMENTARY).
+    `count` prints what has met the fault so far, names of ledger.evidence.MET_COUNTS with their numbers, a line each;
+    the host asks it before the effect and before the heal.
 
     `also`: the further instances that it hits, each with its store. `claims` says of each thing that the change needs
     for itself how it needs it: two changes go together where they say the same of a thing, and that is not ALONE.
@@ -52,6 +54,7 @@ class HostChange:
     verify_heal: str
     prepare: str = ":"
     lasting: str = ""
+    count: str = ""
     target: str = ""
     instance: str | None = None
     store: str | None = None

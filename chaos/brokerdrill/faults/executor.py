@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from brokerdrill.hosts.connection import HostConnection, Unanswered
 from brokerdrill.inventory.targets import Target
 from brokerdrill.ledger.contract import TOWARD
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.evidence import TTL
 from brokerdrill.ledger.journal import Journal
 
 VERIFY_DEADLINE_S = 10
@@ -70,12 +71,23 @@ class Injection:
 
 @dataclass(frozen=True)
 class Healed:
-    """The heal of a change as its host tells it: when (controller's clock, ns; RFC 3339 by the host's), who made it."""
+    """The heal of a change as its host tells it: when (controller's clock, ns; RFC 3339 by the host's), who made it,
+    and what its counters said before the effect and before the heal."""
 
     at_ns: int
     uncertainty_ns: int
     by: str
     at: str
+    counted: tuple[str, ...] = ()
+
+
+def met(counted: Sequence[str]) -> dict[str, str]:
+    """Return what met a fault by its counters before the effect and before the heal: names with numbers, as texts. What
+    was not counted both times is left out."""
+    if len(counted) != 2:
+        return {}
+    before, after = (dict(line.split() for line in text.splitlines()) for text in counted)
+    return {name: str(int(number) - int(before.get(name, 0))) for name, number in sorted(after.items())}
 
 
 def healed(connection: HostConnection, record: Mapping[str, Any]) -> Healed | None:
@@ -86,7 +98,7 @@ def healed(connection: HostConnection, record: Mapping[str, Any]) -> Healed | No
     clock = connection.boots.get(stamp["boot"].partition("/")[0], connection.clock)
     at_ns = (stamp["t0"] + stamp["t1"]) // 2 + clock.offset_ns
     spread_ns = (stamp["t1"] - stamp["t0"]) // 2 + clock.uncertainty_ns
-    return Healed(at_ns, spread_ns, record["by"], stamp["at"])
+    return Healed(at_ns, spread_ns, record["by"], stamp["at"], tuple(record.get("counted", ())))
 
 
 async def heal_change(connection: HostConnection, fault_id: str, by: str) -> Healed:
@@ -126,7 +138,7 @@ def _new(fault_id: str, change: HostChange, ttl_s: float) -> dict[str, Any]:
         "ttl_s": ttl_s,
         "targets": change.targets,
         "claims": dict(change.claims),
-        "scripts": {name: getattr(change, name) for name in ("prepare", "effect", "heal", "verify_heal")},
+        "scripts": {name: getattr(change, name) for name in ("prepare", "effect", "heal", "verify_heal", "count")},
         "limits_s": {
             "prepare": SCRIPT_LIMIT_S,
             "effect": change.effect_s,
@@ -178,7 +190,7 @@ class Executor:
         await together(self._register(injection, *item, ttl_s, params) for item in injection.changes.items())
         injection.applied = await together(self._apply(*item) for item in injection.changes.items())
         for item in injection.applied:
-            detail = {"fault_id": item.fault_id, "asked": target.spec} | _toward(target)
+            detail = {"fault_id": item.fault_id, "asked": target.spec, TTL: f"{ttl_s:g}"} | _toward(target)
             self._event("fault", injection, item.change, item.at_ns, item.uncertainty_ns, detail)
         await together(map(self._verify, injection.applied))
         return injection
@@ -268,6 +280,9 @@ class Executor:
 
         detail = {"fault_id": fault_id, "by": done.by}
         _note(unwritten, lambda: self._event("heal", injection, change, done.at_ns, done.uncertainty_ns, detail))
+        if counts := met(done.counted):
+            named = {"fault_id": fault_id, **counts}
+            _note(unwritten, lambda: self._event("met", injection, change, done.at_ns, done.uncertainty_ns, named))
         at_ns = done.at_ns - self._events.base_ns
         _note(unwritten, lambda: self._journal.write("healed", fault_id, at_ns=at_ns, by=done.by))
 
@@ -280,7 +295,7 @@ class Executor:
         uncertainty_ns: int,
         detail: Mapping[str, str],
     ) -> None:
-        """Write the begin or end of a change into the ledger, for each instance that it hits."""
+        """Write of a change that it began, ended, or was met into the ledger, for each instance that it hits."""
         for instance, store in change.hits:
             self._events.write(
                 kind,

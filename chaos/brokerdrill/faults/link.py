@@ -63,6 +63,11 @@ def proxy_name(link: Link) -> str:
     return f"bd-{link.address.replace('.', '-').replace(':', '-')}-{link.port}"
 
 
+def _passed(link: Link) -> str:
+    """Return a script that prints what has gone into the link's proxy (`arm_on_host.redirect`)."""
+    return nft.counted(nft.table(proxy_name(link)), "passed")
+
+
 def _arm(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
     changes = []
     for link in target.links:
@@ -194,6 +199,7 @@ def _toxic(target: Target, params: ToxicParameters, fault_id: str) -> list[HostC
                 heal=_request(api, "DELETE", f"{path}/{fault_id}", "gone"),
                 # A toxic goes with its proxy.
                 verify_heal=_request(api, "GET", path, "lacks", text=fault_id),
+                count=_passed(link),
                 target=link.name,
             )
         )
@@ -212,6 +218,7 @@ def _cut(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
                 verify=_request(api, "GET", path, "has", text='"enabled":false'),
                 heal=_request(api, "POST", path, "gone", body={"enabled": True}),
                 verify_heal=_request(api, "GET", path, "lacks", text='"enabled":false'),
+                count=_passed(link),
                 target=link.name,
                 claims={f"proxy {name} is enabled": ALONE},
             )

@@ -76,3 +76,11 @@ def there(name: str) -> str:
 def delete(name: str) -> str:
     """Return a script that deletes the table; it may be gone."""
     return f"nft delete table inet {name} 2>/dev/null || ! {there(name)}"
+
+
+def counted(name: str, chain: str = "") -> str:
+    """Return a script that prints how many packets and bytes the counters of the table, or of one `chain`, have met."""
+    what = f"chain inet {name} {chain}" if chain else f"table inet {name}"
+    return f"""nft list {what} 2>/dev/null | awk '
+  {{ for (i = 1; i < NF; i++) if ($i == "packets" || $i == "bytes") met[$i] += $(i + 1) }}
+  END {{ for (name in met) print name, met[name] }}'"""

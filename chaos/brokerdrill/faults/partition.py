@@ -49,6 +49,7 @@ def _partition(target: Target, params: PartitionParameters, fault_id: str) -> li
             verify=nft.there(table),
             heal=nft.delete(table),
             verify_heal=f"! {nft.there(table)}",
+            count=nft.counted(table),
             target=LINKS_SEPARATOR.join(link.name for link in links),
         )
         for host, links in sorted(by_host.items())

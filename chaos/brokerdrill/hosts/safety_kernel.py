@@ -47,6 +47,8 @@ GUARD_STARTS_S = 10
 CHECKED_S = 10
 BACK_OFF_S = (1, 2, 4, 8)
 DONE_DAYS = 30
+# How long a fault's counters may take before its effect and before its heal, which wait for it.
+COUNTED_S = 1
 LEFT_BEHIND_S = 2
 
 PIPED: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -371,7 +373,7 @@ class Kernel:
         """Have the host know how to heal a fault, then run its `prepare`.
 
         `new`: fault (its name), ttl_s, targets, claims, scripts (prepare, effect, heal, verify_heal) and limits_s, how
-        long each of them may take.
+        long each of them may take; of the scripts perhaps `count`, which prints what met the fault so far.
         """
         fault = new["fault"]
         with self._locked():
@@ -384,6 +386,7 @@ class Kernel:
                 due_ns = time.monotonic_ns() + int(new["ttl_s"] * 1e9)
                 record = {**new, "token": token, "run": lease["run"], "owner": lease["owner"], "since": utc()}
                 record.update(boot=self.boot, due_ns=due_ns, by="", tries=0, next_try_ns=0, error="", healed=None)
+                record["counted"] = []
                 self._becomes({**record, "state": ""}, "registered")
         return self._begun(token, fault, "prepare", "registered")
 
@@ -403,9 +406,15 @@ class Kernel:
                 why = "its time-to-live is over" if left_s <= 0 else "no guard runs here"
                 raise Refused(f"the {script} of fault {fault} does not begin: {why}")
             if state != record["state"]:
-                self._becomes(record, state)
+                self._becomes(record, state, counted=[self._count(record, lock)])
             NOTES.mkdir(exist_ok=True)
             return self._run(record["scripts"][script], min(record["limits_s"][script], left_s), lock)
+
+    def _count(self, record: dict[str, Any], lock: TextIO) -> str:
+        """What the counters of a fault say; "" where they cannot be read in COUNTED_S."""
+        script = record["scripts"].get("count")
+        result = self._run(script, COUNTED_S, lock) if script else None
+        return result["out"] if result and result["rc"] == 0 else ""
 
     def heal(self, fault: str, by: str, wait_s: float) -> dict[str, Any]:
         """Heal `fault`, again and again until that is verified, for `wait_s` seconds. Returns its record; what is not
@@ -429,6 +438,8 @@ class Kernel:
             record = self._record(fault)
             if record["state"] == "verified" or not is_due(record):
                 return record
+            if not record["tries"] and record["state"] == "applied":
+                record["counted"].append(self._count(record, lock))
             record.update(by=by, tries=record["tries"] + 1, boot=self.boot)
             self._write(self._path(fault), record)
             done = self._run(record["scripts"]["heal"], record["limits_s"]["heal"], lock)
