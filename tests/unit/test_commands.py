@@ -27,7 +27,7 @@ class Host:
 
 @pytest.mark.parametrize(
     ("drill", "wanted"),
-    [("kill_active", []), ("active_cut_off", ["ip", "nft"]), ("lost_reply", ["nft", "ss"])],
+    [("kill_active", []), ("active_cut_off", ["ip", "nft"]), ("lost_reply", ["ip", "nft", "ss"])],
 )
 def test_a_drill_wants_what_its_faults_call(drill: str, wanted: list[str]) -> None:
     assert commands(load_drill(drill).scenario) == wanted
