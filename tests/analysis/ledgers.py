@@ -20,14 +20,19 @@ NOT_REPLAYED = ("test_generated", "test_a_torn_line")
 
 
 def on_other_clocks(ledger: Ledger, rng: random.Random) -> Ledger:
-    """The same run as hosts record it whose clocks began at other times: each offset takes back what its times gain."""
+    """The same run as hosts record it whose clocks began at other times: each offset takes back what its times gain, in
+    run.json and in each reading that was taken of it."""
     run, ops, events = ledger
     # Earlier by several seconds each: a time before a clock's begin would be refused.
     late = {name: rng.randint(-20_000_000_000, 0) for name in run.clocks}
 
     def moved(row: Row) -> Row:
         times = ("start_ns", "end_ns", "expires_ns", "t_ns")
-        return {k: v - late[row["clock"]] if k in times and v is not None else v for k, v in row.items()}
+        there = {k: v - late[row["clock"]] if k in times and v is not None else v for k, v in row.items()}
+        if row.get("kind") == "clock" and row.get("name") in late:
+            read = row["detail"]
+            there["detail"] = {**read, "offset_ns": str(int(read["offset_ns"]) + late[row["name"]])}
+        return there
 
     clocks = {name: replace(clock, offset_ns=clock.offset_ns + late[name]) for name, clock in run.clocks.items()}
     return replace(run, clocks=clocks), [moved(row) for row in ops], [moved(row) for row in events]
