@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from brokerdrill.ledger.contract import OP_COLUMNS
@@ -41,6 +41,7 @@ def operations(spark: SparkSession, plan: Plan) -> DataFrame:
         _extra(plan, sites),
         _connects(spark, plan),
         _visits(spark, plan),
+        _looks(spark, plan),
         _inspections(plan, sites),
     ]
     return reduce(DataFrame.unionByName, parts)
@@ -170,8 +171,16 @@ def _sends(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
     turns = _turns(spark, plan, plan.transactions * size, F.col("id") % size, _div(F.col("id"), size))
     # A commit has the number of its transaction's last message plus one: no site.
     known = F.broadcast(sites.withColumn("j", (F.col("i") % BATCH).cast("int")))
-    rows = turns.join(known, ["i", "j"], "left").where(~_is("unexpected"))
-    return _row(_clocked(rows, plan, F.col("p")), F.col("_clock"), **_send_columns(plan))
+    rows = turns.join(known, ["i", "j"], "left")
+    columns = _send_columns(plan)
+    # In the place of a send that is to be missing stands a call that did nothing: operations have no holes.
+    kept = {"client", "op_id", "session", "start_ns", "end_ns", "broker", "instance", "protocol"}
+    nothing = {"op": F.lit("rollback"), "outcome": F.lit("fail")}
+    columns = {
+        name: value if name in kept else F.when(_is("unexpected"), nothing.get(name)).otherwise(value)
+        for name, value in columns.items()
+    }
+    return _row(_clocked(rows, plan, F.col("p")), F.col("_clock"), **columns)
 
 
 def _intents(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
@@ -195,13 +204,12 @@ def _receives(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
     turns = _turns(spark, plan, plan.transactions * size, F.col("id") % size, _div(F.col("id"), size))
     known = F.broadcast(sites.withColumn("j", (F.col("i") % BATCH).cast("int")))
     never = _is("lost", "dead_lettered", "expired", "lost_nonpersistent", "unseen", "unresolved", "rejected")
-    rows = (
-        turns.join(known, ["i", "j"], "left")
-        .where(~never)
-        .withColumn("c", ((F.col("p") + F.col("n") * plan.addresses) % plan.producers).cast("int"))
+    rows = turns.join(known, ["i", "j"], "left").withColumn(
+        "c", ((F.col("p") + F.col("n") * plan.addresses) % plan.producers).cast("int")
     )
     commit = F.col("j") == BATCH
-    receive = ~commit
+    # What never comes leaves a call that got nothing: a client's operations have no holes.
+    receive = ~commit & ~never
     # A message out of order is delivered after the one that was sent next.
     late = F.when(_is("out_of_order"), F.lit(_BETWEEN * 3 // 2)).otherwise(F.lit(0))
     start = F.col("at") + F.when(commit, F.lit(_DELIVERED)).otherwise(_RECEIVE + F.col("j") * _BETWEEN + late)
@@ -211,10 +219,10 @@ def _receives(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
         "op_id": _op_id(),
         "session": F.col("session"),
         "op": F.when(commit, "commit").otherwise("receive"),
-        "outcome": F.lit("ok"),
+        "outcome": F.when(never, "fail").otherwise("ok"),
         "start_ns": start,
         "end_ns": start + took,
-        "address": F.when(receive, _address(F.col("a"))),
+        "address": F.when(~commit, _address(F.col("a"))),
         "message_id": F.when(receive, _message_id()),
         "attempt": F.when(receive, 0),
         "producer_seq": F.when(receive, F.col("n") * BATCH + F.col("j")),
@@ -256,7 +264,7 @@ def _extra(plan: Plan, sites: DataFrame) -> DataFrame:
     start = F.col("at") + begin + F.when(ack, F.lit(MS)).otherwise(F.lit(0))
     columns = {
         "client": F.concat(F.lit("standby-"), "a"),
-        "op_id": F.col("i") * 2 + F.col("part"),
+        "op_id": F.row_number().over(Window.partitionBy("a").orderBy("i", "part")) - 1,
         "session": F.lit(0),
         "op": F.when(ack, "ack").otherwise("receive"),
         "outcome": F.lit("ok"),
@@ -338,6 +346,27 @@ def _visits(spark: SparkSession, plan: Plan) -> DataFrame:
     return _row(_clocked(rows, plan, F.col("u")), F.col("_clock"), **columns)
 
 
+def _looks(spark: SparkSession, plan: Plan) -> DataFrame:
+    """The looks at the dead-letter address in the drain: at the instance that serves each store by then."""
+    last = [(store, sum(one.store == store for one in plan.breaks)) for store in range(STORES)]
+    rows = spark.createDataFrame(last, "s int, session int").withColumn("server", _server(F.col("s"), F.col("session")))
+    start = F.lit(plan.load_end + S + S // 4) + F.col("s")
+    columns = {
+        "client": F.lit("inspector"),
+        "op_id": F.col("s"),
+        "session": F.lit(0),
+        "op": F.lit("browse"),
+        "outcome": F.lit("ok"),
+        "start_ns": start,
+        "end_ns": start + 2 * S,
+        "address": F.lit(DEAD_LETTERS),
+        "broker": F.col("server"),
+        "instance": F.col("server"),
+        "protocol": F.lit("core"),
+    }
+    return _row(_clocked(rows, plan, F.lit(0)), F.col("_clock"), **columns)
+
+
 def _inspections(plan: Plan, sites: DataFrame) -> DataFrame:
     """What is found on the dead-letter address in the drain."""
     k = _div(F.col("i"), BATCH)
@@ -350,7 +379,7 @@ def _inspections(plan: Plan, sites: DataFrame) -> DataFrame:
     start = F.lit(plan.load_end + S + S // 2) + F.col("i") % 1000
     columns = {
         "client": F.lit("inspector"),
-        "op_id": F.col("i"),
+        "op_id": F.row_number().over(Window.partitionBy().orderBy("i")) - 1 + STORES,
         "session": F.lit(0),
         "op": F.lit("browse"),
         "outcome": F.lit("ok"),
