@@ -35,7 +35,7 @@ def test_nobody_comes_in_without_tls_and_scram(told: dict[str, Any]) -> None:
     rules = configuration["postgresql"]["pg_hba"]
     remote = [rule for rule in rules if not rule.startswith("local ")]
     assert all(rule.startswith("hostssl ") and rule.endswith(" scram-sha-256") for rule in remote)
-    assert "hostssl broker broker 172.30.42.21/32 scram-sha-256" in remote
+    assert 'hostssl "broker" "broker" 172.30.42.21/32 scram-sha-256' in remote
     assert not any("0.0.0.0" in rule for rule in rules)
     for part in ("superuser", "replication", "rewind"):
         assert configuration["postgresql"]["authentication"][part]["sslmode"] == "verify-full"

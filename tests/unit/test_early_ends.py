@@ -139,7 +139,8 @@ def test_a_drain_that_breaks_keeps_nothing_from_healing() -> None:
 def test_a_run_that_ended_early_says_of_nothing_that_it_was_kept(outcome: str, count: int, expected: str) -> None:
     run = contract.RunInfo("run", outcome=outcome)
     one = judging_verdict.promise_json(contract.PromiseSpec("no_loss"), expected, count=count, evidence=True)
-    more: dict[str, Any] = {"failover": (), "outages": (), "rounds": (), "notes": ()}
+    not_met = {"no_loss": "it is not as expected"} if (count == 0) != (expected == "kept") else {}
+    more: dict[str, Any] = {"failover": (), "outages": (), "rounds": (), "notes": (), "not_met": not_met}
     found = judging_verdict.run_json(run, [one], messages={}, redelivered={}, **more)
     told = headline(run_verdict(found))
     if outcome == "completed" or count:

@@ -264,12 +264,13 @@ def _of_line(text: str, name: re.Match[str], separator: re.Match[str] | None, co
     if ":" in separator[0]:
         if not spans and is_loose(name[0]) and _MAPPING.match(text, end):
             return ()
-        spans += _deeper(text, end, column)
+        spans += _deeper(text, end, column, block=value.strip()[:1] in ("|", ">"))
     return spans
 
 
-def _deeper(text: str, at: int, column: int) -> Iterator[Span]:
-    """Yield what follows in lines that are indented further than `column`: of a mapping there its values alone."""
+def _deeper(text: str, at: int, column: int, block: bool = False) -> Iterator[Span]:
+    """Yield what follows in lines that are indented further than `column`: of a mapping or list there its values alone,
+    of a `block` of text all."""
     while at < len(text) and text[at] == "\n":
         end = text.find("\n", at + 1)
         end = len(text) if end < 0 else end
@@ -277,8 +278,8 @@ def _deeper(text: str, at: int, column: int) -> Iterator[Span]:
         if line.strip():
             if len(line) - len(line.lstrip()) <= column:
                 return
-            key = _INDENTED.match(line)
-            start = at + 1 + (key.end() if key else 0)
+            key = None if block else _INDENTED.match(line)
+            start = at + 1 + (key.end() if key else len(line) - len(line.lstrip()))
             if text[start:end].strip():
                 yield Span(start, end)
         at = end
