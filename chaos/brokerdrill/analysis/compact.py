@@ -101,7 +101,7 @@ def _read(base: duckdb.DuckDBPyConnection, run: Run) -> None:
             problems += rows.problems
     found = pa.table({name: [getattr(one, name) for one in problems] for name in Problem._fields})
     base.execute(f"CREATE TEMP VIEW raw AS SELECT {run.number} AS run, * FROM ledger")
-    base.execute("CREATE TEMP TABLE clocks (run INT, clock TEXT, off BIGINT)")
+    base.execute("CREATE TEMP TABLE clocks (run INT, clock TEXT, off BIGINT, tick INT, u BIGINT)")
     partials = {"problem": [found], "conflict": [conflicts(base)]}
     for sentence in refused([run], partials).values():
         raise UsageError(sentence)
