@@ -1548,9 +1548,10 @@ def alerted_within(facts: Facts, spec: PromiseSpec) -> Row:
         return bool(said) and said[-1]["value"] == "firing"
 
     def begins(alert: Row) -> bool:
-        """Whether it did not fire yet just before that was said."""
+        """Whether it did not fire yet just before that was said; what says so at the same time is not before."""
         place = of_kind["alert"].index(alert)
         said = [e for e in of_kind["alert"][:place] if same(e, alert, ("name", "instance", "store"))]
+        said = [e for e in said if not same(e, alert, ("t_ns", "value"))]
         return alert["value"] == "firing" and not (said and said[-1]["value"] == "firing")
 
     def watched(begin: float, end: float) -> bool:

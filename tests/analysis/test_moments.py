@@ -14,7 +14,8 @@ from brokerdrill.analysis import gaps, judge
 from brokerdrill.analysis.checks import failback_within, failover_within, single_active
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
-from brokerdrill.analysis.checks.finding import worst
+from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.checks.no_dead_letters import Look, look_at
 from brokerdrill.analysis.endings import endings, operations
 from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Span
 from brokerdrill.analysis.kernel import unpack
@@ -490,6 +491,28 @@ def test_an_alert_is_cleared_by_an_event_of_its_own() -> None:
         told("health", 31, "firing"),
     ]
     assert alerts(events) == (Alert("BrokerDown", "a", "s", 11, 1, 25), Alert("BrokerDown", "a", "s", 36, 6, None))
+
+
+@pytest.mark.parametrize("told", [(1, 40), (40, 1), (1, 20, 40)])
+def test_of_an_alert_that_is_told_twice_at_one_time_the_vaguest_and_the_surest_are_known(told: tuple[int, ...]) -> None:
+    events = [Event("alert", 500, u, instance="a", store="s", name="BrokerDown", value="firing") for u in told]
+    events.append(Event("alert", 510, 60, instance="a", store="s", name="BrokerDown", value="firing"))
+    assert alerts(events) == (Alert("BrokerDown", "a", "s", 500, 40, None, 1),)
+
+
+def test_that_an_alert_fired_before_the_fault_the_surest_tells() -> None:
+    sure = KILL._replace(u=0, healed_at=None)
+    fired = (alert(90, 40)._replace(least_u=1),)
+    found = find(Timeline(run_end=1000, faults=(sure,), alerts=fired, alerts_watched=((0, 1000),)), "BrokerDown", 60)
+    assert (found.n, found.doubt, found.evidence) == (0, True, False)
+
+
+@pytest.mark.parametrize("units", [True, False])
+def test_that_no_message_ended_dead_is_known_where_one_was_to_be_got(units: bool) -> None:
+    """What was sent to a topic without subscriptions is no unit, and breaks nothing."""
+    finding = Finding(evidence=units)
+    look_at(finding, [Look("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40)
+    assert (finding.evidence, finding.doubt) == (units, not units)
 
 
 def test_of_several_faults_the_last_counts_and_of_several_epochs_the_next() -> None:

@@ -125,7 +125,8 @@ class Round(NamedTuple):
 
 class Alert(NamedTuple):
     """A time in which the alert `name` fired, of an instance or a store (None: of no certain one); `at_u` is the
-    uncertainty of its begin. `cleared_at` None: to the end of the run."""
+    uncertainty of its begin. `cleared_at` None: to the end of the run. Where several tell of the begin at one time,
+    `at_u` is that of the vaguest, `least_u` that of the surest (None: they are as vague)."""
 
     name: str
     instance: str | None
@@ -133,6 +134,7 @@ class Alert(NamedTuple):
     at: int
     at_u: int
     cleared_at: int | None
+    least_u: int | None = None
 
     def concerns(self, fault: Fault) -> bool:
         """Whether it may be about `fault`: what both say of instance and store is the same."""

@@ -352,15 +352,19 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
 def alerts(events: Sequence[Event]) -> tuple[Alert, ...]:
     """Return the times in which alerts fired, by begin. An alert that fires already is not raised anew."""
     found = []
-    firing: dict[tuple[str, str | None, str | None], Event] = {}
+    firing: dict[tuple[str, str | None, str | None], Alert] = {}
     for event in sorted((e for e in events if e.kind == "alert" and e.name), key=in_order):
         assert event.name is not None
         key = (event.name, event.instance, event.store)
         if event.value == "firing":
-            firing.setdefault(key, event)
-        elif begun := firing.pop(key, None):
-            found.append(Alert(*key, begun.at, begun.u, event.at))
-    found += [Alert(*key, begun.at, begun.u, None) for key, begun in firing.items()]
+            begun = firing.setdefault(key, Alert(*key, event.at, event.u, None))
+            # Told twice at one time: those of one time stand by their uncertainties.
+            if begun.at == event.at and begun.at_u < event.u:
+                least = begun.at_u if begun.least_u is None else begun.least_u
+                firing[key] = begun._replace(at_u=event.u, least_u=least)
+        elif key in firing:
+            found.append(firing.pop(key)._replace(cleared_at=event.at))
+    found += firing.values()
     return tuple(sorted(found, key=lambda a: (a.at, a.name, a.instance or "", a.store or "")))
 
 

@@ -82,7 +82,7 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
 
 def _was_firing(one: Alert, fault: Fault) -> bool:
     """Whether the alert fired before the fault and still did when it came: for certain."""
-    return one.at + one.at_u < fault.at - fault.u and not _is_over(one, fault)
+    return one.at + (one.at_u if one.least_u is None else one.least_u) < fault.at - fault.u and not _is_over(one, fault)
 
 
 def _is_over(one: Alert, fault: Fault) -> bool:

@@ -36,12 +36,14 @@ def refused(looks: Sequence[Look], address: str) -> bool:
 def look_at(
     finding: Finding, looks: Sequence[Look], dead_letters: Mapping[str, str], live: Collection[str], since: int | None
 ) -> None:
-    """Complete what was found: `dead_letters` of each address, the addresses to which something was sent (`live`), and
-    since when a look counts (the load's end; None: not known)."""
+    """Complete what was found (evidence: there are units): `dead_letters` of each address, the addresses to which
+    something was sent (`live`), and since when a look counts (the load's end; None: not known)."""
     wanted = sorted({dead_letters[address] for address in live if address in dead_letters})
     counted = [one for one in looks if since is None or one.begun >= since]
     seen = {one.address for one in counted if one.ok}
-    finding.evidence = bool(wanted)
+    if wanted and not finding.evidence:
+        finding.doubted("nobody was to get what was sent")
+    finding.evidence &= bool(wanted)
     finding.judged_from["looked_at"] = sorted(seen & {*wanted})
     for address in wanted:
         if address not in seen:
