@@ -277,7 +277,9 @@ def _no_last_newline(folder: Path) -> None:
 
 
 def _bare_run(folder: Path) -> None:
-    (folder / "run.json").write_text(json.dumps({"run_id": "r", "schema_version": 1, "drained": {"q": True}}))
+    """What a run must say for its messages to be judged: without an outcome it would be one that ended early."""
+    told = {"run_id": "r", "schema_version": 1, "outcome": "completed", "drained": {"q": True}}
+    (folder / "run.json").write_text(json.dumps(told))
 
 
 def _as_parquet(folder: Path) -> None:
@@ -315,14 +317,14 @@ TEAR = b'{"run_id":"r","clock":"c","client":"p","op_id":9,"ses'
 
 
 def test_a_torn_last_line_is_skipped_counted_and_lets_no_pass_stand(tmp_path: Path) -> None:
-    run = RunInfo(**{**vars(RUN), "outcome": "crashed"})
-    whole = run_dir(tmp_path / "whole", run, OPS, EVENTS)
-    torn_ops = run_dir(tmp_path / "ops", run, OPS, EVENTS)
+    """In a run that completed, so that nothing but the torn line forbids it."""
+    whole = run_dir(tmp_path / "whole", RUN, OPS, EVENTS)
+    torn_ops = run_dir(tmp_path / "ops", RUN, OPS, EVENTS)
     ops_are(*OPS, TEAR)(torn_ops)
-    torn_events = run_dir(tmp_path / "events", run, OPS, EVENTS)
+    torn_events = run_dir(tmp_path / "events", RUN, OPS, EVENTS)
     with (torn_events / "events" / "runner.jsonl").open("ab") as file:
         file.write(b'{"run_id":"r","clock"')
-    lost = run_dir(tmp_path / "lost", run, [SEND], EVENTS)
+    lost = run_dir(tmp_path / "lost", RUN, [SEND], EVENTS)
     ops_are(SEND, TEAR)(lost)
     broken = [analyze([folder]) for folder in (whole, torn_ops, torn_events, lost)]
     verdicts = [{p["name"]: p["verdict"] for p in one["promises"]} for one in broken]
