@@ -270,7 +270,12 @@ def test_a_load_has_its_begin_and_its_end() -> None:
     assert [len(one["outages"]) for one in all_told(*ledgers)] == [int(there) for _, _, there in tried]
     succeeded = [(begin - 1, False), (begin, True), (over, True), (over + 1, False)]
     ledgers = [
-        ledger([send("n", 50, "unknown"), {**send("m", 0), "start_ns": 1, "end_ns": at}], phases((10, 400)), WIDE)
+        ledger(
+            [send("n", 50, "unknown"), {**send("m", 0), "start_ns": 1, "end_ns": at}],
+            phases((10, 400)),
+            WIDE,
+            drained={"q": True},
+        )
         for at, _ in succeeded
     ]
     told = [promised(one, "available")["verdict"] for one in all_told(*ledgers)]
