@@ -16,6 +16,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
+from brokerdrill.runner import roles as role_watch
 from brokerdrill.runner.roles import RoleWatch
 from brokerdrill.runner.system import Instance, System
 from brokerdrill.runner.watches import Watched, unless, until_blind
@@ -86,8 +87,11 @@ def test_a_role_before_the_steady_state_is_not_the_runs(tmp_path: Path) -> None:
     assert all(at >= begin for _, _, at in written[:2])
 
 
-def test_times_without_an_answer_are_written_and_a_refused_connection_is_one(tmp_path: Path) -> None:
+def test_times_without_an_answer_are_written_and_a_refused_connection_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a broker that nobody could ask, it is not known whether it was active."""
+    monkeypatch.setattr(role_watch, "GAP_NS", 1_000_000_000)
 
     async def main() -> None:
         one, two = Told("active"), Told("down")

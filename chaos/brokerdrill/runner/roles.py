@@ -24,8 +24,9 @@ class Seen:
     answering: bool = True
 
 
-# Longer than that without an answer is a time of which the role is not known; three questions in a row are lost then.
-GAP_NS = 1_000_000_000
+# Longer than that without an answer is a time of which the role is not known. A controller that is busy asks late; who
+# was active in between for less has said so in its log.
+GAP_NS = 5_000_000_000
 
 
 @dataclass
