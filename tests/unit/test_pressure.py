@@ -50,10 +50,11 @@ def test_a_kernel_without_pressure_files_says_nothing_of_pressure() -> None:
     assert (dict(found.waited_ns), found.started_s) == ({"steal": 80_000_000}, 17)
 
 
-def test_spans_of_one_level_that_follow_one_another_are_one() -> None:
+def test_calm_spans_that_follow_one_another_are_one() -> None:
     calm, busy = Span(0, 2 * S, {"cpu": 4}), Span(2 * S, 4 * S, {"cpu": S})
     assert joined(calm, Span(2 * S, 4 * S, {"cpu": 6})) == Span(0, 4 * S, {"cpu": 10})
     assert joined(calm, busy) is None
+    assert joined(busy, Span(4 * S, 6 * S, {"cpu": S})) is None, "when hosts were busy is to be known"
     assert joined(calm, Span(3 * S, 4 * S, {"cpu": 4})) is None, "a gap between them was not measured"
     assert joined(calm, Span(2 * S, LONGEST_SPAN_NS + 1, {"cpu": 4})) is None
     assert joined(calm, Span(2 * S, 4 * S, {"cpu": 4, "io": 0})) is None

@@ -2,13 +2,12 @@
 
 A missed bound says nothing about a broker whose host had no processor left for it. The kernel's pressure stall
 information (Linux' Documentation/accounting/psi.rst) counts the time in which some task waited for a processor, memory
-or a disk; `steal` is the time that a hypervisor gave to others. Spans of like pressure become one event each.
+or a disk; `steal` is the time that a hypervisor gave to others. Calm spans that follow one another become one event.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,9 @@ STAT_FILE = "/proc/stat"
 _SCRIPT = f"grep -H -e ^some -e ^cpu -e ^btime {PRESSURE_DIR}/* {STAT_FILE} 2>/dev/null; :"
 _TICKS_PER_S = 100  # USER_HZ, the unit of /proc/stat on every Linux
 LONGEST_SPAN_NS = 30_000_000_000
-# Samples whose greatest share lies between the same two of these belong to one span.
-_LEVELS = (0.1, 0.25, 0.5, 0.75)
+# Samples in which no resource was waited for longer than that share of the time belong to one span; others stand alone,
+# so that it is known when hosts were busy.
+CALM = 0.1
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Span:
         return {name: stalled / passed for name, stalled in self.stalled_ns.items()}
 
     @property
-    def level(self) -> int:
-        return bisect(_LEVELS, max(self.shares.values(), default=0.0))
+    def is_calm(self) -> bool:
+        return max(self.shares.values(), default=0.0) < CALM
 
 
 def parse(text: str) -> Counters:
@@ -90,8 +90,8 @@ def between(earlier: Counters, later: Counters, since_ns: int, until_ns: int) ->
 
 
 def joined(before: Span, after: Span) -> Span | None:
-    """Return both spans as one where they are alike and follow one another, else None."""
-    alike = before.level == after.level and before.stalled_ns.keys() == after.stalled_ns.keys()
+    """Return both spans as one where both are calm and follow one another, else None."""
+    alike = before.is_calm and after.is_calm and before.stalled_ns.keys() == after.stalled_ns.keys()
     if not alike or before.until_ns != after.since_ns or after.until_ns - before.since_ns > LONGEST_SPAN_NS:
         return None
     stalled = {name: before.stalled_ns[name] + value for name, value in after.stalled_ns.items()}
