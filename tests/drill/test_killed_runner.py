@@ -52,6 +52,7 @@ QUORUM = (
     Hurt("kill", "zk3", {"restart": True}),
     Hurt("stop", "zk3"),
     Hurt("pause", "zk3"),
+    Hurt("restart_host", "zk3"),
     Hurt("partition", "link artemis→zk3"),
     Hurt("partition", "link zk3→zk1", {"how": "reject"}),
     Hurt("toxic", "link load→artemis1", {"type": "timeout", "attributes": {"timeout": 0}}),
