@@ -20,15 +20,15 @@ NAME = "safety_selftest"
 INVENTORY = """\
 all:
   vars:
-    bench_subnet: 172.30.252.0/24
+    bench_subnet: 172.30.249.0/24
     bench_memory: 256m
     drill_allowed: true
     ansible_user: root
     ansible_ssh_private_key_file: {key}
     ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
   hosts:
-    dialler: {{ansible_host: 172.30.252.11}}
-    server: {{ansible_host: 172.30.252.12}}
+    dialler: {{ansible_host: 172.30.249.11}}
+    server: {{ansible_host: 172.30.249.12}}
 """
 VICTIM = """[Unit]
 Description=What faults hit
@@ -56,7 +56,7 @@ WantedBy=multi-user.target
 """
 VICTIM_SAYS = {
     "schema": 1, "product": "victim", "instance": "victim", "unit": "victim.service", "data_dir": "/srv/store",
-    "features": ["own_disk"], "dials": [{"link": "peer", "to": "server", "address": "172.30.252.12", "port": 7000}],
+    "features": ["own_disk"], "dials": [{"link": "peer", "to": "server", "address": "172.30.249.12", "port": 7000}],
 }  # fmt: skip
 SERVER_SAYS = {"schema": 1, "product": "peer", "instance": "server", "unit": "victim.service"}
 TOXIPROXY_SAYS = {

@@ -30,16 +30,16 @@ pytestmark = pytest.mark.bench
 INVENTORY = """\
 all:
   vars:
-    bench_subnet: 172.30.251.0/24
+    bench_subnet: 172.30.247.0/24
     bench_memory: 512m
     ansible_user: root
     ansible_ssh_private_key_file: {key}
     ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
   hosts:
-    dialler: {{ansible_host: 172.30.251.11}}
-    server: {{ansible_host: 172.30.251.12}}
+    dialler: {{ansible_host: 172.30.247.11}}
+    server: {{ansible_host: 172.30.247.12}}
 """
-IPV4, IPV6, PORT = "172.30.251.12", "fd00:bd::12", 61616
+IPV4, IPV6, PORT = "172.30.247.12", "fd00:bd::12", 61616
 # Both hosts have an address of IPv6, too, and the name that the dialler knows means both of the server's.
 BOTH = "mount -o remount,rw /proc/sys && sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv4.ip_forward=1"
 ADDRESS = "ip -6 address add {address}/64 dev eth0 nodad"
@@ -270,7 +270,7 @@ def test_links_that_are_armed_at_once_have_ports_of_their_own(on_hosts: OnHosts)
     async def work(connections: Connections) -> None:
         hold = "systemd-run --quiet --unit=hold python3 -m http.server 19000"
         await connections["dialler"].sh(f"{hold} && until ss -ltn | grep -q :19000; do sleep 0.1; done", check=True)
-        hosts = [("dialler", IPV4), ("server", "172.30.251.11")]
+        hosts = [("dialler", IPV4), ("server", "172.30.247.11")]
         links = [a_link(address, 5000 + n, host) for n in range(8) for host, address in hosts]
         changes = plan(ARM, *links)
         try:
@@ -298,7 +298,7 @@ def test_nobody_from_elsewhere_gets_into_a_proxy(on_hosts: OnHosts) -> None:
         async with in_effect(connections["dialler"], arm):
             (port,) = (await ports(connections["dialler"])).values()
             stranger = DIAL.replace("61616", str(port))
-            for address in ("172.30.251.11", "fd00:bd::11"):
+            for address in ("172.30.247.11", "fd00:bd::11"):
                 asked = await connections["server"].sh(f"python3 -c {shlex.quote(stranger)} {address}", check=True)
                 assert asked.out.strip() == "ConnectionRefusedError"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 from docker.errors import APIError, NotFound
 
+from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.bench import bench
 from brokerdrill.bench.bench import conflict, image, plan, recipes, volumes
@@ -118,3 +120,18 @@ def test_a_host_that_gives_no_answer_is_asked_again(
     ]
     assert bench._booted(client, "two") == told
     assert found.exec_run.call_count == len(answers)
+
+
+def test_benches_of_tests_have_subnets_of_their_own() -> None:
+    """Their files run side by side, and shipped topologies may be up beside them."""
+    shipped = (*paths.INVENTORIES.rglob("*.yml"), *paths.BENCH.rglob("*.yml"))
+    taken = {name: "shipped" for path in shipped for name in _subnets(path)}
+    twice = []
+    for path in sorted((paths.ROOT / "tests" / "bench").glob("*.py")):
+        twice += [(name, path.name, taken[name]) for name in _subnets(path) if name in taken]
+        taken |= dict.fromkeys(_subnets(path), path.name)
+    assert twice == []
+
+
+def _subnets(path: Path) -> set[str]:
+    return set(re.findall(r"\b172\.30\.\d+\b", path.read_text(encoding="utf-8")))
