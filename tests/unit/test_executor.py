@@ -111,10 +111,13 @@ def test_an_effect_that_is_slower_than_its_siblings_failure_is_healed(on_stage: 
 def test_a_run_that_is_cancelled_while_effects_begin_leaves_nothing(
     on_stage: Any, tmp_path: Path, delay_s: float
 ) -> None:
+    # Longer than any of the delays, so that none of the effects is there before the run is cancelled.
+    effect_s = 2
+
     async def work(stage: Stage) -> None:
         broken = tmp_path / "broken"
         for name in ("a", "b"):
-            stage.plan(name, broken.with_name(f"broken-{name}"), effect=f"sleep 0.3; touch {broken}-{name}")
+            stage.plan(name, broken.with_name(f"broken-{name}"), effect=f"sleep {effect_s}; touch {broken}-{name}")
         injecting = asyncio.create_task(stage.inject())
         await asyncio.sleep(delay_s)
         injecting.cancel()
@@ -122,8 +125,8 @@ def test_a_run_that_is_cancelled_while_effects_begin_leaves_nothing(
             await injecting
         assert await stage.executor.heal_all() == []
         assert unhealed(stage.journal()) == []
-        # Whatever was still on its way to the host has come by the answer to what was asked after it.
-        await asyncio.sleep(1)
+        # An effect that went on by itself would be there by now.
+        await asyncio.sleep(effect_s)
         assert [*tmp_path.glob("broken*")] == []
         assert await left_over(stage.connections.values()) == {}
 
