@@ -61,13 +61,20 @@ class Fake:
         self, drill: Drill, topology: Topology, runs: Path, seeds: Sequence[int], console: Console,
         run_dir: Path, settings: Mapping[str, str], changes: Mapping[str, Any], **_: Any,
     ) -> list[Path]:  # fmt: skip
-        self.log(run=run_dir.name, seed=seeds[0], settings=dict(settings), rate=changes["load.rate"])
+        self.log(run=run_dir.name, seed=seeds[0], settings=dict(settings), rate=changes.get("load.rate"))
         run_dir.mkdir(parents=True)
         scenario = contract.Scenario(drill.name)
         started_at = START.isoformat()
         contract.write_run(
             run_dir,
-            contract.new_run(run_dir.name, scenario=scenario, seed=seeds[0], started_at=started_at, settings=settings),
+            contract.new_run(
+                run_dir.name,
+                scenario=scenario,
+                topology=topology.name,
+                seed=seeds[0],
+                started_at=started_at,
+                settings=settings,
+            ),
         )
         time.sleep(self.seconds)
         if self.fails:
@@ -78,7 +85,7 @@ class Fake:
         self, run_dirs: Sequence[Path], console: Console, *, master: str | None = None
     ) -> tuple[dict[str, Any], list[Path]]:
         info = contract.read_run(run_dirs[0])
-        session = float(info.settings[VARIABLE])
+        session = float(info.settings.get(VARIABLE, 4000))
         result = verdict(info.run_id, session + 10 * (info.seed or 0))
         (run_dirs[0] / "verdict.json").write_text(json.dumps(result))
         (run_dirs[0] / "report.html").write_text("<title>a run</title>")

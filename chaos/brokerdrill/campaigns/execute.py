@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,13 +66,14 @@ class Ended:
 class Options:
     """How to carry out a plan: `runs` takes the run directories; `deploy` each topology before its cells even where no
     variable is changed; `bench_hosts`: its hosts are made before and removed after; `master` is Spark's; `radius` holds
-    besides the inventories' own."""
+    besides the inventories' own; no cell begins after `until_s` of the monotonic clock."""
 
     runs: Path
     deploy: bool = False
     bench_hosts: bool = False
     master: str | None = None
     radius: Radius | None = None
+    until_s: float = math.inf
 
 
 def plan_folder(plan: Plan, runs: Path) -> Path:
@@ -142,9 +145,13 @@ def _refuse_too_far(cell: Cell, topology: Topology, options: Options, console: C
 
 
 def execute(
-    plan: Plan, options: Options, console: Console, written: Callable[[dict[str, Ended]], None]
+    plan: Plan,
+    options: Options,
+    console: Console,
+    written: Callable[[dict[str, Ended]], None],
+    elsewhere: Container[str] = (),
 ) -> dict[str, Ended]:
-    """Carry out what is left of `plan`; return how each cell ended, by its key.
+    """Carry out what is left of `plan`; return how each cell ended, by its key. Cells in `elsewhere` are done there.
 
     `written` is called with that after every cell: it writes the page. Raises UsageError where the plan cannot be
     carried out at all, Interrupted on a signal (healed; the plan goes on when it is started again), InfrastructureError
@@ -157,7 +164,11 @@ def execute(
         record_ = Record(folder)
         _heal(record_.begun(), options.runs, console)
         ended = record_.ended()
-        left = [cell for cell in plan.cells if cell.key not in ended or ended[cell.key].state == FAILED]
+        left = [
+            cell
+            for cell in plan.cells
+            if cell.key not in elsewhere and (cell.key not in ended or ended[cell.key].state == FAILED)
+        ]
         console.print(f"{plan.title}: {len(plan.cells) - len(left)} of {len(plan.cells)} cells are done; {folder}")
         written(ended)
         if left:
@@ -167,6 +178,9 @@ def execute(
         with _Deployments(folder, options, console) as deployments:
             broken_off = 0
             for number, cell in enumerate(left, start=1):
+                if time.monotonic() > options.until_s:
+                    console.print(f"the time is over: {len(left) - number + 1} cells are left")
+                    break
                 where = ", ".join(f"{axis} {word}" for axis, word in cell.labels.items())
                 console.print(f"cell {number} of {len(left)}: {where}, run {cell.repeat}", markup=False)
                 ended[cell.key] = end = _one(cell, options, console, record_, deployments)

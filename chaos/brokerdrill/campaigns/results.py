@@ -54,10 +54,11 @@ class Outcome:
 
 def outcomes(plan: Plan, ended: Mapping[str, Ended], runs: Path) -> list[Outcome]:
     """Return the outcome of each cell, in the plan's order; verdicts are read from the run directories."""
-    return [Outcome(cell, ended.get(cell.key), _verdict(ended.get(cell.key), runs)) for cell in plan.cells]
+    return [Outcome(cell, ended.get(cell.key), verdict_of(ended.get(cell.key), runs)) for cell in plan.cells]
 
 
-def _verdict(ended: Ended | None, runs: Path) -> RunVerdict | None:
+def verdict_of(ended: Ended | None, runs: Path) -> RunVerdict | None:
+    """Return the verdict that stands beside a cell's run; None: the cell has none."""
     if ended is None or ended.run_dir is None:
         return None
     try:

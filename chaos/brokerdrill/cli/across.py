@@ -1,21 +1,34 @@
-"""The commands that look across runs: `sweep`, `matrix`, `trends`."""
+"""The commands that look across runs: `sweep`, `matrix`, `prove`, `trends`."""
 
 from __future__ import annotations
 
 import datetime
+import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from brokerdrill.base.errors import EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_UNKNOWN, BrokerdrillError
+from brokerdrill.base.errors import (
+    EXIT_BROKEN,
+    EXIT_INFRASTRUCTURE,
+    EXIT_KEPT,
+    EXIT_UNKNOWN,
+    BrokerdrillError,
+    InfrastructureError,
+)
 from brokerdrill.base.progress import Progress
 
 if TYPE_CHECKING:
     from brokerdrill.campaigns.execute import Options
     from brokerdrill.campaigns.plan import Plan
+    from brokerdrill.campaigns.prove import Kept
     from brokerdrill.campaigns.results import Outcome
+    from brokerdrill.inventory.topology import Topology
+    from brokerdrill.scenario.drill import Drill
     from brokerdrill.scenario.radius import Radius
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
@@ -37,6 +50,7 @@ WithinOption = Annotated[
 ]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
 RUNS = Path("runs")
+PROOF = Path("results")
 
 
 def add_to(app: typer.Typer, console: Console) -> None:
@@ -88,6 +102,44 @@ def add_to(app: typer.Typer, console: Console) -> None:
 
         plan = matrix_plan(*load_matrix(file), repeat, seed)
         raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master, radius(at_once, within)), console))
+
+    @app.command("prove")
+    def prove_(
+        named: Annotated[
+            list[str] | None, typer.Argument(metavar="[TOPOLOGY]...", help="Without one all of `topologies`.")
+        ] = None,
+        drill: Annotated[
+            list[str] | None, typer.Option("--drill", help="Only this drill; repeatable. Without it all that apply.")
+        ] = None,
+        repeat: Annotated[int, typer.Option(min=1, help="How many runs each drill is to have on each topology.")] = 3,
+        unchanged: Annotated[
+            str,
+            typer.Option(help="Which of drill, inventory, roles, engine have to be for a kept run what they are now."),
+        ] = "drill,inventory",
+        proof: Annotated[Path, typer.Option("--proof", help="The folder of kept rows.")] = PROOF,
+        lasting: Annotated[str | None, typer.Option("--for", help="Begin no run after so long: 90m, 8h.")] = None,
+        seed: SeedOption = 1,
+        runs: RunsOption = RUNS,
+        deploy: DeployOption = False,
+        bench: BenchOption = False,
+        at_once: AtOnceOption = None,
+        within: WithinOption = None,
+        master: MasterOption = None,
+    ) -> None:
+        """Run every drill on every topology so often, and keep a row of each run; what has them is not run again."""
+        from brokerdrill.campaigns.execute import Options
+        from brokerdrill.campaigns.prove import Kept
+        from brokerdrill.inventory.topology import find_topology, topologies
+        from brokerdrill.scenario.drill import drills, load_drill
+        from brokerdrill.scenario.rounds import lasting_s
+
+        until_s = time.monotonic() + lasting_s(lasting) if lasting else math.inf
+        options = Options(runs, deploy, bench, master, radius(at_once, within), until_s)
+        kept = Kept(proof, [word.strip() for word in unchanged.split(",")])
+        chosen = [load_drill(name) for name in drill] if drill else drills()
+        where = [find_topology(name) for name in named or [name for name, _ in topologies()]]
+        statuses = [prove(topology, chosen, repeat, seed, kept, options, console) for topology in where]
+        raise typer.Exit(worst(statuses))
 
     @app.command()
     def trends(
@@ -170,6 +222,48 @@ def run_everything(
         instances = planned(found, progress)
     plan = everything_plan(drills(), found, instances, repeat, seed)
     return carry_out(plan, Options(runs, master=master, radius=within), console)
+
+
+def prove(
+    topology: Topology,
+    drills: Sequence[Drill],
+    repeat: int,
+    seed: int,
+    kept: Kept,
+    options: Options,
+    console: Console,
+) -> int:
+    """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept`; return the
+    exit status. What cannot be carried out is printed, so that the next topology has its turn."""
+    from brokerdrill.campaigns.execute import Ended, execute
+    from brokerdrill.campaigns.prove import exit_status, prove_plan
+    from brokerdrill.inventory.planned import load_hosts, planned
+    from brokerdrill.results.proof import rests_on
+
+    with Progress(console) as progress:
+        instances = [*planned(topology, progress), *load_hosts(topology)]
+    plan = prove_plan(drills, topology, instances, repeat, seed)
+    if plan is None:
+        console.print(f"{topology.name}: none of the drills applies", markup=False)
+        return EXIT_KEPT
+    parts = {drill.name: rests_on(drill, topology) for drill in drills}
+
+    def written(ended: dict[str, Ended]) -> None:
+        kept.keep(plan, ended, options.runs, parts)
+
+    try:
+        execute(plan, options, console, written, kept.of(plan, parts))
+    except InfrastructureError as error:
+        console.print(f"{topology.name}: {error}", markup=False)
+    rows = kept.of(plan, parts)
+    right = sum(bool(row["as_expected"]) for row in rows.values())
+    console.print(f"{topology.name}: {len(rows)} of {len(plan.cells)} runs are kept, {right} as expected", markup=False)
+    return exit_status(rows.values(), len(plan.cells) - len(rows))
+
+
+def worst(statuses: Sequence[int]) -> int:
+    """Return the exit status of several: the first of 1 (broken), 3 (could not be made), 2 (unknown) that is there."""
+    return next((one for one in (EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_UNKNOWN) if one in statuses), EXIT_KEPT)
 
 
 def carry_out(plan: Plan, options: Options, console: Console) -> int:

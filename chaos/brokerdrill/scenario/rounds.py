@@ -46,11 +46,16 @@ def changes_of(rounds: int | None, lasting: str | None) -> dict[str, Any]:
         return {"rounds": rounds, "for": None}
     if lasting is None:
         return {}
+    lasting_s(lasting)
+    return {"for": lasting, "rounds": None}
+
+
+def lasting_s(lasting: str) -> float:
+    """Return what a command's `--for` says in s. Raises UsageError where it is no span of time."""
     try:
-        parse_lasting(lasting)
+        return parse_lasting(lasting) or 0.0
     except ValueError as error:
         raise UsageError(f"--for: {error}") from None
-    return {"for": lasting, "rounds": None}
 
 
 def settings_of(changes: Mapping[str, Any]) -> dict[str, str]:

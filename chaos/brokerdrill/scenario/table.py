@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from brokerdrill.base.statistics import rate_interval
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.scenario import facts
 from brokerdrill.scenario.drill import Drill, resolve
 from brokerdrill.scenario.model import Promise, Scenario
 
 KEPT, VIOLATED, KNOWN, NOT_APPLICABLE = "✓", "✗", "?", ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the kept runs of a drill on a topology have shown: how many there are, how many were as expected, how many
+    were vacuous, which promises broke in how many of them, the day and the products' versions of the last one."""
+
+    runs: int
+    as_expected: int
+    vacuous: int = 0
+    broken: Mapping[str, int] = field(default_factory=dict)
+    last: datetime.date | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """k of n, with the 95 % interval of the rate at which a run is as expected."""
+        rate = rate_interval(self.as_expected, self.runs)
+        between = f" ({rate.low or 0:.0%} to {1 if rate.high is None else rate.high:.0%})" if rate else ""
+        return f"{self.as_expected} of {self.runs}{between}"
+
+
+NEVER = Seen(0, 0)
 
 
 @dataclass(frozen=True)
@@ -65,8 +90,13 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def markdown(drills: Sequence[Drill], topologies: Mapping[str, Sequence[Descriptor]]) -> str:
-    """Return the page docs/drills.md: the drills, where each applies, and what it promises there."""
+def markdown(
+    drills: Sequence[Drill],
+    topologies: Mapping[str, Sequence[Descriptor]],
+    seen: Mapping[tuple[str, str], Seen],
+) -> str:
+    """Return the page docs/drills.md: the drills, where each applies, what it promises there, and what its kept runs
+    have shown ((drill, topology) → that)."""
     places = {drill.name: [applied(drill, found, name) for name, found in topologies.items()] for drill in drills}
     lines = [
         "# Drills",
@@ -87,11 +117,12 @@ def markdown(drills: Sequence[Drill], topologies: Mapping[str, Sequence[Descript
         "",
         "## Where they apply",
         "",
-        f"{KEPT} keeps all promises, {VIOLATED} must violate one, {KNOWN} may break one as far as a known defect does.",
+        f"{KEPT} is to keep all promises, {VIOLATED} to violate one, {KNOWN} may break one as far as a known defect",
+        "does; beside it how many of its kept runs were as expected. Without a number it has none.",
         "",
         _row("drill", *(f"`{name}`" for name in topologies)),
         _row("---", *(":-:" for _ in topologies)),
-        *(_row(f"`{one.name}`", *(place.sign for place in places[one.name])) for one in drills),
+        *(_row(f"`{one.name}`", *(_cell(place, seen) for place in places[one.name])) for one in drills),
         "",
         "## What they promise",
         "",
@@ -108,4 +139,32 @@ def markdown(drills: Sequence[Drill], topologies: Mapping[str, Sequence[Descript
                 groups.setdefault((promises, place.expected), []).append(f"`{place.topology}`")
         for (promises, expected), names in groups.items():
             lines.append(_row(f"`{drill.name}`", ", ".join(names), promises, expected))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_what_was_seen(places, seen)]) + "\n"
+
+
+def _cell(place: Applied, seen: Mapping[tuple[str, str], Seen]) -> str:
+    found = seen.get((place.drill.name, place.topology), NEVER)
+    return f"{place.sign} {found.as_expected}/{found.runs}" if place.scenario and found.runs else place.sign
+
+
+def _what_was_seen(places: Mapping[str, Sequence[Applied]], seen: Mapping[tuple[str, str], Seen]) -> list[str]:
+    """The lines that say what the kept runs have shown."""
+    pairs = [(place, seen.get((place.drill.name, place.topology), NEVER)) for of in places.values() for place in of]
+    pairs = [(place, found) for place, found in pairs if place.scenario]
+    lines = [
+        "## What was seen",
+        "",
+        f"{sum(bool(found.runs) for _, found in pairs)} of {len(pairs)} pairs of drill and topology have runs in "
+        "`results/`, which `brokerdrill prove` makes and adds to.",
+        "As expected: how many of how many runs, with the 95 % interval of that rate.",
+        "",
+        _row("drill", "topology", "as expected", "vacuous", "broke", "last run", "versions"),
+        _row(*["---"] * 7),
+    ]
+    for place, found in pairs:
+        if found.runs:
+            broke = ", ".join(f"{name} {count}" for name, count in sorted(found.broken.items()))
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(found.versions.items()))
+            name, where = f"`{place.drill.name}`", f"`{place.topology}`"
+            lines.append(_row(name, where, found.words, str(found.vacuous), broke, str(found.last), versions))
+    return lines

@@ -1,0 +1,86 @@
+"""`brokerdrill prove`: each drill on each topology that it applies to, so often, and a row of each run that is kept.
+
+A topology is one plan. Its cells have the same names on every machine, and what has a row is not run again: proving
+goes on where it ended, here or on another machine, from the folder of rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from brokerdrill.base.errors import EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_UNKNOWN, UsageError
+from brokerdrill.campaigns.everything import everything_plan
+from brokerdrill.campaigns.execute import DONE, Ended
+from brokerdrill.campaigns.plan import Plan, ordered
+from brokerdrill.campaigns.results import verdict_of
+from brokerdrill.inventory.descriptors import Descriptor
+from brokerdrill.inventory.topology import Topology
+from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import FAIL
+from brokerdrill.results import proof
+from brokerdrill.scenario.drill import Drill
+
+KIND = "prove"
+
+
+def prove_plan(
+    drills: Sequence[Drill], topology: Topology, descriptors: Sequence[Descriptor], repeat: int, seed: int
+) -> Plan | None:
+    """Return the plan that runs each of `drills` that applies to the instances of `topology` `repeat` times, in rounds
+    over all of them; seeds count from `seed`. None: none applies."""
+    if all(drill.unmet(descriptors) for drill in drills):
+        return None
+    plan = everything_plan(drills, topology, descriptors, repeat, seed)
+    return replace(plan, kind=KIND, cells=ordered(plan.cells))
+
+
+class Kept:
+    """The rows of a folder, and which of them count: those whose `parts` are what they are now.
+
+    Raises UsageError where a part is none, or a file there is no file of rows.
+    """
+
+    def __init__(self, folder: Path, parts: Iterable[str] = (proof.DRILL, proof.INVENTORY)) -> None:
+        self._folder = folder
+        self._parts = tuple(parts)
+        if odd := [part for part in self._parts if part not in proof.PARTS]:
+            raise UsageError(f"{odd[0]!r} is nothing that a run rests on: {', '.join(proof.PARTS)}")
+        self._rows = proof.read(folder)
+
+    def of(self, plan: Plan, rests_on: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, Any]]:
+        """Return cell → its newest row that counts, of `plan`'s cells; `rests_on`: drill → what it rests on now."""
+        cells = {cell.key: cell for cell in plan.cells}
+        return {
+            row["cell"]: row
+            for row in self._rows
+            if (cell := cells.get(row["cell"])) and proof.unchanged(row, rests_on[cell.drill], self._parts)
+        }
+
+    def keep(
+        self, plan: Plan, ended: Mapping[str, Ended], runs: Path, rests_on: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Keep a row of each judged run of `plan` that has none. Raises InfrastructureError as `proof.append`."""
+        known = {(row["cell"], row["run_id"]) for row in self._rows}
+        for cell in plan.cells:
+            end = ended.get(cell.key)
+            if end is None or end.state != DONE or end.run_dir is None or (cell.key, end.run_dir) in known:
+                continue
+            if (found := verdict_of(end, runs)) is None:
+                continue
+            row = proof.row_of(contract.read_run(runs / end.run_dir), found, cell.key, rests_on[cell.drill])
+            proof.append(self._folder, row)
+            self._rows.append(row)
+
+
+def exit_status(rows: Iterable[Mapping[str, Any]], lacking: int) -> int:
+    """Return the exit status of what is proven: 1 some run broke what it was to keep, 3 some run is `lacking`, 2 some
+    run is vacuous or otherwise not known to be as expected, else 0."""
+    unexpected = [row for row in rows if not row["as_expected"]]
+    if any(row["verdict"] == FAIL for row in unexpected):
+        return EXIT_BROKEN
+    if lacking:
+        return EXIT_INFRASTRUCTURE
+    return EXIT_UNKNOWN if unexpected else EXIT_KEPT

@@ -1,0 +1,130 @@
+"""`brokerdrill prove`: what has its rows is not run again, here or elsewhere, and the pages count the rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.campaigns import execute
+from brokerdrill.campaigns.execute import Options
+from brokerdrill.campaigns.prove import Kept, exit_status, prove_plan
+from brokerdrill.cli import across
+from brokerdrill.inventory import planned as planning
+from brokerdrill.inventory.topology import find_topology
+from brokerdrill.results import proof
+from brokerdrill.scenario.drill import load_drill
+from brokerdrill.scenario.table import Seen
+from tests.unit.descriptors import broker
+
+from .fake import DRILL, TOPOLOGY, Fake
+
+CONSOLE = Console(file=sys.stdout, width=200)
+DRILLS = [load_drill(DRILL)]
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    made = Fake(tmp_path / "runs")
+    for name in ("run_playbook", "record", "judge"):
+        monkeypatch.setattr(execute, name, getattr(execute, name))  # put back afterwards
+    made.install()
+    pair = [broker("artemis", "artemis1"), broker("artemis", "artemis2")]
+    monkeypatch.setattr(planning, "planned", lambda *_: pair)
+    monkeypatch.setattr(execute, "planned", lambda *_: pair)
+    yield made
+
+
+def prove(fake: Fake, repeat: int, kept: Kept, **options: Any) -> int:
+    topology = find_topology(TOPOLOGY)
+    return across.prove(topology, DRILLS, repeat, 7, kept, Options(fake.runs, **options), CONSOLE)
+
+
+def ran(fake: Fake) -> list[int]:
+    return [entry["seed"] for entry in fake.entries() if "run" in entry]
+
+
+def test_each_run_leaves_a_row_and_is_not_made_again_on_another_machine(fake: Fake, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    assert prove(fake, 2, Kept(folder)) == 0
+    assert ran(fake) == [7, 8]
+    rows = proof.read(folder)
+    assert [(row["drill"], row["topology"], row["seed"], row["as_expected"]) for row in rows] == [
+        (DRILL, TOPOLOGY, 7, True),
+        (DRILL, TOPOLOGY, 8, True),
+    ]
+    assert [len(row["promises"]) > 0 and row["failover_ms"] != [] for row in rows] == [True, True]
+    # Another machine has the rows and not the runs.
+    other = Fake(tmp_path / "elsewhere")
+    other.install()
+    other.log(begin=True)
+    assert prove(other, 3, Kept(folder)) == 0
+    assert ran(other) == [9]
+    assert len(proof.read(folder)) == 3
+
+
+def test_a_row_counts_for_as_long_as_what_it_rests_on_is_the_same(fake: Fake, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    prove(fake, 1, Kept(folder))
+    (row,) = proof.read(folder)
+    plan = prove_plan(DRILLS, find_topology(TOPOLOGY), [], 1, 7)
+    assert plan is None, "nothing applies where nothing is deployed"
+    for part in proof.PARTS:
+        now = {**row["rests_on"], part: "another"}
+        assert not proof.unchanged(row, now, proof.PARTS)
+        assert proof.unchanged(row, now, [one for one in proof.PARTS if one != part])
+    with pytest.raises(UsageError, match="'weather' is nothing that a run rests on"):
+        Kept(folder, ["weather"])
+
+
+def test_a_run_that_could_not_be_made_is_lacking_and_made_the_next_time(fake: Fake, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    fake.fails = [InfrastructureError("a host is lost")]
+    assert prove(fake, 1, Kept(folder)) == 3
+    assert proof.read(folder) == []
+    assert prove(fake, 1, Kept(folder)) == 0
+    assert ran(fake) == [7, 7] and len(proof.read(folder)) == 1
+
+
+def test_no_run_begins_when_the_time_is_over(fake: Fake, tmp_path: Path) -> None:
+    fake.log(begin=True)
+    assert prove(fake, 2, Kept(tmp_path / "results"), until_s=0) == 3
+    assert ran(fake) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "lacking", "status"),
+    [
+        ([("pass", True)], 0, 0),
+        ([("fail", True)], 0, 0),
+        ([("pass", True)], 1, 3),
+        ([("unknown", False)], 0, 2),
+        ([("unknown", False)], 1, 3),
+        ([("fail", False), ("unknown", False)], 1, 1),
+    ],
+)
+def test_the_exit_status_is_that_of_the_worst_run(rows: list[tuple[str, bool]], lacking: int, status: int) -> None:
+    assert exit_status([{"verdict": word, "as_expected": right} for word, right in rows], lacking) == status
+
+
+def test_what_was_seen_is_counted_from_the_rows(fake: Fake, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    prove(fake, 2, Kept(folder))
+    first, last = proof.read(folder)
+    last |= {"as_expected": False, "vacuous": ["no client was there"], "verdict": "fail"}
+    last["promises"] = [{**one, "verdict": "fail"} for one in last["promises"]]
+    found = proof.seen([first, last])[DRILL, TOPOLOGY]
+    assert (found.runs, found.as_expected, found.vacuous) == (2, 1, 1)
+    assert set(found.broken.values()) == {1}
+    assert Seen(8, 7).words == "7 of 8 (47% to 100%)"
+
+
+def test_a_file_that_is_no_proof_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "artemis_quorum.parquet").write_text("no Parquet")
+    with pytest.raises(UsageError, match=r"artemis_quorum\.parquet cannot be read"):
+        proof.read(tmp_path)
