@@ -1,7 +1,8 @@
 """Another application's client, run on a load host: sends plain messages and looks at what is in a queue.
 
 Its input is two lines: a worker's configuration and a list of orders, `["send", ADDRESS, COUNT, LIVES_MS]` (0: for
-ever) or `["look", ADDRESS]`. It prints the messages of each in their order as a line of JSON, `[body, redelivered]`.
+ever), `["look", ADDRESS]` or `["consume", ADDRESS]` until its input ends. It prints the messages of each in their order
+as a line of JSON, `[body, redelivered]`; for `consume` an empty list once it consumes.
 """
 
 from __future__ import annotations
@@ -92,6 +93,12 @@ def main() -> None:
     kind.start_process(config)
     for order in orders:
         client: Any = kind(config, "production")
+        if order[0] == "consume":
+            client.open([], [order[1]], transacted=False)
+            print("[]", flush=True)
+            sys.stdin.read()
+            client.close()
+            continue
         client.open([], [], transacted=False)
         print(json.dumps(carry_out(client, order)), flush=True)
         client.close()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.long
 
 ORDERS, FLOW, DRILL = "orders", "orders.flow", "drill.q0"
 HELD, LETTERS, STRANGERS = 7, 9, 3
-EXPIRED_S = 120
+EXPIRED_S = TOLD_S = 120
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ class Production:
         )
         self._flow = LoadControl("production", lambda: None)
 
-    async def orders(self, *orders: list[Any]) -> list[list[list[Any]]]:
-        """Have the administrator's client carry out these; return what it says of each."""
+    async def _client(self, orders: Sequence[list[Any]]) -> tuple[str, str]:
+        """Put the administrator's client on its host; return the command that starts it, and its input."""
         (_, config), *_ = self._configs.values()
         code = f"{CODE_DIR}/production"
         await self._connection.sh(f"rm -rf {code} && mkdir -p {code}", check=True)
@@ -140,18 +141,40 @@ class Production:
         finally:
             archive.unlink()
         jars = {"jars": self._host.jars.get(self._protocol)}
-        told = await self._connection.sh(
+        return (
             f"cd {code} && tar -xf code.tar && exec env PYTHONPATH={code}:{self._host.pythonpath} "
             f"JAVA_HOME={self._host.java_home} {self._host.python} production_client.py",
-            stdin=f"{json.dumps({**config, **jars, 'producers': [], 'consumers': []})}\n{json.dumps(orders)}\n",
-            timeout=300,
-            check=True,
+            f"{json.dumps({**config, **jars, 'producers': [], 'consumers': []})}\n{json.dumps(orders)}\n",
         )
+
+    async def orders(self, *orders: list[Any]) -> list[list[list[Any]]]:
+        """Have the administrator's client carry out these; return what it says of each."""
+        command, given = await self._client(orders)
+        told = await self._connection.sh(command, stdin=given, timeout=300, check=True)
         return [json.loads(line) for line in told.out.splitlines() if line.startswith("[")]
+
+    @asynccontextmanager
+    async def consuming(self, address: str) -> AsyncIterator[None]:
+        """The other application consumes from `address`, and there is nothing there."""
+        command, given = await self._client([["consume", address]])
+        channel = await self._connection.open(["sh", "-c", command])
+        await channel.write(given.rstrip("\n"))
+        try:
+            async for line in channel.lines():
+                if line.startswith("[]"):
+                    break
+            else:
+                raise AssertionError(await channel.ending())
+            yield
+        finally:
+            await channel.end_input()
+            await channel.ending()
+            await channel.close()
 
     async def begin(self) -> None:
         # A run ends what looks like a drill's worker on its load hosts; this one does not.
-        python, code = f"{CODE_DIR}/production/python", "from brokerdrill.workload import worker"
+        # Nothing is executed from /run.
+        python, code = "/usr/local/bin/other-application", "from brokerdrill.workload import worker"
         await self._connection.sh(
             f"cat >{python} && chmod 755 {python}",
             stdin=f"#!/bin/sh\nexec {self._host.python} -u -c '{code}; raise SystemExit(worker.main())'\n",
@@ -206,6 +229,26 @@ async def drill(case: Case, runs: Path, *options: str, name: str = "") -> tuple[
     return process.returncode or 0, out.decode()
 
 
+async def checked(case: Case) -> tuple[int, list[str]]:
+    """Run `brokerdrill check`; return its exit status and its lines, one a host."""
+    process = await asyncio.create_subprocess_exec(
+        *BROKERDRILL, "check", case.topology, cwd=ROOT, stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "1000"}
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode().splitlines()
+
+
+async def told(case: Case, *words: str) -> list[str]:
+    """Check until some line says all the `words`; return the lines. A broker may tell its counts once in a while."""
+    end = time.monotonic() + TOLD_S
+    while True:
+        status, lines = await checked(case)
+        if any(all(word in line for word in words) for line in lines):
+            assert status == 3, lines
+            return lines
+        assert time.monotonic() < end, lines
+
+
 async def dead(case: Case, other: Production) -> list[list[Any]]:
     """Make the other application's dead letters; return them."""
     if not case.lives_ms:
@@ -232,7 +275,17 @@ def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
             # Of RabbitMQ, to look takes: that is for the end.
             before = await other.orders(*looks) if one.browsed else [held, letters]
             assert (before[0][-HELD:], before[1][-LETTERS:]) == (held, letters)
+            status, lines = await checked(one)
+            assert status == 0, lines
+            assert [line.split(":")[0] for line in lines] == [host.name for host in topology.hosts]
+            assert all(": ok" in line for line in lines), lines
+
+            async with other.consuming(DRILL):
+                await told(one, f"1 consumers take from {DRILL}")
+                status, said = await drill(one, tmp_path / "taken")
+                assert status == 3 and f"1 consumers from {DRILL}" in said, said
             await other.orders(["send", DRILL, STRANGERS, 0])
+            await told(one, f"{STRANGERS} messages wait in {DRILL}")
 
             of_theirs = tmp_path / "of_theirs.yml"
             of_theirs.write_text(f"extends: {one.drill}\nload: {{addresses: [{ORDERS}]}}\n")

@@ -36,8 +36,8 @@ def test_replies_become_a_health() -> None:
 
 
 def test_a_queue_counts_what_is_handed_out() -> None:
-    assert not counts_of({"QueueSize": 1, "InFlightCount": 1, "EnqueueCount": 7}).empty
-    assert counts_of({"QueueSize": 0, "InFlightCount": 0, "EnqueueCount": 7}).empty
+    assert not counts_of({"QueueSize": 1, "InFlightCount": 1, "EnqueueCount": 7, "ConsumerCount": 0}).empty
+    assert counts_of({"QueueSize": 0, "InFlightCount": 0, "EnqueueCount": 7, "ConsumerCount": 0}).empty
 
 
 LOG = [
@@ -95,7 +95,10 @@ class Queues:
             return {"status": 200, "value": None}
         if name not in self.sizes:
             return {"status": 404}
-        return {"status": 200, "value": {"QueueSize": self.sizes[name], "InFlightCount": 0, "EnqueueCount": 9}}
+        return {
+            "status": 200,
+            "value": {"QueueSize": self.sizes[name], "InFlightCount": 0, "EnqueueCount": 9, "ConsumerCount": 0},
+        }
 
 
 def purge(queues: Queues, *names: str) -> int:

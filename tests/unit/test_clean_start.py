@@ -28,21 +28,29 @@ RUNS = {"aaaaaaaa": "kill-1"}
 
 
 class Broker:
-    """An active broker with so many messages in its addresses, and what a look at each sees; `stuck` ones stay."""
+    """An active broker with so many messages in its addresses, and what a look at each sees; `stuck` ones stay.
+    `consumers`: how many take from each, at one time after the other."""
 
     def __init__(
-        self, name: str, messages: Mapping[str, int], prepared: Sequence[str] = (), stuck: int = 0, silent: bool = False
+        self,
+        name: str,
+        messages: Mapping[str, int],
+        prepared: Sequence[str] = (),
+        stuck: int = 0,
+        silent: bool = False,
+        consumers: Sequence[int] = (),
     ) -> None:
         self.descriptor = broker("artemis", name, addresses=ADDRESSES)
         self.management = self
         self.messages = dict(messages)
         self.purged: list[str] = []
-        self._prepared, self._stuck, self._silent = prepared, stuck, silent
+        self._prepared, self._stuck, self._silent, self._consumers = prepared, stuck, silent, [*consumers]
 
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         if self._silent:
             raise ManagementError("gone")
-        return {name: QueueCounts(self.messages[name], 0, 0, 9) for name in addresses if name in self.messages}
+        takes = self._consumers.pop(0) if self._consumers else 0
+        return {name: QueueCounts(self.messages[name], 0, 0, 9, takes) for name in addresses if name in self.messages}
 
     async def prepared(self) -> Sequence[str]:
         return self._prepared
@@ -152,6 +160,18 @@ def test_where_dead_letters_are_looked_for() -> None:
 
 def test_an_address_that_no_broker_counts_may_hold_anything() -> None:
     one = Broker("b1", {"dead": 0})
-    with pytest.raises(InfrastructureError, match="no broker says what is in q: it is not there, or"):
+    with pytest.raises(InfrastructureError, match="no broker has q, which is declared"):
+        begin([one], purge=True)
+    assert one.purged == []
+
+
+def test_whoever_consumes_from_a_drills_address_would_take_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Broker("b1", {"q": 0, "dead": 0}, consumers=[0, 2, 2])
+    assert begin([gone])[0] == {"q": 9}, "those of a killed run are missed in the end"
+    monkeypatch.setattr(clean_start, "LOOK_AGAIN_S", 0.01)
+    one = Broker("b1", {"q": 3, "dead": 0}, consumers=[2] * 99)
+    with pytest.raises(
+        InfrastructureError, match="somebody else takes what a drill would send: 2 consumers from q at b1"
+    ):
         begin([one], purge=True)
     assert one.purged == []

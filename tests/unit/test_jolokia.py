@@ -9,8 +9,12 @@ import httpx
 import pytest
 
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.products.base import ManagementError
+from brokerdrill.products.activemq_classic import ActiveMQClassic
+from brokerdrill.products.artemis import Artemis
+from brokerdrill.products.base import ManagementError, NotAllowed, Product, QueueCounts
 from brokerdrill.products.jolokia import JolokiaClient
+from brokerdrill.products.openmq import OpenMq
+from brokerdrill.products.registry import DESCRIPTORS
 
 DESCRIPTOR = Descriptor(
     schema=1,
@@ -45,3 +49,38 @@ def test_a_reply_to_each_request() -> None:
 def test_what_is_none_is_no_answer(answer: Any) -> None:
     with pytest.raises(ManagementError, match="no reply to each request"):
         told(answer)
+
+
+ARTEMIS = {"MessageCount": 1, "DeliveringCount": 0, "ScheduledCount": 0, "MessagesAdded": 4, "ConsumerCount": 2}
+CLASSIC = {"QueueSize": 1, "InFlightCount": 0, "EnqueueCount": 4, "ConsumerCount": 2}
+OPENMQ = {
+    "NumMsgs": 1,
+    "NumMsgsRemote": 0,
+    "NumMsgsPendingAcks": 0,
+    "NumMsgsInDelayDelivery": 0,
+    "NumMsgsIn": 4,
+    "NumConsumers": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("product", "value"),
+    [(Artemis(), {"bean": ARTEMIS}), (ActiveMQClassic(), CLASSIC), (OpenMq(), {"bean": OPENMQ})],
+    ids=lambda item: getattr(item, "name", ""),
+)
+def test_what_is_not_there_is_left_out_and_what_may_not_be_said_is_refused(product: Product, value: Any) -> None:
+    def counts(*replies: dict[str, Any]) -> Any:
+        where = {"type": "jolokia", "url": "http://a1:1/jolokia", "broker_name": "a1", "service": "jms"}
+        one = DESCRIPTORS[product.name].model_validate({**DESCRIPTOR.model_dump(by_alias=True), "management": where})
+        management: Any = product.manage(one, {"username": "u", "password": "p"}, "")
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, json=replies))
+        management._client._http = httpx.AsyncClient(transport=transport)
+        return asyncio.run(management.counts(["q", "other"][: len(replies)]))
+
+    there, gone = {"status": 200, "value": value}, {"status": 404, "error": "no such bean"}
+    assert counts(there, gone) == {"q": QueueCounts(1, 0, 0, 4, 2)}
+    with pytest.raises(NotAllowed, match="counts of other: the policy forbids it"):
+        counts(there, {"status": 403, "error": "the policy forbids it"})
+    with pytest.raises(ManagementError, match="counts of q: broken") as failed:
+        counts({"status": 500, "error": "broken"})
+    assert not isinstance(failed.value, NotAllowed)

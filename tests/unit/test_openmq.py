@@ -24,7 +24,14 @@ def test_states_become_a_role(service: str | None, broker: str | None, role: str
 
 
 def test_a_queue_counts_what_it_holds_for_others() -> None:
-    counts = {"NumMsgs": 0, "NumMsgsRemote": 1, "NumMsgsPendingAcks": 0, "NumMsgsInDelayDelivery": 0, "NumMsgsIn": 9}
+    counts = {
+        "NumMsgs": 0,
+        "NumMsgsRemote": 1,
+        "NumMsgsPendingAcks": 0,
+        "NumMsgsInDelayDelivery": 0,
+        "NumMsgsIn": 9,
+        "NumConsumers": 0,
+    }
     assert not counts_of([counts]).empty
     assert counts_of([{**counts, "NumMsgsRemote": 0}]).empty
     assert not counts_of([{**counts, "NumMsgsRemote": 0}, counts]).empty, "of a queue and a topic of one name"

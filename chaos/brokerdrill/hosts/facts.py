@@ -17,7 +17,7 @@ from pathlib import Path
 # Faults redirect and drop; `-c` only checks that the kernel would take it.
 RULES = """table inet brokerdrill_check {
  chain out { type nat hook output priority -100; tcp dport 1 redirect to :2; }
- chain drop { type filter hook output priority -10; tcp dport 1 drop; }
+ chain dropped { type filter hook output priority -10; tcp dport 1 drop; }
 }
 """
 FOREIGN = ("firewalld", "ufw", "nftables")

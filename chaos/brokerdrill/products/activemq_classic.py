@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Settings, management
-from brokerdrill.products.base import Management, ManagementError, QueueCounts
+from brokerdrill.products import jolokia
+from brokerdrill.products.base import Management, QueueCounts
 from brokerdrill.products.health import activemq_classic as health
 from brokerdrill.products.jolokia import JolokiaClient
 from brokerdrill.products.logs import LogReader
@@ -44,7 +45,7 @@ class _LogReader:
 
 def counts_of(queue: Mapping[str, int]) -> QueueCounts:
     """Return the counts that a queue's attributes amount to. QueueSize includes what is handed out unacknowledged."""
-    return QueueCounts(queue["QueueSize"], queue["InFlightCount"], 0, queue["EnqueueCount"])
+    return QueueCounts(queue["QueueSize"], queue["InFlightCount"], 0, queue["EnqueueCount"], queue["ConsumerCount"])
 
 
 class ActiveMQClassicSettings(Settings):
@@ -84,24 +85,18 @@ class Jolokia:
 
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         """Return each queue's counts; one that does not exist is left out."""
-        names = ["QueueSize", "InFlightCount", "EnqueueCount"]
+        names = ["QueueSize", "InFlightCount", "EnqueueCount", "ConsumerCount"]
         replies = await self._client.call(
             *({"type": "read", "mbean": self._queue(item), "attribute": names} for item in addresses)
         )
-        return {
-            address: counts_of(reply["value"])
-            for address, reply in zip(addresses, replies, strict=True)
-            if reply.get("status") == 200 and isinstance(reply.get("value"), dict)
-        }
+        return {name: counts_of(value) for name, value in jolokia.counted(addresses, replies).items()}
 
     async def prepared(self) -> Collection[str]:
         """Return the names of the beans of prepared (XA) transactions that were recovered."""
         (reply,) = await self._client.call(
             {"type": "search", "mbean": f"{self._broker},transactionType=RecoveredXaTransaction,*"}
         )
-        if reply.get("status") != 200:
-            raise ManagementError(f"recovered transactions: {reply.get('error')}")
-        return sorted(reply["value"])
+        return sorted(jolokia.answer(reply, "recovered transactions"))
 
     async def in_transit(self) -> int:
         """Return 0: the role connects no brokers to a network."""
@@ -119,9 +114,8 @@ class Jolokia:
         replies = await self._client.call(
             *({"type": "exec", "mbean": self._queue(name), "operation": "purge()"} for name in before)
         )
-        failed: list[Any] = [reply.get("error") for reply in replies if reply.get("status") != 200]
-        if failed:
-            raise ManagementError(f"purge: {failed[0]}")
+        for reply in replies:
+            jolokia.answer(reply, "purge")
         return sum(found.messages for found in before.values())
 
     async def close(self) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Part, Settings, management
-from brokerdrill.products.base import Management, ManagementError, QueueCounts
+from brokerdrill.products import jolokia
+from brokerdrill.products.base import Management, QueueCounts
 from brokerdrill.products.health import artemis as health
 from brokerdrill.products.jolokia import JolokiaClient
 from brokerdrill.products.logs import LogReader
@@ -118,16 +119,13 @@ class Jolokia:
 
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         """Return the sums over each address's queues; an address without a queue is left out."""
-        names = ("MessageCount", "DeliveringCount", "ScheduledCount", "MessagesAdded")
+        names = ("MessageCount", "DeliveringCount", "ScheduledCount", "MessagesAdded", "ConsumerCount")
         replies = await self._call(
             *({"type": "read", "mbean": self._queue(item), "attribute": list(names)} for item in addresses)
         )
         found = {}
-        for address, reply in zip(addresses, replies, strict=True):
-            queues = reply.get("value")
-            if reply.get("status") == 200 and isinstance(queues, dict) and queues:
-                messages, delivering, scheduled, added = (sum(queue[n] for queue in queues.values()) for n in names)
-                found[address] = QueueCounts(messages, delivering, scheduled, added)
+        for address, queues in jolokia.counted(addresses, replies).items():
+            found[address] = QueueCounts(*(sum(queue[name] for queue in queues.values()) for name in names))
         return found
 
     async def prepared(self) -> Collection[str]:
@@ -135,20 +133,14 @@ class Jolokia:
         (reply,) = await self._call(
             {"type": "exec", "mbean": self._broker, "operation": "listPreparedTransactions()", "arguments": []}
         )
-        if reply.get("status") != 200:
-            raise ManagementError(f"listPreparedTransactions: {reply.get('error')}")
-        return sorted(_xid(text) for text in reply["value"])
+        return sorted(_xid(text) for text in jolokia.answer(reply, "listPreparedTransactions"))
 
     async def in_transit(self) -> int:
         """Return the number of messages in the queues of the cluster's bridges (store and forward)."""
         (reply,) = await self._call(
             {"type": "read", "mbean": self._queue("$.artemis.internal.sf.*"), "attribute": ["MessageCount"]}
         )
-        if reply.get("status") == 404:
-            return 0
-        if reply.get("status") != 200:
-            raise ManagementError(f"store-and-forward queues: {reply.get('error')}")
-        return sum(queue["MessageCount"] for queue in reply["value"].values())
+        return sum(queue["MessageCount"] for queue in (jolokia.found(reply, "store-and-forward queues") or {}).values())
 
     async def purge(self, addresses: Sequence[str]) -> int:
         """Remove all messages of the queues of `addresses`; return how many."""
@@ -159,10 +151,7 @@ class Jolokia:
         removed = await self._call(
             *({"type": "exec", "mbean": b, "operation": "removeAllMessages()", "arguments": []} for b in beans)
         )
-        failed = [reply.get("error") for reply in removed if reply.get("status") != 200]
-        if failed:
-            raise ManagementError(f"removeAllMessages: {failed[0]}")
-        return sum(reply["value"] for reply in removed)
+        return sum([jolokia.answer(reply, "removeAllMessages") for reply in removed])
 
     def leads(self) -> bool:
         return self._onlooker is not None
@@ -174,10 +163,7 @@ class Jolokia:
             return []
         ask = question(self._name, router.name, "drill")
         replies = await self._call(*[ask] * (router.targets or 0))
-        failed = [reply.get("error") for reply in replies if reply.get("status") != 200]
-        if failed:
-            raise ManagementError(f"getTargetAsJSON: {failed[0]}")
-        chosen = [place_in(reply["value"]) for reply in replies]
+        chosen = [place_in(jolokia.answer(reply, "getTargetAsJSON")) for reply in replies]
         return sorted({place for place in chosen if place is not None})
 
     async def close(self) -> None:

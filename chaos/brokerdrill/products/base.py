@@ -13,12 +13,14 @@ from brokerdrill.products.logs import Led, LogReader
 
 @dataclass(frozen=True)
 class QueueCounts:
-    """What a broker says of one address: messages in its queues, handed out and unacknowledged, scheduled, prepared."""
+    """What a broker says of one address: messages in its queues, handed out and unacknowledged, scheduled, ever added;
+    who consumes from it."""
 
     messages: int
     delivering: int
     scheduled: int
     added: int
+    consumers: int = 0
 
     @property
     def empty(self) -> bool:
@@ -33,7 +35,7 @@ class Management(Protocol):
         ...
 
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
-        """Return the counts of each of `addresses` that exists there."""
+        """Return the counts of each of `addresses` that exists there. Raises NotAllowed where it may not be said."""
         ...
 
     async def prepared(self) -> Collection[str]:
@@ -70,6 +72,10 @@ class ManagementError(InfrastructureError):
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+
+
+class NotAllowed(ManagementError):
+    """The instance answers, and does not let the account do what it was asked: it will not do so later either."""
 
 
 class Product(Protocol):

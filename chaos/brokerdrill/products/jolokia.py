@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
 
 from brokerdrill.inventory.descriptors import Descriptor, Management, management
-from brokerdrill.products.base import ManagementError
+from brokerdrill.products.base import ManagementError, NotAllowed
 
 CALL_TIMEOUT_S = 2.0
+# What Jolokia says of one request, in the words of HTTP: no such bean; the broker's or its own access rules.
+NOT_FOUND, FORBIDDEN = 404, 403
 
 
 def refused(error: BaseException | None) -> bool:
@@ -21,6 +23,26 @@ def refused(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def answer(reply: Mapping[str, Any], what: str) -> Any:
+    """Return the value of a reply. Raises NotAllowed where `what` (for its sentence) was refused, ManagementError where
+    it failed."""
+    if reply.get("status") == 200:
+        return reply.get("value")
+    kind = NotAllowed if reply.get("status") == FORBIDDEN else ManagementError
+    raise kind(f"{what}: {reply.get('error')}")
+
+
+def found(reply: Mapping[str, Any], what: str) -> Any:
+    """Return the value of a reply, None where the bean that was asked for is not there. Raises as `answer`."""
+    return None if reply.get("status") == NOT_FOUND else answer(reply, what)
+
+
+def counted(addresses: Sequence[str], replies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the value of the reply for each of `addresses` that is there. Raises as `answer`."""
+    values = {name: found(reply, f"counts of {name}") for name, reply in zip(addresses, replies, strict=True)}
+    return {name: value for name, value in values.items() if value}
 
 
 class JolokiaClient:
@@ -45,6 +67,8 @@ class JolokiaClient:
             raise ManagementError(str(error), refused=refused(error)) from None
         except httpx.HTTPError as error:
             raise ManagementError(f"{type(error).__name__}: {error}") from None
+        if response.status_code in (401, 403):
+            raise NotAllowed(f"HTTP {response.status_code} from {self._url}")
         if response.status_code != 200:
             raise ManagementError(f"HTTP {response.status_code} from {self._url}")
         try:

@@ -11,13 +11,13 @@ from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
 from brokerdrill.inventory.descriptors import Management as ManagementPlace
-from brokerdrill.products.base import Management, ManagementError, QueueCounts
-from brokerdrill.products.health import jolokia
+from brokerdrill.products import jolokia
+from brokerdrill.products.base import Management, QueueCounts
 from brokerdrill.products.health import openmq as health
 from brokerdrill.products.jolokia import JolokiaClient
 from brokerdrill.products.logs import LogReader, by_words
 
-_COUNTS = ["NumMsgs", "NumMsgsRemote", "NumMsgsPendingAcks", "NumMsgsInDelayDelivery", "NumMsgsIn"]
+_COUNTS = ["NumMsgs", "NumMsgsRemote", "NumMsgsPendingAcks", "NumMsgsInDelayDelivery", "NumMsgsIn", "NumConsumers"]
 # The state of a transaction that waits for its second phase, as the broker's TransactionState names it.
 _PREPARED = "PREPARED"
 
@@ -38,6 +38,7 @@ def counts_of(destinations: Iterable[Mapping[str, int]]) -> QueueCounts:
         sum(item["NumMsgsPendingAcks"] for item in found),
         sum(item["NumMsgsInDelayDelivery"] for item in found),
         sum(item["NumMsgsIn"] for item in found),
+        sum(item["NumConsumers"] for item in found),
     )
 
 
@@ -93,8 +94,7 @@ class Jolokia:
                 for name in addresses
             )
         )
-        values = {name: jolokia.value(reply) for name, reply in zip(addresses, replies, strict=True)}
-        return {name: value for name, value in values.items() if isinstance(value, dict)}
+        return jolokia.counted(addresses, replies)
 
     async def prepared(self) -> Collection[str]:
         """Return the ids of the transactions that are prepared and hold something. One that spans brokers may stay in
@@ -103,9 +103,8 @@ class Jolokia:
         (reply,) = await self._client.call(
             {"type": "exec", "mbean": f"{health.BEANS},type=TransactionManager", "operation": "getTransactionInfo()"}
         )
-        if reply.get("status") != 200:
-            raise ManagementError(f"transactions: {reply.get('error')}")
-        return sorted(str(item["TransactionID"]) for item in reply["value"] or [] if holds(item))
+        found = jolokia.answer(reply, "transactions") or []
+        return sorted(str(item["TransactionID"]) for item in found if holds(item))
 
     async def in_transit(self) -> int:
         """Return 0: what is on its way to another broker is counted where it came from until it is acknowledged."""
@@ -118,9 +117,8 @@ class Jolokia:
             return 0
         beans = [bean.replace("subtype=Monitor", "subtype=Config") for found in before.values() for bean in found]
         replies = await self._client.call(*({"type": "exec", "mbean": bean, "operation": "purge()"} for bean in beans))
-        failed: list[Any] = [reply.get("error") for reply in replies if reply.get("status") != 200]
-        if failed:
-            raise ManagementError(f"purge: {failed[0]}")
+        for reply in replies:
+            jolokia.answer(reply, "purge")
         return sum(counts_of(found.values()).messages for found in before.values())
 
     async def close(self) -> None:

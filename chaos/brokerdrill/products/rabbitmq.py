@@ -17,14 +17,14 @@ import httpx
 from brokerdrill.base.clock import now_ns
 from brokerdrill.inventory import descriptors
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
-from brokerdrill.products.base import Management, ManagementError, QueueCounts
+from brokerdrill.products.base import Management, ManagementError, NotAllowed, QueueCounts
 from brokerdrill.products.health import rabbitmq as health
 from brokerdrill.products.jolokia import CALL_TIMEOUT_S, refused
 from brokerdrill.products.logs import LogReader, by_words
 
 VHOST = "/"
 _QUEUES = f"/api/queues/{quote(VHOST, safe='')}"
-_COLUMNS = "name,node,leader,messages,messages_unacknowledged,message_stats.publish"
+_COLUMNS = "name,node,leader,messages,messages_unacknowledged,message_stats.publish,consumers"
 # A queue tells its counts once in this many periods at the latest; then all that was sent before is counted.
 _PERIODS = 2
 
@@ -38,7 +38,8 @@ def counts_of(queue: Mapping[str, Any]) -> QueueCounts:
     """Return the counts that a queue's own amount to; `messages` has those that are handed out in it."""
     unacknowledged = int(queue.get("messages_unacknowledged", 0))
     added = int((queue.get("message_stats") or {}).get("publish", 0))
-    return QueueCounts(int(queue.get("messages", 0)) - unacknowledged, unacknowledged, 0, added)
+    waiting, consumers = int(queue.get("messages", 0)) - unacknowledged, int(queue.get("consumers", 0))
+    return QueueCounts(waiting, unacknowledged, 0, added, consumers)
 
 
 def led_by(queue: Mapping[str, Any]) -> str:
@@ -99,7 +100,8 @@ class Api:
     async def _ask(self, path: str) -> Any:
         response = await self._call("GET", path)
         if response.status_code != 200:
-            raise ManagementError(f"HTTP {response.status_code} from {response.url}")
+            kind = NotAllowed if response.status_code in (401, 403) else ManagementError
+            raise kind(f"HTTP {response.status_code} from {response.url}")
         try:
             return response.json()
         except ValueError:

@@ -185,6 +185,8 @@ async def _addresses(
             one.missing += [str(error)] if not one.missing else []
         return
     system = System(progress)
+    declared: list[tuple[Checked, set[str]]] = []
+    there: set[str] = set()
     try:
         for product, item in instances:
             where = found[item.host]
@@ -199,11 +201,19 @@ async def _addresses(
                     where.missing.append(f"{item.instance} is {role}")
                 if product.client and role == "active" and names:
                     counts = await management.counts(names)
-                    waiting = {name: one.messages for name, one in counts.items() if not one.empty}
-                    where.missing += [f"{count} messages wait in {name}" for name, count in sorted(waiting.items())]
-                    taken = {name: one.delivering for name, one in counts.items() if one.delivering}
-                    where.missing += [f"somebody consumes from {name}" for name in sorted(taken)]
+                    declared.append((where, set(names)))
+                    there |= set(counts)
+                    for name, said in sorted(counts.items()):
+                        if not said.empty:
+                            waiting = f"{said.messages} messages wait in {name}"
+                            out = f", {said.delivering} are handed out" if said.delivering else ""
+                            where.missing.append(waiting + out)
+                        if said.consumers:
+                            where.missing.append(f"{said.consumers} consumers take from {name}")
             except BrokerdrillError as error:
                 where.missing.append(str(error))
+        # In a cluster an address need not be at every broker.
+        for where, own in declared:
+            where.missing += [f"no broker has {name}, an address for drills" for name in sorted(own - there)]
     finally:
         await system.close()

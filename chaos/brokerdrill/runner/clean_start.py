@@ -45,6 +45,7 @@ async def clean_start(
     prepared = await _prepared(system, events, progress)
     system.prepared_before = frozenset(name for found in prepared.values() for name in found)
     await _refuse_uncounted(system, addresses)
+    await _refuse_consumers(system, addresses)
     seen = [] if purge else await _seen(system, addresses, load)
     if seen:
         if problems := [said for one in seen if (said := strangers(one, runs))]:
@@ -64,12 +65,25 @@ async def clean_start(
 
 
 async def _refuse_uncounted(system: System, addresses: Sequence[str]) -> None:
-    """Raise InfrastructureError where no active broker counts what is in one of `addresses`: it may hold anything."""
+    """Raise InfrastructureError where no active broker has one of `addresses`."""
     counted = {address for found in (await _waiting(system, addresses)).values() for address in found}
     if unknown := sorted(set(addresses) - counted):
-        raise InfrastructureError(
-            f"no broker says what is in {', '.join(unknown)}: it is not there, or the drill's account may not read it"
-        )
+        raise InfrastructureError(f"no broker has {', '.join(unknown)}, which is declared an address for drills")
+
+
+async def _refuse_consumers(system: System, addresses: Sequence[str]) -> None:
+    """Raise InfrastructureError where somebody consumes from one of `addresses` still after LOOK_AGAIN_S: this run has
+    no consumers yet, those of one that was killed are soon missed, and whoever stays would take its messages."""
+    end = now_ns() + int(LOOK_AGAIN_S * 1e9)
+    while taken := [
+        f"{counts.consumers} consumers from {address} at {instance}"
+        for instance, found in (await _waiting(system, addresses)).items()
+        for address, counts in found.items()
+        if counts.consumers
+    ]:
+        if now_ns() > end:
+            raise InfrastructureError(f"somebody else takes what a drill would send: {', '.join(taken)}. End them")
+        await asyncio.sleep(2 * POLL_S)
 
 
 async def _seen(system: System, addresses: Sequence[str], load: LoadControl) -> list[Seen]:

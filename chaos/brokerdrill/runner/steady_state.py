@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
-from brokerdrill.products.base import ManagementError
+from brokerdrill.products.base import ManagementError, NotAllowed
 from brokerdrill.runner.changes import POLL_S
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
@@ -20,7 +20,7 @@ ARRIVAL_S = 5
 
 async def settle(system: System, addresses: Sequence[str], progress: Progress) -> None:
     """Wait until the topology is in sync, its routers have ready what is active, and who serves `addresses` says what
-    is in them. Raises Unmet after SETTLE_DEADLINE_S."""
+    is in them. Raises Unmet after SETTLE_DEADLINE_S, NotAllowed at once."""
     progress.step("wait until every store has one active instance and the others are in sync")
     end = now_ns() + int(SETTLE_DEADLINE_S * 1e9)
     while True:
@@ -31,6 +31,8 @@ async def settle(system: System, addresses: Sequence[str], progress: Progress) -
             for management in system.active():
                 await management.counts(addresses)
             return
+        except NotAllowed:
+            raise
         except ManagementError:
             # A primary that came back is in sync for a moment before it takes its role back: no broker answers then.
             if now_ns() > end:
