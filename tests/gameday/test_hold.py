@@ -21,6 +21,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.gameday import hold
 from brokerdrill.gameday.history import Day
 from brokerdrill.gameday.model import GameDay
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Host, Topology
 from brokerdrill.ledger import contract
 from brokerdrill.runner import approval
@@ -30,6 +31,7 @@ from brokerdrill.runner.watches import STOP_FILE, ask_to_abort
 from .pair import PAIR, topology
 
 CONSOLE = Console(quiet=True)
+DEPLOYED = [*PAIR, Descriptor(schema=1, product="load", instance="load1", host="load1")]
 
 
 @dataclass
@@ -45,6 +47,14 @@ class Stage:
     looked: list[tuple[str, ...]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     healed: list[str] = field(default_factory=list)
+
+    # What the hosts say of themselves; an error: they cannot be asked.
+    deployed: list[Descriptor] | InfrastructureError = field(default_factory=lambda: DEPLOYED)
+
+    async def said(self, _: Topology) -> list[Descriptor]:
+        if isinstance(self.deployed, InfrastructureError):
+            raise self.deployed
+        return self.deployed
 
     @property
     def runs(self) -> Path:
@@ -101,6 +111,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
     monkeypatch.setattr(hold, "find_topology", lambda name: made.topologies[Path(name).name])
     monkeypatch.setattr(hold, "deployed", lambda *_: PAIR)
+    monkeypatch.setattr(hold, "_said", made.said)
     monkeypatch.setattr(hold, "record", made.record)
     monkeypatch.setattr(hold, "judge", made.judge)
     monkeypatch.setattr(hold, "steady", made.steady)
@@ -167,6 +178,19 @@ def test_approval(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 12345)
     assert stage.hold().state == "expected"
     assert stage.ran == ["lost_reply@pair", "kill_active@pair"]
+
+
+def test_what_is_chosen_is_what_the_hosts_say(stage: Stage) -> None:
+    """Brokers that something else deployed are not what the inventory's roles would make."""
+    stage.deployed = [one.model_copy(update={"features": ("failback", "shared_store")}) for one in DEPLOYED]
+    assert states(stage.hold()) == [("kill_active", "expected")]
+
+
+def test_hosts_that_cannot_be_asked_are_drilled_by_the_inventory_or_not_at_all(stage: Stage) -> None:
+    stage.deployed = InfrastructureError("no way there")
+    stage.unsteady = [["no way there"]]
+    day = stage.hold()
+    assert (day.state, stage.ran) == ("failed", []) and "no way there" in day.why
 
 
 def test_what_is_not_steady_before_is_not_drilled(stage: Stage) -> None:

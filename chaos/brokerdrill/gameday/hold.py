@@ -28,10 +28,14 @@ from brokerdrill.gameday.model import GameDay, load_gameday
 from brokerdrill.gameday.notify import beat, notify
 from brokerdrill.gameday.plan import Place, Planned, last_held, planned
 from brokerdrill.gameday.support import bundle
+from brokerdrill.hosts.connection import connected
+from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.inventory.planned import planned as deployed
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
+from brokerdrill.products.registry import DESCRIPTORS
 from brokerdrill.results import table
 from brokerdrill.results.judging import judge
 from brokerdrill.runner import approval
@@ -68,12 +72,26 @@ def load(file: Path, runs: Path) -> Loaded:
     return Loaded(file, name, plan, tuple(find_topology(one) for one in plan.topologies), runs)
 
 
-def choose(loaded: Loaded, progress: Progress) -> tuple[list[Planned], list[Planned]]:
-    """Return (the drills that would be held now, in their order; those that are refused). Touches no host.
+Known = Callable[[Topology, Progress], Sequence[Descriptor]]
+
+
+def by_inventory(topology: Topology, progress: Progress) -> Sequence[Descriptor]:
+    """Return what the inventory says would be deployed on `topology`. Touches no host."""
+    return [*deployed(topology, progress), *load_hosts(topology)]
+
+
+async def _said(topology: Topology) -> Sequence[Descriptor]:
+    async with connected(topology.hosts) as connections:
+        return await read_all(connections.values(), DESCRIPTORS)
+
+
+def choose(loaded: Loaded, progress: Progress, known: Known = by_inventory) -> tuple[list[Planned], list[Planned]]:
+    """Return (the drills that would be held now, in their order; those that are refused); `known` says what is deployed
+    on a topology.
 
     Raises UsageError where the choice fits nothing.
     """
-    places = [Place(one, [*deployed(one, progress), *load_hosts(one)]) for one in loaded.topologies]
+    places = [Place(one, known(one, progress)) for one in loaded.topologies]
     rows = table.read(loaded.runs) if (loaded.runs / table.TABLE).is_dir() else []
     return planned(loaded.plan.drills, loaded.plan.radius, drills(), places, last_held(rows))
 
@@ -223,7 +241,7 @@ class _Held:
             self._say(problem)
         until = windows.ends_at(plan, self.begun)
         with Progress(self.console) as progress:
-            chosen, refused = choose(self.loaded, progress)
+            chosen, refused = choose(self.loaded, progress, self._deployed)
         for one in refused:
             self._say(f"{one.drill.name} on {one.topology.name} is not held: {'; '.join(one.refused)}")
         if not chosen:
@@ -248,6 +266,18 @@ class _Held:
             if not steady_after:
                 unsteady[one.topology.name] = why
         return history.worst(states), "; ".join(f"{name}: {why}" for name, why in unsteady.items())
+
+    def _deployed(self, topology: Topology, progress: Progress) -> Sequence[Descriptor]:
+        """Return what is deployed on `topology`, as its hosts say, since that is what a run will find and what has to
+        be approved: brokers that something else deployed are not what the roles would make of the inventory. What the
+        inventory says where they cannot be asked; why, the look before each drill will say."""
+        progress.step(f"read what is deployed on {topology.name}")
+        try:
+            found = run_async(_said(topology), self.console)
+        except InfrastructureError as error:
+            progress.step(f"not read: {error}")
+            found = []
+        return found or by_inventory(topology, progress)
 
     def _refusal(self) -> str | None:
         """Return why the day may not begin."""
