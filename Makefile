@@ -66,5 +66,5 @@ docs: setup
 # The lock names no index, so that it serves behind any mirror.
 lock: setup
 	$(BIN)/python -m pip install -q uv
-	$(BIN)/uv pip compile pyproject.toml router/pyproject.toml --group dev --group router/pyproject.toml:dev --python-version 3.11 --universal --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml router/pyproject.toml --all-extras --group dev --group router/pyproject.toml:dev --python-version 3.11 --universal --generate-hashes \
 	  --no-emit-index-url --no-header -q -o requirements.lock

@@ -90,8 +90,13 @@ def test_a_refusal_of_preflight_is_the_users() -> None:
 
 
 def test_variables_go_to_the_playbook_as_they_are() -> None:
-    given = ["artemis_version=2.44.0", '{"openmq_leaving": ["openmq3"]}', "@more.yml"]
+    given = ["artemis_version=2.44.0", '{"openmq_leaving": ["openmq3"]}', "@/etc/more.yml"]
     assert extra_vars(given) == ["--extra-vars", given[0], "--extra-vars", given[1], "--extra-vars", given[2]]
+
+
+def test_a_file_of_variables_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert extra_vars(["@more.yml"]) == ["--extra-vars", f"@{tmp_path}/more.yml"]
 
 
 @pytest.mark.parametrize("wrong", ["artemis_version", "@", "", "[1]", "=2"])

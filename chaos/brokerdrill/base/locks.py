@@ -69,5 +69,5 @@ def is_held(path: Path) -> bool:
 def inventory_lock(directory: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the inventory in `directory`. Raises InfrastructureError while another process holds it."""
     digest = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
-    file = paths.cache() / "locks" / f"{directory.name}-{digest}.lock"
+    file = paths.state() / "locks" / f"{directory.name}-{digest}.lock"
     return held(file, f"another run uses inventory {directory.name}")

@@ -23,7 +23,6 @@ from brokerdrill.base.atomic import write_json
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.base.locks import held
 from brokerdrill.base.progress import Progress
-from brokerdrill.bench import bench
 from brokerdrill.campaigns.plan import Cell, Plan, digest
 from brokerdrill.campaigns.settings import text
 from brokerdrill.inventory.planned import load_hosts, planned
@@ -313,6 +312,8 @@ class _Deployments:
         first = self._now is None
         with Progress(self._console) as progress:
             if first and self._options.bench_hosts:
+                from brokerdrill.bench import bench  # of an extra that only this needs
+
                 bench.up(topology, fresh=True, progress=progress.step)
                 self._deploy(topology, changed, DEPLOY, progress)
             elif changed or not first:
@@ -343,6 +344,8 @@ class _Deployments:
         topology, changed = self._now
         with Progress(self._console) as progress:
             if self._options.bench_hosts:
+                from brokerdrill.bench import bench
+
                 bench.down(topology, progress.step)
             elif changed:
                 self._deploy(topology, {}, REDEPLOY, progress)

@@ -51,6 +51,6 @@ def _role_variables(roles: Path) -> frozenset[str]:
 
 def check_variable(name: str, topology: Topology, where: str) -> None:
     """Raise UsageError, with the nearest name, where `name` is a variable neither of the inventory nor of a role."""
-    known = _role_variables(paths.ROOT / "roles") | {key for host in topology.hosts for key in host.vars}
+    known = _role_variables(paths.COLLECTION / "roles") | {key for host in topology.hosts for key in host.vars}
     if name not in known:
         raise UsageError(f"{where}: {unknown_name(f'field of a scenario or variable of {topology.name}', name, known)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from brokerdrill.base import extras
 from brokerdrill.base.errors import (
     EXIT_BROKEN,
     EXIT_INFRASTRUCTURE,
@@ -235,6 +236,7 @@ def prove(
 ) -> int:
     """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept`; return the
     exit status. What cannot be carried out is printed, so that the next topology has its turn."""
+    extras.need("pyspark")
     from brokerdrill.campaigns.execute import Ended, execute
     from brokerdrill.campaigns.prove import exit_status, prove_plan
     from brokerdrill.inventory.planned import load_hosts, planned
@@ -268,6 +270,7 @@ def worst(statuses: Sequence[int]) -> int:
 
 def carry_out(plan: Plan, options: Options, console: Console) -> int:
     """Carry out a plan with its page kept up to date; return the exit status of what was found."""
+    extras.need("pyspark")
     from brokerdrill.campaigns.execute import Ended, execute, plan_folder
     from brokerdrill.campaigns.pages import write_results
     from brokerdrill.campaigns.results import outcomes

@@ -9,14 +9,15 @@ import random
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from brokerdrill.base import java
+from brokerdrill.base import extras, java, paths
 from brokerdrill.base.atomic import write_json
 from brokerdrill.base.errors import (
     EXIT_INFRASTRUCTURE,
@@ -47,6 +48,23 @@ engine_app = typer.Typer(no_args_is_help=True, help="The Docker engine that the 
 app.add_typer(engine_app, name="engine")
 console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"brokerdrill {metadata.version('brokerdrill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What all commands share."""
+
+
+WIDE = 4096
 RUNS = Path("runs")
 RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
 PromiseOption = Annotated[
@@ -138,6 +156,8 @@ def schema() -> None:
 @app.command()
 def reference() -> None:
     """Write docs/reference anew: the pages that the code itself says."""
+    if paths.CHECKOUT is None:
+        raise UsageError("the reference is written into a checkout's docs/reference, and this is an installed package")
     from brokerdrill.cli.reference import write_pages
 
     for path in write_pages():
@@ -148,7 +168,9 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     table = Table(*heads, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    # What another program reads is not wrapped.
+    out = console if console.is_terminal else Console(file=console.file, highlight=False, width=WIDE)
+    out.print(table)
 
 
 @bench_app.command("up")
@@ -254,6 +276,9 @@ def run(
     at_once: across.AtOnceOption = None,
     within: across.WithinOption = None,
     master: MasterOption = None,
+    judge: Annotated[
+        bool, typer.Option(help="Judge the runs; without it they are recorded for `brokerdrill report` to judge.")
+    ] = True,
 ) -> None:
     """Run DRILL on the deployed TOPOLOGY, analyse what was recorded, and write the report."""
     from brokerdrill.cli.judged import judged
@@ -263,6 +288,8 @@ def run(
     from brokerdrill.scenario.drill import load_drill
     from brokerdrill.scenario.rounds import changes_of, settings_of
 
+    if judge:  # said before anything is broken
+        extras.need("pyspark")
     changes = changes_of(rounds, lasting)
     radius = across.radius(at_once, within)
     first = seed if seed is not None else random.SystemRandom().randrange(1_000_000)
@@ -272,8 +299,8 @@ def run(
         named = [word for word in (drill, topology, inventory) if word]
         if len(named) != 1:
             raise UsageError("--all runs every drill that applies: name the topology and nothing else")
-        if changes or purge:
-            raise UsageError("--rounds, --for and --purge are of one drill: name it")
+        if changes or purge or not judge:
+            raise UsageError("--rounds, --for, --purge and --no-judge are of one drill: name it")
         raise typer.Exit(across.run_everything(named[0], repeat, first, runs, master, console, radius))
     if drill is None:
         raise UsageError("name a drill and a topology: brokerdrill run DRILL TOPOLOGY")
@@ -287,16 +314,19 @@ def run(
     count = repeat or loaded.scenario.repeat
     if run_dir and count > 1:
         raise UsageError("--run-dir names one run; it does not go with --repeat")
-    warm_up(master)
     seeds = [first + number for number in range(count)]
-    status, reports = judged(
-        lambda: record(
+
+    def recorded() -> list[Path]:
+        return record(
             loaded, found, runs, seeds, console, run_dir, settings_of(changes), changes, radius=radius, purge=purge
-        ),
-        console,
-        json_file=json_file,
-        master=master,
-    )
+        )
+
+    if not judge:
+        for one in recorded():
+            console.print(f"recorded, not judged: {one}", markup=False)
+        return
+    warm_up(master)
+    status, reports = judged(recorded, console, json_file=json_file, master=master)
     console.print(f"report: {reports[-1]}")
     raise typer.Exit(status)
 
@@ -445,12 +475,21 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         error_console.print("brokerdrill: interrupted")
         sys.exit(EXIT_INFRASTRUCTURE)
+    except ModuleNotFoundError as error:
+        if (sentence := extras.missing(error)) is None:
+            _defect(error_console)
+        error_console.print(f"brokerdrill: {sentence}", markup=False)
+        sys.exit(EXIT_INFRASTRUCTURE)
     except BrokenPipeError:
         with contextlib.suppress(OSError):
             sys.stdout.close()
         sys.exit(EXIT_INFRASTRUCTURE)
     except Exception:
-        # A mistake of our own: never the status of a broken promise.
-        traceback.print_exc()
-        error_console.print("brokerdrill: this is a defect of brokerdrill; please report it with the lines above")
-        sys.exit(EXIT_INFRASTRUCTURE)
+        _defect(error_console)
+
+
+def _defect(error_console: Console) -> NoReturn:
+    """A mistake of our own: never the status of a broken promise."""
+    traceback.print_exc()
+    error_console.print("brokerdrill: this is a defect of brokerdrill; please report it with the lines above")
+    sys.exit(EXIT_INFRASTRUCTURE)

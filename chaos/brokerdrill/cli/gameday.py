@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from brokerdrill.base import extras
 from brokerdrill.base.errors import EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_KEPT, UsageError
 from brokerdrill.base.progress import Progress
 
@@ -63,6 +64,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         if dry_run:
             plan(file, runs)
             return
+        extras.need("pyspark")
         day = hold(load(file, runs), console, seed, master, wait)
         console.print(f"game day {day.id}: {day.word}{f': {day.why}' if day.why else ''}", markup=False)
         raise typer.Exit({EXPECTED: EXIT_KEPT, UNEXPECTED: EXIT_BROKEN}.get(day.state, EXIT_INFRASTRUCTURE))

@@ -29,7 +29,7 @@ def _made(topology: Topology) -> Iterator[str]:
     own = topology.vars.get("common_inventory_name", topology.directory.name)
     # A bench's name for it is a template in bench/group_vars.
     for name in {str(own), topology.directory.name, f"bench-{topology.name}"}:
-        folder: Path = paths.cache() / "secrets" / name
+        folder: Path = paths.state() / "secrets" / name
         for path in sorted(folder.glob("*")) if "/" not in name else ():
             if path.suffix in SUFFIXES:
                 try:

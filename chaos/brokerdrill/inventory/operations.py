@@ -35,7 +35,7 @@ class Operation:
         """Whether instances of `product` are among those that it changes."""
         if self.out is Out.NOBODY:
             return False
-        tasks = paths.ROOT / "roles" / product / "tasks"
+        tasks = paths.COLLECTION / "roles" / product / "tasks"
         return not self.tasks or any((tasks / f"{name}.yml").is_file() for name in self.tasks)
 
     @property

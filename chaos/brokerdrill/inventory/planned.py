@@ -50,7 +50,7 @@ def load_hosts(topology: Topology) -> list[Descriptor]:
 
 def _key(topology: Topology, variables: Mapping[str, Any]) -> str:
     """Return the SHA-256 (hex) of all that decides what would be deployed."""
-    parts = [topology.sha256, *(fingerprint(paths.ROOT / name) for name in ("roles", "plugins", "playbooks"))]
+    parts = [topology.sha256, *(fingerprint(paths.COLLECTION / name) for name in ("roles", "plugins", "playbooks"))]
     return hashlib.sha256(json.dumps([parts, variables], sort_keys=True).encode()).hexdigest()
 
 

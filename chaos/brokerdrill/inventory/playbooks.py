@@ -16,7 +16,7 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Usage
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.topology import Topology
 
-PLAYBOOKS = paths.ROOT / "playbooks"
+PLAYBOOKS = paths.COLLECTION / "playbooks"
 # A module's result is one line, files and all.
 MAX_LINE = 1 << 22
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
@@ -26,7 +26,7 @@ _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\].*?(?:FAILE
 
 def playbook_log(topology: Topology, playbook: str) -> Path:
     """Where the output of the newest run of `playbook` on `topology` is kept."""
-    folder = paths.cache() / "logs"
+    folder = paths.state() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{topology.name}-{playbook}.log"
 
@@ -102,7 +102,9 @@ def extra_vars(given: Sequence[str]) -> list[str]:
     for one in given:
         if not re.match(r"\w+=|\s*\{|@.", one):
             raise UsageError(f"-e {one}: write NAME=VALUE, a mapping as JSON, or @FILE")
-    return [word for one in given for word in ("--extra-vars", one)]
+    # Ansible works in another directory than the user.
+    absolute = [f"@{Path(one[1:]).expanduser().absolute()}" if one.startswith("@") else one for one in given]
+    return [word for one in absolute for word in ("--extra-vars", one)]
 
 
 def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -139,7 +141,12 @@ def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: S
     log = playbook_log(topology, playbook)
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=paths.ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=paths.working_directory(),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         try:
             assert process.stdout is not None
@@ -162,7 +169,7 @@ async def operate(topology: Topology, playbook: str, progress: Progress, extra: 
     with log.open("w") as file:
         process = await asyncio.create_subprocess_exec(
             *command,
-            cwd=paths.ROOT,
+            cwd=paths.working_directory(),
             env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brokerdrill.base import paths
+from brokerdrill.base import extras, paths
 from brokerdrill.base.errors import UsageError, unknown_name
 
 READ_TIMEOUT_S = 60
@@ -134,15 +134,17 @@ def _host(directory: Path, found: Mapping[str, Any]) -> Host:
 @functools.lru_cache(maxsize=32)
 def _read(sources: tuple[Path, ...], sha256: str, cache: Path) -> str:
     """Return what `_read_inventory` prints for `sources`; the other arguments only tell states of them apart."""
+    extras.need("ansible")
     directory = sources[0]
     environment = paths.child_environment() | {
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
         "ANSIBLE_NOCOLOR": "true",
     }
+    environment.setdefault("ANSIBLE_CONFIG", str(paths.ROOT / "ansible.cfg"))
     try:
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("_read_inventory.py")), *map(str, sources)],
-            cwd=paths.ROOT,
+            cwd=paths.working_directory(),
             env=environment,
             capture_output=True,
             text=True,
@@ -186,21 +188,32 @@ def _directories(inventories: Path) -> list[Path]:
 def find_topology(
     name_or_dir: str | Path, inventories_dir: Path | None = None, bench_dir: Path | None = None
 ) -> Topology:
-    """Return the topology of that name below `inventories_dir` (default: the checkout's), or of that directory.
+    """Return the topology of that name below `inventories_dir` (default: the user's own and those that ship with the
+    program), or of that directory.
 
-    One that is called by its name comes with its bench, where `bench_dir` (default: the checkout's) has one.
+    One that is called by its name comes with its bench, where `bench_dir` (default: beside `inventories`) has one.
 
     Raises UsageError: an unknown name (with the nearest one), no such directory, an inventory Ansible cannot read.
     """
-    inventories = inventories_dir or paths.INVENTORIES
     text = str(name_or_dir)
-    known = {path.name: path for path in _directories(inventories)}
+    known = _known(inventories_dir, bench_dir)
     if text in known:
-        bench = (bench_dir or paths.BENCH) / f"{text}.yml"
-        return load(known[text], bench if bench.is_file() else None)
+        directory, benches = known[text]
+        bench = benches / f"{text}.yml"
+        return load(directory, bench if bench.is_file() else None)
     if "/" in text or text in (".", "..") or Path(text).is_dir():
         return load(Path(text).expanduser())
     raise unknown_name("topology", text, known)
+
+
+def _known(inventories_dir: Path | None, bench_dir: Path | None = None) -> dict[str, tuple[Path, Path]]:
+    """Return name → (inventory, folder of benches), the user's own before one of the same name that ships."""
+    places = [(inventories_dir, bench_dir or paths.BENCH)] if inventories_dir else paths.inventory_places()
+    return {
+        path.name: (path, bench_dir or benches)
+        for inventories, benches in reversed(places)
+        for path in _directories(inventories)
+    }
 
 
 def _description(directory: Path) -> str:
@@ -221,5 +234,6 @@ def _is_comment(line: str) -> bool:
 
 
 def topologies(inventories_dir: Path | None = None) -> list[tuple[str, str]]:
-    """Return (name, description) of every topology below `inventories_dir` (default: the checkout's), by name."""
-    return [(path.name, _description(path)) for path in _directories(inventories_dir or paths.INVENTORIES)]
+    """Return (name, description) of every topology that `find_topology` knows by its name, by name."""
+    known = _known(inventories_dir)
+    return [(name, _description(known[name][0])) for name in sorted(known)]

@@ -32,7 +32,12 @@ VARIABLE = "drill_approval"
 FOLDER = "approvals"
 _REQUEST, _APPROVAL = ".request.json", ".approval.json"
 # All that decides what a run does.
-_CODE = {"chaos/brokerdrill": (".py",), "playbooks": (".yml",), "roles": (".yml", ".j2"), "plugins": (".py",)}
+_CODE = {
+    paths.PACKAGE: (".py",),
+    paths.COLLECTION / "playbooks": (".yml",),
+    paths.COLLECTION / "roles": (".yml", ".j2"),
+    paths.COLLECTION / "plugins": (".py",),
+}
 
 
 @dataclass(frozen=True)
@@ -78,10 +83,10 @@ def code_version() -> str:
     """Return the SHA-256 (hex) of this program, its playbooks and its roles."""
     digest = hashlib.sha256()
     for folder, endings in _CODE.items():
-        for path in sorted((paths.ROOT / folder).rglob("*")):
+        for path in sorted(folder.rglob("*")):
             if path.suffix in endings and path.is_file():
                 content = path.read_bytes()
-                digest.update(f"{path.relative_to(paths.ROOT).as_posix()}\0{len(content)}\0".encode() + content)
+                digest.update(f"{path.relative_to(folder.parent).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
