@@ -1,4 +1,7 @@
-"""Two hosts of the bench with nothing but a unit to hurt, a toxiproxy and a link: every fault that needs no product."""
+"""Two hosts of the bench with nothing but a unit to hurt, a toxiproxy and a link: every fault that needs no product.
+
+Several pairs go side by side, each a topology with a sixteenth of the subnet.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,22 @@ from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Topology, load
 
 NAME = "safety_selftest"
+PAIRS = 16
 INVENTORY = """\
 all:
   vars:
-    bench_subnet: 172.30.249.0/24
+    bench_subnet: 172.30.249.{first}/28
     bench_memory: 256m
     drill_allowed: true
     ansible_user: root
     ansible_ssh_private_key_file: {key}
     ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
   hosts:
-    dialler: {{ansible_host: 172.30.249.11}}
-    server: {{ansible_host: 172.30.249.12}}
+    dialler: {{ansible_host: 172.30.249.{dialler}}}
+    server: {{ansible_host: 172.30.249.{server}}}
 """
+# Exits with 0 when all that faults hit is there.
+READY = "systemctl is-active --quiet victim toxiproxy srv-store.mount ssh && touch /srv/store/lock"
 VICTIM = """[Unit]
 Description=What faults hit
 [Service]
@@ -54,10 +60,6 @@ Options=size=16m
 [Install]
 WantedBy=multi-user.target
 """
-VICTIM_SAYS = {
-    "schema": 1, "product": "victim", "instance": "victim", "unit": "victim.service", "data_dir": "/srv/store",
-    "features": ["own_disk"], "dials": [{"link": "peer", "to": "server", "address": "172.30.249.12", "port": 7000}],
-}  # fmt: skip
 SERVER_SAYS = {"schema": 1, "product": "peer", "instance": "server", "unit": "victim.service"}
 TOXIPROXY_SAYS = {
     "schema": 1, "product": "toxiproxy", "instance": "toxi", "unit": "toxiproxy.service", "user": "nobody",
@@ -73,19 +75,29 @@ def _written(files: Mapping[str, Any]) -> str:
     )
 
 
-def up(folder: Path) -> Topology:
-    """Make both hosts, with an inventory below `folder`."""
-    directory = folder / NAME
+def _victim_says(server: str) -> dict[str, Any]:
+    return {
+        "schema": 1, "product": "victim", "instance": "victim", "unit": "victim.service", "data_dir": "/srv/store",
+        "features": ["own_disk"], "dials": [{"link": "peer", "to": "server", "address": server, "port": 7000}],
+    }  # fmt: skip
+
+
+def up(folder: Path, pair: int = 0) -> Topology:
+    """Make both hosts of a pair (below PAIRS), with an inventory below `folder`."""
+    directory = folder / (f"{NAME}_{pair}" if pair else NAME)
     directory.mkdir()
-    (directory / "hosts.yml").write_text(INVENTORY.format(key=paths.cache() / "bench" / "id_ed25519"))
+    first, key = 256 // PAIRS * pair, paths.cache() / "bench" / "id_ed25519"
+    text = INVENTORY.format(first=first, dialler=first + 11, server=first + 12, key=key)
+    (directory / "hosts.yml").write_text(text)
     topology = load(directory)
     bench.down(topology)
     bench.up(topology)
     program = server_program(folder)
+    victim_says = _victim_says(topology.host("server").address)
 
     async def prepare() -> None:
         units = {"victim.service": VICTIM, "toxiproxy.service": TOXIPROXY, "srv-store.mount": STORE}
-        says = {"dialler": {"victim": VICTIM_SAYS, "toxi": TOXIPROXY_SAYS}, "server": {"server": SERVER_SAYS}}
+        says = {"dialler": {"victim": victim_says, "toxi": TOXIPROXY_SAYS}, "server": {"server": SERVER_SAYS}}
         async with connected(topology.hosts) as connections:
             for name, connection in connections.items():
                 files: dict[str, Any] = {f"/etc/systemd/system/{unit}": text for unit, text in units.items()}

@@ -138,4 +138,4 @@ def test_another_controller_is_refused_by_the_host(topology: Topology, drilled: 
 
 @pytest.mark.long
 def test_whatever_befalls_a_host_after_its_runner_it_is_whole_in_time(topology: Topology, tmp_path: Path) -> None:
-    assert made(topology, BARE, tmp_path / "cells.jsonl", ()) == 0
+    assert made([topology], BARE, tmp_path / "cells.jsonl", ()) == 0

@@ -2,25 +2,36 @@
 
     python -m tests.drill.safety_matrix TOPOLOGY FILE [WORD ...]
 
-TOPOLOGY is deployed, or `bare`: two hosts that are made for it and taken down after it. Each cell is a line of JSON in
-FILE; cells that are there are not made again, so that it goes on where it was ended. WORDs choose cells whose names
-have all of them. Hosts are looked at through the bench's engine, which needs no network of theirs. Exit status 1: a
-cell was not whole within its time-to-live and GRACE_S.
+TOPOLOGY is deployed, or `bare` or `bare*N`: N pairs of hosts that are made for it, share the cells, and are taken down
+after it. Each cell is a line of JSON in FILE; cells that are whole there are not made again, so that it goes on where
+it was ended. WORDs choose cells whose names have all of them. Hosts are looked at through the bench's engine, which
+needs no network of theirs. In the end it says how many cells of FILE were whole, and the slowest, for each trouble.
+Exit status 1: one of the cells was not whole within its time-to-live and GRACE_S.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from brokerdrill.base.progress import Progress
 from brokerdrill.bench import bench, engine
 from brokerdrill.faults.registry import FAULTS
+from brokerdrill.gameday.guards import steady
+from brokerdrill.gameday.model import Guard
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import journal
 from tests.bench import bare_hosts
@@ -49,8 +60,16 @@ BARE = (
 AWAY_S = 60
 CONTROL_AWAY_S = 15
 BOOT_S = 60
+READY_S = 180
 TROUBLES = ("alone", "restarted", "control away", "network cut")
 
+# As `brokerdrill heal` ends the lease of a run that is gone: the next cell need not wait for that.
+_GIVE_BACK = """python3 - <<'PY'
+import runpy
+kernel = runpy.run_path("/var/lib/brokerdrill/safety/safety_kernel.py")["Kernel"]()
+if lease := kernel._read(kernel.state / "lease.json"):
+    kernel.give_back(lease["token"])
+PY"""
 _CUT = """nft -f - <<'NFT'
 table inet unreachable { chain in { type filter hook input priority -200; iif lo accept; tcp dport 22 drop; }; }
 NFT
@@ -140,35 +159,93 @@ def make(topology: Topology, machine: Machine, hurt: Hurt, step: str, trouble: s
             machine.sh(entry["host"], "nft list tables | grep -e unreach -e uncontrol")[0] == 0 for entry in intents
         ):
             time.sleep(0.5)
+    for host in topology.hosts:
+        machine.sh(host.name, _GIVE_BACK)
     return {"made": True, "whole": not found, "after_s": round(after_s, 1), "limit_s": limit_s, "left": found}
 
 
 def main(name: str, file: str, *words: str) -> int:
-    """Make the cells that are not in `file` yet."""
-    if name != "bare":
-        return made(find_topology(name), ELSEWHERE.get(name, QUORUM), Path(file), words)
+    """Make the cells that are not whole in `file` yet."""
+    kind, _, pairs = name.partition("*")
+    if kind != "bare":
+        return made([find_topology(name)], ELSEWHERE.get(name, QUORUM), Path(file), words)
+    with tempfile.TemporaryDirectory() as folder, bare(Path(folder), int(pairs or 1)) as topologies:
+        return made(topologies, BARE, Path(file), words)
+
+
+@contextlib.contextmanager
+def bare(folder: Path, pairs: int) -> Iterator[list[Topology]]:
+    """Have so many pairs of hosts that no product is on."""
+    with contextlib.ExitStack() as downs:
+        topologies = []
+        for pair in range(pairs):
+            within = folder / str(pair)
+            within.mkdir()
+            topologies.append(bare_hosts.up(within, pair))
+            downs.callback(bench.down, topologies[-1])
+        yield topologies
+
+
+def rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The cells in a file by name; of one that was made again the last."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {row["cell"]: row for row in map(json.loads, lines)}
+
+
+def ready(topology: Topology, machine: Machine) -> None:
+    """Wait until a topology is whole and serves, as before a drill. Raises TimeoutError."""
+    end = time.monotonic() + READY_S
+    if topology.name.startswith(bare_hosts.NAME):
+        waiting_for = {host.name: bare_hosts.READY for host in topology.hosts}
+        while problems := [host for host, script in waiting_for.items() if machine.sh(host, script)[0] != 0]:
+            if time.monotonic() > end:
+                raise TimeoutError(f"not ready: {problems} of {topology.name}")
+            time.sleep(0.2)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        topology = bare_hosts.up(Path(folder))
-        try:
-            Machine(topology).sh("dialler", "touch /srv/store/lock")
-            return made(topology, BARE, Path(file), words)
-        finally:
-            bench.down(topology)
+        while problems := asyncio.run(steady(topology, Guard(), Path(folder), Progress(Console(quiet=True)))):
+            if time.monotonic() > end:
+                raise TimeoutError(f"not ready: {problems} of {topology.name}")
 
 
-def made(topology: Topology, hurts: tuple[Hurt, ...], path: Path, words: tuple[str, ...]) -> int:
-    """Make the cells of `hurts` whose names have all `words`; return the exit status."""
-    done = {json.loads(line)["cell"] for line in path.read_text().splitlines()} if path.exists() else set()
-    machine, broken = Machine(topology), 0
-    for cell, hurt, step, trouble in cells(hurts):
-        if cell in done or not all(word in cell for word in words):
-            continue
-        row = {"topology": topology.name, "cell": cell, **make(topology, machine, hurt, step, trouble)}
-        broken += not row.get("whole")
-        with path.open("a") as out:
-            out.write(json.dumps(row) + "\n")
-        print(cell, {key: row[key] for key in row if key not in ("cell", "topology")}, flush=True)
-    return 1 if broken else 0
+def made(topologies: Sequence[Topology], hurts: tuple[Hurt, ...], path: Path, words: tuple[str, ...]) -> int:
+    """Make the cells of `hurts` whose names have all `words`, on all topologies at once; return the exit status."""
+    there = rows(path)
+    wanted = [item for item in cells(hurts) if all(word in item[0] for word in words)]
+    waiting: queue.SimpleQueue[tuple[str, Hurt, str, str]] = queue.SimpleQueue()
+    for item in wanted:
+        if not there.get(item[0], {}).get("whole"):
+            waiting.put(item)
+    writing = threading.Lock()
+
+    def work(topology: Topology) -> None:
+        machine = Machine(topology)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                cell, hurt, step, trouble = waiting.get_nowait()
+                ready(topology, machine)
+                how = make(topology, machine, hurt, step, trouble)
+                with writing, path.open("a") as out:
+                    out.write(json.dumps({"topology": topology.name, "cell": cell, **how}) + "\n")
+                    print(cell, how, flush=True)
+
+    with ThreadPoolExecutor(len(topologies)) as pool:
+        for done in [pool.submit(work, topology) for topology in topologies]:
+            done.result()
+    found = rows(path)
+    print(told(found.values()))
+    return 0 if all(found[item[0]].get("whole") for item in wanted) else 1
+
+
+def told(found: Collection[dict[str, Any]]) -> str:
+    """A table of how it went: for each trouble how many cells, how many of them whole, and the slowest of these."""
+    lines = [f"{'trouble':<14}{'cells':>6}{'whole':>6}{'slowest':>9}{'limit':>8}"]
+    for trouble in TROUBLES:
+        its = [row for row in found if row["cell"].endswith(f"| {trouble}")]
+        whole = [row for row in its if row.get("whole")]
+        slowest, limit = (max((row[key] for row in whole), default=0) for key in ("after_s", "limit_s"))
+        lines.append(f"{trouble:<14}{len(its):>6}{len(whole):>6}{slowest:>7.1f} s{limit:>6.0f} s")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
