@@ -36,6 +36,10 @@ all:
 """
 # Exits with 0 when all that faults hit is there.
 READY = "systemctl is-active --quiet victim toxiproxy srv-store.mount ssh && touch /srv/store/lock"
+# The fault `clock` needs it.
+LIBFAKETIME = """ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || {
+  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install libfaketime >/dev/null
+}"""
 VICTIM = """[Unit]
 Description=What faults hit
 [Service]
@@ -102,6 +106,7 @@ def up(folder: Path, pair: int = 0) -> Topology:
             for name, connection in connections.items():
                 files: dict[str, Any] = {f"/etc/systemd/system/{unit}": text for unit, text in units.items()}
                 files |= {f"/etc/brokerdrill/{one}.json": said for one, said in says[name].items()}
+                await connection.sh(LIBFAKETIME, check=True, timeout=300)
                 await connection.put(program, "/usr/local/bin/toxiproxy-server")
                 script = f"chmod 755 /usr/local/bin/toxiproxy-server\n{_written(files)}\nsystemctl daemon-reload"
                 await connection.sh(

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from docker.errors import APIError
 from rich.console import Console
 
 from brokerdrill.base.progress import Progress
@@ -61,6 +62,8 @@ AWAY_S = 60
 CONTROL_AWAY_S = 15
 BOOT_S = 60
 READY_S = 180
+# A runner that is slower than the time-to-live, on a machine with too much to do, does not come to its step.
+TRIES = 3
 TROUBLES = ("alone", "restarted", "control away", "network cut")
 
 # As `brokerdrill heal` ends the lease of a run that is gone: the next cell need not wait for that.
@@ -103,9 +106,17 @@ class Machine:
         self._client = engine.require().client()
 
     def sh(self, host: str, script: str) -> tuple[int, str]:
-        container = self._client.containers.get(self._plan.container(host))
-        done: Any = container.exec_run(["/bin/sh", "-c", script])
-        return done.exit_code, done.output.decode(errors="replace")
+        end = time.monotonic() + BOOT_S
+        while True:
+            try:
+                container = self._client.containers.get(self._plan.container(host))
+                done: Any = container.exec_run(["/bin/sh", "-c", script])
+            except APIError:  # it is being started anew
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+            else:
+                return done.exit_code, done.output.decode(errors="replace")
 
     def restart(self, host: str) -> None:
         self._client.containers.get(self._plan.container(host)).restart(timeout=2)
@@ -223,8 +234,11 @@ def made(topologies: Sequence[Topology], hurts: tuple[Hurt, ...], path: Path, wo
         with contextlib.suppress(queue.Empty):
             while True:
                 cell, hurt, step, trouble = waiting.get_nowait()
-                ready(topology, machine)
-                how = make(topology, machine, hurt, step, trouble)
+                how: dict[str, Any] = {"made": False}
+                for _ in range(TRIES):
+                    if not how["made"]:
+                        ready(topology, machine)
+                        how = make(topology, machine, hurt, step, trouble)
                 with writing, path.open("a") as out:
                     out.write(json.dumps({"topology": topology.name, "cell": cell, **how}) + "\n")
                     print(cell, how, flush=True)

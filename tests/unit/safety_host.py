@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +23,30 @@ case " $* " in
   echo $! >>{root}/guards;;
 esac
 """
+# Many processes that ask at once: each waits until all are there.
+HERD = """import json, os, runpy, sys
+module = runpy.run_path(sys.argv[1])
+ready, go = os.pipe(), os.pipe()
+asked = json.loads(sys.argv[3])
+for values in asked:
+    if os.fork() == 0:
+        os.write(ready[1], b".")
+        os.close(go[1])
+        os.read(go[0], 1)
+        try:
+            getattr(module["Kernel"](), sys.argv[2])(**values)
+            said = None
+        except module["Refused"] as refusal:
+            said = str(refusal)
+        os.write(1, (json.dumps([values, said]) + "\\n").encode())
+        os._exit(0)
+seen = 0
+while seen < len(asked):
+    seen += len(os.read(ready[0], 1000))
+os.close(go[1])
+for _ in asked:
+    assert os.wait()[1] == 0
+"""
 CALL = """import json, runpy, sys
 module = runpy.run_path(sys.argv[1])
 try:
@@ -32,9 +57,10 @@ except module["Refused"] as refusal:
 
 
 class SafetyHost:
-    """Call `kernel` in this process, or `call` for a process of its own; `close` ends the guards."""
+    """Call `kernel` in this process, or `call` for a process of its own; `close` ends the guards. `constants` are
+    others than the file's, for the guards, too."""
 
-    def __init__(self, root: Path, starts_guards: bool = True) -> None:
+    def __init__(self, root: Path, starts_guards: bool = True, **constants: Any) -> None:
         self.root, self.state = root, root / "safety"
         tools, units = root / "bin", root / "units"
         for folder in (tools, units):
@@ -48,6 +74,9 @@ class SafetyHost:
         self.source = source.replace('"/var/lib/brokerdrill/safety"', repr(str(self.state))).replace(
             '"/etc/systemd/system"', repr(str(units))
         )
+        for name, value in constants.items():
+            self.source, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", self.source, flags=re.MULTILINE)
+            assert count == 1, name
         self.source = self.source.replace('"/run/brokerdrill"', repr(str(root / "notes")))
 
     def kernel(self, **changes: Any) -> Any:
@@ -65,6 +94,13 @@ class SafetyHost:
         words = [sys.executable, "-SIc", CALL, str(self.state / "safety_kernel.py"), verb, json.dumps(values)]
         environment = {**os.environ, "PATH": self.path}
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def herd(self, verb: str, asked: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str | None]]:
+        """Have so many processes ask at once; return what each asked and how it was refused, None: it was not."""
+        words = [sys.executable, "-SIc", HERD, str(self.state / "safety_kernel.py"), verb, json.dumps(asked)]
+        environment = {**os.environ, "PATH": self.path}
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment, check=True, timeout=120)
+        return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
     def close(self) -> None:
         guards = self.root / "guards"

@@ -24,24 +24,21 @@ import contextlib
 import fcntl
 import json
 import os
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 STATE = Path("/var/lib/brokerdrill/safety")
 # Where a fault's scripts note what they need until its heal; a start of the host forgets it.
 NOTES = Path("/run/brokerdrill")
-FILE = "safety_kernel.py"
-GUARD = "brokerdrill-guard"
-TICK_S = 0.2
-POLL_S = 0.1
+FILE, GUARD = "safety_kernel.py", "brokerdrill-guard"
+TICK_S, POLL_S = 0.2, 0.1
 GUARD_STARTS_S = 10
 # How long a heal's check is asked after it, and how long until the next try.
 CHECKED_S = 10
@@ -51,17 +48,9 @@ DONE_DAYS = 30
 COUNTED_S = 1
 LEFT_BEHIND_S = 2
 
-PIPED: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-PIPED.update(text=True, errors="replace", start_new_session=True)
-
 # The states of a fault, and which may follow. A heal may be needed again; what is verified is over.
-NEXT = {
-    "": ("registered",),
-    "registered": ("applied", "healed"),
-    "applied": ("healed",),
-    "healed": ("healed", "verified"),
-    "verified": (),
-}
+NEXT = {"": ("registered",), "registered": ("applied", "healed"), "applied": ("healed",),
+        "healed": ("healed", "verified"), "verified": ()}  # fmt: skip
 
 UNIT_DIR = Path("/etc/systemd/system")
 UNITS = {
@@ -71,19 +60,16 @@ ConditionPathExistsGlob=|{state}/lease.json
 ConditionPathExistsGlob=|{state}/faults/*.json
 Wants={guard}.timer
 StartLimitIntervalSec=0
-
 [Service]
 ExecStart={python} -I {state}/{file} guard
 Restart=on-failure
 RestartSec=1
 OOMScoreAdjust=-900
-
 [Install]
 WantedBy=multi-user.target
 """,
     f"{GUARD}.timer": """[Unit]
 Description=Brokerdrill: sees to it that the guard runs while a drill does
-
 [Timer]
 OnActiveSec=10
 OnUnitInactiveSec=10
@@ -96,13 +82,8 @@ class Refused(Exception):
     """What this host does not do, in one sentence."""
 
 
-class Gone(Refused):
-    """There is no such fault here."""
-
-
 def boot() -> str:
-    """Which start of this host it is. A container has the kernel's boot id of its machine, but a first process of its
-    own."""
+    """Which start of this host it is; a container has its machine's boot id, but a first process of its own."""
     start = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{start}"
 
@@ -111,33 +92,16 @@ def utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def sync(folder: Path) -> None:
-    """Have the names in `folder` on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
-
-
 def systemctl(*words: str) -> None:
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise Refused(f"systemctl {' '.join(words)} fails here: {done.stderr.strip() or done.returncode}")
 
 
-def after(state: str, following: str) -> str:
-    """Return `following`. Raises Refused where it may not follow `state`."""
-    if following not in NEXT[state]:
-        raise Refused(f"a fault that is {state or 'unknown'} cannot become {following}")
-    return following
-
-
 def allowed(lease: dict[str, Any], others: list[dict[str, Any]], new: dict[str, Any]) -> None:
     """Raise Refused where the fault `new` may not be registered beside `others`, which are not healed: a target outside
-    of the lease, or a claim that does not go with one of theirs.
-
-    A claim is a thing and what of it the fault needs: two faults may have a claim on one thing where both say the same,
-    and it is not "alone".
-    """
+    of the lease, or a claim that does not go with one of theirs. Claims on one thing go together where both say the
+    same of it, and that is not "alone"."""
     fault = new["fault"]
     outside = [] if lease["targets"] is None else sorted(set(new["targets"]) - set(lease["targets"]))
     if outside:
@@ -150,14 +114,8 @@ def allowed(lease: dict[str, Any], others: list[dict[str, Any]], new: dict[str, 
 
 def last_words(result: dict[str, Any]) -> str:
     """The last line of what failed; "" where nothing did."""
-    lines = (result["err"] or result["out"]).strip().splitlines()
-    return (lines[-1][:300] if lines else f"exit status {result['rc']}") if result["rc"] else ""
-
-
-def left_over(record: dict[str, Any]) -> str:
-    """Say that a fault is not healed, and why."""
-    why = f"; last try: {record['error']}" if record["error"] else ""
-    return f"a fault of an earlier run is not healed ({record['fault']} of run {record['run']}{why}): brokerdrill heal"
+    lines = (result["err"] or result["out"]).strip().splitlines() or [f"exit status {result['rc']}"]
+    return lines[-1][:300] if result["rc"] else ""
 
 
 def due(record: dict[str, Any], lease: dict[str, Any] | None, now_ns: int, this_boot: str) -> str:
@@ -177,38 +135,38 @@ class Kernel:
     """The state below `state`. Each public method is a request; all raise Refused."""
 
     def __init__(self, state: Path = STATE) -> None:
-        self.state = state
-        self.boot = boot()
+        self.state, self.boot = state, boot()
 
     def _path(self, fault: str, folder: str = "faults") -> Path:
         if not fault or not all(letter.isalnum() or letter in "-_" for letter in fault):
             raise Refused(f"{fault!r} is no name of a fault")
         return self.state / folder / f"{fault}.json"
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def _read(self, path: Path) -> Any:
         with contextlib.suppress(FileNotFoundError):
             return json.loads(path.read_text())
-        return None
 
     def _write(self, path: Path, content: str | dict[str, Any]) -> None:
         """Replace the file: all of it or nothing, on the disk when this returns."""
-        made = path.with_name(f".{path.name}.new")
-        with made.open("w") as file:
+        with (made := path.with_name(f".{path.name}.new")).open("w") as file:
             file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
             file.flush()
             os.fsync(file.fileno())
         made.replace(path)
-        sync(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 
     @contextlib.contextmanager
-    def _locked(self, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock of the lease and of what is registered; yields whether it was to be had."""
-        with (self.state / "state.lock").open("a") as file:
+    def _locked(self, name: str = "state", how: int = fcntl.LOCK_EX) -> Iterator[TextIO | None]:
+        """Hold the lock of the lease and of what is registered, or the one that a guard holds for as long as it lives;
+        yields None where it was not to be had."""
+        with (self.state / f"{name}.lock").open("a") as file:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                yield True
+                fcntl.flock(file, how)
+                yield file
                 return
-            yield False
+            yield None
 
     @contextlib.contextmanager
     def _held(self, fault: str) -> Iterator[TextIO]:
@@ -217,33 +175,34 @@ class Kernel:
         path = self._path(fault).with_suffix(".lock")
         while True:
             with path.open("a+") as file:
-                self._take_over(file, path)
-                if path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                if self._took(file, path):
                     file.truncate(0)
                     yield file
                     return
 
-    def _take_over(self, file: TextIO, path: Path) -> None:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            file.seek(0)
-            group, _, until_ns = file.read().partition(" ")
-            over_s = (time.monotonic_ns() - int(until_ns)) / 1e9 if until_ns else 0
-            if over_s > 0:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(int(group), signal.SIGKILL)
-            if over_s > LEFT_BEHIND_S:  # something left its group and keeps the lock: from here on there is another one
-                path.unlink(missing_ok=True)
-                return
-            time.sleep(0.02)
+    def _took(self, file: TextIO, path: Path) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino
+        file.seek(0)
+        group, _, until_ns = file.read().partition(" ")
+        over_s = (time.monotonic_ns() - int(until_ns)) / 1e9 if until_ns else 0
+        if over_s > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(group), signal.SIGKILL)
+        if over_s > LEFT_BEHIND_S:  # something left its group and keeps the lock: from here on there is another one
+            path.unlink(missing_ok=True)
+        time.sleep(0.02)
+        return False
 
-    def _run(self, script: str, limit_s: float, lock: TextIO) -> dict[str, Any]:
-        """Run `script` in a process group of its own, and end the group after `limit_s`. It does not begin before
-        `lock` says which group that is: who finds the lock held by what was left can end it."""
-        gate = 'read -r go && exec /bin/sh -c "$0" </dev/null'
-        with subprocess.Popen(["/bin/sh", "-c", gate, script], pass_fds=[lock.fileno()], **PIPED) as child:
+    def _run(self, record: dict[str, Any], name: str, lock: TextIO, within_s: float = float("inf")) -> dict[str, Any]:
+        """Run a script of a fault in a process group of its own, and end the group after its limit. It does not begin
+        before `lock` says which group that is: who finds the lock held by what was left can end it."""
+        limit_s = min(record["limits_s"].get(name, COUNTED_S), within_s)
+        words = ["/bin/sh", "-c", 'read -r go && exec /bin/sh -c "$0" </dev/null', record["scripts"][name]]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        pipes.update(text=True, errors="replace", start_new_session=True, pass_fds=[lock.fileno()])
+        with subprocess.Popen(words, **pipes) as child:
             os.ftruncate(lock.fileno(), 0)
             os.write(lock.fileno(), f"{child.pid} {time.monotonic_ns() + int(limit_s * 1e9)}".encode())
             t0 = time.monotonic_ns()
@@ -258,34 +217,25 @@ class Kernel:
         return {"rc": rc, "out": out, "err": err, "t0": t0, "t1": t1}
 
     def install(self, source: str) -> dict[str, Any]:
-        """Put this file here, and its units in place; a live lease keeps it from being replaced by another version.
-
-        Returns who this host is, whatever an inventory calls it: runs take their leases in this order.
-        """
+        """Put this file and its units here; a live lease keeps it from being replaced by another version. Returns who
+        this host is, whatever an inventory calls it: runs take their leases in this order."""
         for folder in (self.state, self.state / "faults", self.state / "done"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.state.chmod(0o700)
+        here, names = self.state / FILE, {"state": self.state, "guard": GUARD, "python": sys.executable, "file": FILE}
+        files = {**{UNIT_DIR / name: text.format(**names) for name, text in UNITS.items()}, here: source}
         with self._locked():
-            here = self.state / FILE
-            if not here.exists() or here.read_text() != source:
-                if here.exists() and (lease := self._lease()):
-                    raise Refused(self._says(lease))
-                self._write(here, source)
-            self._install_units()
+            other = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+            if here in other and here.exists() and (lease := self._lease()):
+                raise Refused(self._says(lease))
+            if other:
+                for path in (UNIT_DIR / name for name in UNITS):
+                    self._write(path, files[path])
+                systemctl("daemon-reload")
+                systemctl("enable", "--quiet", f"{GUARD}.service")
+                self._write(here, source)  # last: what was broken off before is done again
         machine = Path("/etc/machine-id")
         return {"order": f"{machine.read_text().strip() if machine.exists() else ''} {socket.gethostname()}"}
-
-    def _install_units(self) -> None:
-        names = {"state": self.state, "guard": GUARD, "python": sys.executable, "file": FILE}
-        changed = False
-        for name, text in UNITS.items():
-            path, text = UNIT_DIR / name, text.format(**names)
-            if not path.exists() or path.read_text() != text:
-                self._write(path, text)
-                changed = True
-        if changed:
-            systemctl("daemon-reload")
-            systemctl("enable", "--quiet", f"{GUARD}.service")
 
     def _lease(self) -> dict[str, Any] | None:
         """The lease that is live. One from before this host's start has one more time of silence from now on, in which
@@ -294,17 +244,17 @@ class Kernel:
         if lease and lease["boot"] != self.boot:
             lease.update(boot=self.boot, renewed_ns=time.monotonic_ns())
             self._write(self.state / "lease.json", lease)
-        return lease if lease and self._live(lease) else None
+        return self._live()
 
-    def _live(self, lease: dict[str, Any]) -> bool:
-        return lease["boot"] == self.boot and time.monotonic_ns() < lease["renewed_ns"] + int(lease["silent_s"] * 1e9)
+    def _live(self) -> dict[str, Any] | None:
+        lease = self._read(self.state / "lease.json")
+        here = lease and lease["boot"] == self.boot
+        return lease if here and time.monotonic_ns() < lease["renewed_ns"] + int(lease["silent_s"] * 1e9) else None
 
     def _says(self, lease: dict[str, Any]) -> str:
-        ago = (time.monotonic_ns() - lease["renewed_ns"]) / 1e9
-        return (
-            f"{lease['owner']} holds it for run {lease['run']} ({lease['inventory']}) since {lease['since']}, heard of "
-            f"{ago:.0f} s ago; it ends {lease['silent_s']:g} s after the last word"
-        )
+        ago_s = (time.monotonic_ns() - lease["renewed_ns"]) / 1e9
+        who = f"{lease['owner']} holds it for run {lease['run']} ({lease['inventory']}) since {lease['since']}"
+        return f"{who}, heard of {ago_s:.0f} s ago; it ends {lease['silent_s']:g} s after the last word"
 
     def take(self, lease: dict[str, Any]) -> dict[str, Any]:
         """Take the lease of this host, or keep it where it is this token's. Refused while another one is live, and
@@ -315,14 +265,20 @@ class Kernel:
         with self._locked():
             held = self._lease()
             said = [self._says(held)] if held and held["token"] != lease["token"] else []
-            said += [left_over(item) for item in self._open() if item["token"] != lease["token"]]
+            for fault in (fault for fault in self._open() if fault["token"] != lease["token"]):
+                of = f"{fault['fault']} of run {fault['run']}" + (fault["error"] and f"; last try: {fault['error']}")
+                said.append(f"a fault of an earlier run is not healed ({of}): brokerdrill heal")
             if said:
                 raise Refused("; ".join(said))
             if held and None not in (held["targets"], lease["targets"]):  # one machine under two names
                 lease["targets"] = sorted({*held["targets"], *lease["targets"]})
             lease.update(boot=self.boot, renewed_ns=time.monotonic_ns(), since=held["since"] if held else utc())
             self._write(self.state / "lease.json", lease)
-            self._prune()
+            old = time.time() - DONE_DAYS * 86400
+            done = [path for path in (self.state / "done").glob("*.json") if path.stat().st_mtime < old]
+            locks = (self.state / "faults").glob("*.lock")  # of writes that were broken off
+            for path in [*done, *(lock for lock in locks if not lock.with_suffix(".json").exists())]:
+                path.unlink(missing_ok=True)
         return {}
 
     def renew(self, token: str, faults: list[str]) -> dict[str, Any]:
@@ -341,14 +297,12 @@ class Kernel:
         """End the lease, if it is this one; a renewal that comes after that does not bring it back."""
         with self._locked():
             for path in (self.state / "lease.json", self.state / "ended.json"):
-                lease = self._read(path)
-                if lease and lease["token"] == token:
+                if (lease := self._read(path)) and lease["token"] == token:
                     path.unlink()
         return {}
 
     def _mine(self, token: str) -> dict[str, Any]:
-        lease = self._read(self.state / "lease.json")
-        if not lease or not self._live(lease):
+        if not (lease := self._live()):
             raise Refused("this run's lease is over, or was never taken here")
         if lease["token"] != token:
             raise Refused(self._says(lease))
@@ -360,20 +314,21 @@ class Kernel:
         return sorted(filter(None, found), key=lambda record: (record["since"], record["fault"]))
 
     def _record(self, fault: str) -> dict[str, Any]:
-        record = self._read(self._path(fault)) or self._read(self._path(fault, "done"))
-        if record is None:
-            raise Gone(f"no fault {fault} was registered here")
-        return record
+        if record := self._read(self._path(fault)) or self._read(self._path(fault, "done")):
+            return dict(record)
+        raise Refused(f"no fault {fault} was registered here")
 
     def _becomes(self, record: dict[str, Any], state: str, **fields: Any) -> None:
-        record.update(fields, state=after(record["state"], state))
-        self._write(self._path(record["fault"]), record)
+        if state not in NEXT[record["state"]]:
+            raise Refused(f"a fault that is {record['state'] or 'unknown'} cannot become {state}")
+        record.update(fields, state=state)
+        self._write(self._path(record["fault"], "done" if state == "verified" else "faults"), record)
 
     def register(self, token: str, new: dict[str, Any]) -> dict[str, Any]:
         """Have the host know how to heal a fault, then run its `prepare`.
 
-        `new`: fault (its name), ttl_s, targets, claims, scripts (prepare, effect, heal, verify_heal) and limits_s, how
-        long each of them may take; of the scripts perhaps `count`, which prints what met the fault so far.
+        `new`: fault (its name), ttl_s, targets, claims, scripts (prepare, effect, heal, verify_heal, perhaps `count`,
+        which prints what met the fault so far), and limits_s, how long each of them may take.
         """
         fault = new["fault"]
         with self._locked():
@@ -385,9 +340,8 @@ class Kernel:
                 self._await_guard()
                 due_ns = time.monotonic_ns() + int(new["ttl_s"] * 1e9)
                 record = {**new, "token": token, "run": lease["run"], "owner": lease["owner"], "since": utc()}
-                record.update(boot=self.boot, due_ns=due_ns, by="", tries=0, next_try_ns=0, error="", healed=None)
-                record["counted"] = []
-                self._becomes({**record, "state": ""}, "registered")
+                record.update(state="", boot=self.boot, due_ns=due_ns, counted=[])
+                self._becomes(record, "registered", by="", tries=0, next_try_ns=0, error="", healed=None)
         return self._begun(token, fault, "prepare", "registered")
 
     def apply(self, token: str, fault: str) -> dict[str, Any]:
@@ -408,12 +362,11 @@ class Kernel:
             if state != record["state"]:
                 self._becomes(record, state, counted=[self._count(record, lock)])
             NOTES.mkdir(exist_ok=True)
-            return self._run(record["scripts"][script], min(record["limits_s"][script], left_s), lock)
+            return self._run(record, script, lock, left_s)
 
     def _count(self, record: dict[str, Any], lock: TextIO) -> str:
         """What the counters of a fault say; "" where they cannot be read in COUNTED_S."""
-        script = record["scripts"].get("count")
-        result = self._run(script, COUNTED_S, lock) if script else None
+        result = self._run(record, "count", lock) if record["scripts"].get("count") else None
         return result["out"] if result and result["rc"] == 0 else ""
 
     def heal(self, fault: str, by: str, wait_s: float) -> dict[str, Any]:
@@ -421,52 +374,48 @@ class Kernel:
         verified by then is left to the guard. One that was not registered cannot be from now on."""
         with self._locked():
             if not self._path(fault).exists() and not self._path(fault, "done").exists():
-                now = {"t0": time.monotonic_ns(), "t1": time.monotonic_ns(), "boot": self.boot, "at": utc()}
+                now = {
+                    "t0": time.monotonic_ns(),
+                    "t1": time.monotonic_ns(),
+                    "boot": self.boot,
+                    "at": utc(),
+                }
                 never = {"fault": fault, "state": "verified", "by": by, "healed": now, "error": "", "tries": 0}
                 self._write(self._path(fault, "done"), never)
         end = time.monotonic_ns() + int(wait_s * 1e9)
-        while (record := self._attempt(fault, by))["state"] != "verified":
-            left_s = (end - time.monotonic_ns()) / 1e9
-            if left_s <= 0:
-                break
-            time.sleep(min(left_s, max(0.0, (record["next_try_ns"] - time.monotonic_ns()) / 1e9)))
+        while (record := self._attempt(fault, by))["state"] != "verified" and time.monotonic_ns() < end:
+            time.sleep(max(0.0, (min(end, record["next_try_ns"]) - time.monotonic_ns()) / 1e9))
         return record
 
-    def _attempt(self, fault: str, by: str, is_due: Callable[[dict[str, Any]], Any] = bool) -> dict[str, Any]:
-        """Heal once, if it `is_due` still. Before anything else the record says so: no effect begins from then on."""
+    def _attempt(self, fault: str, by: str = "") -> dict[str, Any]:
+        """Heal once; where nobody is said to have asked for it, if it is due. Before anything else the record says so:
+        no effect begins from then on."""
+        path = self._path(fault)
         with self._held(fault) as lock:
             record = self._record(fault)
-            if record["state"] == "verified" or not is_due(record):
+            by = by or self._is_due(record)
+            if record["state"] == "verified" or not by:
                 return record
             if not record["tries"] and record["state"] == "applied":
                 record["counted"].append(self._count(record, lock))
             record.update(by=by, tries=record["tries"] + 1, boot=self.boot)
-            self._write(self._path(fault), record)
-            done = self._run(record["scripts"]["heal"], record["limits_s"]["heal"], lock)
-            stamp = {"t0": done["t0"], "t1": done["t1"], "boot": self.boot, "at": utc()}
-            self._becomes(record, "healed", healed=stamp)
-            seen = self._checked(record, lock)
-            if seen["rc"] == 0:
-                self._verified(record)
+            self._write(path, record)
+            done = self._run(record, "heal", lock)
+            self._becomes(record, "healed", healed={"t0": done["t0"], "t1": done["t1"], "boot": self.boot, "at": utc()})
+            # What failed is tried again soon; what did not may take effect a moment later.
+            if (seen := self._checked(record, lock, 0 if done["rc"] else CHECKED_S))["rc"] == 0:
+                self._becomes(record, "verified", error="")
+                path.unlink()  # were it here again after a crash, it would be healed once more
+                path.with_suffix(".lock").unlink(missing_ok=True)
             else:
                 said = "; ".join(filter(None, map(last_words, (done, seen))))
                 wait_s = BACK_OFF_S[min(record["tries"], len(BACK_OFF_S)) - 1]
                 self._becomes(record, "healed", error=said, next_try_ns=time.monotonic_ns() + int(wait_s * 1e9))
             return record
 
-    def _verified(self, record: dict[str, Any]) -> None:
-        path = self._path(record["fault"])
-        record.update(state=after(record["state"], "verified"), error="")
-        self._write(self._path(record["fault"], "done"), record)
-        path.unlink()
-        sync(path.parent)
-        path.with_suffix(".lock").unlink(missing_ok=True)
-
-    def _checked(self, record: dict[str, Any], lock: TextIO) -> dict[str, Any]:
-        """The result of the heal's check, once it passes or after CHECKED_S."""
-        script, limit_s = record["scripts"]["verify_heal"], record["limits_s"]["verify_heal"]
-        end = time.monotonic() + CHECKED_S
-        while (result := self._run(script, limit_s, lock))["rc"] != 0 and time.monotonic() < end:
+    def _checked(self, record: dict[str, Any], lock: TextIO, within_s: float) -> dict[str, Any]:
+        end = time.monotonic() + within_s
+        while (result := self._run(record, "verify_heal", lock))["rc"] != 0 and time.monotonic() < end:
             time.sleep(POLL_S)
         return result
 
@@ -477,23 +426,9 @@ class Kernel:
             held = lease and {"says": self._says(lease), **{key: lease[key] for key in lease if key != "token"}}
             return {"lease": held, "guard": self._guarded(), "faults": self._open()}
 
-    def _prune(self) -> None:
-        """Forget what was healed long ago, and what a write that was broken off has left."""
-        for path in (self.state / "done").glob("*.json"):
-            if time.time() - path.stat().st_mtime > DONE_DAYS * 86400:
-                path.unlink()
-        for path in (self.state / "faults").glob("*.lock"):
-            if not path.with_suffix(".json").exists():
-                path.unlink(missing_ok=True)
-
     def _guarded(self) -> bool:
-        """Whether a guard runs: it holds a lock for as long as it lives."""
-        with (self.state / "guard.lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        with self._locked("guard", fcntl.LOCK_SH | fcntl.LOCK_NB) as free:
+            return free is None
 
     def _start_guard(self) -> None:
         if not self._guarded():
@@ -510,9 +445,8 @@ class Kernel:
     def guard(self) -> None:
         """Heal what is due, each in a thread of its own, until neither a lease nor a fault is left."""
         healing: dict[str, threading.Thread] = {}
-        with (self.state / "guard.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            while not self._is_over(lock):
+        with self._locked("guard") as lock:
+            while lock and not self._is_over(lock):
                 for fault in [record["fault"] for record in self._open() if self._is_due(record)]:
                     if fault not in healing or not healing[fault].is_alive():
                         healing[fault] = threading.Thread(target=self._heal_by_itself, args=(fault,), daemon=True)
@@ -521,7 +455,7 @@ class Kernel:
 
     def _is_over(self, lock: TextIO) -> bool:
         """Whether nothing is left to guard. Then `lock` is given back before a new lease can be taken."""
-        with self._locked(wait=False) as ours:
+        with self._locked(how=fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
             if not ours or self._lease() or self._open():
                 return False
             with contextlib.suppress(FileNotFoundError):
@@ -531,15 +465,12 @@ class Kernel:
             return True
 
     def _is_due(self, record: dict[str, Any]) -> str:
-        lease = self._read(self.state / "lease.json")
-        return due(record, lease if lease and self._live(lease) else None, time.monotonic_ns(), self.boot)
+        return due(record, self._live(), time.monotonic_ns(), self.boot)
 
     def _heal_by_itself(self, fault: str) -> None:
-        with contextlib.suppress(Gone):
-            by = self._is_due(self._record(fault))
-            record = self._attempt(fault, by, self._is_due)
-            how = record["error"] and f"is not healed: {record['error']}"
-            print(f"fault {fault} of run {record['run']} {how or record['state']} ({record['by']})", flush=True)
+        with contextlib.suppress(Refused):
+            record = self._attempt(fault)
+            print(f"{fault} of run {record['run']}: {record['error'] or record['state']} ({record['by']})", flush=True)
 
 
 def main(words: list[str]) -> int:
@@ -549,14 +480,14 @@ def main(words: list[str]) -> int:
     elif words == ["status"]:
         print(json.dumps(kernel.status(), indent=1))
     elif words[:1] == ["heal"]:
-        faults = words[1:] or [record["fault"] for record in kernel.status()["faults"]]
-        records = [kernel.heal(fault, "an operator on the host", 0) for fault in faults]
-        left = [record for record in records if record["state"] != "verified"]
-        for record in records:
-            print(f"{record['fault']}: {record['error'] or 'healed'}")
-        return 1 if left else 0
+        there = [record["fault"] for record in kernel.status()["faults"]]
+        if unknown := sorted({*words[1:]}.difference(there)):
+            raise Refused(f"no fault {unknown[0]} is in effect here; there is {', '.join(there) or 'none'}")
+        for fault in words[1:] or there:
+            print(f"{fault}: {kernel.heal(fault, 'an operator on the host', 0)['error'] or 'healed'}")
+        return int(bool(kernel.status()["faults"]))
     else:
-        print(f"usage: {shlex.quote(sys.argv[0])} status | heal [ID] | guard", file=sys.stderr)
+        print(f"usage: {FILE} status | heal [ID] | guard", file=sys.stderr)
         return 64
     return 0
 
