@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.check_mode import stand_ins
 
 CA_DAYS = 3650
 RENEW_BEFORE_S = 30 * 24 * 3600
@@ -69,22 +70,30 @@ def make_ca(directory: Path, name: str) -> bool:
     return True
 
 
-def make_host(directory: Path, organisation: str, host: str, wanted: dict[str, Any]) -> bool:
-    """Make HOST.bundle.pem (PKCS#8 key, then certificate) unless there is one for `wanted`; return whether."""
-    bundle, note = directory / f"{host}.bundle.pem", directory / f"{host}.json"
-    wanted = {**wanted, "ca": (directory / "ca.pem").read_text()}
+def is_made(directory: Path, host: str, wanted: dict[str, Any], ca: Path) -> bool:
+    """Tell whether there is a HOST.bundle.pem of that CA for `wanted` which lasts."""
     try:
-        if json.loads(note.read_text()) == wanted and _current(bundle):
-            return False
+        noted = json.loads((directory / f"{host}.json").read_text())
+        return noted == {**wanted, "ca": ca.read_text()} and _current(directory / f"{host}.bundle.pem")
     except (OSError, ValueError):
-        pass  # none yet, or cut off while it was written: make it
+        return False  # none yet, or cut off while it was written
+
+
+def make_host(directory: Path, organisation: str, host: str, wanted: dict[str, Any], ca: Path | None = None) -> bool:
+    """Make HOST.bundle.pem (PKCS#8 key, then certificate of the CA `ca`, whose key is beside it; without it the
+    directory's) unless there is one for `wanted`; return whether."""
+    ca = ca or directory / "ca.pem"
+    bundle, note = directory / f"{host}.bundle.pem", directory / f"{host}.json"
+    if is_made(directory, host, wanted, ca):
+        return False
+    wanted = {**wanted, "ca": ca.read_text()}
     with tempfile.TemporaryDirectory(dir=directory) as work:
         (Path(work) / "ext").write_text(extensions(wanted["names"], wanted["addresses"]))
         _new_key(Path(work) / "key")
         _openssl("req", "-new", "-key", f"{work}/key", "-subj", f"/O={organisation}/CN={host}", "-out", f"{work}/csr")
         _openssl(
             "x509", "-req", "-sha256", "-in", f"{work}/csr", "-out", f"{work}/pem", "-extfile", f"{work}/ext",
-            "-CA", str(directory / "ca.pem"), "-CAkey", str(directory / "ca.key"),
+            "-CA", str(ca), "-CAkey", str(ca.with_suffix(".key")),
             "-set_serial", f"0x{os.urandom(16).hex()}", "-days", str(wanted["days"]),
         )  # fmt: skip
         made = Path(work) / "bundle"
@@ -117,17 +126,31 @@ class ActionModule(ActionBase):
         wanted = json.loads(json.dumps({key: args[key] for key in ("names", "addresses", "days")}))
         previous = os.umask(0o077)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            directory.chmod(0o700)
-            with (directory / "ca.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                made = make_ca(directory, organisation)
-            made = make_host(directory, organisation, host, wanted) or made
+            of_ca, of_host = self._places(directory, host, wanted)
+            made = False
+            # In check mode a CA that is there is only read.
+            if of_ca != directory or not self._task.check_mode:
+                of_ca.mkdir(parents=True, exist_ok=True)
+                of_ca.chmod(0o700)
+                with (of_ca / "ca.lock").open("a") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    made = make_ca(of_ca, organisation)
+            made = make_host(of_host, organisation, host, wanted, of_ca / "ca.pem") or made
         finally:
             os.umask(previous)
         return {
             "changed": False,
             "made": made,
-            "ca": str(directory / "ca.pem"),
-            "bundle": str(directory / f"{host}.bundle.pem"),
+            "ca": str(of_ca / "ca.pem"),
+            "bundle": str(of_host / f"{host}.bundle.pem"),
         }
+
+    def _places(self, directory: Path, host: str, wanted: dict[str, Any]) -> tuple[Path, Path]:
+        """Return where the CA is, or is made, and where the host's certificate: in check mode what is missing is made
+        for the run alone."""
+        if not self._task.check_mode:
+            return directory, directory
+        ca, key = directory / "ca.pem", directory / "ca.key"
+        if not (ca.exists() and key.exists()):
+            return stand_ins(directory), stand_ins(directory)
+        return directory, directory if is_made(directory, host, wanted, ca) else stand_ins(directory)

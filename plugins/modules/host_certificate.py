@@ -7,6 +7,7 @@ short_description: Make the private CA of an inventory, and a host's certificate
 description:
   - EC P-256 keys by the C(openssl) program. A host's certificate is for server and client use, with its names and
     addresses. It is made again 30 days before it ends, or when its names, its addresses or the CA change.
+  - In check mode what is missing is made for the run alone, and the directory stays as it is.
   - Runs on the controller only. Keys are mode 0600 in a directory of mode 0700.
 options:
   directory: {description: Where the CA and the bundles are kept., type: path, required: true}

@@ -36,7 +36,6 @@ LOCKED_S = 30
 DRILL, INVENTORY, ROLES, ENGINE = "drill", "inventory", "roles", "engine"
 PARTS = (DRILL, INVENTORY, ROLES, ENGINE)
 _ROLES = ("roles", "plugins", "playbooks")
-_ENGINE = "chaos/brokerdrill"
 _TEXTS = pa.map_(pa.string(), pa.string())
 _COUNTS = pa.map_(pa.string(), pa.int64())
 
@@ -101,12 +100,12 @@ _MAPS = ("rests_on", "versions", "settings", "messages")
 
 def rests_on(drill: Drill, topology: Topology) -> dict[str, str]:
     """Return part → SHA-256 (hex) of what a run of `drill` on `topology` rests on, as it is now."""
-    roles = "".join(fingerprint(paths.ROOT / name) for name in _ROLES)
+    roles = "".join(fingerprint(paths.COLLECTION / name) for name in _ROLES)
     return {
         DRILL: drill.sha256,
         INVENTORY: topology.sha256,
         ROLES: hashlib.sha256(roles.encode()).hexdigest(),
-        ENGINE: fingerprint(paths.ROOT / _ENGINE),
+        ENGINE: fingerprint(paths.PACKAGE),
     }
 
 
