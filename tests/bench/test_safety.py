@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from tests.bench import bare_hosts
 from tests.drill.safety_matrix import BARE, Machine, made
 
+from brokerdrill.base import paths
 from brokerdrill.base.clock import now_ns
 from brokerdrill.bench import bench
 from brokerdrill.faults.executor import Executor
@@ -134,6 +138,27 @@ def test_another_controller_is_refused_by_the_host(topology: Topology, drilled: 
                     pass
 
     drilled(work)
+
+
+def test_of_two_controllers_with_a_hundred_tries_at_once_one_runs(topology: Topology) -> None:
+    words = [sys.executable, "-m", "tests.bench.controller", topology.word]
+    how: dict[str, Any] = {"cwd": paths.ROOT, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    controllers = [subprocess.Popen([*words, name, "50"], **how) for name in ("one", "other")]
+    try:
+        assert [one.stdout.readline() for one in controllers] == ["ready\n"] * 2
+        for one in controllers:
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        said = [json.loads(one.stdout.readline()) for one in controllers]
+    finally:
+        for one in controllers:
+            one.communicate()
+    (won,) = [run for one in said for run in one["won"]]
+    refused = [why for one in said for why in one["refused"]]
+    assert (len(refused), [one["others"] for one in said]) == (99, [[], []])
+    # Hosts are asked in one order: who has the first has all, and the others are told of nobody else.
+    assert all(f"holds it for run {won} (" in why for why in refused)
+    print(f"1 of 100 has both hosts, {won}; all are told within {max(one['took_s'] for one in said):.1f} s")
 
 
 @pytest.mark.long

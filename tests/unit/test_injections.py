@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.outages import Outages
 from brokerdrill.scenario.model import Action
 from brokerdrill.scenario.radius import Limits, Radius
 
+from .descriptors import instance
 from .test_targets import descriptor
 
 BROKERS = [descriptor(f"rabbit{n}", "rabbitmq", features=["cluster"]) for n in (1, 2, 3)]
@@ -29,6 +31,28 @@ class Recorded:
     async def inject(self, name: str, fault: Any, target: Any, *_: Any) -> Any:
         self.hit.append((fault.name, target.spec, [item.instance for item in target.instances]))
         return SimpleNamespace(target=target)
+
+
+def restart_of(at_once: int, **others: Any) -> list[tuple[str, str, list[str]]]:
+    """Restart the host of rabbit1, where `others` (name → product) run, too; return what was hit."""
+    executor: Any = Recorded()
+    every = [*BROKERS, *(instance(product, name, host="rabbit1") for name, product in others.items())]
+    system: Any = SimpleNamespace(roles={}, roles_since=lambda _: {}, instances={})
+    progress: Any = SimpleNamespace(step=lambda _: None)
+    outages = Outages(Limits((Radius(at_once=at_once),), {}), every, system)
+    injections = Injections(
+        executor, system, cast(Any, SimpleNamespace(reached=dict)), every, outages, 1, "t", progress
+    )
+    step = Action(type="action", name="restart", fault="restart_host", target="rabbit1")
+    asyncio.run(injections.inject(step))
+    return executor.hit  # type: ignore[no-any-return]
+
+
+def test_a_host_that_restarts_counts_with_all_that_runs_on_it() -> None:
+    with pytest.raises(InfrastructureError, match=r"beyond the radius.*of rabbit1, zk1 it would have 2 out of service"):
+        restart_of(1, zk1="zookeeper")
+    assert restart_of(2, zk1="zookeeper") == [("restart_host", "rabbit1", ["rabbit1", "zk1"])]
+    assert restart_of(1, l1="load") == [("restart_host", "rabbit1", ["rabbit1"])]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -17,6 +17,7 @@ from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.model import parse
 from brokerdrill.scenario.radius import Limits, Radius, limits, possible, reached, redeployment, too_far
 
+from .descriptors import instance
 from .worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker
 
 SYSTEM = [*PAIR, *ZOOKEEPER, LOAD]
@@ -141,6 +142,20 @@ def test_instances_of_one_unit_count_once() -> None:
     colocated = [broker("b1", host="h1", unit="u"), broker("b2", store="pair2", host="h1", unit="u"), broker("b3")]
     assert most(colocated, kill("a", "b1"), kill("b", "b2")) == 1
     assert most(colocated, kill("a", "b1"), kill("b", "b3")) == 2
+
+
+def test_a_host_that_restarts_takes_all_that_runs_on_it() -> None:
+    restart = "type: action, name: a, fault: restart_host, target: b1"
+    tools = [instance("load", "l1", host="h1"), instance("toxiproxy", "t1", host="h1", unit="toxiproxy.service")]
+    shared = [broker("b1", host="h1"), instance("zookeeper", "zk1", host="h1", unit="zk.service"), broker("b2"), *tools]
+    assert most(shared, restart) == 2 and most(shared, kill("a", "b1")) == 1
+    found = reached(scenario(restart), shared)
+    assert found.steps[0].targets == ("b1, zk1",)
+    assert found.allowances(shared, 2)["h1"].instances == {"b1", "zk1"}
+    # What else it hit is healed, and seen to serve, with it.
+    assert most(shared, restart, HEAL, IN_SYNC, kill("b", "b2")) == 2
+    assert most(shared, restart, kill("b", "zk1")) == 2
+    assert most(shared, restart, kill("b", "b2")) == 3
 
 
 def test_which_hosts_it_reaches() -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
-from brokerdrill.inventory.descriptors import Descriptor, ToxiproxyDescriptor
+from brokerdrill.inventory.descriptors import TOOLS, Descriptor, ToxiproxyDescriptor
 from brokerdrill.ledger.contract import PROTOCOLS
 
 _LINK = re.compile(r"^link\s+(.+?)\s*(?:(?P<both>↔|<->)|→|->)\s*(.+)$")
@@ -208,6 +208,14 @@ def served_by(descriptors: Sequence[Descriptor], hit: Target, spec: str) -> Targ
     """Return, as what the words `spec` mean, the instances that `hit` is about: with links, those that they lead to."""
     names = {item.instance for item in hit.instances} | {link.instance for link in hit.links}
     return Target(spec, instances=tuple(item for item in descriptors if item.instance in names))
+
+
+def with_neighbours(descriptors: Sequence[Descriptor], hit: Target) -> Target:
+    """Return `hit` with all else that runs on the hosts of its instances and serves somebody: drills' own tools do
+    not."""
+    hosts, names = ({getattr(item, what) for item in hit.instances} for what in ("host", "instance"))
+    more = (item for item in descriptors if item.host in hosts and item.instance not in names)
+    return replace(hit, instances=(*hit.instances, *(item for item in more if item.product not in TOOLS)))
 
 
 def _links(scene: Scene, dialler: Descriptor, server: Descriptor) -> list[Link]:

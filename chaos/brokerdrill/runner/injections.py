@@ -12,7 +12,7 @@ from brokerdrill.faults.executor import Executor, Injection
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.inventory.targets import Scene, Target, resolve, served_by
+from brokerdrill.inventory.targets import Scene, Target, resolve, served_by, with_neighbours
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.system import System
@@ -72,13 +72,13 @@ class Injections:
     async def inject(self, step: Action) -> None:
         """Inject the fault of `step`. Raises InfrastructureError when its target is not there or beyond the radius, or
         it takes no effect."""
-        target = self._target(step)
+        target, fault = self._target(step), fault_type(step.fault)
+        if fault.whole_host:
+            self._refuse_others(step.name, target)
+            target = with_neighbours(self._descriptors, target)
         self.outages.admit(step.name, target)
         self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
         roles = dict(self._system.roles)
-        fault = fault_type(step.fault)
-        if fault.whole_host:
-            self._refuse_others(step.name, target)
         params = fault.complete(step.params)
         injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
         self._injected[step.name] = Injected(injection, roles)
@@ -111,7 +111,8 @@ class Injections:
         return served_by(self._descriptors, self._injected[step.of].injection.target, step.aim)
 
     def _refuse_others(self, name: str, target: Target) -> None:
-        """Raise InfrastructureError where an instance that is not hit runs on a host of `target`."""
+        """Raise InfrastructureError where a broker that is not meant runs on a host of `target`: a drill's words say
+        which ones it hits."""
         hosts, hit = {item.host for item in target.instances}, {item.instance for item in target.instances}
         others = [
             one for one, item in self._system.instances.items() if item.descriptor.host in hosts and one not in hit

@@ -20,7 +20,7 @@ from brokerdrill.faults.registry import fault_type
 from brokerdrill.inventory.allowance import Allowance
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.operations import operation
-from brokerdrill.inventory.targets import Scene, Target, is_drawn, resolve, served_by
+from brokerdrill.inventory.targets import Scene, Target, is_drawn, resolve, served_by, with_neighbours
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.products.registry import PRODUCTS
 from brokerdrill.scenario.model import ABOUT_LOAD, Action, Consume, Heal, Operation, Order, Probe, Scenario
@@ -272,10 +272,12 @@ class _Story:
         else:
             draw, hit = self._aims[step.of]
             targets = [served_by(self._descriptors, target, step.aim) for target in hit]
+        fault = fault_type(step.fault)
+        if fault.whole_host:
+            targets = [with_neighbours(self._descriptors, target) for target in targets]
         self._aims[step.name] = draw, targets
         given = "".join(f", {name} {value}" for name, value in step.params.items())
         self._reach(step.name, f"{step.fault}{given}, at most {step.ttl:g} s", targets)
-        fault = fault_type(step.fault)
         passes = fault.passes(fault.complete(step.params))
         self._lose(_Out(step.name, self._loss(draw, targets), over=passes))
 
