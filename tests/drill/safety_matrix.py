@@ -2,11 +2,12 @@
 
     python -m tests.drill.safety_matrix TOPOLOGY FILE [WORD ...]
 
-TOPOLOGY is deployed, or `bare` or `bare*N`: N pairs of hosts that are made for it, share the cells, and are taken down
-after it. Each cell is a line of JSON in FILE; cells that are whole there are not made again, so that it goes on where
-it was ended. WORDs choose cells whose names have all of them. Hosts are looked at through the bench's engine, which
-needs no network of theirs. In the end it says how many cells of FILE were whole, and the slowest, for each trouble.
-Exit status 1: one of the cells was not whole within its time-to-live and GRACE_S.
+TOPOLOGY is deployed (`DIRECTORY:NAME`: a copy of the one of that name), or `bare` or `bare*N`: N pairs of hosts that
+are made for it, share the cells, and are taken down after it. Each cell is a line of JSON in FILE; cells that are whole
+there are not made again, so that it goes on where it was ended. WORDs choose cells whose names have all of them. Hosts
+are looked at through the bench's engine, which needs no network of theirs. In the end it says how many cells of FILE
+were whole, and the slowest, for each trouble. Exit status 1: one of the cells was not whole within its time-to-live and
+GRACE_S.
 """
 
 from __future__ import annotations
@@ -179,7 +180,8 @@ def main(name: str, file: str, *words: str) -> int:
     """Make the cells that are not whole in `file` yet."""
     kind, _, pairs = name.partition("*")
     if kind != "bare":
-        return made([find_topology(name)], ELSEWHERE.get(name, QUORUM), Path(file), words)
+        topology, _, like = name.partition(":")
+        return made([find_topology(topology)], ELSEWHERE.get(like or topology, QUORUM), Path(file), words)
     with tempfile.TemporaryDirectory() as folder, bare(Path(folder), int(pairs or 1)) as topologies:
         return made(topologies, BARE, Path(file), words)
 

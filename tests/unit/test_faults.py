@@ -1,5 +1,6 @@
 """Fault plans are data: what they would run is checked by a shell's parser; the effect is tested on real hosts."""
 
+import contextlib
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from brokerdrill.cli import reference
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import FAULTS
+from brokerdrill.hosts.safety_kernel import Refused, allowed
 from brokerdrill.inventory.targets import Link, Scene, Target, resolve
 from brokerdrill.scenario.model import Action, Scenario, parse
 
@@ -152,6 +154,51 @@ def test_a_broker_is_drained_once_the_router_says_so(
     for says in ("[]", ""):
         (tmp_path / "says").write_text(says)
         assert run(asked["verify"]) and run(asked["verify_heal"])
+
+
+ROUTER = descriptor("router1", "amqp_router", unit="r.service", control="ctl", dials=[
+    {"link": "backend", "to": f"rabbit{n}", "address": f"10.0.0.{n}", "port": 5672} for n in (1, 2)])  # fmt: skip
+PROXY = descriptor("toxi", "toxiproxy", user="t", unit="t.service", api={"address": "::1", "port": 1}).model_copy(
+    update={"host": "router1"}
+)
+RABBITS = [descriptor(f"rabbit{n}", "rabbitmq", unit="rabbit.service") for n in (1, 2)]
+TO_RABBIT = "link router1→rabbit1"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        *((fault, "kill router1", False) for fault in (f"drain {TO_RABBIT}", "hold router1", "drift router1")),
+        *(("hold router1", f"{fault} router1", False) for fault in ("stop", "pause", "clock")),
+        *((f"{fault} {TO_RABBIT}", "kill toxi", False) for fault in ("arm", "toxic", "cut")),
+        ("kill router1", "kill toxi", True),
+        ("hold router1", "kill toxi", True),
+        ("hold router1", f"drain {TO_RABBIT}", True),
+        ("hold router1", "drift router1", True),
+        (f"drain {TO_RABBIT}", "drain link router1→rabbit2", True),
+        (f"drain {TO_RABBIT}", "stop rabbit1", True),
+        (f"toxic {TO_RABBIT}", "kill router1", True),
+        (f"toxic {TO_RABBIT}", f"cut {TO_RABBIT}", True),
+        ("pause router1", "kill router1", True),
+        ("clock router1", "stop router1", True),
+    ],
+)
+def test_what_is_undone_by_somebodys_answers_does_not_go_with_what_takes_these_away(
+    first: str, second: str, together: bool
+) -> None:
+    """Else the heal could not be made, or not be verified, while the other fault lasts."""
+    scene = Scene([ROUTER, PROXY, *RABBITS], {}, random.Random(1))
+
+    def records(text: str) -> list[dict[str, Any]]:
+        name, _, spec = text.partition(" ")
+        kind = FAULTS.get(name, ARM)
+        changes = kind.plan(resolve(scene, spec), kind.complete({}), name)
+        return [{"fault": name, "targets": change.targets, "claims": dict(change.claims)} for change in changes]
+
+    for one, other in ((first, second), (second, first)):
+        (there,), (new,) = records(one), records(other)
+        with contextlib.nullcontext() if together else pytest.raises(Refused, match="both claim answers of"):
+            allowed({"targets": None}, [there], new)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,13 @@ SCRIPT_LIMIT_S = 30.0
 LINKS_SEPARATOR = ", "
 # The claim of a change on something that no other may have a claim on.
 ALONE = "alone"
+# The claims on an instance's answers: the change is undone, and seen to be, by them; or the instance may not answer.
+NEEDED, TAKEN = "needed", "taken"
+
+
+def answers(instance: str) -> str:
+    """What a change claims that needs the answers of an instance, or takes them away."""
+    return f"answers of {instance}"
 
 
 # What `verify` exits with while the host is still at it; its service manager has a limit for that (EX_TEMPFAIL).

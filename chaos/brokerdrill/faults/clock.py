@@ -6,7 +6,7 @@ from shlex import quote
 
 from pydantic import Field
 
-from brokerdrill.faults.base import ALONE, UNDER_WAY, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, TAKEN, UNDER_WAY, FaultType, HostChange, Parameters, answers
 from brokerdrill.inventory.targets import Target
 
 # Wall-clock time alone: monotonic times, which time-outs are made of, go on as they are.
@@ -73,7 +73,7 @@ def _clock(target: Target, params: ClockParameters, fault_id: str) -> list[HostC
                 target=item.host,
                 instance=item.instance,
                 store=item.store,
-                claims={f"clock of {item.unit}": ALONE},
+                claims={f"clock of {item.unit}": ALONE, answers(item.instance): TAKEN},
             )
         )
     return changes

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults import nft
-from brokerdrill.faults.base import ALONE, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, NEEDED, FaultType, HostChange, Parameters, answers
 from brokerdrill.inventory.descriptors import Endpoint, ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
 from brokerdrill.ledger.coverage import NOTHING, Minimum
@@ -81,7 +81,7 @@ def _arm(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
                 heal=f"{nft.delete(table)}\n" + _request(proxy.api, "DELETE", f"/proxies/{name}", "gone"),
                 verify_heal=f"! {nft.there(table)} && " + _request(proxy.api, "GET", f"/proxies/{name}", "absent"),
                 target=link.name,
-                claims={f"proxy {name}": ALONE},
+                claims={f"proxy {name}": ALONE, answers(proxy.instance): NEEDED},
             )
         )
     return changes
@@ -201,6 +201,7 @@ def _toxic(target: Target, params: ToxicParameters, fault_id: str) -> list[HostC
                 verify_heal=_request(api, "GET", path, "lacks", text=fault_id),
                 count=_passed(link),
                 target=link.name,
+                claims={answers(_toxiproxy(link).instance): NEEDED},
             )
         )
     return changes
@@ -220,7 +221,7 @@ def _cut(target: Target, params: Parameters, fault_id: str) -> list[HostChange]:
                 verify_heal=_request(api, "GET", path, "lacks", text='"enabled":false'),
                 count=_passed(link),
                 target=link.name,
-                claims={f"proxy {name} is enabled": ALONE},
+                claims={f"proxy {name} is enabled": ALONE, answers(_toxiproxy(link).instance): NEEDED},
             )
         )
     return changes

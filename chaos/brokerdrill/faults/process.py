@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from brokerdrill.faults.base import MOMENTARY, UNDER_WAY, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import MOMENTARY, TAKEN, UNDER_WAY, FaultType, HostChange, Parameters, answers
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Target
 
@@ -66,6 +66,7 @@ def _change(
         target=item.host,
         instance=item.instance,
         store=item.store,
+        claims={answers(item.instance): TAKEN},
     )
 
 

@@ -9,7 +9,7 @@ from shlex import join, quote
 from pydantic import Field
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.faults.base import ALONE, MOMENTARY, FaultType, HostChange, Parameters
+from brokerdrill.faults.base import ALONE, MOMENTARY, NEEDED, FaultType, HostChange, Parameters, answers
 from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.targets import Target
 
@@ -54,7 +54,7 @@ def _drain(target: Target, params: DrainParameters, fault_id: str) -> list[HostC
                 # A session may be there for a moment while it is moved.
                 lasting=look(seen='all(row["drain"] for row in rows)'),
                 target=link.name,
-                claims={f"backend {backend} of {command}": ALONE},
+                claims={f"backend {backend} of {command}": ALONE, answers(link.caller): NEEDED},
             )
         )
     return changes
@@ -84,7 +84,7 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
                 lasting=look(seen='all(row["paused"] for row in rows)'),
                 target=item.host,
                 instance=item.instance,
-                claims={f"vhost {vhost} of {command}": ALONE},
+                claims={f"vhost {vhost} of {command}": ALONE, answers(item.instance): NEEDED},
             )
         )
     return changes
@@ -120,7 +120,7 @@ def _drift(target: Target, params: DriftParameters, fault_id: str) -> list[HostC
                 verify_heal=_DRIFTS.format(control=command, so=False),
                 target=item.host,
                 instance=item.instance,
-                claims={f"running configuration of {command}": ALONE},
+                claims={f"running configuration of {command}": ALONE, answers(item.instance): NEEDED},
             )
         )
     return changes
