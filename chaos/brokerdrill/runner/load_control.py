@@ -26,6 +26,7 @@ from brokerdrill.inventory.descriptors import LoadDescriptor
 from brokerdrill.ledger.spool import SUFFIX
 from brokerdrill.runner.last_words import last_words
 from brokerdrill.workload.looking import Look, Seen
+from brokerdrill.workload.tampering import Tampering
 
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (
@@ -92,6 +93,7 @@ class Worker:
     status: dict[str, Any] = field(default_factory=dict)
     reached: set[str] = field(default_factory=set)
     seen: list[Seen] = field(default_factory=list)
+    refused: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
     fatal: str | None = None
@@ -113,6 +115,8 @@ class Worker:
             elif event == "fatal":
                 self.fatal = str(message.get("error"))
             elif event:
+                if event == "tampered":
+                    self.refused = message["problem"]
                 if event == "looked":
                     self.seen = [Seen(**one) for one in message["seen"]]
                 self.reached.add(event)
@@ -240,6 +244,16 @@ class LoadControl:
         await first.tell(cmd="look", looks=[look.to_json() for look in looks])
         await first.until("looked", LOOK_DEADLINE_S)
         return first.seen
+
+    async def tamper(self, wanted: Tampering, limit_s: float) -> None:
+        """Have one worker do what is `wanted` to the drill's messages, beside its clients. Raises Unmet where it cannot
+        within `limit_s`, InfrastructureError where the worker fails."""
+        first = self.workers[0]
+        first.reached.discard("tampered")
+        await first.tell(cmd="tamper", tampering=wanted.to_json(), limit_s=limit_s)
+        await first.until("tampered", limit_s + CLOSE_DEADLINE_S)
+        if first.refused:
+            raise Unmet(f"{wanted.count} messages of {wanted.address}: {wanted.how}: {first.refused}")
 
     async def stop(self, looks: Sequence[Look]) -> None:
         """Tell all workers to close, and one of them to look before; `closed` says that they have."""

@@ -19,8 +19,9 @@ from brokerdrill.runner import orders, probes
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.load_control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Probe, Scenario, Step
+from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Probe, Scenario, Step, Tamper
 from brokerdrill.scenario.rounds import another, in_round
+from brokerdrill.workload.tampering import Tampering
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class Method:
                 await self._order(step)
             elif isinstance(step, Consume):
                 await self._consume(step)
+            elif isinstance(step, Tamper):
+                await self._tamper(step)
             else:
                 await self._probe(step)
             if isinstance(step, (Action, Heal, Operation)):
@@ -120,6 +123,14 @@ class Method:
         await self.load.start_consumers()
         self._came(step.name, "consumers begin", begun)
         self.progress.step(f"{step.name}: the consumers begin")
+
+    async def _tamper(self, step: Tamper) -> None:
+        """Have a client outside of the load break what the drill says."""
+        begun = now_ns()
+        wanted = Tampering(step.how, step.address or self.addresses[0], step.count)
+        await self.load.tamper(wanted, step.timeout)
+        self._came(step.name, f"tampered: {wanted.how} {wanted.count} of {wanted.address}", begun)
+        self.progress.step(f"{step.name}: {wanted.how} {wanted.count} messages of {wanted.address}")
 
     def _came(self, name: str, value: str, begun: int) -> float:
         """Write down that something came, and return the seconds since `begun`."""

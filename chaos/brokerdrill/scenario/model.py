@@ -223,7 +223,21 @@ class Consume(_Step):
     type: Literal["consume"]
 
 
-Step = Annotated[Action | Heal | Probe | Operation | Order | Consume, Field(discriminator="type")]
+class Tamper(_Step):
+    """A client outside of the load takes or makes messages of the drill on purpose, so that a promise breaks: a control
+    that shows that the break is seen. The ledger does not know of it."""
+
+    type: Literal["tamper"]
+    how: Literal["forge", "keep", "requeue", "reject"] = Field(
+        description="forge: messages that nobody of the load sent; keep: take messages and tell nobody; requeue: take "
+        "messages and send them again later, with another content; reject: roll back until they are dead letters"
+    )
+    count: int = Field(10, ge=1, description="messages")
+    address: str | None = Field(None, description="one of the load's addresses; without it the first")
+    timeout: float = Field(60, gt=0, description="seconds")
+
+
+Step = Annotated[Action | Heal | Probe | Operation | Order | Consume | Tamper, Field(discriminator="type")]
 
 
 class SteadyState(Strict):
@@ -380,6 +394,8 @@ class Scenario(Strict):
                 raise ValueError(
                     f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
                 )
+            if isinstance(step, Tamper) and step.address not in (None, *self.load.addresses):
+                raise ValueError(f"step {step.name}: {step.address} is none of the load's addresses")
             if isinstance(step, Consume) and not self.load.backlog:
                 raise ValueError(f"step {step.name!r}: consumers begin with the load unless that has a backlog")
         names = {promise.name for promise in self.promises}
@@ -440,7 +456,12 @@ class LoadedScenario:
 def validated(data: Mapping[str, Any], path: Path, tree: yaml.Node | None) -> Scenario:
     """Return the model of `data`. Raises UsageError: file, line in its `tree`, field, and what is wrong with it."""
     return as_model(
-        Scenario, data, path, tree, "the scenario", ("action", "heal", "probe", "operation", "order", "consume")
+        Scenario,
+        data,
+        path,
+        tree,
+        "the scenario",
+        ("action", "heal", "probe", "operation", "order", "consume", "tamper"),
     )
 
 

@@ -23,7 +23,7 @@ from brokerdrill.inventory.operations import operation
 from brokerdrill.inventory.targets import Scene, Target, is_drawn, resolve, served_by, with_neighbours
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.products.registry import PRODUCTS
-from brokerdrill.scenario.model import ABOUT_LOAD, Action, Consume, Heal, Operation, Order, Probe, Scenario
+from brokerdrill.scenario.model import ABOUT_LOAD, Action, Consume, Heal, Operation, Order, Probe, Scenario, Tamper
 from brokerdrill.scenario.outages import Loss, Losses, most, service_names
 from brokerdrill.scenario.rounds import in_round
 
@@ -261,7 +261,7 @@ class _Story:
     def _roles_stay(self, step: Any) -> bool:
         """Whether nothing in `step` changes who is active: it waits for the load, or bends the load's own links."""
         if not isinstance(step, Action):
-            return isinstance(step, Consume) or (isinstance(step, Probe) and step.until in ABOUT_LOAD)
+            return isinstance(step, (Consume, Tamper)) or (isinstance(step, Probe) and step.until in ABOUT_LOAD)
         clients = {item.host for item in self._descriptors if item.product == LOAD}
         return all(target.links and touched(target) <= clients for target in self._aims[step.name][1])
 

@@ -15,7 +15,7 @@ from brokerdrill.ledger import contract, journal
 from brokerdrill.ledger.events import FILE as EVENTS_FILE
 from brokerdrill.runner.live import LIVE_FILE
 from brokerdrill.runner.watches import under_way
-from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Scenario, Step, parse
+from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Scenario, Step, Tamper, parse
 from brokerdrill.scenario.rounds import in_round
 from brokerdrill.web.tail import Tail
 
@@ -102,6 +102,8 @@ def step_words(step: Step) -> str:
         return f"order {step.words}"
     if isinstance(step, Consume):
         return "consumers begin"
+    if isinstance(step, Tamper):
+        return f"a stranger: {step.how} {step.count} messages"
     return f"until {step.until.replace('_', ' ')}"
 
 

@@ -1,9 +1,10 @@
 """A worker process: `python3 -m brokerdrill.workload.worker`.
 
 Its first line of input is its configuration (config.py; secrets come this way, never in argv), each further line a
-command: `{"cmd": "ping", "n": k}`, `look` (with `looks`: where), `start`, `start_consumers`, `stop_producers`, `stop`
-(with `looks` before the end). It answers in JSON lines: `ready`, `pong`, `looked` (with what was `seen`), `started`,
-`status` every 250 ms, `producers_stopped`, `closed`, `fatal`.
+command: `{"cmd": "ping", "n": k}`, `look` (with `looks`: where), `tamper` (with a `tampering`), `start`,
+`start_consumers`, `stop_producers`, `stop` (with `looks` before the end). It answers in JSON lines: `ready`, `pong`,
+`looked` (with what was `seen`), `tampered` (with the `problem`), `started`, `status` every 250 ms,
+`producers_stopped`, `closed`, `fatal`.
 The end of its input, or SIGTERM, means that its runner is gone: it closes quickly and exits.
 
 Exit status: 0 closed as told (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
@@ -12,6 +13,7 @@ Exit status: 0 closed as told (or the input ended), 3 it failed (after a `fatal`
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -30,13 +32,15 @@ from typing import Any
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload import config as configuration
-from brokerdrill.workload.client import Client, client_type
+from brokerdrill.workload.client import Client, ClientError, client_type
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
 from brokerdrill.workload.load import Consumer, Counts, Producer, Schedule, Visitor
 from brokerdrill.workload.looking import Browser, Look, Seen
+from brokerdrill.workload.tampering import Tampering, tamper
 
 STATUS_S = 0.25
+TAMPERER = "tamperer"
 QUICK_CLOSE_S = 3.0
 # Messages that may wait for a runner that does not read; more statuses are left out, other events never.
 OUTBOX_LIMIT = 100
@@ -131,6 +135,7 @@ class Load:
         self._threads: dict[Any, threading.Thread] = {}
         self._left = len(config.producers)
         self._left_lock = threading.Lock()
+        self._tamperers = itertools.count()
         self._started = self._consuming = self._producing = False
         self.failed = threading.Event()
         self.on_failure: Callable[[], None] = lambda: None
@@ -260,6 +265,27 @@ class Load:
             found.append(browser.seen)
         return found
 
+    def tamper(self, wanted: Tampering, limit_s: float) -> str | None:
+        """Have a client outside of the load do what is `wanted`; return why it could not, None where it is done. After
+        `limit_s` it is given up."""
+        name = f"{self._config.worker}-{TAMPERER}-{next(self._tamperers)}"
+        client = self._kind(own(self._config, ClientSpec(name, (wanted.address,))), name)
+        said: list[str | None] = [f"it did not end within {limit_s:g} s"]
+
+        def run() -> None:
+            try:
+                tamper(client, wanted, name)
+                said[0] = None
+            except ClientError as error:
+                said[0] = str(error)
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        thread.join(limit_s)
+        if thread.is_alive():
+            client.close()
+        return said[0]
+
     def stop(self, looks: Sequence[Look], limit_s: float) -> None:
         """Stop and close every client, then look. Raises InfrastructureError when that takes too long."""
         end = time.monotonic() + limit_s
@@ -345,6 +371,9 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
         elif name == "look":
             found = load.look(_looks(command), config.close_s)
             out.say("looked", seen=[one.to_json() for one in found])
+        elif name == "tamper":
+            problem = load.tamper(Tampering(**command["tampering"]), command["limit_s"])
+            out.say("tampered", problem=problem)
         elif name == "start":
             load.start()
             out.say("started", clock_ns=clock.now())
