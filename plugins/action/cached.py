@@ -265,19 +265,31 @@ class ActionModule(ActionBase):
         return result
 
 
+def _kept(directory: Path, name: str, key: str) -> str | None:
+    """Return the SHA-256 of the archive `name` where it is there, of the recipe with that key."""
+    try:
+        known = json.loads((directory / f"{name}.json").read_text())
+        state = (directory / name).stat()
+        if (known["recipe"], known["size"], known["mtime_ns"]) == (key, state.st_size, state.st_mtime_ns):
+            return str(known["sha256"])
+    except (OSError, ValueError, KeyError):
+        pass  # not there, or cut off while it was written
+    return None
+
+
+def is_kept(directory: Path, name: str, kind: str, source: Any) -> bool:
+    """Tell whether `keep` would find the archive, and make nothing."""
+    return _kept(directory, name, recipe_key({kind: source})) is not None
+
+
 def keep(directory: Path, name: str, kind: str, source: Any) -> dict[str, Any]:
     """Return {changed, path, sha256} of the archive `name` in `directory`, made first where it is missing or stale."""
     directory.mkdir(parents=True, exist_ok=True)
     target, note = directory / name, directory / f"{name}.json"
     key = recipe_key({kind: source})
     with locked(directory / f"{name}.lock"):
-        try:
-            known = json.loads(note.read_text())
-            state = target.stat()
-            if (known["recipe"], known["size"], known["mtime_ns"]) == (key, state.st_size, state.st_mtime_ns):
-                return {"changed": False, "path": str(target), "sha256": known["sha256"]}
-        except (OSError, ValueError, KeyError):
-            pass  # not there, or cut off while it was written: make it
+        if sha256 := _kept(directory, name, key):
+            return {"changed": False, "path": str(target), "sha256": sha256}
         with tempfile.TemporaryDirectory(dir=directory, prefix=".making-") as work:
             made = MAKERS[kind](name, source, Path(work))  # type: ignore[operator]
             digest = sha256_of(made)
