@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
+from tests.control_host import project
 from tests.roles.conftest import BIN
 
 from brokerdrill.base import paths
@@ -25,9 +24,6 @@ DATA = "/var/lib/brokerdrill-gameday"
 DEADLINE_S = 180
 # Of the environment what a game day needs that holds no drill; the whole would be gigabytes.
 LEFT_OUT = ("pyspark", "ansible_collections", "jpype", "mypy", "duckdb", "molecule", "ansiblelint", "ruff")
-PROGRAM = f"""#!/bin/sh
-PYTHONPATH={HOME}/chaos:{HOME}/site exec python3 -m brokerdrill "$@"
-"""
 # Where the game day asks Ansible what is deployed, it waits until it is killed.
 WAITS = """#!/bin/sh
 exec sleep 600
@@ -57,30 +53,6 @@ INVENTORY = {
         },
     }
 }  # fmt: skip
-
-
-def project() -> bytes:
-    """A tar archive of this checkout, its Python packages, and the command."""
-    buffer = io.BytesIO()
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    tracked = subprocess.run(listed, cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout.split()
-    site = next((paths.ROOT / ".venv" / "lib").glob("python3.*/site-packages"))
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name in tracked:
-            if (paths.ROOT / name).exists():
-                archive.add(paths.ROOT / name, name)
-        for path in site.iterdir():
-            if not path.name.startswith(LEFT_OUT):
-                archive.add(path, f"site/{path.name}")
-        for name, text, mode in (
-            ("brokerdrill", PROGRAM, 0o755),
-            ("bin/ansible-playbook", WAITS, 0o755),
-            ("here/inventory/hosts.yml", yaml.safe_dump(INVENTORY), 0o644),
-        ):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text.encode()), mode
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    return buffer.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +101,9 @@ def test_a_control_host_without_the_project_is_refused(topology: Topology) -> No
 
 @pytest.fixture(scope="module")
 def installed(topology: Topology) -> Topology:
-    ssh(topology, f"mkdir -p {HOME} && install -d -m 1777 /srv/metrics && tar -xf - -C {HOME}", project())
+    files = {"bin/ansible-playbook": (WAITS, 0o755), "here/inventory/hosts.yml": (yaml.safe_dump(INVENTORY), 0o644)}
+    unpack = f"mkdir -p {HOME} && install -d -m 1777 /srv/metrics && tar -xf - -C {HOME}"
+    ssh(topology, unpack, project(HOME, LEFT_OUT, files))
     done = play(topology)
     assert done.returncode == 0, done.stdout
     return topology

@@ -1,8 +1,9 @@
 """Another application's client, run on a load host: sends plain messages and looks at what is in a queue.
 
 Its input is two lines: a worker's configuration and a list of orders, `["send", ADDRESS, COUNT, LIVES_MS]` (0: for
-ever), `["look", ADDRESS]` or `["consume", ADDRESS]` until its input ends. It prints the messages of each in their order
-as a line of JSON, `[body, redelivered]`; for `consume` an empty list once it consumes.
+ever), `["look", ADDRESS]`, `["prepare", ADDRESS]` (of Open MQ: a transaction with a message in it, which stays),
+`["rollback", ADDRESS]` (the same one) or `["consume", ADDRESS]` until its input ends. It prints the messages of each in
+their order as a line of JSON, `[body, redelivered]`; for `consume` an empty list once it consumes.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ Messages = list[list[Any]]
 
 
 def send_jms(client: JmsClient, address: str, bodies: list[str], lives_ms: int) -> None:
-    session = client._session
+    # Each alone, a hundred thousand would take minutes.
+    session = client._connection.createSession(True, 0)
     producer = session.createProducer(session.createQueue(address))
     producer.setTimeToLive(lives_ms)
-    for body in bodies:
+    for number, body in enumerate(bodies, start=1):
         producer.send(session.createTextMessage(body))
-    producer.close()
+        if number % 1000 == 0 or number == len(bodies):
+            session.commit()
+    session.close()
 
 
 def look_jms(client: JmsClient, address: str) -> Messages:
@@ -73,8 +77,39 @@ def look_amqp(client: Amqp091, address: str) -> Messages:
             return found
 
 
+def prepare(client: Any, address: str, *, end: bool) -> None:
+    """Leave a transaction behind that is prepared, as a transaction manager does that has ended; or end that one."""
+    import jpype
+
+    from brokerdrill.workload.openmq_jms import properties
+
+    config = client._config
+    factory = jpype.JClass("com.sun.messaging.XAConnectionFactory")()
+    for name, value in properties(config, config.endpoints, 0).items():
+        factory.setProperty(name, value)
+    connection = factory.createXAConnection(config.credentials.username, config.credentials.password)
+    session = connection.createXASession()
+    resource = session.getXAResource()
+    identity = {
+        "getFormatId": lambda: 1,
+        "getGlobalTransactionId": lambda: jpype.JArray(jpype.JByte)(b"left behind"),
+        "getBranchQualifier": lambda: jpype.JArray(jpype.JByte)(b"1"),
+    }
+    xid = jpype.JProxy("javax.transaction.xa.Xid", dict=identity)
+    if end:
+        resource.rollback(xid)
+        return
+    resource.start(xid, resource.TMNOFLAGS)
+    session.createProducer(session.createQueue(address)).send(session.createTextMessage("prepared"))
+    resource.end(xid, resource.TMSUCCESS)
+    resource.prepare(xid)
+
+
 def carry_out(client: Any, order: list[Any]) -> Messages:
     verb, address, *more = order
+    if verb in ("prepare", "rollback"):
+        prepare(client, address, end=verb == "rollback")
+        return []
     if verb == "send":
         count, lives_ms = more
         bodies = [f"{address} {number}" for number in range(count)]

@@ -45,7 +45,8 @@ class Case:
     """A topology with another application's queues by `variables`, and the drill that breaks one of its brokers.
     `secret`: the file of the administrator's password; `letters`: where all dead letters go; `lives_ms`: how long what
     becomes dead there lives, 0 where it can be sent there; `browsed`: whether a client can look there and change
-    nothing."""
+    nothing; `apart`: each broker shows what it has itself, so that one is asked for all;
+    `prepares`: transactions can be prepared there."""
 
     topology: str
     drill: str
@@ -55,6 +56,8 @@ class Case:
     lives_ms: int = 0
     transaction: int = 10
     browsed: bool = True
+    apart: bool = False
+    prepares: bool = False
 
 
 QUEUES = [{"name": name, "routing": "anycast"} for name in ("DLQ", "ExpiryQueue", ORDERS, FLOW)]
@@ -81,9 +84,11 @@ CASES = {
         "mq.sys.dmq",
         {"openmq_queues": [ORDERS, FLOW, "orders.short"]},
         lives_ms=1,
+        apart=True,
+        prepares=True,
     ),
     "rabbitmq": Case(
-        "rabbitmq_router",
+        "rabbitmq_mirrored",
         "kill_broker",
         "rabbitmq-admin",
         "dead",
@@ -108,12 +113,10 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Case, Topology]]:
 class Production:
     """The other application: its administrator's client and its load, on the hosts that the drills' clients run on."""
 
-    def __init__(self, case: Case, topology: Topology, found: list[Descriptor], connections: Mapping[str, Any]) -> None:
+    def __init__(self, case: Case, password: str, found: list[Descriptor], connections: Mapping[str, Any]) -> None:
         self._case = case
         (self._host, *_) = [item for item in found if isinstance(item, LoadDescriptor)]
         self._connection: HostConnection = connections[self._host.host]
-        secrets = paths.cache() / "secrets" / f"bench-{topology.name}"
-        password = (secrets / f"{case.secret}.password").read_text().split()[0]
         instances = managed(found)
         self._protocol = str(instances[0][0].client)
         self._configs = worker_configs(
@@ -140,6 +143,8 @@ class Production:
             await self._connection.put(archive, f"{code}/code.tar")
         finally:
             archive.unlink()
+        if self._case.apart:
+            config = {**config, "endpoints": config["endpoints"][:1]}
         jars = {"jars": self._host.jars.get(self._protocol)}
         return (
             f"cd {code} && tar -xf code.tar && exec env PYTHONPATH={code}:{self._host.pythonpath} "
@@ -185,7 +190,7 @@ class Production:
         await self._flow.begin()
 
     async def end(self, into: Path) -> Counter[str]:
-        """Stop when all is received; return how many messages of the load were sent, received, lost and doubled."""
+        """Stop when all is received; return how many messages of the load were sent, lost and doubled."""
         await self._flow.stop_producers()
         await self._flow.all_reach("producers_stopped", 60)
         end = time.monotonic() + 60
@@ -201,14 +206,18 @@ class Production:
         ops = [op for path in into.rglob("*.spool") for op in merged(rows_of(path))]
         sent = {op["message_id"] for op in ops if op["op"] == "send" and op["outcome"] == "ok"}
         got = Counter(op["message_id"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok")
-        return Counter(sent=len(sent), lost=len(sent - set(got)))
+        return Counter(sent=len(sent), lost=len(sent - set(got)), doubled=sum(number > 1 for number in got.values()))
 
 
 @asynccontextmanager
-async def production(case: Case, topology: Topology) -> AsyncIterator[Production]:
+async def production(case: Case, topology: Topology, password: str = "") -> AsyncIterator[Production]:
+    """The other application on a topology; without the administrator's password it is what the roles made."""
+    if not password:
+        secrets = paths.cache() / "secrets" / f"bench-{topology.name}"
+        password = (secrets / f"{case.secret}.password").read_text().split()[0]
     async with connected(topology.hosts) as connections:
         found = await read_all(connections.values(), DESCRIPTORS)
-        yield Production(case, topology, found, connections)
+        yield Production(case, password, found, connections)
 
 
 async def drill(case: Case, runs: Path, *options: str, name: str = "") -> tuple[int, str]:
@@ -254,12 +263,13 @@ async def dead(case: Case, other: Production) -> list[list[Any]]:
     if not case.lives_ms:
         (made,) = await other.orders(["send", case.letters, LETTERS, 0])
         return made
+    (had,) = await other.orders(["look", case.letters])
     await other.orders(["send", "orders.short", LETTERS, case.lives_ms])
     end = time.monotonic() + EXPIRED_S
-    while len(found := (await other.orders(["look", "orders.short"], ["look", case.letters]))[1]) < LETTERS:
+    while len(found := (await other.orders(["look", "orders.short"], ["look", case.letters]))[1]) < len(had) + LETTERS:
         assert time.monotonic() < end, found
         await asyncio.sleep(5)
-    return found
+    return found[-LETTERS:]
 
 
 def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
@@ -297,12 +307,20 @@ def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
             assert status == 3, said
             assert f"{STRANGERS} messages that no drill has sent" in said and "--purge" in said, said
 
+            if one.prepares:
+                await other.orders(["prepare", DRILL])
+                status, said = await drill(one, tmp_path / "prepared", "--purge")
+                assert status == 3 and "has 1 prepared transactions from before this run" in said, said
+                assert f"does not give up 0 messages in {DRILL}" in said, said
+                await other.orders(["rollback", DRILL])
             await other.begin()
             status, said = await drill(one, tmp_path / "runs", "--purge")
             flow = await other.end(tmp_path / "flow")
-            assert f"removed {STRANGERS} messages from" in said, said
+            assert one.prepares or f"removed {STRANGERS} messages from" in said, said
+            assert "not drained" not in said, said
             assert flow["sent"] > 0 and flow["lost"] == 0, flow
-            assert await other.orders(*looks) == before
+            after = await other.orders(*looks)
+            assert after == before, (before, after)
 
             (run,) = (path.parent for path in (tmp_path / "runs").glob("*/run.json"))
             judged(one, run, tmp_path)

@@ -33,9 +33,9 @@ def warm_up(master: str | None = None) -> None:
 def _end(thread: threading.Thread) -> None:
     """End the work at the process's end: a thread that is inside a library in C++ then would abort the process."""
     while thread.is_alive():
-        # Imported by the thread, or not at all.
-        if spark := sys.modules.get("brokerdrill.analysis.spark"):
-            spark.stop()
+        # Imported by the thread, or being imported, or not at all.
+        if stop := getattr(sys.modules.get("brokerdrill.analysis.spark"), "stop", None):
+            stop()
         thread.join(0.1)
 
 

@@ -163,8 +163,8 @@ def _held(instance: str, left: Mapping[str, QueueCounts], prepared: Mapping[str,
         for address, counts in left.items()
     )
     names = prepared.get(instance, ())
-    why = f"end its prepared transactions ({', '.join(names)}) or" if names else "end who has taken them, or"
-    return f"{instance} does not give up {said}, and would not be seen empty at the end: {why} restart it"
+    why = f"end its prepared transactions ({', '.join(names)})" if names else "end who has taken them, or restart it"
+    return f"{instance} does not give up {said}, and would not be seen empty at the end: {why}"
 
 
 def strangers(seen: Seen, runs: Mapping[str, str]) -> str | None:
