@@ -72,15 +72,16 @@ def _hold(target: Target, params: HoldParameters, fault_id: str) -> list[HostCha
         command, vhost = control(item), quote(params.vhost)
         look = partial(_LOOK.format, control=command, verb="VHOST PRINT", column="vhost", name=vhost)
         paused = 'any(row["paused"] for row in rows)'
+        # A vhost without sessions is not in the list any more.
+        over = look(seen=f"not {paused}")
         changes.append(
             HostChange(
                 host=item.host,
                 effect=f"{command} VHOST PAUSE {vhost}",
                 verify=look(seen=paused),
-                # To end a pause that is over is an error to the router.
-                heal=f"! ({look(seen=paused)}) || {command} VHOST UNPAUSE {vhost}",
-                # A vhost without sessions is not in the list any more.
-                verify_heal=look(seen=f"not {paused}"),
+                # To end a pause that is over is an error to the router; one that does not answer has ended none.
+                heal=f"if {look(seen=paused)}; then {command} VHOST UNPAUSE {vhost}; else {over}; fi",
+                verify_heal=over,
                 lasting=look(seen='all(row["paused"] for row in rows)'),
                 target=item.host,
                 instance=item.instance,

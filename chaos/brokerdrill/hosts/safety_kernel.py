@@ -42,7 +42,7 @@ TICK_S, POLL_S = 0.2, 0.1
 GUARD_STARTS_S = 10
 # How long a heal's check is asked after it, and how long until the next try.
 CHECKED_S = 10
-BACK_OFF_S = (1, 2, 4, 8)
+BACK_OFF_S = (1, 2, 4)
 DONE_DAYS = 30
 # How long a fault's counters may take before its effect and before its heal, which wait for it.
 COUNTED_S = 1
