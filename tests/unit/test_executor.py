@@ -28,26 +28,32 @@ from .safety_host import SafetyHost, until
 Scripts = dict[str, str]
 
 
+def a_change(host: str, world: Path, **scripts: str) -> HostChange:
+    """A fault on `host` that is in effect as long as there is the file `world`."""
+    given = {
+        "effect": f"touch {world}",
+        "verify": f"[ -e {world} ]",
+        "heal": f"rm -f {world}",
+        "verify_heal": f"[ ! -e {world} ]",
+        **scripts,
+    }
+    return HostChange(host=host, target=host, instance=world.name, **given)
+
+
 class Stage:
-    """Two names of this machine, an executor, and a fault whose changes are what `changes` holds."""
+    """Two names of this machine, an executor, and a fault whose changes are those of `plan`, or others."""
 
     def __init__(self, connections: dict[str, HostConnection], executor: Executor, run_dir: Path) -> None:
         self.connections, self.executor, self.run_dir = connections, executor, run_dir
         self.changes: list[HostChange] = []
-        self.fault = FaultType("test", "instance", "a test", Parameters, lambda *_: self.changes)
 
     def plan(self, host: str, world: Path, **scripts: str) -> None:
-        given = {
-            "effect": f"touch {world}",
-            "verify": f"[ -e {world} ]",
-            "heal": f"rm -f {world}",
-            "verify_heal": f"[ ! -e {world} ]",
-            **scripts,
-        }
-        self.changes.append(HostChange(host=host, target=host, instance=world.name, **given))
+        self.changes.append(a_change(host, world, **scripts))
 
-    async def inject(self, ttl_s: float = 60) -> Any:
-        return await self.executor.inject("one", self.fault, Target("here"), Parameters(), ttl_s, "tag")
+    async def inject(self, ttl_s: float = 60, changes: list[HostChange] | None = None) -> Any:
+        made = self.changes if changes is None else changes
+        fault = FaultType("test", "instance", "a test", Parameters, lambda *_: made)
+        return await self.executor.inject("one", fault, Target("here"), Parameters(), ttl_s, "tag")
 
     def journal(self) -> list[dict[str, Any]]:
         return read(self.run_dir / "journal.jsonl")
@@ -107,22 +113,24 @@ def test_an_effect_that_is_slower_than_its_siblings_failure_is_healed(on_stage: 
     on_stage(work)
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.1, 0.5])
-def test_a_run_that_is_cancelled_while_effects_begin_leaves_nothing(
-    on_stage: Any, tmp_path: Path, delay_s: float
-) -> None:
-    # Longer than any of the delays, so that none of the effects is there before the run is cancelled.
+def test_a_run_that_is_cancelled_while_effects_begin_leaves_nothing(on_stage: Any, tmp_path: Path) -> None:
+    delays_s = (0.0, 0.02, 0.1, 0.5)
+    # Longer than any of them, so that none of the effects is there before its injection is cancelled.
     effect_s = 2
 
     async def work(stage: Stage) -> None:
-        broken = tmp_path / "broken"
-        for name in ("a", "b"):
-            stage.plan(name, broken.with_name(f"broken-{name}"), effect=f"sleep {effect_s}; touch {broken}-{name}")
-        injecting = asyncio.create_task(stage.inject())
-        await asyncio.sleep(delay_s)
-        injecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await injecting
+        async def cancelled(delay_s: float) -> None:
+            changes = []
+            for name in ("a", "b"):
+                world = tmp_path / f"broken-{name}-{delay_s}"
+                changes.append(a_change(name, world, effect=f"sleep {effect_s}; touch {world}"))
+            injecting = asyncio.create_task(stage.inject(changes=changes))
+            await asyncio.sleep(delay_s)
+            injecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await injecting
+
+        await asyncio.gather(*map(cancelled, delays_s))
         assert await stage.executor.heal_all() == []
         assert unhealed(stage.journal()) == []
         # An effect that went on by itself would be there by now.
