@@ -1512,12 +1512,25 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
     loads = load_phases(facts)
     over = phase(facts, "drain", "end")
     whole: set[str] = set()
-    for note in notes:
-        begins, ends_at = detail(note, "from_ns"), detail(note, "until_ns")
-        early = begins is None or not loads or int(begins) <= loads[0][0]
-        late = ends_at is None or over is None or over <= int(ends_at)
-        if early and late and not int(detail(note, "lost") or 0):
-            whole |= read_with(note)
+    for one in {name for note in notes for name in read_with(note)}:
+        own = [note for note in notes if one in read_with(note)]
+        if any(int(detail(note, "lost") or 0) for note in own):
+            continue
+        known = []
+        for note in own:
+            begins, ends_at = detail(note, "from_ns"), detail(note, "until_ns")
+            known.append((-NEVER if begins is None else int(begins), NEVER if ends_at is None else int(ends_at)))
+        # "between a `restart_host` of that instance and ... its heal at the latest, nothing can be read"
+        for fault in of_kind["fault"]:
+            heal = healed_at(facts, fault)
+            if fault.get("name") == "restart_host" and fault.get("instance") == one and heal is not None:
+                known.append((fault["t_ns"] - fault["uncertainty_ns"], heal))
+        # A moment of the load and the drain that is in none of them is in the gap behind the end of one.
+        wanted = loads[0][0] if loads else min(begins for begins, _ in known)
+        last = wanted if over is None else over
+        moments = [wanted, *(end for _, end in known if wanted <= end < last)]
+        if all(any(begins <= at and (at < end or end >= last) for begins, end in known) for at in moments):
+            whole.add(one)
     # "each instance that may serve a store, has a role or was hit"
     named = {instance for instances in facts.run.stores.values() for instance in instances}
     named |= {event["instance"] for event in (*of_kind["role"], *of_kind["fault"]) if event.get("instance")}

@@ -162,6 +162,20 @@ def read_in_part(**detail: str) -> Change:
     return change
 
 
+def read_around(gap_from: float, gap_until: float, fault: str) -> Change:
+    """The log of `a` was read but for a gap (ms), while a `fault` was in effect on it."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        for hit in (one for one in events if one["kind"] in ("fault", "heal") and one.get("instance") == "a"):
+            hit["name"] = fault
+        note = find(events, name="log read", instance="a")
+        later = {**note, "detail": {"from_ns": str(round(gap_until * MS)), "until_ns": str(9_000 * MS)}}
+        note["detail"] = {"from_ns": "0", "until_ns": str(round(gap_from * MS))}
+        events.append(later)
+
+    return change
+
+
 def ends(*of: tuple[str, float, str, str], **operation: str) -> Change:
     """Ends of processes (instance, ms, how, status), while a playbook runs if there is one."""
 
@@ -382,6 +396,13 @@ CASES: dict[str, Case] = {
     "a log had lost lines": Case(
         read_in_part(from_ns="0", until_ns=str(9_000 * MS), lost="17"), {"stays_up": "unknown"}
     ),
+    "a log was read but for the time in which its host started anew": Case(
+        read_around(FAULT + 50, FAULT + 900, "restart_host"), {"stays_up": "pass"}
+    ),
+    "a log lacks what came before its host started anew": Case(
+        read_around(FAULT - 500, FAULT + 900, "restart_host"), {"stays_up": "unknown"}
+    ),
+    "a log lacks some time of a kill": Case(read_around(FAULT + 50, FAULT + 900, "kill"), {"stays_up": "unknown"}),
     "a log was read whole": Case(read_in_part(from_ns="0", until_ns=str(9_000 * MS), lost="0"), {"stays_up": "pass"}),
     "a broker crashes during a playbook": Case(ends(("b", 6500, "dumped", "SEGV"), of=""), {"stays_up": "fail"}),
     "a broker aborts during a playbook that works on it": Case(

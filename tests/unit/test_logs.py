@@ -21,7 +21,7 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.amqp_router import PRODUCT
 from brokerdrill.products.artemis import PRODUCT as ARTEMIS
 from brokerdrill.runner.endings import Entry
-from brokerdrill.runner.logs import LOG_MARGIN_S, has_own_log, log_text, processes, read_log, write_log
+from brokerdrill.runner.logs import LOG_MARGIN_S, Logged, has_own_log, log_text, processes, read_log, write_log
 
 ACTIVE = "AMQ221007: Server is now active"
 
@@ -210,3 +210,16 @@ def test_lines_that_journald_left_out_are_counted(tmp_path: Path) -> None:
     )
     found = [one["detail"]["lost"] for one in notes(tmp_path, connection, SPAN) if one["name"] == LOG_READ]
     assert found == ["15"]
+
+
+def test_the_log_of_what_has_no_product_tells_its_ends(tmp_path: Path) -> None:
+    """A voter that a fault killed: without its log nobody knows that it ended by that alone."""
+    connection = Connection()
+    connection.answer = "\n".join([row(6_000_000, ACTIVE)])
+    told = {"schema": 1, "product": "zookeeper", "instance": "zk1", "host": "zk1", "unit": "zookeeper.service"}
+    voter = Logged(None, Descriptor.model_validate({**told, "log": "journal"}), connection)  # type: ignore[arg-type]
+    (tmp_path / EVENTS_DIR).mkdir()
+    events = EventWriter(tmp_path, "run", 5 * 10**9)
+    asyncio.run(write_log(voter, (), (5 * 10**9, 9 * 10**9), events, tmp_path, Progress(Console(quiet=True)), {}))
+    rows = [json.loads(line) for line in (tmp_path / EVENTS_DIR / "runner.jsonl").read_text().splitlines()]
+    assert [(row["kind"], row["instance"], row["name"]) for row in rows] == [("note", "zk1", "log read")]

@@ -237,6 +237,8 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
             settings,
             cell.scenario_changes,
             radius=options.radius,
+            # On hosts that were made for the plan there is nothing but what an earlier cell left.
+            purge=options.bench_hosts,
         )
         end = Ended(DONE, run_dir.name)
     except Interrupted:

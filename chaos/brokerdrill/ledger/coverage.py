@@ -32,6 +32,7 @@ class Minimum:
 
 # How many ends of a process a fault of these kinds explains: it ends the process itself, once. One of another kind ends
 # none itself, and explains any that is no crash.
+RESTART_HOST = "restart_host"
 ENDS: Mapping[str, int] = {"kill": 1, "stop": 1}
 # What disturbs nothing while it is in effect has not to be met.
 NOTHING = Minimum(operations=0)

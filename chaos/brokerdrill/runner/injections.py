@@ -105,6 +105,10 @@ class Injections:
         """What the action `of` injected; None where there is no such action."""
         return self._injected.get(of or "")
 
+    def hit(self) -> list[Descriptor]:
+        """The instances that faults hit so far."""
+        return [one for item in self._injected.values() for one in item.injection.target.instances]
+
     def _target(self, step: Action) -> Target:
         if step.of is None:
             return self.resolve(step.target)

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from brokerdrill.base.atomic import write
+from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import OPS_DIR, json_line
 from brokerdrill.ledger.events import CONTROLLER_CLOCK
 from brokerdrill.products.logs import Led
-from brokerdrill.runner.system import Instance
 
 
 def write_led(
     run_dir: Path,
     run_id: str,
-    router: Instance,
+    router: Descriptor,
     led: Iterable[tuple[int, Led]],
     hosts: Mapping[str, str],
     uncertainty_ns: int,
@@ -28,18 +28,18 @@ def write_led(
     """
     rows = [*map(json_line, _rows(run_id, router, led, hosts, uncertainty_ns))]
     if rows:
-        write(run_dir / OPS_DIR / f"{router.descriptor.instance}.jsonl", b"".join(rows))
+        write(run_dir / OPS_DIR / f"{router.instance}.jsonl", b"".join(rows))
 
 
 def _rows(
-    run_id: str, router: Instance, led: Iterable[tuple[int, Led]], hosts: Mapping[str, str], uncertainty_ns: int
+    run_id: str, router: Descriptor, led: Iterable[tuple[int, Led]], hosts: Mapping[str, str], uncertainty_ns: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a row a connect: the router is the client of all, and each is a session of its own."""
     for number, (at_ns, one) in enumerate(led):
         yield {
             "run_id": run_id,
             "clock": CONTROLLER_CLOCK,
-            "client": router.descriptor.instance,
+            "client": router.instance,
             "op_id": number,
             "session": number,
             "op": "connect",
@@ -49,5 +49,5 @@ def _rows(
             "key": one.key,
             "broker": hosts.get(one.instance),
             "instance": one.instance,
-            "protocol": router.descriptor.listeners[0].protocol,
+            "protocol": router.listeners[0].protocol,
         }

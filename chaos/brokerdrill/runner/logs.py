@@ -18,14 +18,13 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import LOG_READ, WITH
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import INSTANCES, READ_BOOTS, READ_FROM, READ_LOST, READ_UNTIL
-from brokerdrill.products.base import Leading
+from brokerdrill.products.base import Leading, Product
 from brokerdrill.products.logs import role_changes
 from brokerdrill.runner.boots import known as known_boots
 from brokerdrill.runner.boots import read_stretches
 from brokerdrill.runner.endings import Ending, Entry, endings
 from brokerdrill.runner.evidence import keep
 from brokerdrill.runner.led import write_led
-from brokerdrill.runner.system import Instance
 
 # journald stamps a line when it reads it from the broker's pipe, shortly after it was written.
 LOG_UNCERTAINTY_NS = 5_000_000
@@ -39,9 +38,18 @@ _FIELDS = ("MESSAGE", "MESSAGE_ID", "EXIT_CODE", "EXIT_STATUS", "_PID")
 _DROPPED = "N_DROPPED"
 
 
-def processes(instances: Iterable[Instance]) -> Iterator[tuple[Instance, tuple[str, ...]]]:
+@dataclass(frozen=True)
+class Logged:
+    """An instance whose log is read: of one that has no `product`, as a voter, the log tells its ends alone."""
+
+    product: Product | None
+    descriptor: Descriptor
+    connection: HostConnection
+
+
+def processes(instances: Iterable[Logged]) -> Iterator[tuple[Logged, tuple[str, ...]]]:
     """Yield the first instance of each process whose journal can be read, with the names of the others in it."""
-    members: dict[tuple[str, str], list[Instance]] = {}
+    members: dict[tuple[str, str], list[Logged]] = {}
     for one in instances:
         if one.descriptor.unit:
             members.setdefault((one.descriptor.host, one.descriptor.unit), []).append(one)
@@ -55,7 +63,7 @@ def has_own_log(item: Descriptor) -> bool:
 
 
 async def write_log(
-    instance: Instance,
+    instance: Logged,
     others: Sequence[str],
     span: tuple[int, int],
     events: EventWriter,
@@ -76,22 +84,23 @@ async def write_log(
         keep(run_dir, f"{item.instance}.log.gz", log_text(told.entries, events.base_ns))
     entries = [entry for entry in told.entries if entry.t_ns >= since_ns]
     lines = [(entry.t_ns, entry.text) for entry in entries]
-    for change in role_changes(lines, instance.product.log_reader) if has_own_log(item) else ():
+    product = instance.product
+    for change in role_changes(lines, product.log_reader) if product and has_own_log(item) else ():
         events.write(
             "role",
             at_ns=change.t_ns,
             uncertainty_ns=told.uncertainty_ns,
             target=item.host,
             instance=item.instance,
-            store=item.store if instance.product.client else None,
+            store=item.store if product and product.client else None,
             name="log",
             value=change.role,
             detail={"log": change.why},
         )
-    if isinstance(instance.product, Leading):
-        since_base = ((t_ns - events.base_ns, instance.product.led(text)) for t_ns, text in lines)
+    if isinstance(product, Leading):
+        since_base = ((t_ns - events.base_ns, product.led(text)) for t_ns, text in lines)
         led = [(at_ns, one) for at_ns, one in since_base if one and at_ns >= 0]
-        write_led(run_dir, events.run_id, instance, led, hosts, told.uncertainty_ns)
+        write_led(run_dir, events.run_id, item, led, hosts, told.uncertainty_ns)
     for ending in endings(entries):
         _write_ending(ending, instance, others, told.uncertainty_ns, events, progress)
     # Without it, nobody would know that no end means that there was none.
@@ -108,7 +117,7 @@ async def write_log(
 
 def _write_ending(
     ending: Ending,
-    instance: Instance,
+    instance: Logged,
     others: Sequence[str],
     uncertainty_ns: int,
     events: EventWriter,

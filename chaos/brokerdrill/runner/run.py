@@ -40,7 +40,7 @@ from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence, keep_last_words
 from brokerdrill.runner.injections import Injections, arm_ttl_s
 from brokerdrill.runner.load_control import LoadControl, end_workers
-from brokerdrill.runner.logs import processes, write_log
+from brokerdrill.runner.logs import Logged, processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.presence import until_gone
@@ -350,7 +350,11 @@ class _Run:
         since = self.events.base_ns if since is None else since
         instances = self.system.instances
         hosts = {name: one.descriptor.host for name, one in instances.items()}
-        for instance, others in processes(instances.values()):
+        logged = [Logged(one.product, one.descriptor, one.connection) for one in instances.values()]
+        # Whether a voter that was killed ended by that alone, its log says.
+        hit = {item.instance: item for item in self.injections.hit() if item.instance not in instances}
+        logged += [Logged(None, item, self.connections[item.host]) for item in hit.values()]
+        for instance, others in processes(logged):
             yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress, hosts)
         yield keep_last_words(self.load.workers, run_dir)
         yield keep_evidence(self.descriptors, self.connections, run_dir)
