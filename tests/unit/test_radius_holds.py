@@ -23,7 +23,8 @@ from brokerdrill.scenario.model import Action, Heal, Operation, Order, Probe, Sc
 from brokerdrill.scenario.radius import Limits, Radius, reached, too_far
 from brokerdrill.scenario.rounds import in_round
 
-from .worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker
+from .descriptors import instance
+from .worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker, dials
 
 GENERATED = 10_000
 TWO_STORES = [broker(f"{store}{n}", store=store) for store in ("east", "west") for n in (1, 2)]
@@ -50,7 +51,19 @@ SYSTEMS: dict[str, tuple[list[Descriptor], list[str], list[str]]] = {
         ["active of east", "passive of west", "reached", "one of artemis", "east1", "all of west"],
         ["load→active of east", "load→west1"],
     ),
+    # Hosts that several share: a broker and a server of ZooKeeper each, and one with two brokers.
+    "shared": (
+        [
+            *(broker(f"east{n}", store="east", host=f"h{n}", dials=dials("zookeeper", f"zk{n}")) for n in (1, 2)),
+            *(instance("zookeeper", f"zk{n}", host=f"h{n}", store="zookeeper") for n in (1, 2, 3)),
+            *(broker(f"west{n}", store="west", host="h3", unit=f"west{n}.service") for n in (1, 2)),
+            instance("load", "load1", host="h1"),
+        ],
+        ["active of east", "passive of east", "east1", "all of east", "one of zookeeper", "zk3", "active of west"],
+        ["load→east1", "load→active of west", "east→zookeeper"],
+    ),
 }
+FAULTS = (("kill", "{}"), ("kill", "{restart: true}"), ("stop", "{}"), ("pause", "{}"), ("restart_host", "{}"))
 PLAYBOOKS = ("verify", "rolling_restart", "takeover", "failback", "site", "upgrade")
 
 
@@ -68,6 +81,10 @@ class World:
     gone: dict[str, set[str]] = field(default_factory=dict)
     playbook: set[str] = field(default_factory=set)
     lead: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def instances(self) -> dict[str, Any]:
+        return {item.instance: SimpleNamespace(descriptor=item) for item in self.descriptors if item.management}
 
     def watched(self) -> list[str]:
         return [item.instance for item in self.descriptors if item.management]
@@ -119,6 +136,9 @@ class World:
     def strike(self, name: str, fault: str, target: Target) -> None:
         self.hit[name] = target
         gone = {item.instance for item in target.instances}
+        if fault == "restart_host":
+            hosts = {item.host for item in target.instances}
+            gone = {item.instance for item in self.descriptors if item.host in hosts and item.product != "load"}
         self.gone[name] = gone | suffering(self.descriptors, target, gone, self.rng)
         self.unaware |= self.gone[name] - gone
         if fault == "pause":
@@ -207,7 +227,7 @@ def generated(rng: random.Random, targets: Sequence[str], links: Sequence[str]) 
             steps.append(f"type: action, name: {name}, fault: {fault}, target: link {rng.choice(links)}")
             actions.append(name)
         elif kind == "action":
-            fault, params = rng.choice([("kill", "{}"), ("kill", "{restart: true}"), ("stop", "{}"), ("pause", "{}")])
+            fault, params = rng.choice(FAULTS)
             aim = f"of: {rng.choice(actions)}" if actions and rng.random() < 0.2 else f"target: {rng.choice(targets)}"
             steps.append(f"type: action, name: {name}, fault: {fault}, {aim}, params: {params}")
             actions.append(name)
