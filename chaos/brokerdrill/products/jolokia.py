@@ -66,7 +66,7 @@ class JolokiaClient:
         except httpx.ConnectError as error:
             raise ManagementError(str(error), refused=refused(error)) from None
         except httpx.HTTPError as error:
-            raise ManagementError(f"{type(error).__name__}: {error}") from None
+            raise ManagementError(f"no answer from {self._url}: {type(error).__name__} {error}".rstrip()) from None
         if response.status_code in (401, 403):
             raise NotAllowed(f"HTTP {response.status_code} from {self._url}")
         if response.status_code != 200:

@@ -95,7 +95,8 @@ class Api:
         except httpx.ConnectError as error:
             raise ManagementError(str(error), refused=refused(error)) from None
         except httpx.HTTPError as error:
-            raise ManagementError(f"{type(error).__name__}: {error}") from None
+            url = self._http.base_url.join(path)
+            raise ManagementError(f"no answer from {url}: {type(error).__name__} {error}".rstrip()) from None
 
     async def _ask(self, path: str) -> Any:
         response = await self._call("GET", path)
