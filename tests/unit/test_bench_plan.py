@@ -13,7 +13,7 @@ from docker.errors import APIError, NotFound
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
-from brokerdrill.bench import bench
+from brokerdrill.bench import bench, kernel_limits
 from brokerdrill.bench.bench import conflict, image, plan, recipes, volumes
 from brokerdrill.inventory.topology import Host, Topology, load
 
@@ -135,3 +135,16 @@ def test_benches_of_tests_have_subnets_of_their_own() -> None:
 
 def _subnets(path: Path) -> set[str]:
     return set(re.findall(r"\b172\.30\.\d+\b", path.read_text(encoding="utf-8")))
+
+
+def test_a_low_limit_of_the_kernel_is_raised_or_named(tmp_path: Path) -> None:
+    """With 128 inotify instances some twelve hosts boot; the next one's systemd ends without a word."""
+    limit = tmp_path / "max_user_instances"
+    limit.write_text("128\n")
+    assert "max_user_instances is 128" in str(kernel_limits.not_up("host a is not up", limit))
+    kernel_limits.ensure_watches(limit, 4096)
+    assert limit.read_text() == "4096\n"
+    kernel_limits.ensure_watches(limit, 1024)
+    assert limit.read_text() == "4096\n"
+    assert str(kernel_limits.not_up("host a is not up", limit, 4096)) == "host a is not up"
+    kernel_limits.ensure_watches(tmp_path / "nowhere" / "limit")

@@ -31,7 +31,7 @@ from docker.types import IPAMConfig, IPAMPool
 
 from brokerdrill.base import atomic, paths
 from brokerdrill.base.errors import InfrastructureError, UsageError
-from brokerdrill.bench import engine, image
+from brokerdrill.bench import engine, image, kernel_limits
 from brokerdrill.bench.engine import Engine, Progress
 from brokerdrill.inventory.topology import Host, Topology
 
@@ -470,7 +470,7 @@ def _wait(client: docker.DockerClient, wanted: Plan, host: Host) -> str:
             raise InfrastructureError(f"bench host {host.name} ended while it booted: its container is {now}")
         time.sleep(POLL_S)
     else:
-        raise InfrastructureError(
+        raise kernel_limits.not_up(
             f"bench host {host.name} ({host.address}) is not up within {BOOT_DEADLINE_S} s: systemd is {state}"
         )
     done = subprocess.run([*ssh_command(host), "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -530,6 +530,7 @@ def up(
     """
     wanted, made_of = plan(topology), recipes(topology, all_of)
     found = engine.ensure(progress)
+    kernel_limits.ensure_watches()
     with _locked(topology.name), _talking(found) as client:
         images = {recipe: image.ensure(found, recipe, progress) for recipe in dict.fromkeys(made_of.values())}
         image_ids = {host: images[recipe] for host, recipe in made_of.items()}

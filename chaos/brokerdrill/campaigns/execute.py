@@ -287,7 +287,9 @@ class _Deployments:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or not issubclass(kind, (InfrastructureError, KeyboardInterrupt)):
+        goes_on = kind is not None and issubclass(kind, (InfrastructureError, KeyboardInterrupt))
+        # Hosts that were made for the plan and could not be used are made anew when it goes on.
+        if not goes_on or (self._options.bench_hosts and kind is InfrastructureError):
             self._leave()
         elif self._file.exists() and self._now:
             self._console.print(f"{self._now[0].name} keeps the plan's settings; started again, it goes on from there")
