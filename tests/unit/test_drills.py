@@ -165,6 +165,7 @@ def test_what_is_run_is_told_whole_and_runs_again(tmp_path: Path) -> None:
     resolved = resolve(load_drill("kill_active"), quorum(), "artemis_quorum")
     told = yaml.safe_load(resolved.text)
     assert told["topology"] == "artemis_quorum" and told["load"]["addresses"]
+    assert told.pop("extends") is None  # it is whole, whatever the defaults come to be
     assert not {"needs", "where", "set", "extends", "without"} & set(told) and "needs" not in resolved.text
     path = tmp_path / "kill_active.yml"
     path.write_text(resolved.text)
@@ -207,18 +208,52 @@ def test_a_broken_drill_is_refused_in_one_sentence(text: str, said: str, tmp_pat
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_file_of_ones_own_is_whole(tmp_path: Path) -> None:
+def test_a_file_of_ones_own_has_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "own.yml"
-    text = (
-        "title: t\ndescription: d\nmethod: [{type: probe, name: p, until: in_sync}]\n"
-        "load: {addresses: [a]}\npromises: [no_loss]\n"
-    )
+    text = "title: t\ndescription: d\nmethod: [{type: probe, name: p, until: in_sync}]\n"
     path.write_text(text)
+    plain = resolve(load_drill(str(path)), quorum(), "here").scenario
+    assert plain.load.rate == 200 and {"no_loss", "ordered"} <= {promise.name for promise in plain.promises}
+    # What it says itself goes before what the defaults say of a product, too.
+    path.write_text(text + "load: {rate: 300}\npromises: [no_loss]\nwithout: [ordered]\n")
+    own = resolve(load_drill(str(path)), classic("lease"), "here").scenario
+    assert (own.load.rate, own.load.transaction, own.load.producers) == (300, 0, 4)
+    assert "ordered" not in {promise.name for promise in own.promises}
+    path.write_text(text + "extends: null\nload: {addresses: [a]}\npromises: [no_loss]\n")
     alone = resolve(load_drill(str(path)), quorum(), "here").scenario
     assert (alone.load.rate, [promise.name for promise in alone.promises]) == (None, ["no_loss"])
-    path.write_text(text + "extends: defaults\n")
-    more = resolve(load_drill(str(path)), quorum(), "here").scenario
-    assert more.load.rate == 200 and "ordered" in {promise.name for promise in more.promises}
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "own.yml"
+    path.write_text(
+        "title: t\nload: {rate: fast}\nmethod:\n"
+        "  - {type: action, name: kill, fault: kil, target: active, ttl: 9}\n"
+        "  - {type: probe, name: p, until: dinner}\nabrot: {}\n"
+    )
+    with pytest.raises(UsageError) as caught:
+        load_drill(str(path))
+    said = str(caught.value)
+    for mistake in ("description: ", "line 2: load.rate: ", "line 4: method.0", "line 5: method.1", "line 6: abrot: "):
+        assert mistake in said, said
+    path.write_text(
+        "title: t\ndescription: d\nmethod:\n  - {type: heal, name: h, of: nothing}\n"
+        "  - {type: heal, name: h, of: nobody}\nexpect_violation: [sticky]\n"
+    )
+    with pytest.raises(
+        UsageError, match=r"'nothing'.*two steps are called 'h'.*'nobody'.*'sticky' is expected to break"
+    ):
+        load_drill(str(path))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_examples_of_the_page_are_drills(number: int, tmp_path: Path) -> None:
+    page = (paths.ROOT / "docs" / "own-drills.md").read_text()
+    path = tmp_path / "mine.yml"
+    path.write_text(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[number])
+    scenario = resolve(load_drill(str(path)), quorum(), "artemis_quorum").scenario
+    assert {"no_loss", "no_duplicates"} <= {promise.name for promise in scenario.promises}
+    assert scenario.load.rate == (50, 400, 200)[number]
 
 
 def test_two_promises_that_both_fit_are_refused(tmp_path: Path) -> None:

@@ -34,16 +34,21 @@ def as_model(
 ) -> M:
     """Return `data` as `model`; `what` the whole is, and the `kinds` of its unions, are words of the messages.
 
-    Raises UsageError: file, line in its `tree`, field, and what is wrong with it.
+    Raises UsageError: file, and for each mistake its line in its `tree`, its field, and what is wrong with it.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        location = [part for part in first["loc"] if part not in kinds]
-        field = ".".join(str(part) for part in location) or what
-        message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{path}, line {_line_of(tree, location)}: {field}: {message}") from None
+        mistakes: dict[str, int] = {}
+        for one in error.errors():
+            location = [part for part in one["loc"] if part not in kinds]
+            field = ".".join(str(part) for part in location) or what
+            mistakes.setdefault(f"{field}: {one['msg'].removeprefix('Value error, ')}", _line_of(tree, location))
+        told = [
+            mistake if tree is None and number else f"line {line}: {mistake}"
+            for number, (mistake, line) in enumerate(mistakes.items())
+        ]
+        raise UsageError(f"{path}, {'; '.join(told)}") from None
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[str | int]) -> int:

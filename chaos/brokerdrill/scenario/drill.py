@@ -86,10 +86,12 @@ def _load(path: Path, _: int, extending: tuple[Path, ...]) -> Drill:
     if path in extending:
         raise UsageError(f"drill {path} extends itself")
     own, tree = parse_yaml(_text(path), path, "a scenario")
-    # A file of somebody's own is whole, unless it says what it extends.
-    extends = own.get("extends", DEFAULTS_FILE.stem if path.parent.parent == DRILLS else None)
+    # With `extends: null` a file is whole.
+    extends = own.get("extends", DEFAULTS_FILE.stem)
     if extends == DEFAULTS_FILE.stem:
         base = _plain(DEFAULTS_FILE)
+        if path.parent.parent != DRILLS:
+            base["where"] = [_without(one, own) for one in base["where"]]
     elif extends:
         extended = load_drill(str(extends), (*extending, path)).data
         base = {field: value for field, value in extended.items() if field not in ("set", "extends")}
@@ -136,6 +138,20 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(more := own.get("where") or [], list):
         found["where"] = [*base.get("where", ()), *more]
     return found
+
+
+def _without(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of `where` without the places that `own`, somebody's own file, sets itself."""
+
+    def said(place: str) -> bool:
+        found: Any = own
+        for part in place.split("."):
+            if not isinstance(found, dict) or part not in found:
+                return False
+            found = found[part]
+        return True
+
+    return {**entry, "set": {place: value for place, value in entry["set"].items() if not said(place)}}
 
 
 def _name(promise: Any) -> Any:
@@ -197,7 +213,8 @@ def resolve(
         field: value for field, value in data.items() if field not in OPEN and field != "topology"
     }
     scenario = _changed(drill, data, changes or {}, where)
-    data = {field: value for field, value in data.items() if value is not None}
+    # Whole as it is: whoever runs it again gets no more by the defaults of then.
+    data = {"extends": None} | {field: value for field, value in data.items() if value is not None}
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
     return LoadedScenario(drill.name, text, hashlib.sha256(text.encode()).hexdigest(), scenario)
 

@@ -8,7 +8,7 @@ action, probe, pauses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -379,43 +379,43 @@ class Scenario(Strict):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Scenario:
+        if problems := [*self._step_problems(), *self._promise_problems()]:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _step_problems(self) -> Iterator[str]:
         injected: dict[str, str] = {}
         seen: set[str] = set()
         for step in self.method:
             # Steps of one name with needs of their own stand for each other.
             if step.name in seen and not step.needs:
-                raise ValueError(f"two steps are called {step.name!r}")
+                yield f"two steps are called {step.name!r}"
             seen.add(step.name)
             if isinstance(step, (Action, Heal, Probe)) and step.of is not None and step.of not in injected:
-                raise ValueError(f"step {step.name!r}: no action before it is called {step.of!r}")
+                yield f"step {step.name!r}: no action before it is called {step.of!r}"
             if isinstance(step, Action):
                 injected[step.name] = step.target
             if isinstance(step, Probe) and step.until in ABOUT_INSTANCES and is_link(injected.get(step.of or "", "")):
-                raise ValueError(
-                    f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
-                )
+                yield f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
             if isinstance(step, Tamper) and step.address not in (None, *self.load.addresses):
-                raise ValueError(f"step {step.name}: {step.address} is none of the load's addresses")
+                yield f"step {step.name}: {step.address} is none of the load's addresses"
             if isinstance(step, Consume) and not self.load.backlog:
-                raise ValueError(f"step {step.name!r}: consumers begin with the load unless that has a backlog")
+                yield f"step {step.name!r}: consumers begin with the load unless that has a backlog"
+
+    def _promise_problems(self) -> Iterator[str]:
         names = {promise.name for promise in self.promises}
         for name in [*self.expect_violation, *(one.promise for one in self.known)]:
             if name not in names | {NO_PHANTOMS}:
-                raise ValueError(f"{name!r} is expected to break, but is not among the promises")
+                yield f"{name!r} is expected to break, but is not among the promises"
         for name in self.only:
             if name not in self.expect_violation or name != "sticky":
-                raise ValueError(f"only: {name!r} is not sticky, or not expected to break")
-        return self
-
-    @model_validator(mode="after")
-    def _something_can_fail(self) -> Scenario:
+                yield f"only: {name!r} is not sticky, or not expected to break"
         bounds = {one.name: one.spec().bound_ms for one in self.promises if one.bound is None}
         faults = [step.fault for step in self.method if isinstance(step, Action)]
         unable = unable_to_fail(bounds, self.longest_s(), faults)
         if unable and not {one.name for one in self.promises} - {*unable, NO_PHANTOMS}:
             name, why = next(iter(unable.items()))
-            raise ValueError(f"nothing in it can fail: {name}: {why}")
-        return self
+            yield f"nothing in it can fail: {name}: {why}"
 
     def minimum(self) -> dict[str, Minimum]:
         """What the load has to meet of each step that injects a fault: as its kind says, or the step itself."""
