@@ -137,7 +137,7 @@ def on_host(topology: Topology, tmp_path: Path) -> OnHost:
     return call
 
 
-@pytest.mark.parametrize("seconds", [15, 60])
+@pytest.mark.parametrize("seconds", [15, pytest.param(60, marks=pytest.mark.long)])
 def test_a_fault_is_healed_though_its_host_was_cut_off(on_host: OnHost, seconds: int) -> None:
     async def work(lab: Lab) -> None:
         injection = await lab.inject("pause")
