@@ -222,10 +222,60 @@ def _from_pip(name: str, source: Mapping[str, Any], work: Path) -> Path:
     for tag in source["platforms"]:
         argv += ["--platform", tag]
     _run(name, argv)
-    if "project" in source:
+    if "wheel" in source:
+        _unpack_wheel(name, source, _wheel(name, source, work), work / "out")
+    elif "project" in source:
         _build(name, source, work, work / "out")
     pack(work / "out", work / "packed.tar")
     return work / "packed.tar"
+
+
+def _wheel(name: str, source: Mapping[str, Any], work: Path) -> Path:
+    """Return the wheel that `wheel` means: a file of the controller's, a URL, or NAME==VERSION in the package index."""
+    wheel, folder = str(source["wheel"]), work / "wheel"
+    if is_requirement(wheel):
+        argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        argv += ["--python-version", source["python_version"], "--dest", str(folder), wheel]
+        for tag in source["platforms"]:
+            argv += ["--platform", tag]
+        _run(name, argv)
+        (found,) = folder.iterdir()
+    elif "://" in wheel:
+        folder.mkdir()
+        found = _from_url(name, {"url": wheel, "sha256": source["wheel_sha256"]}, work).rename(
+            folder / wheel.rpartition("/")[2]
+        )
+    else:
+        found = Path(wheel)
+    if source.get("wheel_sha256"):
+        _check(found, source["wheel_sha256"])
+    return found
+
+
+def is_requirement(wheel: str) -> bool:
+    """Tell whether this is NAME==VERSION."""
+    return "==" in wheel and "/" not in wheel
+
+
+def wheel_problem(wheel: str, python_version: str, machine: str) -> str | None:
+    """Return why a wheel of this file name is not for a host with that Python and machine; None where it is."""
+    parts = wheel.removesuffix(".whl").split("-")
+    if not wheel.endswith(".whl") or len(parts) not in (5, 6):
+        return "it is no wheel"
+    pythons, _abi, platforms = (part.split(".") for part in parts[-3:])
+    major, minor = python_version.split(".")[:2]
+    if not {f"py{major}", f"py{major}{minor}", f"cp{major}{minor}"} & set(pythons):
+        return f"it is for {' and '.join(pythons)}, and the host has Python {python_version}"
+    if not any(platform == "any" or platform.endswith(machine) for platform in platforms):
+        return f"it is for {' and '.join(platforms)}, and the host is {machine}"
+    return None
+
+
+def _unpack_wheel(name: str, source: Mapping[str, Any], wheel: Path, into: Path) -> None:
+    if problem := wheel_problem(wheel.name, source["python_version"], source["machine"]):
+        raise AnsibleActionFail(f"{name}: {wheel.name} cannot be used: {problem}")
+    with zipfile.ZipFile(wheel) as content:
+        content.extractall(into)
 
 
 MAKERS = {"maven": _from_maven, "url": _from_url, "go": _from_go, "pip": _from_pip}
@@ -254,6 +304,14 @@ class ActionModule(ActionBase):
         (kind,) = [kind for kind in MAKERS if args[kind] is not None]
         # Plain values: what templating tagged must not end up in the recipe's JSON or in argv.
         source = json.loads(json.dumps(args[kind]))
+        if "wheel" in source:
+            # Beside a wheel the project is not asked for.
+            source.pop("project", None)
+            wheel = Path(source["wheel"])
+            if wheel.is_file():
+                source["wheel_content"] = sha256_of(wheel)
+            elif not is_requirement(source["wheel"]) and "://" not in source["wheel"]:
+                raise AnsibleActionFail(f"{args['name']}: there is no wheel {wheel} on the controller")
         if "project" in source:
             project = Path(source["project"])
             if not (project / "pyproject.toml").is_file():

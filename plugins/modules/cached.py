@@ -28,7 +28,8 @@ options:
       The text of a hashed C(requirements) lock, the C(python_version) and C(platforms) of the host. With C(project),
       the folder of a Python project on the controller, its own wheel is built too, with C(build_variable) in the
       build's environment. That says C(compiled), or C(pure) where the host's Python or C(machine) is not the
-      controller's and so its compiled parts cannot be made.
+      controller's and so its compiled parts cannot be made. With C(wheel) that is taken instead - a file of the
+      controller's, a URL, or C(NAME==VERSION) in the package index; C(wheel_sha256) is its checksum, which a URL needs.
     type: dict
 author: ["Brokerdrill developers"]
 """
