@@ -21,7 +21,7 @@ options:
     description: Return mappings with name, client, metrics and metrics_files instead of names.
     type: bool
     default: false
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

@@ -23,7 +23,7 @@ options:
     type: list
     elements: str
     default: [ascii_letters, digits]
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

@@ -3,12 +3,6 @@
 
 from __future__ import annotations
 
-import struct
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = r"""
 module: artemis_journal
 short_description: Read how new the data of a stopped Artemis broker is
@@ -18,7 +12,7 @@ description:
     (C(oldreplica.N)) because a newer copy replaced them. Changes nothing, and needs no broker that runs.
 options:
   store: {description: The directory with journal and bindings on the host., type: path, required: true}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""
@@ -32,9 +26,15 @@ there: {description: Whether there is a journal at all., type: bool, returned: a
 node_id: {description: The broker's identity in hex; empty without one., type: str, returned: always}
 activation_sequence: {description: Null where no lock manager counts., type: int, returned: always}
 journal_file: {description: Highest number of a journal file with records., type: int, returned: always}
-written: {description: Time of the last write to the journal, in seconds since 1970., type: float, returned: always}
+written: {description: "Time of the last write to the journal, in seconds since 1970.", type: float, returned: always}
 replaced: {description: Directories of journals that were moved aside., type: list, elements: str, returned: always}
 """
+
+import struct
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
 
 # JournalImpl.writeHeader: format (int), user version (int), the file's number (long), big endian; records follow, each
 # beginning with its kind (JournalImpl.ADD_RECORD = 11 and on). A file made in advance has none yet.

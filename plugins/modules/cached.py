@@ -31,7 +31,7 @@ options:
       controller's and so its compiled parts cannot be made. With C(wheel) that is taken instead - a file of the
       controller's, a URL, or C(NAME==VERSION) in the package index; C(wheel_sha256) is its checksum, which a URL needs.
     type: dict
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

@@ -8,7 +8,7 @@ description:
   - Says how far the host's clock is from the controller's, and what the measurement leaves open (half of the time that
     the answer took). The best of three looks counts. Changes nothing.
 options: {}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

@@ -17,9 +17,9 @@ options:
     type: list
     elements: dict
     default: []
-  programs: {description: Other programs, each with what it is for., type: dict, default: {}}
-  modules: {description: Modules of the Python that Ansible runs in, each with what it is for., type: dict, default: {}}
-author: ["Brokerdrill developers"]
+  programs: {description: "Other programs, each with what it is for.", type: dict, default: {}}
+  modules: {description: "Modules of Ansible's own Python, each with what it is for.", type: dict, default: {}}
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

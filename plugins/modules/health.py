@@ -3,18 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import time
-from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.brokerdrill.ha.plugins.module_utils.health import READERS
-from ansible_collections.brokerdrill.ha.plugins.module_utils.health.answer import Health
-
 DOCUMENTATION = r"""
 module: health
 short_description: Read an instance's health, and wait for it
@@ -35,7 +23,7 @@ options:
   in_sync: {description: Wait also until a replicated broker's copy is in sync., type: bool, default: false}
   timeout: {description: Seconds to wait; 0 looks once., type: int, default: 0}
   interval: {description: Seconds between looks., type: float, default: 0.5}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""
@@ -54,6 +42,18 @@ detail: {description: What the instance answered., type: str, returned: always}
 version: {description: The version that its descriptor says., type: str, returned: always}
 restart_pending: {description: Whether its files are newer than the running process., type: bool, returned: always}
 """
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.brokerdrill.ha.plugins.module_utils.health import READERS
+from ansible_collections.brokerdrill.ha.plugins.module_utils.health.answer import Health
 
 
 def unit_state(unit: str | None) -> str:

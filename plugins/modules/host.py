@@ -3,23 +3,6 @@
 
 from __future__ import annotations
 
-import base64
-import grp
-import json
-import os
-import platform
-import pwd
-import re
-import shlex
-import shutil
-import stat
-import subprocess
-import tempfile
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = r"""
 module: host
 short_description: Bring a service's part of a host about in one call
@@ -75,7 +58,7 @@ options:
         type: dict
   unit: {description: A systemd unit to enable and start., type: str}
   payload: {description: What the action plugin made of the above; not for playbooks., type: str}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""
@@ -98,6 +81,23 @@ java: {description: C(version) and C(home) of the host's Java; null without one.
 python: {description: Version of the host's Python., type: str, returned: always}
 machine: {description: The host's architecture., type: str, returned: always}
 """
+
+import base64
+import grp
+import json
+import os
+import platform
+import pwd
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
 
 
 def java() -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ options:
   names: {description: DNS names., type: list, elements: str, default: []}
   addresses: {description: IP addresses., type: list, elements: str, default: []}
   days: {description: How long the host's certificate lasts., type: int, default: 825}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,7 @@ description:
 options:
   directory: {description: Where the inventory's CA and passwords are kept., type: path, required: true}
   inventory: {description: Whose they are - the inventory's path or any lasting name., type: str, required: true}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""

@@ -9,7 +9,7 @@ description:
     this machine may together take more. Hosts of the inventory that are reached at the same address are one machine.
     A host without a JVM is not asked. Changes nothing.
 options: {}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""
@@ -18,6 +18,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-heaps_mib: {description: The heaps in MiB, by variable and host., type: dict, returned: always}
+heaps_mib: {description: "The heaps in MiB, by variable and host.", type: dict, returned: always}
 has_mib: {description: "The host's memory, or what its container may take.", type: float, returned: with a JVM}
 """

@@ -3,15 +3,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import json
-import shutil
-import tempfile
-import zipfile
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-
 DOCUMENTATION = r"""
 module: unpacked
 short_description: Push an archive from the controller and unpack it, once
@@ -26,7 +17,7 @@ options:
   strip: {description: Leading path components to drop., type: int, default: 0}
   include: {description: Wildcards of the members to unpack; all when empty., type: list, elements: str, default: []}
   archive: {description: Where the action plugin put the archive on the host; not for playbooks., type: path}
-author: ["Brokerdrill developers"]
+author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
 EXAMPLES = r"""
@@ -41,6 +32,15 @@ EXAMPLES = r"""
 RETURN = r"""
 dest: {description: The directory., type: str, returned: always}
 """
+
+import fnmatch
+import json
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
 
 MARKER = ".brokerdrill-archive"
 

@@ -45,7 +45,7 @@ def test_it_holds_what_a_deployment_needs_and_no_more(installed: Path) -> None:
     assert {path.stem for path in (found / "playbooks").glob("*.yml")} == set(PLAYBOOKS)
     top = {path.name for path in found.iterdir()}
     assert top >= {"README.md", "meta", "plugins", "roles", "playbooks", "MANIFEST.json", "FILES.json"}
-    assert not top & {"chaos", "inventories", "tests", "molecule", ".cache", ".venv", "runs", "uv.lock"}
+    assert not top & {"chaos", "inventories", "molecule", ".cache", ".venv", "runs", "uv.lock"}
 
 
 def test_playbooks_are_understood_from_there(installed: Path, tmp_path: Path) -> None:
