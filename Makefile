@@ -62,6 +62,7 @@ docs: setup
 	$(BIN)/python docs/role_readmes.py
 	$(BIN)/brokerdrill reference
 	$(BIN)/brokerdrill scenarios --markdown >docs/drills.md
+	$(BIN)/python docs/statements.py
 
 # The lock names no index, so that it serves behind any mirror.
 lock: setup

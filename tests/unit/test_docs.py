@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,11 @@ def test_links_lead_to_files(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert (paths.ROOT / "README.md").stat().st_size <= README_BYTES
+
+
+def test_the_pages_of_statements_say_what_was_seen() -> None:
+    """`make docs` makes them of the statements, the drills' names and the kept runs."""
+    done = subprocess.run(
+        [sys.executable, "docs/statements.py", "--check"], cwd=paths.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
