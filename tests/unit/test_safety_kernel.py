@@ -93,6 +93,18 @@ def test_a_run_that_was_cut_off_has_its_lease_again_where_nobody_took_it(host: S
     kernel.take(lease("b"))
 
 
+def test_a_lease_that_another_run_had_in_between_does_not_come_back(host: SafetyHost) -> None:
+    kernel = host.kernel()
+    kernel.take(lease("a", silent_s=0.3))
+    kernel.renew("a", [])
+    # The guard has put it aside: until somebody else takes the host, it may be renewed.
+    until(lambda: (host.state / "ended.json").exists())
+    kernel.take(lease("b"))
+    kernel.give_back("b")
+    with pytest.raises(kernel_refused(kernel), match="the lease is lost"):
+        kernel.renew("a", [])
+
+
 def test_a_second_version_does_not_replace_the_file_under_a_live_lease(host: SafetyHost) -> None:
     kernel = host.kernel()
     kernel.take(lease("a"))

@@ -274,6 +274,7 @@ class Kernel:
                 lease["targets"] = sorted({*held["targets"], *lease["targets"]})
             lease.update(boot=self.boot, renewed_ns=time.monotonic_ns(), since=held["since"] if held else utc())
             self._write(self.state / "lease.json", lease)
+            (self.state / "ended.json").unlink(missing_ok=True)  # whose it was has lost it
             old = time.time() - DONE_DAYS * 86400
             done = [path for path in (self.state / "done").glob("*.json") if path.stat().st_mtime < old]
             locks = (self.state / "faults").glob("*.lock")  # of writes that were broken off
