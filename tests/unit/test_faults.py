@@ -6,10 +6,12 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from pydantic import Field
@@ -17,9 +19,12 @@ from pydantic import Field
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.cli import reference
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
+from brokerdrill.faults.executor import met
 from brokerdrill.faults.link import ARM
+from brokerdrill.faults.nft import counted
 from brokerdrill.faults.registry import FAULTS
 from brokerdrill.hosts.safety_kernel import Refused, allowed
+from brokerdrill.inventory.descriptors import ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Scene, Target, resolve
 from brokerdrill.scenario.model import Action, Scenario, parse
 
@@ -44,6 +49,51 @@ def test_every_script_of_every_fault_is_a_shell_script(fault) -> None:  # type: 
         for script in (change.prepare, change.effect, change.verify, change.heal, change.verify_heal):
             done = subprocess.run(["/bin/sh", "-n"], input=script, text=True, capture_output=True)
             assert done.returncode == 0, (script, done.stderr)
+
+
+def test_a_host_is_back_once_all_its_units_are_active() -> None:
+    """systemctl is content where one of several is."""
+    units = tuple(
+        descriptor(f"b{n}", "rabbitmq", unit=f"b{n}.service").model_copy(update={"host": "h"}) for n in (1, 2)
+    )
+    fault = FAULTS["restart_host"]
+    (change,) = fault.plan(Target("h", instances=units), fault.complete({}), "t1-1")
+    systemctl = 'systemctl() { for one; do case " $active " in *" $one "*) return 0;; esac; done; return 3; }\n'
+    back = {
+        active: run(f"active='{active}'\n{systemctl}{change.verify_heal}")
+        for active in ("", "b1.service", "b2.service", "b1.service b2.service")
+    }
+    assert [active for active, status in back.items() if status == 0] == ["b1.service b2.service"]
+
+
+def test_counters_are_whole_numbers_however_much_has_passed() -> None:
+    """An awk may print what has more than 31 bits as 3e+09."""
+    nft = "nft() { echo 'tcp dport 1 counter packets 4 bytes 3000000000 drop'; }\n"
+    told = subprocess.run(["sh", "-c", nft + counted("t")], capture_output=True, text=True, check=True).stdout
+    assert met(["packets 1\nbytes 60\n", told]) == {"packets": "3", "bytes": "2999999940"}
+
+
+def test_toxiproxy_is_asked_directly_whatever_proxy_its_host_has_for_the_world() -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"name": "it", "upstream": "somebody"}')
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        api = {"address": "127.0.0.1", "port": server.server_port}
+        there = cast(ToxiproxyDescriptor, descriptor("toxi", "toxiproxy", user="t", unit="t.service", api=api))
+        target = Target("l", links=(Link("l", "h", "127.0.0.1", 1, "i", toxiproxy=there),))
+        (toxic,) = FAULTS["toxic"].plan(target, FAULTS["toxic"].complete({}), "it")
+        (arm,) = ARM.plan(target, ARM.complete({}), "it")
+        away = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
+        said = [
+            subprocess.run(["sh", "-c", script], env=away, capture_output=True, text=True).stderr
+            for script in (toxic.verify, arm.effect)
+        ]
+        server.shutdown()
+    assert said == ["", "toxiproxy has a proxy bd-127-0-0-1-1 that leads elsewhere: to somebody\n"]
 
 
 def ruleset(change: HostChange, bridges: str = "") -> str:

@@ -28,9 +28,9 @@ def ask(method: str, path: str, body: dict[str, str] | None = None) -> tuple[int
     """Return the status and the answer of toxiproxy's API."""
     data = json.dumps(body).encode() if body else None
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"http://{API}{path}", data, method=method), timeout=5
-        ) as reply:
+        # It is on this host, whatever proxy leads from here to the world.
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(urllib.request.Request(f"http://{API}{path}", data, method=method), timeout=5) as reply:
             return reply.status, json.loads(reply.read() or b"null")
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(errors="replace").strip()

@@ -51,7 +51,8 @@ def _restart_host(target: Target, params: RestartParameters, fault_id: str) -> l
                 verify=_RESTARTED.format(note=note),
                 # A host is back by itself; what does not start with it is started here.
                 heal=f"rm -f {note}; systemctl start --no-block {units}",
-                verify_heal=f"systemctl is-active --quiet {units}",
+                # Asked one by one: of several, one that is active is enough for systemctl.
+                verify_heal=f"for unit in {units}; do systemctl is-active --quiet $unit || exit 1; done",
                 lasting=MOMENTARY,
                 target=host,
                 instance=items[0].instance,

@@ -31,7 +31,8 @@ api, method, path, body, expect, text = sys.argv[1:]
 request = urllib.request.Request("http://" + api + path, data=body.encode() or None, method=method)
 said = ""
 try:
-    with urllib.request.urlopen(request, timeout=5) as reply:
+    # It is on this host, whatever proxy leads from here to the world.
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as reply:
         said = reply.read().decode().replace(" ", "")
 except urllib.error.HTTPError as error:
     if {"there": 409, "gone": 404, "lacks": 404, "absent": 404}.get(expect) != error.code:

@@ -83,4 +83,4 @@ def counted(name: str, chain: str = "") -> str:
     what = f"chain inet {name} {chain}" if chain else f"table inet {name}"
     return f"""nft list {what} 2>/dev/null | awk '
   {{ for (i = 1; i < NF; i++) if ($i == "packets" || $i == "bytes") met[$i] += $(i + 1) }}
-  END {{ for (name in met) print name, met[name] }}'"""
+  END {{ for (name in met) printf "%s %.0f\\n", name, met[name] }}'"""
