@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +13,10 @@ import pytest
 
 from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts.channels import Ending
 from brokerdrill.ledger.events import FILE, EventWriter
-from brokerdrill.runner import clocks
+from brokerdrill.runner import clocks, load_control
+from brokerdrill.runner.load_control import Worker
 from brokerdrill.runner.watches import Watched
 
 
@@ -56,3 +59,46 @@ def test_clocks_are_measured_through_the_run(tmp_path: Path, monkeypatch: pytest
     offsets = [int(row["detail"]["offset_ns"]) + base_ns for row in rows]
     assert offsets[:2] == [6_000_000, 8_000_000], "as in run.json, and the one without an answer left out"
     assert {row["detail"]["uncertainty_ns"] for row in rows} == {"70"}
+
+
+class Line:
+    """A worker's pipe: what it was told, and what it says."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.says: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def write(self, line: str) -> None:
+        self.told.append(json.loads(line))
+
+    async def lines(self) -> AsyncIterator[str]:
+        while (line := await self.says.get()) is not None:
+            yield line
+
+    async def ending(self) -> Ending:
+        return Ending("it ended")
+
+
+def test_a_worker_that_answers_too_late_is_listened_to_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither ends its late answer the reading, nor is it taken for one to the next question."""
+    monkeypatch.setattr(load_control, "PONG_S", 0.1)
+    monkeypatch.setattr(load_control, "CLOCK_SAMPLES", 1)
+
+    async def main() -> Clock:
+        line = Line()
+        worker = Worker("w", cast(Any, SimpleNamespace(name="load1")), "w", "/s", cast(Any, line))
+        worker.reader = asyncio.ensure_future(worker.read(lambda: None))
+        with pytest.raises(InfrastructureError, match="worker w does not answer"):
+            await worker.measured_clock()
+        measuring = asyncio.ensure_future(worker.measured_clock())
+        while len(line.told) < 2:
+            await asyncio.sleep(0)
+        for asked, clock_ns in zip(line.told, (1, now_ns()), strict=True):
+            line.says.put_nowait(json.dumps({"event": "pong", "n": asked["n"], "clock_ns": clock_ns}))
+        found = await measuring
+        assert not worker.reader.done()
+        line.says.put_nowait(None)
+        await worker.reader
+        return found
+
+    assert abs(asyncio.run(main()).offset_ns) < 10**9

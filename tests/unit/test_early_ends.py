@@ -152,3 +152,61 @@ def test_a_run_that_ended_early_says_of_nothing_that_it_was_kept(outcome: str, c
         assert judging_verdict.exit_status(found) == (EXIT_UNKNOWN if expected == "kept" else EXIT_BROKEN)
     if outcome != "completed" and not count and expected == "kept":
         assert told == "unknown, not as expected: it ended early, and broke none of 1 promises until then"
+
+
+def test_whatever_does_not_work_at_the_end_the_rest_of_it_does(tmp_path: Path) -> None:
+    """A load host that is gone cannot be asked to end its workers; the evidence of the others is brought home, and the
+    hosts are given back."""
+    done: list[str] = []
+
+    class Part:
+        """Any part of a run; it does what it is told, or breaks."""
+
+        def __init__(self, *broken: str) -> None:
+            self.broken = broken
+
+        def __getattr__(self, name: str) -> Any:
+            async def act(*_: Any, **__: Any) -> list[str]:
+                if name in self.broken:
+                    raise ValueError(f"{name} breaks")
+                done.append(name)
+                return []
+
+            return act
+
+    async def fetched() -> None:
+        done.append("fetched")
+
+    async def broken() -> None:
+        raise ValueError("a log that is none")
+
+    class Run(_Run):
+        def _evidence(self, until_ns: int) -> Any:
+            yield broken()
+            yield fetched()
+
+    load = Part("close")
+    load.left_by, load.workers = dict, []  # type: ignore[attr-defined]
+    system = Part("stop_watching")
+    system.lacking, system.failed_watches = dict, list  # type: ignore[attr-defined]
+    executor = Part("heal_all")
+    executor.lease = Part()  # type: ignore[attr-defined]
+    make_run_dir(tmp_path / "run")
+    info = contract.RunInfo("run")
+    parts: dict[str, Any] = {field.name: None for field in dataclasses.fields(_Run)}
+    parts |= {
+        "request": SimpleNamespace(run_dir=tmp_path / "run"),
+        "load": load,
+        "executor": executor,
+        "system": system,
+        "info": info,
+        "journal": SimpleNamespace(write=lambda *_: None, close=lambda: None),
+        "events": SimpleNamespace(base_ns=0, close=lambda: None),
+        "progress": SimpleNamespace(step=lambda _: None),
+    }
+    said = asyncio.run(Run(**parts)._finish("completed", {}))
+    assert said == [f"ValueError: {name} breaks" for name in ("heal_all", "close", "stop_watching")] + [
+        "ValueError: a log that is none"
+    ]
+    assert done == ["fetched", "close", "give_back"]
+    assert contract.read_run(tmp_path / "run").outcome == "aborted"

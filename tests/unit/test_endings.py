@@ -43,6 +43,13 @@ def test_the_journal_tells_how_a_process_ended() -> None:
     assert found == Ending(2_000_000_000, "killed", "KILL", ("Server is now active",))
 
 
+def test_a_line_of_the_journal_may_have_what_some_take_for_the_end_of_a_line() -> None:
+    said = "odd body: \u2028 and \x85"
+    row = {"__MONOTONIC_TIMESTAMP": "1000000", "MESSAGE": said, "_PID": "195", "_BOOT_ID": "b"}
+    text = json.dumps(row, ensure_ascii=False) + "\n"
+    assert [entry.text for entry in parse_journal(text, {"b": Clock()}).entries] == [said]
+
+
 @pytest.mark.parametrize(
     ("entries", "how", "status", "last"),
     [

@@ -28,6 +28,16 @@ def test_a_line_above_the_librarys_buffer_is_put_together_again() -> None:
     assert asyncio.run(read()) == ["short\n", "a line that outgrew the buffer\n", "next\n"]
 
 
+def test_a_long_line_of_a_process_on_this_machine_is_one_line() -> None:
+    async def read() -> list[int]:
+        channel = await Session(cast(Any, None), None, _End()).open(
+            ["python3", "-c", "print('x' * 3_000_000); print('y'); print('z', end='')"]
+        )
+        return [len(line) async for line in channel.lines()]
+
+    assert asyncio.run(read()) == [3_000_001, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("words", "told"), [("exit 3", "it ended with status 3"), ("kill -9 $$", "it ended with signal KILL")]
 )

@@ -12,6 +12,7 @@ from typing import Protocol
 import asyncssh
 
 ENDING_S = 5.0
+READ_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,16 @@ class LocalChannel:
 
     async def lines(self) -> AsyncIterator[str]:
         assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            yield line.decode(errors="replace")
+        # A stream's own lines end with an error above its limit: a long log comes in one line.
+        pieces: list[bytes] = []
+        while data := await self._process.stdout.read(READ_BYTES):
+            *whole, rest = data.split(b"\n")
+            for line in whole:
+                yield b"".join((*pieces, line, b"\n")).decode(errors="replace")
+                pieces.clear()
+            pieces.append(rest)
+        if left := b"".join(pieces):
+            yield left.decode(errors="replace")
 
     async def end_input(self) -> None:
         assert self._process.stdin is not None

@@ -153,7 +153,6 @@ class Session:
                 words,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                limit=2**20,
                 start_new_session=True,
             )
             return LocalChannel(process)

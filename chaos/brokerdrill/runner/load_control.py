@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import itertools
 import json
 import re
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ CLOSE_DEADLINE_S = 15
 LOOK_DEADLINE_S = 60
 _MODULE = "brokerdrill.workload.worker"
 CLOCK_SAMPLES = 15
+PONG_S = 10
 
 
 def bundle() -> bytes:
@@ -95,7 +97,9 @@ class Worker:
     seen: list[Seen] = field(default_factory=list)
     refused: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    # Who waits for the answer to which ping; each has a number of its own, whenever its answer comes.
     pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     fatal: str | None = None
     said: str = ""
     reader: asyncio.Task[None] | None = None
@@ -110,8 +114,10 @@ class Worker:
             event = message.get("event")
             if event == "status":
                 self.status = message
-            elif event == "pong" and (waiter := self.pongs.pop(message["n"], None)):
-                waiter.set_result((message["clock_ns"], now_ns()))
+            elif event == "pong":
+                # Who does not wait any more has taken its number away.
+                if (waiter := self.pongs.pop(message["n"], None)) and not waiter.done():
+                    waiter.set_result((message["clock_ns"], now_ns()))
             elif event == "fatal":
                 self.fatal = str(message.get("error"))
             elif event:
@@ -152,15 +158,17 @@ class Worker:
         """Return how the worker's clock relates to the controller's now; one measurement at a time. Raises
         InfrastructureError where the worker does not answer."""
         samples = []
-        for number in range(CLOCK_SAMPLES):
+        for number in itertools.islice(self.numbers, CLOCK_SAMPLES):
             waiter: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
             self.pongs[number] = waiter
             asked = now_ns()
             await self.tell(cmd="ping", n=number)
             try:
-                remote, answered = await asyncio.wait_for(waiter, 10)
+                remote, answered = await asyncio.wait_for(waiter, PONG_S)
             except TimeoutError:
                 raise InfrastructureError(f"worker {self.name} does not answer") from None
+            finally:
+                self.pongs.pop(number, None)
             samples.append(Sample(asked, remote, answered))
         return estimate(samples)
 

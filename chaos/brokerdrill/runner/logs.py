@@ -175,7 +175,8 @@ def parse_journal(text: str, clocks: Mapping[str, Clock]) -> Log:
     """
     entries = []
     lost = uncertainty_ns = 0
-    for line in text.splitlines():
+    # Not by `splitlines`: a message may have other ends of lines in it, as U+2028.
+    for line in text.removesuffix("\n").split("\n") if text else ():
         told = json.loads(line)
         clock = clocks.get(str(told["_BOOT_ID"]))
         if clock is None:

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from brokerdrill.base.clock import now_ns
-from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Unmet, in_words
 from brokerdrill.base.locks import held, inventory_lock
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import Executor
@@ -56,6 +57,8 @@ from brokerdrill.scenario.drill import resolve
 from brokerdrill.scenario.model import LoadedScenario, Scenario
 from brokerdrill.scenario.radius import reached
 from brokerdrill.workload import header
+
+T = TypeVar("T")
 
 
 async def run(request: RunRequest, progress: Progress) -> Path:
@@ -137,6 +140,16 @@ def _noticed(host: str, events: EventWriter, progress: Progress, value: str, why
     progress.step(f"host {host} is {value}{f': {why}' if value == 'lost' else f' {why}'}")
     with contextlib.suppress(BrokerdrillError):
         events.write("health", at_ns=now_ns(), target=host, name="host", value=value, detail={"why": why})
+
+
+async def _tried(part: Awaitable[T], problems: list[str]) -> T | None:
+    """Return what `part` of a run's end returns; add to `problems` what ends it, whatever that is: the others still
+    have to come."""
+    try:
+        return await part
+    except Exception as error:
+        problems.append(in_words(error))
+        return None
 
 
 @dataclass(frozen=True)
@@ -305,26 +318,18 @@ class _Run:
 
         Returns what did not, a sentence each; a run whose evidence is not whole is not completed.
         """
-        problems = await self.executor.heal_all()
-        await self.load.close()
+        problems: list[str] = []
+        problems += await _tried(self.executor.heal_all(), problems) or []
+        await _tried(self.load.close(), problems)
         self._note_left_over()
         until_ns = now_ns()
-        lacking = await routers.still_lacking(self.system)
-        try:
-            await self.system.stop_watching()
-        except BrokerdrillError as error:
-            problems.append(str(error))
+        lacking = await _tried(routers.still_lacking(self.system), problems) or {}
+        await _tried(self.system.stop_watching(), problems)
         problems += self.system.failed_watches()
         for part in self._evidence(until_ns):
-            try:
-                await part
-            except BrokerdrillError as error:
-                problems.append(str(error))
+            await _tried(part, problems)
         # Their processes' ends are none of the run's: the logs have been read.
-        try:
-            await routers.restart(lacking, self.system, self.progress)
-        except BrokerdrillError as error:
-            problems.append(str(error))
+        await _tried(routers.restart(lacking, self.system, self.progress), problems)
         if problems and outcome == "completed":
             outcome = "aborted"
         await self.system.close()
