@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,23 @@ def test_a_heal_of_the_hosts_own_is_in_the_ledger_when_it_was(on_stage: Any, tmp
         assert stage.heals() == [heal]
 
     on_stage(work, silent_s=12)
+
+
+def test_what_goes_bit_by_bit_is_broken_from_when_that_began(on_stage: Any, tmp_path: Path) -> None:
+    async def work(stage: Stage) -> None:
+        for gradual in (False, True):
+            began = tmp_path / f"began-{gradual}"
+            world = tmp_path / f"broken-{gradual}"
+            change = a_change("a", world, effect=f"touch {began}; sleep 1; touch {world}")
+            injection = await stage.inject(changes=[replace(change, gradual=gradual)])
+            (applied,) = injection.applied
+            wall_ns = time.time_ns() - now_ns()
+            from_begin_ns = applied.at_ns + wall_ns - began.stat().st_mtime_ns
+            assert abs(from_begin_ns - (0 if gradual else 500_000_000)) < 300_000_000
+            assert (applied.uncertainty_ns > 400_000_000) is not gradual
+            await stage.executor.heal(injection)
+
+    on_stage(work)
 
 
 def test_what_met_a_fault_is_counted_from_its_effect_to_its_heal(on_stage: Any, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class HostChange:
 
     `also`: the further instances that it hits, each with its store. `claims` says of each thing that the change needs
     for itself how it needs it: two changes go together where they say the same of a thing, and that is not ALONE.
+    `gradual`: what it hits may be gone before the effect ends, so that the fault is when that began.
     """
 
     host: str
@@ -69,6 +70,7 @@ class HostChange:
     claims: Mapping[str, str] = field(default_factory=dict)
     effect_s: float = SCRIPT_LIMIT_S
     heal_s: float = SCRIPT_LIMIT_S
+    gradual: bool = False
 
     @property
     def hits(self) -> tuple[tuple[str | None, str | None], ...]:

@@ -226,8 +226,12 @@ class Executor:
         try:
             result = await self._asked("apply", change, once=True, fault=fault_id)
         except Unanswered as doubt:
+            if change.gradual:
+                return doubt.asked_ns, 0
             return (doubt.asked_ns + doubt.lost_ns) // 2, (doubt.lost_ns - doubt.asked_ns) // 2
         clock = self.host(change).clock
+        if change.gradual:
+            return result["t0"] + clock.offset_ns, clock.uncertainty_ns
         middle_ns = (result["t0"] + result["t1"]) // 2 + clock.offset_ns
         return middle_ns, (result["t1"] - result["t0"]) // 2 + clock.uncertainty_ns
 

@@ -59,6 +59,7 @@ def _restart_host(target: Target, params: RestartParameters, fault_id: str) -> l
                 store=items[0].store,
                 also=tuple((item.instance, item.store) for item in items[1:]),
                 claims={"the host": ALONE},
+                gradual=params.how == "orderly",
             )
         )
     return changes

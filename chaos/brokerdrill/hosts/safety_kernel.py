@@ -92,6 +92,12 @@ def utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+def stopping() -> bool:
+    """Whether the host is on its way down."""
+    done = subprocess.run(["systemctl", "is-system-running"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.stdout.strip() == "stopping"
+
+
 def systemctl(*words: str) -> None:
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
@@ -433,7 +439,12 @@ class Kernel:
 
     def _start_guard(self) -> None:
         if not self._guarded():
-            systemctl("start", "--no-block", f"{GUARD}.service", f"{GUARD}.timer")
+            try:
+                systemctl("start", "--no-block", f"{GUARD}.service", f"{GUARD}.timer")
+            except Refused:
+                # A host that ends starts nothing any more; it begins with the guard when it is there again.
+                if not stopping():
+                    raise
 
     def _await_guard(self) -> None:
         end = time.monotonic() + GUARD_STARTS_S
