@@ -12,6 +12,7 @@ import json
 import os
 import select
 import sys
+from functools import partial
 from typing import Any
 
 from brokerdrill.workload import config as configuration
@@ -51,9 +52,11 @@ def send_amqp(client: Amqp091, address: str, bodies: list[str]) -> None:
 
     line = client._line
     assert line is not None
-    for body in bodies:
+    # What is not confirmed may be lost: the leader of a queue that was just made, for one, may change.
+    for number, body in enumerate(bodies, start=1):
         line.tell(line.channel.basic_publish, "", address, body.encode(), pika.BasicProperties(delivery_mode=2))
-    line.flush()
+        line.wait(partial(client._answers.__contains__, number), None, "no confirm")
+        assert client._answers[number], f"{address} did not take {body}"
 
 
 def look_amqp(client: Amqp091, address: str) -> Messages:
@@ -137,7 +140,7 @@ def main() -> None:
                 client.receive(0.2)
             client.close()
             continue
-        client.open([], [], transacted=False)
+        client.open(order[1:2] if order[0] == "send" else [], [], transacted=False)
         print(json.dumps(carry_out(client, order)), flush=True)
         client.close()
     # A library's threads may keep the JVM, and it this process.
