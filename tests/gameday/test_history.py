@@ -7,7 +7,18 @@ from pathlib import Path
 
 from brokerdrill.base.locks import held
 from brokerdrill.gameday.guards import broken_now, strays
-from brokerdrill.gameday.history import CRASHED, EXPECTED, RUNNING, UNEXPECTED, Record, days, last_begun, worst
+from brokerdrill.gameday.history import (
+    CRASHED,
+    EXPECTED,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    UNEXPECTED,
+    Record,
+    days,
+    last_begun,
+    worst,
+)
 from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.scenario.drill import load_drill, resolve
 
@@ -85,3 +96,18 @@ def test_a_promise_that_is_seen_to_be_broken() -> None:
     # What a drill expects to see broken does not end it.
     meant = scenario.model_copy(update={"expect_violation": ["available", "single_active"]})
     assert broken_now(meant, [["active", "active"]], bound + 1) is None
+
+
+def test_why_a_day_ended_may_have_what_some_take_for_the_end_of_a_line(tmp_path: Path) -> None:
+    record = Record(tmp_path, "it")
+    begun(record, "one")
+    record.write("one", "end", state=FAILED, why="odd\u2028words\x85of a log")
+    assert [(day.state, day.why) for day in record.days()] == [(FAILED, "odd\u2028words\x85of a log")]
+
+
+def test_a_drill_that_its_days_end_cut_off_runs_no_more(tmp_path: Path) -> None:
+    record = Record(tmp_path, "it")
+    begun(record, "one")
+    record.write("one", "end", state=STOPPED, why="interrupted by SIGTERM")
+    (day,) = record.days()
+    assert [(one.state, one.run) for one in day.drills] == [(STOPPED, "run-one")]

@@ -10,6 +10,7 @@ import pytest
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts import login
 from brokerdrill.hosts.channels import SshChannel
+from brokerdrill.hosts.connection import Result, connected
 from brokerdrill.hosts.login import with_sudo
 from brokerdrill.hosts.session import Session, _End
 from brokerdrill.inventory.topology import Host
@@ -82,3 +83,11 @@ def test_a_sudo_that_does_not_let_in_ends_the_connection(
 def test_sudo_by_its_full_name_is_sudo() -> None:
     host = Host("h", "h", 22, "u", None, (), {"ansible_become_method": "ansible.builtin.sudo"})
     assert asyncio.run(with_sudo(host, cast(Any, Ssh(0)))) == host
+
+
+def test_a_script_that_cannot_be_begun_is_answered() -> None:
+    async def told() -> Result:
+        async with connected([Host("h", "h", 22, "root", None, (), {"ansible_connection": "local"})]) as connections:
+            return await connections["h"].sh(f": {'x' * 200_000}", timeout=5)
+
+    assert asyncio.run(told()).err.endswith("Argument list too long: '/bin/sh'")

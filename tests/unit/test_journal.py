@@ -35,3 +35,19 @@ def test_a_full_disk_is_one_sentence() -> None:
     with pytest.raises(InfrastructureError, match="No space left on device: /dev/full"):
         journal.write("intent", "a")
     journal.close()
+
+
+def test_what_is_written_after_a_torn_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"phase":"intent","fault_id":"a"}\n{"phase":"heal_int')
+    journal = Journal(tmp_path)
+    journal.write("healed", "a")
+    journal.close()
+    assert unhealed(read(path)) == []
+
+
+def test_an_entry_may_say_what_some_take_for_the_end_of_a_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("intent", "a", params={"change": "one\u2028two\x85three"})
+    journal.close()
+    assert len(unhealed(read(journal.path))) == 1

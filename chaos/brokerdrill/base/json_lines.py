@@ -15,7 +15,7 @@ from brokerdrill.base.errors import InfrastructureError
 def append(path: Path, entry: Mapping[str, Any]) -> None:
     """Append one entry, on the disk when this returns; folders are made. Raises InfrastructureError where it cannot."""
     # A torn line of a crash must not swallow this one.
-    line = ("" if _whole(path) else "\n") + json.dumps(entry, ensure_ascii=False) + "\n"
+    line = ("" if whole(path) else "\n") + json.dumps(entry, ensure_ascii=False) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -26,7 +26,8 @@ def append(path: Path, entry: Mapping[str, Any]) -> None:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _whole(path: Path) -> bool:
+def whole(path: Path) -> bool:
+    """Whether the last line of `path`, if there is one, was written to its end."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
@@ -37,7 +38,8 @@ def entries(path: Path) -> list[dict[str, Any]]:
     """Return what is written, oldest first; a line that a crash tore counts as not written, a missing file as empty."""
     found = []
     with contextlib.suppress(FileNotFoundError):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        # Not by `splitlines`: a text within may have other ends of lines, as U+2028.
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             with contextlib.suppress(ValueError):
                 entry = json.loads(line)
                 if isinstance(entry, dict):

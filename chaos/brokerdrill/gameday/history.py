@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +112,15 @@ def days(entries: Sequence[Mapping[str, Any]], alive: bool) -> list[Day]:
             day.drills[-1] = Held(last.drill, last.topology, last.began, str(entry["state"]), run, why, harm)
         elif phase == "end":
             day.state, day.ended, day.why = str(entry["state"]), at, str(entry.get("why") or "")
+            # A drill that the end of its day cut off has ended as that did.
+            day.drills = [replace(one, state=day.state) if one.state == RUNNING else one for one in day.drills]
         elif phase == "told":
             day.told = True
     listed = list(found.values())
     for place, day in enumerate(listed):
         if day.state == RUNNING and not (alive and place == len(listed) - 1):
             day.state, day.why = CRASHED, "its runner ended without a word"
-            day.drills = [
-                Held(one.drill, one.topology, one.began, CRASHED, one.run) if one.state == RUNNING else one
-                for one in day.drills
-            ]
+            day.drills = [replace(one, state=CRASHED) if one.state == RUNNING else one for one in day.drills]
     return listed
 
 

@@ -95,7 +95,7 @@ def _tried(send: Callable[..., None], *what: Any) -> str | None:
         send(*what)
     except InfrastructureError as error:
         return str(error)
-    except (OSError, smtplib.SMTPException, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (OSError, smtplib.SMTPException, UnicodeError, httpx.HTTPError, httpx.InvalidURL) as error:
         return type(error).__name__
     return None
 

@@ -43,6 +43,8 @@ def _run(request: dict) -> None:
         rc, out, err = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
         rc, out, err = 124, "", f"no end within {request.get('timeout', 30)} s"
+    except OSError as error:  # as a script that is too long, or no memory for a process
+        rc, out, err = 126, "", str(error)
     _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brokerdrill.base.clock import Clock, now_ns
-from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.hosts import agent
 from brokerdrill.hosts.channels import Channel
 from brokerdrill.hosts.login import AnotherHost
@@ -248,17 +248,31 @@ async def connect(host: Host) -> HostConnection:
 
 
 @contextlib.asynccontextmanager
-async def connected(hosts: Iterable[Host]) -> AsyncIterator[dict[str, HostConnection]]:
-    """Connect to all `hosts` at once; yield them by name; close them at the end."""
-    tasks = [asyncio.ensure_future(connect(host)) for host in hosts]
+async def reachable(
+    hosts: Iterable[Host],
+) -> AsyncIterator[tuple[dict[str, HostConnection], dict[str, BrokerdrillError]]]:
+    """Connect to `hosts` at once; yield those that can be reached by name, and what keeps the others from it; close
+    them at the end."""
+    tasks = {host.name: asyncio.ensure_future(connect(host)) for host in hosts}
     try:
-        done = await asyncio.gather(*tasks, return_exceptions=True)
-        for outcome in done:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        yield {task.result().name: task.result() for task in tasks}
+        done = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
+        away = {name: outcome for name, outcome in done.items() if isinstance(outcome, BrokerdrillError)}
+        there = {name: outcome for name, outcome in done.items() if isinstance(outcome, HostConnection)}
+        for name in done.keys() - away.keys() - there.keys():
+            raise done[name]  # type: ignore[misc]
+        yield there, away
     finally:
-        for task in tasks:
+        for task in tasks.values():
             task.cancel()
-        open_ones = [task.result() for task in tasks if task.done() and not task.cancelled() and not task.exception()]
-        await asyncio.gather(*(connection.close() for connection in open_ones), return_exceptions=True)
+        ended = [task for task in tasks.values() if task.done() and not task.cancelled() and not task.exception()]
+        await asyncio.gather(*(task.result().close() for task in ended), return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def connected(hosts: Iterable[Host]) -> AsyncIterator[dict[str, HostConnection]]:
+    """Connect to all `hosts` at once; yield them by name; close them at the end. Raises InfrastructureError for the
+    first that cannot be reached."""
+    async with reachable(hosts) as (connections, away):
+        for error in away.values():
+            raise error
+        yield connections

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from brokerdrill.base import json_lines
 from brokerdrill.base.errors import InfrastructureError
 
 JOURNAL = "journal.jsonl"
@@ -23,7 +24,10 @@ class Journal:
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / JOURNAL
+        torn = not json_lines.whole(self.path)
         self._file = self.path.open("a", encoding="utf-8")
+        if torn:  # by a crash: the first entry from here on is a line of its own
+            self._file.write("\n")
 
     def write(self, phase: str, fault_id: str, **fields: Any) -> None:
         """Append one entry and have it on the disk. Raises InfrastructureError when the disk does not take it.
@@ -44,16 +48,8 @@ class Journal:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a journal file; a last line torn by a crash is left out (its effect never began)."""
-    if not path.exists():
-        return []
-    entries = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            continue
-    return entries
+    """Return the entries of a journal file; a line torn by a crash is left out (its effect never began)."""
+    return json_lines.entries(path)
 
 
 def lease(entries: Iterable[dict[str, Any]]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from typing import Any
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts import facts as host_facts
-from brokerdrill.hosts.connection import HostConnection, NoKernel, connect
+from brokerdrill.hosts.connection import HostConnection, NoKernel, reachable
 from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Host, Topology
@@ -107,17 +107,8 @@ async def check(topology: Topology, progress: Progress) -> list[Checked]:
     """Look at each host of `topology`; return what was found, by host. A host that cannot be reached, or looked at, is
     one where that is missing."""
     progress.step(f"connect to {len(topology.hosts)} hosts")
-    tried = await asyncio.gather(*map(connect, topology.hosts), return_exceptions=True)
-    connections: dict[str, HostConnection] = {}
-    found: dict[str, Checked] = {}
-    for host, one in zip(topology.hosts, tried, strict=True):
-        if isinstance(one, HostConnection):
-            connections[host.name] = one
-        elif isinstance(one, BrokerdrillError):
-            found[host.name] = Checked(host.name, [str(one)])
-        else:
-            raise one
-    try:
+    async with reachable(topology.hosts) as (connections, away):
+        found = {name: Checked(name, [str(error)]) for name, error in away.items()}
         descriptors = await read_all(connections.values(), DESCRIPTORS) if connections else []
         need = needs(descriptors, topology.name)
         looked = await asyncio.gather(
@@ -125,8 +116,6 @@ async def check(topology: Topology, progress: Progress) -> list[Checked]:
         )
         found |= {one.host: one for one in looked}
         await _addresses(descriptors, connections, found, progress)
-    finally:
-        await asyncio.gather(*(one.close() for one in connections.values()), return_exceptions=True)
     return [found[host.name] for host in topology.hosts]
 
 

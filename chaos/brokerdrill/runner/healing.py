@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Usage
 from brokerdrill.base.locks import held, inventory_lock, is_held
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.executor import heal_change
-from brokerdrill.hosts.connection import HostConnection, connected
+from brokerdrill.hosts.connection import HostConnection, connected, reachable
 from brokerdrill.inventory.topology import Host, Topology, load
 from brokerdrill.ledger import contract, journal
 from brokerdrill.ledger.journal import Journal
@@ -64,8 +65,9 @@ async def heal_run(item: Unfinished, progress: Progress) -> None:
     with inventory_lock(topology.directory), held(item.run_dir / LOCK_FILE, "another process makes this run"):
         written = Journal(item.run_dir)
         with contextlib.closing(written):
-            async with connected([topology.host(name) for name in sorted(names)]) as connections:
-                problems = await _finished(item, connections, written, progress)
+            # What is on a host that is gone keeps nothing else from being healed.
+            async with reachable([topology.host(name) for name in sorted(names)]) as (connections, away):
+                problems = [*map(str, away.values()), *await _finished(item, connections, written, progress)]
             if item.lease and not problems:
                 hosts = [topology.host(name) for name in item.lease["hosts"]]
                 await asyncio.gather(*(_give_back(host, item.lease["token"]) for host in hosts))
@@ -87,12 +89,14 @@ async def _give_back(host: Host, token: str) -> None:
 async def _finished(
     item: Unfinished, connections: Mapping[str, HostConnection], written: Journal, progress: Progress
 ) -> list[str]:
-    """Do what is left; return what could not be, a sentence each."""
+    """Do what is left on the hosts of `connections`; return what could not be, a sentence each."""
     problems: list[str] = []
     for entry in item.faults:
-        problems += await _heal_one(connections[entry["host"]], entry, written, progress)
+        if connection := connections.get(entry["host"]):
+            problems += await _heal_one(connection, entry, written, progress)
     for entry in item.spools:
-        problems += await _fetch_one(connections[entry["host"]], entry["spool"], item.run_dir, progress)
+        if connection := connections.get(entry["host"]):
+            problems += await _fetch_one(connection, entry["spool"], item.run_dir, progress)
     return problems
 
 
@@ -109,9 +113,9 @@ async def _heal_one(
 
 
 async def _fetch_one(connection: HostConnection, spool: str, run_dir: Path, progress: Progress) -> list[str]:
-    if (await connection.sh(f"[ -e {spool} ]")).rc != 0:
-        return []
     try:
+        if (await connection.sh(f"[ -e {shlex.quote(spool)} ]")).rc != 0:
+            return []
         target = await fetch_spool(connection, spool, run_dir)
     except BrokerdrillError as error:
         return [str(error)]
