@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from brokerdrill.base.statistics import rate_interval
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.scenario import facts
 from brokerdrill.scenario.drill import Drill, resolve
@@ -30,6 +29,8 @@ class Seen:
     @property
     def words(self) -> str:
         """k of n, with the 95 % interval of the rate at which a run is as expected."""
+        from brokerdrill.base.statistics import rate_interval  # of an extra that only this needs
+
         rate = rate_interval(self.as_expected, self.runs)
         between = f" ({rate.low or 0:.0%} to {1 if rate.high is None else rate.high:.0%})" if rate else ""
         return f"{self.as_expected} of {self.runs}{between}"
