@@ -289,7 +289,7 @@ def test_installed_from_the_index(wheel: Path, tmp_path: Path, extra: str, limit
         text=True,
         timeout=300,
     )
-    assert ran.returncode == (1 if "report" in works else 0), ran.stdout + ran.stderr
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     print(f"[{extra}]: {grown:.0f} MB, {' '.join(works)} in {time.monotonic() - began:.1f} s")
 
 
