@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,6 +72,15 @@ def test_what_was_recorded_is_judged(
         judged(_ends(error, "one", "two"), CONSOLE)
     assert raised.value.exit_status == status
     assert told[1]["asked"] == [Path("one"), Path("two")]
+
+
+def test_what_did_not_work_on_the_way_out_of_an_interrupted_run_counts(told: list[dict[str, Any]]) -> None:
+    told.append(KEPT)
+    ended = recording.Interrupted("interrupted by SIGINT; a fault is not healed")
+    ended.__cause__ = InfrastructureError("a fault is not healed")
+    with pytest.raises(recording.Interrupted) as raised:
+        judged(_ends(ended, "one"), CONSOLE)
+    assert raised.value.exit_status == 3
 
 
 def test_nothing_recorded_is_nothing_to_judge(told: list[dict[str, Any]]) -> None:
@@ -210,3 +222,106 @@ def test_whatever_does_not_work_at_the_end_the_rest_of_it_does(tmp_path: Path) -
     ]
     assert done == ["fetched", "close", "give_back"]
     assert contract.read_run(tmp_path / "run").outcome == "aborted"
+
+
+def _run_that(way: Callable[[], Awaitable[dict[str, bool]]], finish: Callable[[], Awaitable[list[str]]]) -> Any:
+    """A run with that way, and that end."""
+
+    class Run(_Run):
+        async def _way(self, *_: Any) -> dict[str, bool]:
+            return await way()
+
+        async def _finish(self, outcome: str, drained: Any) -> list[str]:
+            return await finish()
+
+    parts: dict[str, Any] = {field.name: None for field in dataclasses.fields(_Run)}
+    nobody = SimpleNamespace(lost="", keep=lambda _: None)
+    parts |= {
+        "request": SimpleNamespace(run_dir=Path("/nonexistent/run"), watches=()),
+        "load": SimpleNamespace(sending=False, begun=False, workers=[]),
+        "executor": SimpleNamespace(lease=nobody, silenced="", in_effect=list),
+        "system": SimpleNamespace(failed_watches=list),
+        "events": SimpleNamespace(write=lambda *_, **__: None),
+    }
+    return Run(**parts)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_who_asks_a_run_to_end_while_it_ends_cuts_nothing_of_that_off(
+    breaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Healing, evidence and giving the hosts back are all of them after the signal here."""
+    for name in ("until_full", "until_gone", "fetch_finished", "measure_clocks"):
+        monkeypatch.setattr(f"brokerdrill.runner.run.{name}", lambda _: asyncio.sleep(60))
+    monkeypatch.setattr("brokerdrill.runner.run.live.write_samples", lambda _: asyncio.sleep(60))
+    done: list[str] = []
+
+    async def way() -> dict[str, bool]:
+        if breaks:
+            raise Unmet("probe back: not failed_back")
+        return {}
+
+    async def finish() -> list[str]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        done.append("finished")
+        return ["a host was not given back"]
+
+    with pytest.raises(recording.Interrupted, match=r"interrupted by SIGTERM; .*a host was not given back"):
+        recording.run_async(_run_that(way, finish).carry_out([], []), CONSOLE)
+    assert done == ["finished"]
+
+
+def test_who_is_asked_to_end_ends_also_where_that_does_not_work() -> None:
+    """A game day, or a plan, would go on with its next run otherwise."""
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            error = InfrastructureError("fault t-1 on h is not healed within 60 s")
+            error.runs = (Path("one"),)
+            raise error from None
+
+    with pytest.raises(recording.Interrupted, match="interrupted by SIGINT; fault t-1 on h is not healed") as raised:
+        recording.run_async(work(), CONSOLE)
+    assert raised.value.runs == (Path("one"),)
+    assert isinstance(raised.value.__cause__, InfrastructureError)
+
+
+def test_evidence_of_a_host_that_is_gone_keeps_no_other_hosts_back() -> None:
+    kept: list[str] = []
+
+    class Host:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def sh(self, *_: Any, **__: Any) -> Any:
+            if self.name == "a":
+                raise InfrastructureError("host a is lost")
+            kept.append(self.name)
+            return SimpleNamespace(rc=0, out="", err="")
+
+    parts: dict[str, Any] = {field.name: None for field in dataclasses.fields(_Run)}
+    parts |= {
+        "request": SimpleNamespace(run_dir=Path("/nonexistent/run")),
+        "load": SimpleNamespace(workers=[]),
+        "system": SimpleNamespace(recorded_since_ns=0, instances={}),
+        "injections": SimpleNamespace(hit=list),
+        "events": SimpleNamespace(base_ns=0),
+        "connections": {name: Host(name) for name in "ab"},
+        "descriptors": [SimpleNamespace(host=name, instance=name, evidence={"it": "true"}) for name in "ab"],
+    }
+
+    async def all_of_it() -> list[str]:
+        problems: list[str] = []
+        for part in _Run(**parts)._evidence(1):
+            try:
+                await part
+            except InfrastructureError as error:
+                problems.append(str(error))
+        return problems
+
+    assert asyncio.run(all_of_it())[0] == "host a is lost"
+    assert kept == ["b"]

@@ -33,7 +33,8 @@ def judged(
             raise InfrastructureError(f"{error}; and what was recorded cannot be judged: {second}") from None
         for path in reports[-1:]:
             console.print(f"report: {path}", markup=False)
-        if isinstance(error, Unmet):
+        # Where it was interrupted and something did not work on the way out, that counts.
+        if isinstance(error.__cause__ or error, Unmet):
             status = exit_status(result)
             error.exit_status = EXIT_UNKNOWN if status == EXIT_KEPT else status
         raise

@@ -23,7 +23,7 @@ from brokerdrill.scenario.radius import Radius
 
 
 class Interrupted(Unmet):
-    """The user or the system asked for the end; the faults were healed on the way out."""
+    """The user or the system asked for the end; its words say whether the faults were healed on the way out."""
 
 
 def run_async(work: Coroutine[Any, Any, Any], console: Console) -> Any:
@@ -50,6 +50,13 @@ def run_async(work: Coroutine[Any, Any, Any], console: Console) -> Any:
             if not asked:
                 raise
             raise Interrupted(f"interrupted by {asked[0]}; every fault is healed") from None
+        except BrokerdrillError as error:
+            # What did not work on the way out: whoever has more to do is to end all the same.
+            if not asked:
+                raise
+            ended = Interrupted(f"interrupted by {asked[0]}; {error}")
+            ended.runs = error.runs
+            raise ended from error
 
     return asyncio.run(main())
 

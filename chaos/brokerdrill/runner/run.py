@@ -196,9 +196,14 @@ class _Run:
             reason = "interrupted" if isinstance(error, asyncio.CancelledError) else str(error)
             with contextlib.suppress(BrokerdrillError):
                 self.events.write("abort", at_ns=now_ns(), value=reason[:500])
-            drained = await self._drain_early()
             ended = error if self.load.begun or not isinstance(error, Unmet) else InfrastructureError(reason)
-        problems = await self._finish(outcome, drained)
+        ending = asyncio.ensure_future(self._end(outcome, drained))
+        try:
+            problems = await asyncio.shield(ending)
+        except asyncio.CancelledError as error:
+            # Asked to end while it ends: nothing of that is left out.
+            await asyncio.wait([ending])
+            problems, ended = ending.result(), ended or error
         if problems:
             # What ended the run may be met again at its end.
             said = [reason, *(problem for problem in problems if problem not in reason)]
@@ -207,6 +212,10 @@ class _Run:
             if self.load.begun and isinstance(ended, BrokerdrillError):
                 ended.runs = (self.request.run_dir,)
             raise ended
+
+    async def _end(self, outcome: str, drained: Mapping[str, bool]) -> list[str]:
+        """Drain a run that broke off, then finish it. Returns what did not work, a sentence each."""
+        return await self._finish(outcome, drained if outcome == "completed" else await self._drain_early())
 
     def _runs_by_tag(self) -> dict[str, str]:
         """The names of the runs beside this one, by the tags of their messages."""
@@ -362,7 +371,8 @@ class _Run:
         for instance, others in processes(logged):
             yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress, hosts)
         yield keep_last_words(self.load.workers, run_dir)
-        yield keep_evidence(self.descriptors, self.connections, run_dir)
+        for name in self.connections:
+            yield keep_evidence([item for item in self.descriptors if item.host == name], self.connections, run_dir)
 
     def _clocks(self) -> dict[str, contract.Clock]:
         return clocks(self.load.workers, self.events.base_ns)
