@@ -26,6 +26,8 @@ ABORT_FILE = "ABORT"
 # In a run's directory, held by its runner for as long as it lives.
 LOCK_FILE = ".lock"
 ASK_PERIOD_S = 0.1
+# A task that was cancelled may have to undo what it began; one that has not ended by then is cancelled again.
+CANCELLED_AGAIN_S = 30.0
 
 T = TypeVar("T")
 
@@ -113,6 +115,15 @@ async def unless(work: Coroutine[Any, Any, T], watches: Iterable[Awaitable[str]]
             raise InfrastructureError(f"abort: {in_words(failure)}")
         raise Unmet(f"abort: {said.result()}")
     finally:
-        for task in (working, *watching):
+        await ended({working, *watching})
+
+
+async def ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel `tasks`, and again what has not ended by then: a cancellation is lost where it comes at the same moment as
+    what the task waits for (asyncio.wait_for of Python 3.11)."""
+    left = tasks
+    while left := {task for task in left if not task.done()}:
+        for task in left:
             task.cancel()
-        await asyncio.gather(working, *watching, return_exceptions=True)
+        await asyncio.wait(left, timeout=CANCELLED_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)
