@@ -138,7 +138,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from brokerdrill.ledger.contract import CLASSES_SHOWN, Clock, PromiseSpec, RunInfo
@@ -1032,23 +1032,53 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
                 ended(y) - off[id(x)] < x["start_ns"] for x in of_x
             ):
                 open_ones += 1  # "if the clocks were off, it may be one"
+
     # "two instances' certain active intervals (epochs shrunk by their uncertainty) on one store overlap"
-    certain = []
-    for epoch in facts.epochs:
+    def active(epoch: Epoch, at: float, sign: int) -> bool:
+        """Whether the epoch's instance was active at that moment: for certain (sign 1), or perhaps (-1)."""
         until = facts.end if epoch.end is None else epoch.end
-        certain.append((epoch, epoch.begin + epoch.begin_uncertainty, until - epoch.end_uncertainty))
-    for index, (one, begin, end) in enumerate(certain):
-        for other, other_begin, other_end in certain[index + 1 :]:
-            if one.store != other.store or one.instance == other.instance:
-                continue
-            if begin < end and other_begin < other_end and max(begin, other_begin) < min(end, other_end):
-                both = sorted({one.instance, other.instance})
-                witnesses.append({"store": one.store, "instances": both, "at": max(begin, other_begin)})
-                continue
-            # "widened by them they do: they may"
-            ends = [(facts.end if e.end is None else e.end) + e.end_uncertainty for e in (one, other)]
-            if max(e.begin - e.begin_uncertainty for e in (one, other)) < min(ends):
-                open_ones += 1
+        if not epoch.begin + sign * epoch.begin_uncertainty < at < until - sign * epoch.end_uncertainty:
+            return False
+        # "while a kill, a stop or a pause on it is in effect an instance is not active"
+        for fault in facts.events:
+            if fault["kind"] == "fault" and fault.get("name") in ("kill", "stop", "pause"):
+                heal, off = healed_at(facts, fault), sign * fault["uncertainty_ns"]
+                halted = fault["t_ns"] - off <= at and (heal is None or at <= heal + off)
+                if halted and fault.get("instance") == epoch.instance:
+                    return False
+        return True
+
+    marks = sorted(
+        {
+            time + sign * off
+            for epoch in facts.epochs
+            for time, off in (
+                (epoch.begin, epoch.begin_uncertainty),
+                (facts.end if epoch.end is None else epoch.end, epoch.end_uncertainty),
+            )
+            for sign in (1, -1)
+        }
+        | {
+            time + sign * fault["uncertainty_ns"]
+            for fault in facts.events
+            if fault["kind"] == "fault"
+            for time in (fault["t_ns"], healed_at(facts, fault))
+            if time is not None
+            for sign in (1, -1)
+        }
+    )
+    # Between two marks nothing changes.
+    spans = [(sooner, (sooner + later) / 2) for sooner, later in pairwise(marks)]
+    for one, other in combinations(facts.epochs, 2):
+        if one.store != other.store or one.instance == other.instance:
+            continue
+        certain = [begin for begin, at in spans if active(one, at, 1) and active(other, at, 1)]
+        if certain:
+            both = sorted({one.instance, other.instance})
+            witnesses.append({"store": one.store, "instances": both, "at": certain[0]})
+        # "widened by them they do: they may"
+        elif any(active(one, at, -1) and active(other, at, -1) for _, at in spans):
+            open_ones += 1
     open_ones += sum(unseen_beside_another(facts, *span) for span in not_watched(facts))
     # "a null broker where one is needed"
     blind = not facts.epochs or any(send["served"] is None for send in sends)

@@ -339,6 +339,29 @@ def test_two_epochs_may_overlap_where_they_do_when_each_is_widened(
     assert [one.certain for one in overlaps(epochs) if not one.certain] == [False] * perhaps
 
 
+@pytest.mark.parametrize(
+    ("name", "instance", "at", "healed_at", "expected"),
+    [
+        # Epochs of 100 to 200 and of 150 to 250, whose uncertainty is 2, as the fault's.
+        ("pause", "b", 240, 245, [(152, 198, True)]),
+        ("pause", "a", 140, 220, []),
+        ("pause", "a", 140, None, []),
+        ("pause", "a", 140, 170, [(172, 198, True)]),
+        ("pause", "a", 160, 220, [(152, 158, True)]),
+        # It went on at 197, give or take 2, and was gone at 200, give or take 2.
+        ("pause", "a", 140, 197, [(195, 202, False)]),
+        ("partition", "a", 140, 220, [(152, 198, True)]),
+        ("pause", None, 140, 220, [(152, 198, True)]),
+    ],
+)
+def test_a_process_that_is_halted_is_not_active(
+    name: str, instance: str | None, at: int, healed_at: int | None, expected: list[tuple[int, int, bool]]
+) -> None:
+    epochs = Epoch("s", "a", 100, 2, 200, 2, False), Epoch("s", "b", 150, 2, 250, 2, False)
+    fault = Fault(0, name, instance, None, "s", at, 2, healed_at)
+    assert [(one.start, one.end, one.certain) for one in overlaps(epochs, [fault])] == expected
+
+
 def test_a_run_lasts_to_its_last_time_whoever_tells_it() -> None:
     told = [Event("note", 9), Event("note", 1)]
     assert [(one.run_end, one.guess) for one in (timeline(told, {}, 20), timeline(told, {}, 5))] == [(20, 9), (9, 9)]

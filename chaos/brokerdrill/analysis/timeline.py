@@ -34,6 +34,7 @@ from brokerdrill.analysis.events import (
 from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool, unready_by_role
 from brokerdrill.analysis.watching import logs_read, pressures, uncertainties, unwatched
 from brokerdrill.ledger.contract import ALERTS_WATCHED, ROUND, TOWARD, Clock
+from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, TTL
 
 
@@ -106,7 +107,7 @@ def timeline(
         homes=home,
         roles=tuple(changes),
         epochs=epoch,
-        overlaps=overlaps(epoch),
+        overlaps=overlaps(epoch, fault),
         faults=fault,
         hits=hit,
         takeovers=takeovers(epoch),
@@ -193,9 +194,10 @@ def epochs(changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
     return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
 
 
-def overlaps(epoch: Sequence[Epoch]) -> tuple[Overlap, ...]:
+def overlaps(epoch: Sequence[Epoch], halting: Sequence[Fault] = ()) -> tuple[Overlap, ...]:
     """Return the pairs of epochs of two instances on one store that overlap: for certain where each is shrunk by its
-    uncertainties; where only they overlap when each is widened, they may."""
+    uncertainties; where only they overlap when each is widened, they may. While one of the faults `halting` that halt a
+    process is in effect its instance is not active, whatever its last word was."""
     by_store: dict[str, list[Epoch]] = defaultdict(list)
     for one in epoch:
         by_store[one.store].append(one)
@@ -204,14 +206,30 @@ def overlaps(epoch: Sequence[Epoch]) -> tuple[Overlap, ...]:
         for a, b in combinations(same, 2):
             if a.instance == b.instance:
                 continue
-            start, end = max(a.start + a.start_u, b.start + b.start_u), min(a.end - a.end_u, b.end - b.end_u)
-            if start < end:
-                found.append(Overlap(a, b, start, end, True))
-                continue
-            start, end = max(a.start - a.start_u, b.start - b.start_u), min(a.end + a.end_u, b.end + b.end_u)
-            if start < end:
-                found.append(Overlap(a, b, start, end, False))
+            for certain in (True, False):
+                both = [
+                    (max(start, other_start), min(end, other_end))
+                    for start, end in _active(a, halting, certain)
+                    for other_start, other_end in _active(b, halting, certain)
+                ]
+                if both := [(start, end) for start, end in both if start < end]:
+                    start, end = min(both)
+                    found.append(Overlap(a, b, start, end, certain))
+                    break
     return tuple(found)
+
+
+def _active(epoch: Epoch, halting: Sequence[Fault], certain: bool) -> list[tuple[int, int]]:
+    """Return the times of an epoch in which its instance was active for certain, or may have been."""
+    sign = 1 if certain else -1
+    pieces = [(epoch.start + sign * epoch.start_u, epoch.end - sign * epoch.end_u)]
+    for fault in halting:
+        if fault.name in HALTS and fault.instance == epoch.instance:
+            begin = fault.at - sign * fault.u
+            end = epoch.end + epoch.end_u if fault.healed_at is None else fault.healed_at + sign * fault.u
+            cut = [((start, min(until, begin)), (max(start, end), until)) for start, until in pieces]
+            pieces = [(start, until) for both in cut for start, until in both if start < until]
+    return pieces
 
 
 def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:

@@ -33,6 +33,8 @@ class Minimum:
 # How many ends of a process a fault of these kinds explains: it ends the process itself, once. One of another kind ends
 # none itself, and explains any that is no crash.
 RESTART_HOST = "restart_host"
+# Faults in whose effect a process does nothing at all.
+HALTS = frozenset({"kill", "stop", "pause"})
 ENDS: Mapping[str, int] = {"kill": 1, "stop": 1}
 # What disturbs nothing while it is in effect has not to be met.
 NOTHING = Minimum(operations=0)

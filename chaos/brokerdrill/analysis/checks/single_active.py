@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.events import Unwatched
 from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.ledger.coverage import HALTS
 
 NAME = "single_active"
-# Faults in whose effect a process does nothing at all.
-HALTED = frozenset({"kill", "stop", "pause"})
 
 
 class Sends(NamedTuple):
@@ -75,7 +74,7 @@ def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[st
     )
     halted = any(
         fault.instance == blind.instance
-        and fault.name in HALTED
+        and fault.name in HALTS
         and fault.at <= blind.start
         and (fault.healed_at is None or blind.end <= fault.healed_at)
         for fault in times.faults
