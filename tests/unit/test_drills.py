@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from brokerdrill.scenario.drill import check_changes, drills, load_drill, resolv
 from brokerdrill.scenario.expectations import Defect
 from brokerdrill.scenario.facts import facts, settings
 from brokerdrill.scenario.model import Promise, Scenario, validated
-from brokerdrill.scenario.table import applied, markdown, not_applicable
+from brokerdrill.scenario.table import Seen, applied, markdown, not_applicable
 
 from .descriptors import broker, instance
 
@@ -316,8 +317,16 @@ def test_the_table_says_what_is_expected_and_why_not() -> None:
     ]
     place = applied(drill, classic("lease", "file_store"), "files")
     assert place.sign == "✗" and place.expected == "violates single_active"
-    page = markdown([drill], {"q": quorum(), "files": classic("lease", "file_store")})
+    topologies = {"q": quorum(), "files": classic("lease", "file_store")}
+    page = markdown([drill], topologies, {})
     assert "| `active_cut_off` |  | ✗ |" in page and "available 30 s" not in page
+    assert "0 of 1 pairs" in page
+    day = datetime.date(2026, 11, 29)
+    seen = Seen(3, 2, 1, {"single_active": 2}, day, {"activemq_classic": "5.18.3"})
+    page = markdown([drill], topologies, {("active_cut_off", "files"): seen, ("active_cut_off", "elsewhere"): seen})
+    assert "| `active_cut_off` |  | ✗ 2/3 |" in page
+    assert "2 of 3 (9% to 99%) | 1 | single_active 2 | 2026-11-29 | activemq_classic 5.18.3 |" in page
+    assert "elsewhere" not in page
 
 
 def test_a_majority_is_killed_wherever_an_ensemble_decides_who_is_active_and_nowhere_else() -> None:

@@ -37,7 +37,7 @@ def test_every_drill_of_the_repository_is_valid() -> None:
     assert {item.name for item in drills()} >= {"kill_active", "lost_reply"}
     assert {item.breaks for item in drills()} <= {
         "process", "host", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing",
-        "load",
+        "load", "control",
     }  # fmt: skip
 
 
