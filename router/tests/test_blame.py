@@ -25,17 +25,7 @@ def ends_upon_the_login(broker: FakeBroker, peer: Peer) -> None:
 
 
 def offers(mechanisms: str) -> FakeBroker:
-    def behave(broker: FakeBroker, peer: Peer) -> None:
-        broker.header(peer)
-        peer.send(codec.start(PROPERTIES, mechanisms))
-        peer.expect(codec.START_OK)
-        peer.send(codec.tune(codec.TUNE, *broker.tune))
-        peer.expect(codec.TUNE_OK)
-        peer.expect(codec.OPEN)
-        broker.opened.append(peer)
-        peer.send(codec.OPEN_OK_FRAME)
-
-    return FakeBroker(behave)
+    return FakeBroker(lambda broker, peer: broker.open(peer, mechanisms=mechanisms))
 
 
 def is_full(broker: FakeBroker, peer: Peer) -> None:

@@ -86,18 +86,7 @@ def broker_of(version: str, cluster: str, *more: str) -> FakeBroker:
     """A RabbitMQ of this version, with capabilities of its own."""
     capabilities = {"connection.blocked": True} | dict.fromkeys(more, True)
     properties = {"product": "RabbitMQ", "version": version, "cluster_name": cluster, "capabilities": capabilities}
-
-    def behave(broker: FakeBroker, peer: Peer) -> None:
-        broker.header(peer)
-        peer.send(codec.start(codec.encode_table(properties), "AMQPLAIN PLAIN"))
-        peer.expect(codec.START_OK)
-        peer.send(codec.tune(codec.TUNE, *broker.tune))
-        peer.expect(codec.TUNE_OK)
-        peer.expect(codec.OPEN)
-        broker.opened.append(peer)
-        peer.send(codec.OPEN_OK_FRAME)
-
-    return FakeBroker(behave)
+    return FakeBroker(lambda broker, peer: broker.open(peer, codec.encode_table(properties), "AMQPLAIN PLAIN"))
 
 
 def shown(port: int) -> tuple[dict[str, Any], bytes]:

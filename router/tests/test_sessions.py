@@ -153,19 +153,19 @@ class FakeBroker:
             data += received(peer.sock, 8 - len(data))
         assert data == codec.PROTOCOL_HEADER
 
-    def until_open(self, peer: Peer) -> None:
-        """Shake hands up to Open."""
+    def until_open(self, peer: Peer, properties: bytes = PROPERTIES, mechanisms: str = "PLAIN AMQPLAIN") -> None:
+        """Shake hands up to Open, with these `properties` and `mechanisms` in Start."""
         self.header(peer)
-        peer.send(codec.start(PROPERTIES, "PLAIN AMQPLAIN"))
+        peer.send(codec.start(properties, mechanisms))
         self.properties = table(peer.expect(codec.START_OK).long())
         peer.send(codec.tune(codec.TUNE, *self.tune))
         arguments = peer.expect(codec.TUNE_OK)
         self.tune_ok = peer.tune_ok = (arguments.number(2), arguments.number(4), arguments.number(2))
         self.vhosts.append(peer.expect(codec.OPEN).short())
 
-    def open(self, peer: Peer) -> None:
-        """Shake hands to the end."""
-        self.until_open(peer)
+    def open(self, peer: Peer, properties: bytes = PROPERTIES, mechanisms: str = "PLAIN AMQPLAIN") -> None:
+        """Shake hands to the end, as `until_open`."""
+        self.until_open(peer, properties, mechanisms)
         # Before the answer: who has it may look at once.
         self.opened.append(peer)
         peer.send(codec.OPEN_OK_FRAME)
