@@ -13,6 +13,7 @@ import pytest
 from brokerdrill.base.errors import UsageError
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner import approval
+from brokerdrill.runner.request import RunRequest, approved
 from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.radius import reached
 
@@ -73,6 +74,22 @@ def test_it_is_for_what_was_seen(runs: Path, as_runner: None) -> None:
     for other in others:
         assert "nobody has approved it" in refused(runs, other)
     assert approval.take(runs, what, "run", NOW)
+
+
+def test_who_allows_a_drill_does_not_allow_to_empty_its_addresses(runs: Path, as_runner: None) -> None:
+    """What waits there may be somebody else's."""
+    loaded = resolve(load_drill("lost_reply"), SYSTEM, "pair", {})
+    place = Topology("pair", Path("/pair"), (), True, "0" * 64, {})
+    reach = reached(loaded.scenario, SYSTEM)
+    request = RunRequest(load_drill("lost_reply"), place, runs / "one", 1, purge=True)
+    wanted: list[approval.Asked] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(approval, "asks", lambda _: True)
+        patch.setattr(approval, "take", lambda _runs, what, *_: wanted.append(what))
+        for one in (request, replace(request, purge=False)):
+            approved(one, loaded, reach)
+    assert wanted[0].sha256 != wanted[1].sha256
+    assert wanted[0].targets[-1] == "--purge removes all that waits in the drill's addresses, whosever it is"
 
 
 def test_it_ends(runs: Path, as_runner: None) -> None:

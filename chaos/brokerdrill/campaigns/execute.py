@@ -202,7 +202,7 @@ def _unapproved(cells: Sequence[Cell], options: Options, console: Console) -> st
         if not drill.unmet(instances):
             loaded = resolve(drill, instances, topology.name, cell.scenario_changes)
             reach = reached(loaded.scenario, instances, limits(topology, options.radius).groups_of)
-            what = approval.asked(loaded, topology, reach)
+            what = approval.asked(loaded, topology, reach, purge=options.bench_hosts)
             wanted[what.sha256] = what
     return approval.refusal(options.runs, wanted.values(), datetime.datetime.now(datetime.UTC))
 

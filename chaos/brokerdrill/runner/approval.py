@@ -90,13 +90,14 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-def asked(loaded: LoadedScenario, topology: Topology, reach: Reached) -> Asked:
-    """Return what a run of `loaded`, which could do `reach`, asks for."""
+def asked(loaded: LoadedScenario, topology: Topology, reach: Reached, purge: bool = False) -> Asked:
+    """Return what a run of `loaded`, which could do `reach`, asks for; `purge`: it empties the drill's addresses."""
     targets = tuple(
         f"{step.step}: {step.what} on {', '.join(sorted(step.hosts))}: {' or '.join(sorted(step.targets))}"
         for step in reach.steps
     )
-    return Asked(loaded.name, topology.name, topology.sha256, loaded.text, targets, code_version())
+    more = ("--purge removes all that waits in the drill's addresses, whosever it is",) if purge else ()
+    return Asked(loaded.name, topology.name, topology.sha256, loaded.text, targets + more, code_version())
 
 
 def account(uid: int) -> str:

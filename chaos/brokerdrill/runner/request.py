@@ -67,7 +67,7 @@ def approved(request: RunRequest, loaded: LoadedScenario, reach: Reached) -> Run
     where there is none."""
     if not approval.asks(request.topology):
         return request
-    what = approval.asked(loaded, request.topology, reach)
+    what = approval.asked(loaded, request.topology, reach, request.purge)
     now = datetime.datetime.now(datetime.UTC)
     return replace(request, approval=approval.take(request.run_dir.parent, what, request.run_id, now))
 
