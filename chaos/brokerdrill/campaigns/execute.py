@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,13 +25,13 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.campaigns.plan import Cell, Plan, digest
 from brokerdrill.campaigns.settings import text
 from brokerdrill.inventory.planned import load_hosts, planned
-from brokerdrill.inventory.playbooks import run_playbook
+from brokerdrill.inventory.playbooks import run_playbook, variables_file
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
 from brokerdrill.results.judging import judge
 from brokerdrill.results.warm import warm_up
 from brokerdrill.runner import approval
-from brokerdrill.runner.healing import heal_run, unfinished
+from brokerdrill.runner.healing import INTERRUPTED, heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
 from brokerdrill.runner.run_dir import new_run_dir
 from brokerdrill.scenario.drill import check_changes, load_drill, resolve
@@ -213,7 +212,7 @@ def _heal(begun: set[str], runs: Path, console: Console) -> None:
         for item in unfinished(runs):
             if item.run_dir.name in begun:
                 progress.step(f"heal what {item.run_dir.name} left")
-                run_async(heal_run(item, progress), console)
+                run_async(heal_run(item, progress), console, INTERRUPTED)
 
 
 def _one(cell: Cell, options: Options, console: Console, record_: Record, deployments: _Deployments) -> Ended:
@@ -332,14 +331,11 @@ class _Deployments:
     ) -> None:
         self._now = (topology, _UNSURE)
         write_json(self._file, topology.word)
-        # A file, not a word of the command: a variable may be a secret, and every user sees the commands that run.
-        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="brokerdrill-") as file:
-            json.dump(dict(changed), file)
-            file.flush()
+        with variables_file(changed) as words:
             for playbook in playbooks:
                 said = ", ".join(changed) or "the inventory's own settings"
                 progress.step(f"{playbook}.yml on {topology.name} with {said}")
-                run_playbook(topology, playbook, progress, ("--extra-vars", f"@{file.name}") if changed else ())
+                run_playbook(topology, playbook, progress, words)
 
     def _leave(self) -> None:
         """Deploy the inventory's own settings again, or remove the hosts that were made for the plan."""

@@ -424,16 +424,18 @@ def synthesize(
 @app.command()
 def heal(runs: Annotated[Path, typer.Argument(help="Directory that holds the run directories.")] = RUNS) -> None:
     """Heal every fault that an ended runner left behind, from the journals, and bring its ledgers home."""
-    from brokerdrill.runner.healing import heal_run, unfinished
-    from brokerdrill.runner.recording import run_async
+    from brokerdrill.runner.healing import INTERRUPTED, heal_run, unfinished
+    from brokerdrill.runner.recording import Interrupted, run_async
 
     left = unfinished(runs)
     problems = []
     with Progress(console) as progress:
         for item in left:
             try:
-                run_async(heal_run(item, progress), console)
-            except InfrastructureError as error:
+                run_async(heal_run(item, progress), console, INTERRUPTED)
+            except Interrupted:
+                raise
+            except BrokerdrillError as error:
                 problems.append(str(error))
     if problems:
         raise InfrastructureError("; ".join(problems))

@@ -39,7 +39,7 @@ from brokerdrill.products.registry import DESCRIPTORS
 from brokerdrill.results import table
 from brokerdrill.results.judging import judge
 from brokerdrill.runner import approval
-from brokerdrill.runner.healing import heal_run, unfinished
+from brokerdrill.runner.healing import INTERRUPTED, heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
 from brokerdrill.runner.run_dir import new_run_dir
 from brokerdrill.runner.watches import asked, refuse_stopped
@@ -172,7 +172,7 @@ def _heal(begun: set[str], runs: Path, console: Console) -> None:
         for item in unfinished(runs):
             if item.run_dir.name in begun:
                 progress.step(f"heal what {item.run_dir.name} left")
-                run_async(heal_run(item, progress), console)
+                run_async(heal_run(item, progress), console, INTERRUPTED)
 
 
 def _note_missed(loaded: Loaded, console: Console) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError, unknown_name
@@ -105,6 +108,19 @@ def extra_vars(given: Sequence[str]) -> list[str]:
     # Ansible works in another directory than the user.
     absolute = [f"@{Path(one[1:]).expanduser().absolute()}" if one.startswith("@") else one for one in given]
     return [word for one in absolute for word in ("--extra-vars", one)]
+
+
+@contextlib.contextmanager
+def variables_file(variables: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the words by which ansible-playbook gets `variables`, from a file that goes with the block; none where
+    there are none. One may be a secret, and every user sees the commands that run."""
+    if not variables:
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="brokerdrill-") as file:
+        json.dump(dict(variables), file)
+        file.flush()
+        yield "--extra-vars", f"@{file.name}"
 
 
 def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -22,6 +22,8 @@ from brokerdrill.runner.spools import fetch_spool
 from brokerdrill.runner.watches import LOCK_FILE
 
 BY = "brokerdrill heal"
+# What is so where it was interrupted.
+INTERRUPTED = "what is not healed yet its host heals by itself; brokerdrill heal goes on"
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
-from brokerdrill.inventory.playbooks import operate
+from brokerdrill.inventory.playbooks import operate, variables_file
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.contract import OPERATION, ROUND
 from brokerdrill.ledger.events import EventWriter
@@ -92,10 +91,10 @@ class Method:
         self.progress.step(f"{step.name}: playbook {step.playbook}")
         value = f"playbook {step.playbook} begins"
         self.events.write("note", at_ns=begun, name=step.name, value=value, detail={OPERATION: "begin"})
-        extra = ["--extra-vars", json.dumps(step.variables)] if step.variables else []
         try:
-            async with asyncio.timeout(step.timeout):
-                await operate(self.topology, step.playbook, self.progress, extra)
+            with variables_file(step.variables) as words:
+                async with asyncio.timeout(step.timeout):
+                    await operate(self.topology, step.playbook, self.progress, words)
         except TimeoutError:
             raise Unmet(
                 f"operation {step.name}: playbook {step.playbook} took longer than {step.timeout:.0f} s"

@@ -26,8 +26,9 @@ class Interrupted(Unmet):
     """The user or the system asked for the end; its words say whether the faults were healed on the way out."""
 
 
-def run_async(work: Coroutine[Any, Any, Any], console: Console) -> Any:
-    """Run `work`; the first SIGINT or SIGTERM cancels it, later ones wait until it has healed and ended."""
+def run_async(work: Coroutine[Any, Any, Any], console: Console, ended_so: str = "every fault is healed") -> Any:
+    """Run `work`; the first SIGINT or SIGTERM cancels it, later ones wait until it has healed and ended. `ended_so`:
+    what is so then, in words."""
 
     async def main() -> Any:
         task = asyncio.ensure_future(work)
@@ -49,7 +50,7 @@ def run_async(work: Coroutine[Any, Any, Any], console: Console) -> Any:
         except asyncio.CancelledError:
             if not asked:
                 raise
-            raise Interrupted(f"interrupted by {asked[0]}; every fault is healed") from None
+            raise Interrupted(f"interrupted by {asked[0]}; {ended_so}") from None
         except BrokerdrillError as error:
             # What did not work on the way out: whoever has more to do is to end all the same.
             if not asked:

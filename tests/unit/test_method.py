@@ -1,0 +1,40 @@
+"""Steps of a method that reach out of the run: what they are given, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from brokerdrill.runner import method
+from brokerdrill.runner.method import Method
+from brokerdrill.scenario.model import Operation
+
+
+def test_the_variables_of_a_playbook_are_in_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One may be a secret, and every user of the machine sees the commands that run."""
+    given: list[Any] = []
+
+    async def operate(_topology: Any, playbook: str, _progress: Any, extra: Any) -> None:
+        assert [one for one in extra if "s3cret" in one] == []
+        given.extend(json.loads(Path(one.removeprefix("@")).read_text()) for one in extra if one.startswith("@"))
+
+    def nothing(*_: Any, **__: Any) -> None:
+        pass
+
+    monkeypatch.setattr(method, "operate", operate)
+    outages = SimpleNamespace(admit_operation=nothing, over=nothing)
+    parts: dict[str, Any] = dict.fromkeys(Method.__dataclass_fields__)
+    parts |= {
+        "injections": SimpleNamespace(outages=outages),
+        "events": SimpleNamespace(write=nothing),
+        "progress": SimpleNamespace(step=nothing),
+    }
+    said = {"type": "operation", "name": "it", "playbook": "site", "variables": {"artemis_admin_password": "s3cret"}}
+    step = Operation.model_validate(said)
+    asyncio.run(Method(**parts)._operate(step))
+    assert given == [{"artemis_admin_password": "s3cret"}]
