@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from brokerdrill.results.proof import PROVEN, read, seen
+from brokerdrill.results.proof import PROVEN, current, read, seen
 from brokerdrill.scenario.drill import load_drill
 from brokerdrill.scenario.table import Seen
 
@@ -64,7 +64,7 @@ def _cell(drill: str, product: str, found: Mapping[tuple[str, str], Seen]) -> st
 
 def main() -> int:
     """Write the pages, or with --check say which are not current."""
-    found, stale = seen(read(PROVEN)), []
+    found, stale = seen(current(read(PROVEN))), []
     for source in sorted((DOCS / "statements").glob("*.yml")):
         path = DOCS / f"{source.stem.replace('_', '-')}-statements.md"
         text = page(yaml.safe_load(source.read_text(encoding="utf-8")), found)

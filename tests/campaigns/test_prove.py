@@ -124,6 +124,16 @@ def test_what_was_seen_is_counted_from_the_rows(fake: Fake, tmp_path: Path) -> N
     assert Seen(8, 7).words == "7 of 8 (47% to 100%)"
 
 
+def test_a_row_of_another_text_or_inventory_is_not_counted(fake: Fake, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    prove(fake, 1, Kept(folder))
+    (row,) = rows = proof.read(folder)
+    assert proof.current(rows) == rows
+    for part in (proof.DRILL, proof.INVENTORY):
+        assert proof.current([{**row, "rests_on": {**row["rests_on"], part: "another"}}]) == []
+    assert proof.current([{**row, "drill": "nobody's"}, {**row, "topology": "elsewhere"}]) == []
+
+
 def test_a_file_that_is_no_proof_is_refused(tmp_path: Path) -> None:
     (tmp_path / "artemis_quorum.parquet").write_text("no Parquet")
     with pytest.raises(UsageError, match=r"artemis_quorum\.parquet cannot be read"):

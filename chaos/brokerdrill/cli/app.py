@@ -104,11 +104,11 @@ def list_scenarios(
     from brokerdrill.scenario.table import applied, markdown, not_applicable
 
     if page:
-        from brokerdrill.results.proof import PROVEN, read, seen
+        from brokerdrill.results.proof import PROVEN, current, read, seen
 
         with Progress(Console(stderr=True)) as progress:
             every = {name: planned(find_topology(name), progress) for name, _ in topologies()}
-        print(markdown(drills(), every, seen(read(PROVEN))), end="")
+        print(markdown(drills(), every, seen(current(read(PROVEN)))), end="")
     elif topology is None:
         rows = [(one.name, one.breaks, one.scenario.title, ", ".join(one.scenario.needs)) for one in drills()]
         _table(("drill", "breaks", "what it does", "needs"), rows)

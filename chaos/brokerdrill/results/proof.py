@@ -21,11 +21,11 @@ from brokerdrill.base import paths
 from brokerdrill.base.atomic import replacing
 from brokerdrill.base.errors import UsageError
 from brokerdrill.base.locks import held
-from brokerdrill.inventory.topology import Topology, fingerprint
+from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, topologies
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import FAIL, RunVerdict
 from brokerdrill.results.table import started_at
-from brokerdrill.scenario.drill import Drill
+from brokerdrill.scenario.drill import Drill, drills
 from brokerdrill.scenario.table import Seen
 
 # What is kept of the shipped drills on the shipped topologies.
@@ -221,6 +221,18 @@ def _read_one(path: Path) -> Iterable[dict[str, Any]]:
 def unchanged(row: Mapping[str, Any], now: Mapping[str, str], parts: Iterable[str]) -> bool:
     """Return whether each of `parts` was for the row's run what it is now."""
     return all(row["rests_on"].get(part) == now[part] for part in parts)
+
+
+def current(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of shipped drills and topologies whose drill and inventory are what they were."""
+    texts = {drill.name: drill.sha256 for drill in drills()}
+    places = {name: find_topology(name).sha256 for name, _ in topologies()}
+    return [
+        row
+        for row in rows
+        if (row["rests_on"].get(DRILL), row["rests_on"].get(INVENTORY))
+        == (texts.get(row["drill"]), places.get(row["topology"]))
+    ]
 
 
 def seen(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Seen]:
