@@ -12,28 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.bench import made
 from tests.roles.test_toxiproxy import server_program
 
-from brokerdrill.base import paths
-from brokerdrill.bench import bench
 from brokerdrill.hosts.connection import connected
-from brokerdrill.inventory.topology import Topology, load
+from brokerdrill.inventory.topology import Topology
 
 NAME = "safety_selftest"
 PAIRS = 16
-INVENTORY = """\
-all:
-  vars:
-    bench_subnet: 172.30.249.{first}/28
-    bench_memory: 256m
-    drill_allowed: true
-    ansible_user: root
-    ansible_ssh_private_key_file: {key}
-    ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
-  hosts:
-    dialler: {{ansible_host: 172.30.249.{dialler}}}
-    server: {{ansible_host: 172.30.249.{server}}}
-"""
 # Exits with 0 when all that faults hit is there.
 READY = "systemctl is-active --quiet victim toxiproxy srv-store.mount ssh && touch /srv/store/lock"
 # The fault `clock` needs it.
@@ -88,14 +74,9 @@ def _victim_says(server: str) -> dict[str, Any]:
 
 def up(folder: Path, pair: int = 0) -> Topology:
     """Make both hosts of a pair (below PAIRS), with an inventory below `folder`."""
-    directory = folder / (f"{NAME}_{pair}" if pair else NAME)
-    directory.mkdir()
-    first, key = 256 // PAIRS * pair, paths.cache() / "bench" / "id_ed25519"
-    text = INVENTORY.format(first=first, dialler=first + 11, server=first + 12, key=key)
-    (directory / "hosts.yml").write_text(text)
-    topology = load(directory)
-    bench.down(topology)
-    bench.up(topology)
+    first, name = 256 // PAIRS * pair, f"{NAME}_{pair}" if pair else NAME
+    hosts = {"dialler": f"172.30.249.{first + 11}", "server": f"172.30.249.{first + 12}"}
+    topology = made.up(folder, name, f"172.30.249.{first}/28", hosts, drill_allowed=True)
     program = server_program(folder)
     victim_says = _victim_says(topology.host("server").address)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bench import made
 from tests.roles.test_toxiproxy import server_program
 
-from brokerdrill.base import paths
 from brokerdrill.base.clock import now_ns
 from brokerdrill.bench import bench
 from brokerdrill.faults.base import FaultType, HostChange
@@ -23,22 +23,10 @@ from brokerdrill.faults.registry import FAULTS
 from brokerdrill.hosts.connection import HostConnection, connected
 from brokerdrill.inventory.descriptors import ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Target
-from brokerdrill.inventory.topology import Topology, load
+from brokerdrill.inventory.topology import Topology
 
 pytestmark = pytest.mark.bench
 
-INVENTORY = """\
-all:
-  vars:
-    bench_subnet: 172.30.247.0/24
-    bench_memory: 512m
-    ansible_user: root
-    ansible_ssh_private_key_file: {key}
-    ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
-  hosts:
-    dialler: {{ansible_host: 172.30.247.11}}
-    server: {{ansible_host: 172.30.247.12}}
-"""
 IPV4, IPV6, PORT = "172.30.247.12", "fd00:bd::12", 61616
 # Both hosts have an address of IPv6, too, and the name that the dialler knows means both of the server's.
 BOTH = "mount -o remount,rw /proc/sys && sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv4.ip_forward=1"
@@ -84,12 +72,9 @@ OnHosts = Callable[[Callable[[Connections], Coroutine[Any, Any, None]]], None]
 
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    directory = tmp_path_factory.mktemp("inventories") / "links_selftest"
-    directory.mkdir()
-    (directory / "hosts.yml").write_text(INVENTORY.format(key=paths.cache() / "bench" / "id_ed25519"))
-    found = load(directory)
-    bench.down(found)
-    bench.up(found)
+    hosts = {"dialler": "172.30.247.11", "server": IPV4}
+    folder = tmp_path_factory.mktemp("inventories")
+    found = made.up(folder, "links_selftest", "172.30.247.0/24", hosts, bench_memory="512m")
     yield found
     bench.down(found)
 

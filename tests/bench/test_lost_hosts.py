@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.bench import made
 
-from brokerdrill.base import paths
 from brokerdrill.base.clock import now_ns
 from brokerdrill.bench import bench
 from brokerdrill.faults.executor import Executor, Injection
@@ -21,7 +21,7 @@ from brokerdrill.faults.registry import fault_type
 from brokerdrill.hosts.connection import HostConnection, connected
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Link, Target
-from brokerdrill.inventory.topology import Topology, load
+from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.contract import EVENTS_DIR
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
@@ -31,17 +31,6 @@ from brokerdrill.runner.watches import Watched
 
 pytestmark = pytest.mark.bench
 
-INVENTORY = """\
-all:
-  vars:
-    bench_subnet: 172.30.248.0/24
-    bench_memory: 256m
-    ansible_user: root
-    ansible_ssh_private_key_file: {key}
-    ansible_ssh_common_args: "-o StrictHostKeyChecking=no"
-  hosts:
-    one: {{ansible_host: 172.30.248.11}}
-"""
 # Takes longer to stop than a script of the runner may.
 SERVICE = """[Service]
 ExecStart=/bin/sleep infinity
@@ -92,12 +81,8 @@ OnHost = Callable[[Callable[[Lab], Coroutine[Any, Any, None]]], None]
 
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    directory = tmp_path_factory.mktemp("inventories") / "lost_selftest"
-    directory.mkdir()
-    (directory / "hosts.yml").write_text(INVENTORY.format(key=paths.cache() / "bench" / "id_ed25519"))
-    found = load(directory)
-    bench.down(found)
-    bench.up(found)
+    folder = tmp_path_factory.mktemp("inventories")
+    found = made.up(folder, "lost_selftest", "172.30.248.0/24", {"one": "172.30.248.11"})
 
     async def prepare() -> None:
         async with connected(found.hosts) as hosts:

@@ -64,11 +64,6 @@ class Run:
     problems: list[Problem] = field(default_factory=list)
 
 
-def spark_schema(columns: Sequence[Column]) -> str:
-    """Return the columns' Spark schema (DDL)."""
-    return ", ".join(f"`{column.name}` {TYPES[column.type]}" for column in columns)
-
-
 def load(spark: SparkSession | None, run_dirs: Sequence[Path | str]) -> tuple[list[Run], dict[int, str]]:
     """Return the runs in the order of the directories given, and a sentence for each directory that cannot be read (by
     its place). `spark` reads what is not local (None: everything is)."""

@@ -13,9 +13,6 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.coverage import Minimum
 from brokerdrill.ledger.known import Known
 
-# So many runs make a rate.
-ENOUGH_RUNS = 10
-
 
 class Ceilings(Strict):
     """How far a known defect goes: how many breaks, breaks for each that was judged, the worst measure."""
