@@ -84,6 +84,8 @@ def test_no_more_of_a_log_is_read_than_the_run_and_the_minute_before() -> None:
     connection = Connection()
     asyncio.run(read_log(connection, Descriptor.model_validate(told), 29.5))  # type: ignore[arg-type]
     assert connection.scripts[0].endswith(f"--since=-{30 + LOG_MARGIN_S}s")
+    # Without it journalctl has null for what is longer than 4096 bytes.
+    assert " --all " in connection.scripts[0]
 
 
 def test_a_log_is_kept_in_the_time_of_the_run() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.json_lines import append, entries
+from brokerdrill.runner.system import System
 from brokerdrill.runner.watches import STOP_FILE, ask_to_abort, asked, refuse_stopped, unless
 
 
@@ -103,3 +105,22 @@ def test_a_torn_line_swallows_nothing(tmp_path: Path) -> None:
     append(path, {"b": 2})
     assert entries(path) == [{"a": 1}, {"b": 2}]
     assert entries(tmp_path / "none") == []
+
+
+def test_a_watch_that_cannot_write_keeps_no_other_one_going() -> None:
+    stopped: list[str] = []
+
+    class Asking:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def stop(self) -> None:
+            stopped.append(self.name)
+            if self.name == "roles":
+                raise InfrastructureError("the ledger cannot be written")
+
+    system = System(cast(Any, None))
+    system._watch, system._pools = cast(Any, Asking("roles")), cast(Any, Asking("pools"))
+    with pytest.raises(InfrastructureError, match="the ledger cannot be written"):
+        asyncio.run(system.stop_watching())
+    assert stopped == ["roles", "pools"]

@@ -82,6 +82,7 @@ class HostConnection:
         # What else was started in them may go on, where only the agent ended.
         self._past: list[Session] = []
         self._renewal: asyncio.Task[Session] | None = None
+        self._told_of: Session | None = None
         self._away_s = float(session.host.vars.get(AWAY_VARIABLE, AWAY_S))
 
     @property
@@ -206,7 +207,9 @@ class HostConnection:
         return await asyncio.shield(self._renewal)
 
     async def _renew(self, old: Session) -> Session:
-        self.notice("lost", old.end.why)
+        if self._told_of is not old:  # who asks again while it is away says nothing new
+            self._told_of = old
+            self.notice("lost", old.end.why)
         self._session = await self._again(old)
         self._past.append(old)
         self.boots[self._session.boot_id] = self._session.clock

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,7 +164,9 @@ async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -
     """Return what the unit's journal got in the last `age_s` s and LOG_MARGIN_S before."""
     since = f"-{math.ceil(age_s) + LOG_MARGIN_S}s"
     names = ",".join((*_FIELDS, _DROPPED))
-    script = f"journalctl -u {item.unit} -o json --output-fields={names} --no-pager --since={since}"
+    unit = shlex.quote(item.unit or "")
+    # All of a field: of one of more than 4096 bytes it would say null.
+    script = f"journalctl -u {unit} -o json --all --output-fields={names} --no-pager --since={since}"
     result = await connection.sh(script, timeout=60, check=True)
     return parse_journal(result.out, known_boots(connection))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -115,9 +116,11 @@ class System:
         self.recorded_since_ns = self._watch.record()
 
     async def stop_watching(self) -> None:
-        """Stop asking."""
-        for watch in self._watches():
-            await watch.stop()
+        """Stop asking. Raises InfrastructureError, once all have stopped, where one cannot write what it saw."""
+        done = await asyncio.gather(*(watch.stop() for watch in self._watches()), return_exceptions=True)
+        for outcome in done:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def failed_watches(self) -> list[str]:
         """What ended a watch before its time, a sentence each."""
