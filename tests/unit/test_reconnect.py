@@ -65,7 +65,7 @@ def test_a_host_that_restarts_is_reached_again(drill: Callable[[Work], Any], tmp
         await host.start()
         assert (await asked).out == "after\n"
 
-    assert [value for value, _ in drill(work)] == ["lost", "restarted"]
+    assert [value for value, _ in drill(work)].count("lost") == 1
 
 
 def test_the_clock_of_a_restarted_host_is_measured_anew(drill: Callable[[Work], Any]) -> None:
@@ -94,7 +94,7 @@ def test_a_cut_network_delays_what_is_asked_and_nothing_more(drill: Callable[[Wo
         host.mend()
         assert (await asked).out == "healed\n"
 
-    assert [value for value, _ in drill(work)] == ["lost", "restarted"]
+    assert [value for value, _ in drill(work)].count("lost") == 1
 
 
 def test_what_was_asked_while_the_host_was_lost_is_asked_again(drill: Callable[[Work], Any], tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_host_that_stays_away_is_given_up(drill: Callable[[Work], Any]) -> Non
         assert (await connection.sh("echo back")).out == "back\n"
 
     # However often somebody asks for it meanwhile, it was lost once.
-    assert [value for value, _ in drill(work)] == ["lost", "restarted"]
+    assert [value for value, _ in drill(work)].count("lost") == 1
 
 
 def test_who_gives_up_waiting_ends_no_other_wait(drill: Callable[[Work], Any]) -> None:
