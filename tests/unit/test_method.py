@@ -27,14 +27,21 @@ def test_the_variables_of_a_playbook_are_in_no_command_line(monkeypatch: pytest.
         pass
 
     monkeypatch.setattr(method, "operate", operate)
-    outages = SimpleNamespace(admit_operation=nothing, over=nothing)
+    written: list[dict[str, str]] = []
+
+    def write(*_: Any, detail: dict[str, str], **__: Any) -> None:
+        written.append(detail)
+
+    outages = SimpleNamespace(admit_operation=lambda _: ["artemis1", "zk1"], over=nothing)
     parts: dict[str, Any] = dict.fromkeys(Method.__dataclass_fields__)
     parts |= {
         "injections": SimpleNamespace(outages=outages),
-        "events": SimpleNamespace(write=nothing),
+        "events": SimpleNamespace(write=write),
         "progress": SimpleNamespace(step=nothing),
     }
     said = {"type": "operation", "name": "it", "playbook": "site", "variables": {"artemis_admin_password": "s3cret"}}
     step = Operation.model_validate(said)
     asyncio.run(Method(**parts)._operate(step))
     assert given == [{"artemis_admin_password": "s3cret"}]
+    # Another instance's end is not of its doing.
+    assert written[0] == {"operation": "begin", "instances": "artemis1\nzk1"}

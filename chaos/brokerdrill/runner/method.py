@@ -14,6 +14,7 @@ from brokerdrill.inventory.playbooks import operate, variables_file
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.contract import OPERATION, ROUND
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.ledger.evidence import INSTANCES
 from brokerdrill.runner import orders, probes
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.load_control import LoadControl
@@ -86,11 +87,17 @@ class Method:
 
     async def _operate(self, step: Operation) -> None:
         """Run a playbook while the load goes on; when it began and ended is in the ledger."""
-        self.injections.outages.admit_operation(step)
+        works_on = self.injections.outages.admit_operation(step)
         begun = now_ns()
         self.progress.step(f"{step.name}: playbook {step.playbook}")
         value = f"playbook {step.playbook} begins"
-        self.events.write("note", at_ns=begun, name=step.name, value=value, detail={OPERATION: "begin"})
+        self.events.write(
+            "note",
+            at_ns=begun,
+            name=step.name,
+            value=value,
+            detail={OPERATION: "begin", INSTANCES: "\n".join(works_on)},
+        )
         try:
             with variables_file(step.variables) as words:
                 async with asyncio.timeout(step.timeout):

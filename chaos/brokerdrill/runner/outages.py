@@ -65,13 +65,14 @@ class Outages:
         """As `admit`, of what is changed on hosts and takes nothing out of service."""
         self._within(step, touched(target), [])
 
-    def admit_operation(self, step: Operation) -> None:
-        """As `admit`, of a playbook."""
+    def admit_operation(self, step: Operation) -> list[str]:
+        """As `admit`, of a playbook; return the instances that it works on."""
         what = operation(step.playbook)
         reached, losses = self._losses.of_operation(step.name, what)
         if what.out is Out.ONE_A_STORE:
             losses = [self._of_active(loss) for loss in losses]
         self._within(step.name, self._hosts if what.everywhere else {item.host for item in reached}, losses)
+        return sorted(item.instance for item in reached)
 
     def over(self, step: str, *, healed: bool) -> None:
         """Take note that what `step` did is over, seen on its host (`healed`) or by its nature."""
