@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.bench import bench
-from brokerdrill.faults.lease import left_over
+from brokerdrill.faults.lease import SILENT_S, left_over
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Topology, find_topology
 from tests.conftest import DEPLOYED
@@ -29,6 +30,21 @@ def topology(request: pytest.FixtureRequest) -> Topology:
         bench.up(found, fresh=False, progress=print)
         subprocess.run([*BROKERDRILL, "deploy", found.name], check=True, cwd=ROOT)
     return found
+
+
+@pytest.fixture
+def unleased(topology: Topology) -> None:
+    """Wait until no run holds the hosts: the lease of one that was killed ends SILENT_S after its last word."""
+
+    async def holders() -> list[str]:
+        async with connected(topology.hosts) as connections:
+            found = await asyncio.gather(*(one.kernel("status") for one in connections.values()))
+        return [status["lease"]["says"] for status in found if status["lease"]]
+
+    deadline = time.monotonic() + 2 * SILENT_S
+    while said := asyncio.run(holders()):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.5)
 
 
 @pytest.fixture

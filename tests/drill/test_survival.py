@@ -21,6 +21,8 @@ from brokerdrill.ledger import journal
 
 from .conftest import BROKERDRILL, ROOT
 
+pytestmark = pytest.mark.usefixtures("unleased")
+
 SCENARIO = """\
 title: Hold the active broker down
 description: The runner is ended while the fault lasts.
