@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from brokerdrill.bench import bench
 from brokerdrill.faults.lease import SILENT_S, left_over
-from brokerdrill.hosts.connection import connected
+from brokerdrill.hosts.connection import HostConnection, NoKernel, connected
 from brokerdrill.inventory.topology import Topology, find_topology
 from tests.conftest import DEPLOYED
 
@@ -36,10 +37,15 @@ def topology(request: pytest.FixtureRequest) -> Topology:
 def unleased(topology: Topology) -> None:
     """Wait until no run holds the hosts: the lease of one that was killed ends SILENT_S after its last word."""
 
+    async def holder(connection: HostConnection) -> str:
+        with contextlib.suppress(NoKernel):
+            if lease := (await connection.kernel("status"))["lease"]:
+                return str(lease["says"])
+        return ""
+
     async def holders() -> list[str]:
         async with connected(topology.hosts) as connections:
-            found = await asyncio.gather(*(one.kernel("status") for one in connections.values()))
-        return [status["lease"]["says"] for status in found if status["lease"]]
+            return [*filter(None, await asyncio.gather(*map(holder, connections.values())))]
 
     deadline = time.monotonic() + 2 * SILENT_S
     while said := asyncio.run(holders()):
