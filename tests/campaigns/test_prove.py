@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.campaigns import execute
 from brokerdrill.campaigns.execute import Options
 from brokerdrill.campaigns.prove import Kept, exit_status, prove_plan
 from brokerdrill.cli import across
+from brokerdrill.cli.app import app
 from brokerdrill.inventory import planned as planning
 from brokerdrill.inventory.topology import find_topology
 from brokerdrill.results import proof
@@ -40,7 +42,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     yield made
 
 
-def prove(fake: Fake, repeat: int, kept: Kept, **options: Any) -> int:
+def prove(fake: Fake, repeat: int, kept: Kept, **options: Any) -> int | None:
     topology = find_topology(TOPOLOGY)
     return across.prove(topology, DRILLS, repeat, 7, kept, Options(fake.runs, **options), CONSOLE)
 
@@ -89,6 +91,14 @@ def test_a_run_that_could_not_be_made_is_lacking_and_made_the_next_time(fake: Fa
     assert proof.read(folder) == []
     assert prove(fake, 1, Kept(folder)) == 0
     assert ran(fake) == [7, 7] and len(proof.read(folder)) == 1
+
+
+def test_what_applies_nowhere_is_told(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "planned", lambda *_: [])
+    assert prove(fake, 1, Kept(tmp_path / "results")) is None
+    words = ["prove", TOPOLOGY, "--drill", DRILL, "--proof", str(tmp_path / "results"), "--runs", str(fake.runs)]
+    told = CliRunner().invoke(app, words)
+    assert isinstance(told.exception, UsageError) and "nothing to prove" in str(told.exception)
 
 
 def test_no_run_begins_when_the_time_is_over(fake: Fake, tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         master: MasterOption = None,
     ) -> None:
         """Run every drill on every topology so often, and keep a row of each run; what has them is not run again."""
+        from brokerdrill.base.errors import UsageError
         from brokerdrill.campaigns.execute import Options
         from brokerdrill.campaigns.prove import Kept
         from brokerdrill.inventory.topology import find_topology, topologies
@@ -140,7 +141,11 @@ def add_to(app: typer.Typer, console: Console) -> None:
         chosen = [load_drill(name) for name in drill] if drill else drills()
         where = [find_topology(name) for name in named or [name for name, _ in topologies()]]
         statuses = [prove(topology, chosen, repeat, seed, kept, options, console) for topology in where]
-        raise typer.Exit(worst(statuses))
+        if not any(status is not None for status in statuses):
+            raise UsageError(
+                "nothing to prove: brokerdrill scenarios TOPOLOGY says which drills apply"
+            )
+        raise typer.Exit(worst([status for status in statuses if status is not None]))
 
     @app.command()
     def trends(
@@ -233,9 +238,9 @@ def prove(
     kept: Kept,
     options: Options,
     console: Console,
-) -> int:
+) -> int | None:
     """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept`; return the
-    exit status. What cannot be carried out is printed, so that the next topology has its turn."""
+    exit status, None where none applies. What cannot be carried out is printed: the next topology has its turn."""
     extras.need("pyspark")
     from brokerdrill.campaigns.execute import Ended, execute
     from brokerdrill.campaigns.prove import exit_status, prove_plan
@@ -247,7 +252,7 @@ def prove(
     plan = prove_plan(drills, topology, instances, repeat, seed)
     if plan is None:
         console.print(f"{topology.name}: none of the drills applies", markup=False)
-        return EXIT_KEPT
+        return None
     parts = {drill.name: rests_on(drill, topology) for drill in drills}
 
     def written(ended: dict[str, Ended]) -> None:
