@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,15 +34,6 @@ from .fake import DRILL, TOPOLOGY, VARIABLE, Fake, carry_out, plan
 from .series import verdict
 
 DEADLINE_S = 60
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    made = Fake(tmp_path / "runs")
-    for name in ("run_playbook", "record", "judge"):
-        monkeypatch.setattr(execute, name, getattr(execute, name))  # put back afterwards
-    made.install()
-    yield made
 
 
 # --- what is varied -------------------------------------------------------------------------------------------------

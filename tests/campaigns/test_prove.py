@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,12 @@ CONSOLE = Console(file=sys.stdout, width=200)
 DRILLS = [load_drill(DRILL)]
 
 
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    made = Fake(tmp_path / "runs")
-    for name in ("run_playbook", "record", "judge"):
-        monkeypatch.setattr(execute, name, getattr(execute, name))  # put back afterwards
-    made.install()
+@pytest.fixture(autouse=True)
+def _a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every topology is a pair of brokers, without asking Ansible."""
     pair = [broker("artemis", "artemis1"), broker("artemis", "artemis2")]
     monkeypatch.setattr(planning, "planned", lambda *_: pair)
     monkeypatch.setattr(execute, "planned", lambda *_: pair)
-    yield made
 
 
 def prove(fake: Fake, repeat: int, kept: Kept, **options: Any) -> int | None:
