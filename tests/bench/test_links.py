@@ -161,10 +161,11 @@ def test_a_partition_is_of_the_addresses_that_the_link_has(
         dialler = connections["dialler"]
         change = partition(address, how)
         async with in_effect(dialler, change):
-            assert await counted(dialler, change) == 0, "nothing has met it"
+            # The last packets of connections that ended before may have met it already.
+            before = await counted(dialler, change)
             for each in (IPV4, IPV6):
                 assert await dialled(dialler, each) == (seen if each in cut else "here")
-            assert await counted(dialler, change) >= len(cut)
+            assert await counted(dialler, change) >= before + len(cut)
         assert [await dialled(dialler, each) for each in (IPV4, IPV6)] == ["here", "here"]
 
     on_hosts(work)
