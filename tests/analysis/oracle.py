@@ -352,7 +352,8 @@ def waited(facts: Facts, begin: float, end: float) -> int:
         if since is None or stalled is None:
             continue
         inside = int(min(event["t_ns"], end) - max(int(since), begin))
-        if int(since) < event["t_ns"] and inside > 0:
+        # "at least half of its time"
+        if inside > 0 and 2 * int(stalled) >= event["t_ns"] - int(since) > 0:
             by_kind[event.get("target"), event["name"]] += min(int(stalled), inside)
     return max(by_kind.values(), default=0)
 

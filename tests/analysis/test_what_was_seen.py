@@ -469,6 +469,9 @@ CASES: dict[str, Case] = {
         run={**bounded(failover_within=400), "clocks": {**kept()[0].clocks, "load": Clock("load1", 0, 50 * MS)}},
     ),
     "too late on a busy host": Case(busy(450), {"failover_within": "unknown"}, run=bounded(failover_within=200)),
+    "too late on a host that was at work": Case(
+        busy(240), {"failover_within": "fail"}, run=bounded(failover_within=200)
+    ),
     "too late on a host that was not that busy": Case(
         busy(50), {"failover_within": "fail"}, run=bounded(failover_within=200)
     ),

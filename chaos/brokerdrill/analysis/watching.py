@@ -72,11 +72,12 @@ def pressures(events: Iterable[Event]) -> tuple[Pressure, ...]:
 
 def stalled(pressure: Iterable[Pressure], start: int, end: int) -> int:
     """Return for how long (ns) of the time from `start` to `end` something waited on the host where that was longest.
-    What was waited for in a part of a time is taken for as much of it as fits into that part."""
+    What was waited for in a part of a time is taken for as much of it as fits into that part; a reading of less than
+    half of its time is of a host at work, and does not count."""
     by_host: dict[tuple[str, str], int] = {}
     for one in pressure:
         inside = min(one.end, end) - max(one.start, start)
-        if inside > 0:
+        if inside > 0 and 2 * one.stalled >= one.end - one.start:
             key = one.host, one.name
             by_host[key] = by_host.get(key, 0) + min(one.stalled, inside)
     return max(by_host.values(), default=0)

@@ -142,9 +142,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         where = [find_topology(name) for name in named or [name for name, _ in topologies()]]
         statuses = [prove(topology, chosen, repeat, seed, kept, options, console) for topology in where]
         if not any(status is not None for status in statuses):
-            raise UsageError(
-                "nothing to prove: brokerdrill scenarios TOPOLOGY says which drills apply"
-            )
+            raise UsageError("nothing to prove: brokerdrill scenarios TOPOLOGY says which drills apply")
         raise typer.Exit(worst([status for status in statuses if status is not None]))
 
     @app.command()
