@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -9,7 +10,8 @@ from jsonschema import Draft202012Validator
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.scenario.drill import DRILLS, drill_paths, drills, load_drill, schema
-from brokerdrill.scenario.model import parse
+from brokerdrill.scenario.model import Tamper, parse
+from brokerdrill.workload.tampering import HOWS
 
 GOOD = """\
 title: A title
@@ -39,6 +41,10 @@ def test_every_drill_of_the_repository_is_valid() -> None:
         "process", "host", "link", "quorum", "router", "database", "store", "clock", "operation", "client", "routing",
         "load", "control",
     }  # fmt: skip
+
+
+def test_each_way_to_tamper_can_be_written_and_done() -> None:
+    assert set(get_args(Tamper.model_fields["how"].annotation)) == set(HOWS)
 
 
 def test_expectations_cover_each_promise_and_the_phantoms() -> None:

@@ -11,8 +11,6 @@ from typing import Any
 from brokerdrill.workload.client import FAIL, Client, ClientError, Delivery, Message, Outcome
 from brokerdrill.workload.header import sha
 
-# Names of messages that nobody of the load sends end in it.
-FORGED = "forged"
 RECEIVE_S = 5.0
 # No broker gives a message back more often before it is a dead letter.
 MOST_DELIVERIES = 1000
@@ -47,7 +45,7 @@ def tamper(client: Client, wanted: Tampering, name: str) -> None:
 def _forge(client: Client, wanted: Tampering, name: str) -> None:
     """Send messages as the load's would be."""
     for number in range(wanted.count):
-        body = f"{name}-{FORGED}-{number}".encode()
+        body = f"{name}-forged-{number}".encode()
         _done(client.send(wanted.address, Message(body.decode(), number, None, body, sha(body)), 0))
 
 

@@ -278,6 +278,8 @@ class Load:
                 said[0] = None
             except ClientError as error:
                 said[0] = str(error)
+            except Exception as error:  # a thread's own would be said nowhere
+                said[0] = f"{type(error).__name__}: {error}"
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
