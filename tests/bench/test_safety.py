@@ -25,6 +25,7 @@ from brokerdrill.faults.lease import LeaseRequest, leased, left_over
 from brokerdrill.faults.registry import fault_type
 from brokerdrill.hosts.connection import HostConnection, Refused, connected
 from brokerdrill.hosts.descriptors import read_all
+from brokerdrill.hosts.safety_kernel import STATE
 from brokerdrill.inventory.targets import Scene, resolve
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.events import EventWriter
@@ -128,6 +129,26 @@ def test_a_host_that_starts_anew_heals_what_outlived_that(topology: Topology, dr
         assert int(used.strip(" %\n")) < 50
 
     drilled(work)
+
+
+def test_a_host_that_holds_nothing_starts_no_guard(topology: Topology, drilled: Any) -> None:
+    """The service and its timer, after a start of a host that was drilled before."""
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    drilled(nothing)
+    machine = Machine(topology)
+    units = "brokerdrill-guard.service brokerdrill-guard.timer"
+    end = time.monotonic() + 30
+    while machine.sh("dialler", f"ls {STATE}/lease.json || systemctl is-active {units}")[0] == 0:
+        assert time.monotonic() < end, "the guard ends with the lease"
+        time.sleep(0.2)
+    machine.restart("dialler")
+    while machine.sh("dialler", "systemctl is-system-running --wait")[1].strip() not in ("running", "degraded"):
+        assert time.monotonic() < end + 60
+        time.sleep(0.2)
+    assert machine.sh("dialler", f"systemctl show -p ActiveState --value {units}")[1].split() == ["inactive"] * 2
 
 
 def test_another_controller_is_refused_by_the_host(topology: Topology, drilled: Any) -> None:

@@ -53,11 +53,13 @@ NEXT = {"": ("registered",), "registered": ("applied", "healed"), "applied": ("h
         "healed": ("healed", "verified"), "verified": ()}  # fmt: skip
 
 UNIT_DIR = Path("/etc/systemd/system")
+# A host that is started and holds neither begins with neither unit.
+HELD = """ConditionPathExistsGlob=|{state}/lease.json
+ConditionPathExistsGlob=|{state}/faults/*.json"""
 UNITS = {
     f"{GUARD}.service": """[Unit]
 Description=Brokerdrill: heals what a drill left on this host
-ConditionPathExistsGlob=|{state}/lease.json
-ConditionPathExistsGlob=|{state}/faults/*.json
+{held}
 Wants={guard}.timer
 StartLimitIntervalSec=0
 [Service]
@@ -70,6 +72,7 @@ WantedBy=multi-user.target
 """,
     f"{GUARD}.timer": """[Unit]
 Description=Brokerdrill: sees to it that the guard runs while a drill does
+{held}
 [Timer]
 OnActiveSec=10
 OnUnitInactiveSec=10
@@ -229,6 +232,7 @@ class Kernel:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.state.chmod(0o700)
         here, names = self.state / FILE, {"state": self.state, "guard": GUARD, "python": sys.executable, "file": FILE}
+        names["held"] = HELD.format(state=self.state)
         files = {**{UNIT_DIR / name: text.format(**names) for name, text in UNITS.items()}, here: source}
         with self._locked():
             other = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
