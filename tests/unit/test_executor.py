@@ -60,6 +60,10 @@ class Stage:
     def journal(self) -> list[dict[str, Any]]:
         return read(self.run_dir / "journal.jsonl")
 
+    def rows(self) -> list[dict[str, Any]]:
+        """What is in the ledger."""
+        return [json.loads(line) for line in (self.run_dir / "events" / FILE).read_text().splitlines()]
+
     def heals(self) -> list[dict[str, Any]]:
         return [entry for entry in self.journal() if entry["phase"] == "healed"]
 
@@ -108,8 +112,11 @@ def test_an_effect_that_is_slower_than_its_siblings_failure_is_healed(on_stage: 
         with pytest.raises(InfrastructureError, match="apply fails"):
             await stage.inject()
         assert broken.exists(), "the failure is said when all siblings have ended"
+        assert [row["kind"] for row in stage.rows()] == ["fault"], "what took effect is in the ledger"
         assert await stage.executor.heal_all() == []
         assert not broken.exists()
+        # What failed half-way is healed, too.
+        assert {(row["kind"], row["instance"]) for row in stage.rows()[1:]} == {("heal", "broken"), ("heal", "never")}
         assert await left_over(stage.connections.values()) == {}
 
     on_stage(work)
@@ -149,7 +156,7 @@ def test_an_order_that_comes_after_the_heal_is_refused_by_the_host(on_stage: Any
         injection = await stage.inject()
         await stage.executor.heal(injection)
         with pytest.raises(Refused, match="host a: the effect of fault tag-1 comes too late: it is healed by runner"):
-            await stage.executor._apply("tag-1", stage.changes[0])
+            await stage.executor._effect("tag-1", stage.changes[0])
         assert not (tmp_path / "broken").exists()
 
     on_stage(work)
@@ -226,7 +233,7 @@ def test_what_met_a_fault_is_counted_from_its_effect_to_its_heal(on_stage: Any, 
         injection = await stage.inject()
         counter.write_text("bytes 130\npackets 12\n")
         await stage.executor.heal(injection)
-        rows = [json.loads(line) for line in (stage.run_dir / "events" / FILE).read_text().splitlines()]
+        rows = stage.rows()
         (met,) = [row for row in rows if row["kind"] == "met"]
         assert (met["name"], met["value"], met["instance"]) == ("test", "one", "broken")
         assert met["detail"] == {"fault_id": "tag-1", "bytes": "60", "packets": "5"}

@@ -188,10 +188,7 @@ class Executor:
             raise InfrastructureError(f"fault {name!r}: target {target.spec!r} gives nothing that {fault.name} can hit")
         injection.changes = {f"{tag}-{index}" if index else tag: change for index, change in enumerate(changes)}
         await together(self._register(injection, *item, ttl_s, params) for item in injection.changes.items())
-        injection.applied = await together(self._apply(*item) for item in injection.changes.items())
-        for item in injection.applied:
-            detail = {"fault_id": item.fault_id, "asked": target.spec, TTL: f"{ttl_s:g}"} | _toward(target)
-            self._event("fault", injection, item.change, item.at_ns, item.uncertainty_ns, detail)
+        await together(self._apply(injection, *item, ttl_s) for item in injection.changes.items())
         await together(map(self._verify, injection.applied))
         return injection
 
@@ -214,10 +211,13 @@ class Executor:
         )
         await self._asked("register", change, new=_new(fault_id, change, ttl_s))
 
-    async def _apply(self, fault_id: str, change: HostChange) -> Applied:
+    async def _apply(self, injection: Injection, fault_id: str, change: HostChange, ttl_s: float) -> None:
+        """Make one change and write it down, whatever becomes of the fault's others."""
         at_ns, uncertainty_ns = await self._effect(fault_id, change)
+        injection.applied.append(Applied(fault_id, change, at_ns, uncertainty_ns))
         self._journal.write("injected", fault_id, at_ns=at_ns - self._events.base_ns, uncertainty_ns=uncertainty_ns)
-        return Applied(fault_id, change, at_ns, uncertainty_ns)
+        detail = {"fault_id": fault_id, "asked": injection.target.spec, TTL: f"{ttl_s:g}"} | _toward(injection.target)
+        self._event("fault", injection, change, at_ns, uncertainty_ns, detail)
 
     async def _effect(self, fault_id: str, change: HostChange) -> tuple[int, int]:
         """Make the change, once; return when (controller's clock, ns) and how uncertain that is. Raises
