@@ -81,3 +81,21 @@ def test_a_run_ends_before_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(Unmet, match="abort: load host load1 has 1 MiB left for spools"):
         asyncio.run(main())
     assert next(answers, None) is None
+
+
+def test_a_host_that_takes_its_time_hides_nothing_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "ANSWER_S", 0.05)
+
+    async def told(connection: Any, _: str) -> Space:
+        if connection.name == "slow":
+            await asyncio.sleep(60)
+        return Space(MIB, 0)
+
+    monkeypatch.setattr(disks, "space", told)
+    workers = [
+        SimpleNamespace(connection=SimpleNamespace(name=name), spool="/spool/0.jsonl") for name in ("slow", "full")
+    ]
+    watched = cast(Watched, SimpleNamespace(run_dir=tmp_path, load=SimpleNamespace(workers=workers)))
+    assert "load host full has 1 MiB left" in asyncio.run(asyncio.wait_for(until_full(watched), 20))

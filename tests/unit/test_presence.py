@@ -31,10 +31,14 @@ class Host:
     asked: list[str] = field(default_factory=list)
     silent: bool = False
 
+    hangs: str = ""
+
     async def sh(self, script: str) -> Any:
         self.asked.append(script)
         if self.silent:
             raise InfrastructureError("host h is lost")
+        if script == self.hangs:
+            await asyncio.sleep(60)
         return SimpleNamespace(rc=self.there.get(script, 0))
 
     async def kernel(self, verb: str) -> dict[str, Any]:
@@ -146,3 +150,12 @@ def test_what_a_step_of_the_drill_may_end_is_not_watched_any_more(drill: Drill) 
     # No playbook changes a link.
     drill.host.there["verify watched"] = 1
     assert drill.watch(5).startswith("fault watched")
+
+
+def test_a_host_that_takes_its_time_hides_nothing_of_the_others(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "ANSWER_S", 0.05)
+    drill.inject("slow")
+    drill.inject("flushed")
+    drill.host.hangs = "verify slow"
+    drill.host.there["verify flushed"] = 1
+    assert drill.watch(50).startswith("fault flushed")

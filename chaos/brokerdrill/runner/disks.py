@@ -16,6 +16,8 @@ from brokerdrill.runner.watches import Watched
 
 MIB = 1 << 20
 LOOK_PERIOD_S = 2.0
+# A host that takes longer is left out this time.
+ANSWER_S = 5.0
 # What the drain, the logs and the verdict of a run that ends still write.
 RESERVE_BYTES = 256 * MIB
 
@@ -47,14 +49,20 @@ async def space(connection: HostConnection, folder: str) -> Space:
     return Space(int(free) * 1024, int(waiting) * 1024)
 
 
+async def _space(connection: HostConnection, spool: str) -> Space | None:
+    """Return `space` of a worker's folder; None: the host does not answer in time."""
+    with contextlib.suppress(BrokerdrillError, ValueError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            return await space(connection, str(Path(spool).parent))
+    return None
+
+
 async def until_full(watched: Watched) -> str:
     """Wait until a disk that the run fills will not do, and say which. A host that does not answer is asked again."""
     while True:
-        hosts: dict[str, Space] = {}
-        for worker in list(watched.load.workers):
-            if worker.connection.name not in hosts:
-                with contextlib.suppress(BrokerdrillError, ValueError):
-                    hosts[worker.connection.name] = await space(worker.connection, str(Path(worker.spool).parent))
+        folders = {worker.connection.name: (worker.connection, worker.spool) for worker in watched.load.workers}
+        found = await asyncio.gather(*(_space(connection, spool) for connection, spool in folders.values()))
+        hosts = {name: one for name, one in zip(folders, found, strict=True) if one}
         if said := too_full(watched.run_dir, shutil.disk_usage(watched.run_dir).free, hosts):
             return said
         await asyncio.sleep(LOOK_PERIOD_S)

@@ -15,6 +15,8 @@ from brokerdrill.ledger.contract import FAULT_GONE
 from brokerdrill.runner.watches import Watched
 
 LOOK_PERIOD_S = 2.0
+# A host that takes longer says nothing this time, and keeps nobody from seeing what is gone from the others.
+ANSWER_S = 5.0
 
 
 async def until_gone(watched: Watched) -> str:
@@ -22,7 +24,9 @@ async def until_gone(watched: Watched) -> str:
     that does not answer says nothing of its faults."""
     missing: set[str] = set()
     while True:
-        absent = [item for item in watched.executor.in_effect() if await _is_absent(watched, item)]
+        looked_at = watched.executor.in_effect()
+        found = await asyncio.gather(*(_is_absent(watched, item) for item in looked_at))
+        absent = [item for item, gone in zip(looked_at, found, strict=True) if gone]
         # Asked twice: what is asked may itself be slow, or about to be healed by its host.
         for item in absent:
             if item.fault_id in missing and await _is_unhealed(watched, item):
@@ -32,17 +36,19 @@ async def until_gone(watched: Watched) -> str:
 
 
 async def _is_absent(watched: Watched, item: Applied) -> bool:
-    with contextlib.suppress(BrokerdrillError):
-        change = item.change
-        return (await watched.executor.host(change).sh(change.lasting or change.verify)).rc == 1
+    change = item.change
+    with contextlib.suppress(BrokerdrillError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            return (await watched.executor.host(change).sh(change.lasting or change.verify)).rc == 1
     return False
 
 
 async def _is_unhealed(watched: Watched, item: Applied) -> bool:
     """Whether the host's safety kernel still holds the fault, and neither the run nor the host is about to heal it."""
     held = []
-    with contextlib.suppress(BrokerdrillError):
-        held = (await watched.executor.host(item.change).kernel("status"))["faults"]
+    with contextlib.suppress(BrokerdrillError, TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            held = (await watched.executor.host(item.change).kernel("status"))["faults"]
     open_ones = {record["fault"] for record in held if not record["by"]}
     return item.fault_id in open_ones and any(item.fault_id == one.fault_id for one in watched.executor.in_effect())
 
