@@ -129,7 +129,7 @@ def test_what_is_asked_for_can_be_read_and_allowed(runs: Path, as_runner: None) 
     what = asked()
     said = refused(runs, what)
     assert f"brokerdrill approve {what.id}" in said
-    assert approval.requests(runs) == {what.id: what}
+    assert list(approval.requests(runs).values()) == [what]
     approval.approve(runs, approval.chosen(runs, what.id), LATER)
     assert approval.take(runs, what, "run", NOW)
     with pytest.raises(UsageError, match="no request is called"):
@@ -149,3 +149,15 @@ def test_others_may_add_to_the_folder_and_take_nothing_away(runs: Path) -> None:
 
 def test_the_code_counts() -> None:
     assert len(approval.code_version()) == 64
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"drill": 1}', "\xff"])
+def test_a_file_that_is_no_request_keeps_nobody_from_the_others(runs: Path, as_runner: None, text: str) -> None:
+    what = asked()
+    path = approval.request(runs, what)
+    odd = path.with_name("0.request.json")
+    odd.write_bytes(text.encode("latin-1"))
+    renamed = path.with_name(f"{'1' * 16}.request.json")
+    renamed.write_bytes(path.read_bytes())
+    assert approval.requests(runs) == {odd: None, renamed: None, path: what}
+    assert approval.chosen(runs, what.id) == what

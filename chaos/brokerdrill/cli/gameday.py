@@ -144,8 +144,9 @@ def add_to(app: typer.Typer, console: Console) -> None:
         from brokerdrill.runner import approval
 
         if not ids:
-            for what in approval.requests(runs).values():
-                console.print(f"{what.id}  {what.drill} on {what.topology}", markup=False)
+            for path, asked in approval.requests(runs).items():
+                said = f"{asked.id}  {asked.drill} on {asked.topology}" if asked else f"{path} is no request"
+                console.print(said, markup=False)
             return
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
         for what in [approval.chosen(runs, one) for one in ids]:

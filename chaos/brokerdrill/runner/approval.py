@@ -125,22 +125,24 @@ def request(runs: Path, what: Asked) -> Path:
     return write_json(_folder(runs) / f"{what.id}{_REQUEST}", asdict(what))
 
 
-def requests(runs: Path) -> dict[str, Asked]:
-    """Return what is asked for in `runs`, by its id. Raises UsageError for a file that is no request."""
-    found = {}
-    for path in sorted((runs / FOLDER).glob(f"*{_REQUEST}")):
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            one = Asked(**{**values, "targets": tuple(values["targets"])})
-        except (OSError, ValueError, KeyError, TypeError):
-            raise UsageError(f"{path} is no request") from None
-        found[one.id] = one
-    return found
+def _requested(path: Path) -> Asked | None:
+    """Return what the file of a request asks for; None: it is none, or has another one's name."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        one = Asked(**{**values, "targets": tuple(values["targets"])})
+        return one if path.name == f"{one.id}{_REQUEST}" else None
+    return None
+
+
+def requests(runs: Path) -> dict[Path, Asked | None]:
+    """Return what is asked for in `runs`, by its file; None for a file that is no request: anybody may put one there,
+    and it keeps nobody from the others."""
+    return {path: _requested(path) for path in sorted((runs / FOLDER).glob(f"*{_REQUEST}"))}
 
 
 def chosen(runs: Path, id_: str) -> Asked:
     """Return what is asked for under an id. Raises UsageError where there is none, or the one who asks is asking."""
-    found = requests(runs)
+    found = {one.id: one for one in requests(runs).values() if one}
     if id_ not in found:
         raise unknown_name("request", id_, found)
     if (runs / FOLDER / f"{id_}{_REQUEST}").stat().st_uid == os.geteuid():
