@@ -7,10 +7,12 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from brokerdrill.ledger.contract import EVENTS_DIR
+from brokerdrill.ledger.events import FILE as EVENTS_FILE
 from brokerdrill.web.app import Board
 from brokerdrill.web.live import Stage, Throughput, two_active
 from brokerdrill.web.tail import Tail
@@ -127,6 +129,17 @@ def test_what_a_page_is_sent_is_json(tmp_path: Path) -> None:
         run.kill()
         run.sample(1)
         assert json.loads(json.dumps(Stage(tmp_path).look()))["run"] == run.run_dir.name
+
+
+@pytest.mark.parametrize("odd", [{"kind": "fault"}, {"kind": "phase", "t_ns": "soon"}, {"t_ns": 1}])
+def test_what_no_run_writes_is_said_and_ends_no_watch(tmp_path: Path, odd: dict[str, Any]) -> None:
+    with Running(tmp_path) as run:
+        run.load()
+        with (run.run_dir / EVENTS_DIR / EVENTS_FILE).open("a") as file:
+            file.write(json.dumps(odd) + "\n")
+        state = Stage(tmp_path).look()
+    assert state is not None
+    assert (state["run"], state["unreadable"][:26]) == (run.run_dir.name, "its files say what no run ")
 
 
 def test_who_comes_later_is_told_nothing_old() -> None:

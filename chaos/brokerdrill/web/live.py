@@ -269,4 +269,7 @@ class Stage:
                 self._live = LiveRun(going[-1])
             except BrokerdrillError:  # its first file is being written
                 return None
-        return self._live.look()
+        try:
+            return self._live.look()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return {"run": self._live.run_dir.name, "unreadable": f"its files say what no run writes: {error!r}"}

@@ -44,6 +44,12 @@
       return;
     }
     was = state.run;
+    if (state.unreadable) {
+      byId("going").hidden = true;
+      set("headline", state.run);
+      set("about", state.unreadable);
+      return;
+    }
     set("headline", state.title);
     set("about", state.drill + " on " + state.topology + ": " + state.phase);
     document.title = state.phase + ": " + state.drill;
