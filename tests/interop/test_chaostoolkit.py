@@ -112,3 +112,33 @@ def test_the_commands(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "2 faults, 2 heals, 3 probes, 1 note" in done.output
     done = CliRunner().invoke(app, ["export", "chaostoolkit", str(tmp_path / "run"), "--out", str(tmp_path / "j.json")])
     assert done.exit_code == 0 and json.loads((tmp_path / "j.json").read_text())["deviated"] is True
+
+
+@pytest.mark.parametrize(
+    ("dry", "counts", "steady"),
+    [
+        ("actions", {"fault": 0, "heal": 0, "probe": 3, "note": 3}, True),
+        ("activities", {"fault": 0, "heal": 0, "probe": 0, "note": 6}, None),
+    ],
+)
+def test_what_was_gone_through_dry_is_no_fault(
+    tmp_path: Path, dry: str, counts: dict[str, int], steady: bool | None
+) -> None:
+    journal = JOURNAL.parent / f"dry_{dry}.json"
+    odd = {"fault": 1, "note": counts["note"] - 1}
+    # An activity's own `dry`, which that version does not follow: it has brought something.
+    assert import_chaostoolkit(journal, tmp_path / "run") == counts | odd
+    assert {row["value"] for row in events(tmp_path / "run") if row["kind"] == "note"} == {"dry"}
+    origin = read_origin(tmp_path / "run")
+    assert origin["dry"] == dry and origin["steady_state"] == {"before": steady, "after": steady}
+    told = CliRunner().invoke(app, ["import", "chaostoolkit", str(journal), "--out", str(tmp_path / "told")])
+    assert f"--dry {dry}: what it names was not done" in told.output
+
+
+@pytest.mark.parametrize("dry", ["pause", None, True])
+def test_other_words_of_dry(tmp_path: Path, dry: str | bool | None) -> None:
+    journal = json.loads(JOURNAL.read_text())
+    journal["experiment"]["dry"] = dry
+    (tmp_path / "journal.json").write_text(json.dumps(journal))
+    counts = import_chaostoolkit(tmp_path / "journal.json", tmp_path / "run")
+    assert counts["fault"] == (0 if dry is True else 2)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.cli.app import app
+from brokerdrill.interop.effects import read_rows
 from brokerdrill.interop.folder import read_origin
 from brokerdrill.interop.history import Op, read_history
 from brokerdrill.interop.jepsen import import_jepsen
@@ -53,6 +54,48 @@ def test_our_verdicts_and_the_way_back(tmp_path: Path) -> None:
             assert ("no_loss" in broken) == ("lost" in classes)
             assert ("no_duplicates" in broken) == ("duplicated" in classes)
             assert ("no_phantoms" in broken) == bool({"phantom", "unexpected"} & set(classes))
+
+
+BROKEN = """{:process 0, :type :invoke, :f :enqueue, :value 1}
+{:process 0, :type :fail, :f :enqueue, :value 1, :error [:conn-broken "java.net.SocketException: Broken pipe"]}
+{:process 1, :type :invoke, :f :enqueue, :value 2}
+{:process 1, :type :fail, :f :enqueue, :value 2, :error :not-allowed}
+{:process 2, :type :invoke, :f :enqueue, :value 3}
+{:process 2, :type :fail, :f :enqueue, :value 3}
+{:process 3, :type :invoke, :f :dequeue}
+{:process 3, :type :fail, :f :dequeue, :error "connection broke"}
+{:process 4, :type :invoke, :f :drain}
+{:process 4, :type :ok, :f :drain, :value [1]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "sent", "received"),
+    [
+        ((), ["fail", "fail", "fail"], "fail"),
+        (("--unknown-errors", "(?i)conn"), ["unknown", "fail", "fail"], "unknown"),
+        (("--unknown-errors", "^$"), ["fail", "fail", "unknown"], "fail"),
+        (("--unknown-errors", ""), ["unknown", "unknown", "unknown"], "unknown"),
+    ],
+)
+def test_who_calls_it_failed_when_its_connection_broke_does_not_know(
+    tmp_path: Path, option: tuple[str, ...], sent: list[str], received: str
+) -> None:
+    (tmp_path / "h.edn").write_text(BROKEN)
+    done = CliRunner().invoke(
+        app, ["import", "jepsen", str(tmp_path / "h.edn"), "--out", str(tmp_path / "run"), *option]
+    )
+    assert done.exit_code == 0, done.output
+    assert (f"{[*sent, received].count('unknown')} of its failed operations" in done.output) == bool(option)
+    rows = list(read_rows(tmp_path / "run", contract.OPS_DIR))
+    assert [row["outcome"] for row in rows if row["op"] == "send"] == sent
+    assert [row["outcome"] for row in rows if row["op"] == "receive" and row["client"] == "process-3"] == [received]
+    assert read_origin(tmp_path / "run")["total-queue"]["recovered-count"] == 1, "to the checker nothing is different"
+
+
+def test_what_is_no_regular_expression_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--unknown-errors '\(' is no regular expression"):
+        import_jepsen(HERE / "sane.edn", tmp_path / "run", unknown_errors="(")
 
 
 def test_what_was_not_drained_is_not_called_lost(tmp_path: Path) -> None:

@@ -171,6 +171,9 @@ def test_each_policy_has_its_word(policy: str, word: str, role: str, features: s
         ({"replication>": "colocation>"}, NONE, "has the HA policy colocation/primary: write its descriptor by hand"),
         ({"<addresses>": '<addresses><xi:include href="x"/>'}, NONE, "includes other files"),
         ({"</core>": ""}, NONE, "is no XML"),
+        ({"mq2.example:61616": "mq2.example:port"}, NONE, "connector other is 'tcp://mq2.example:port"),
+        ({"mq2.example:61616": "a,b:61616"}, NONE, "no address with a port"),
+        ({"0.0.0.0:5672": "0.0.0.0"}, NONE, "acceptor amqp is 'tcp://0.0.0.0[?]"),
         ({"0.0.0.0:8161": "localhost:8161"}, NONE, "the console listens on localhost alone"),
         ({"http://0.0.0.0:8161": "https://0.0.0.0:8161"}, NONE, "is TLS: say by --ca which file"),
         ({"binding": "nothing"}, NONE, "has no web binding: say the URL"),
@@ -181,6 +184,39 @@ def test_what_cannot_be_known_ends_with_one_sentence(changes: dict[str, str], op
         artemis.describe(found(**changes), options)
     assert str(caught.value).startswith("host mq1: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "(tcp://a.example:61616,tcp://b.example:61617)?sslEnabled=true",
+        "tcp://a.example:61616?sslEnabled=true#tcp://b.example:61617",
+    ],
+)
+def test_every_address_of_a_connector(url: str) -> None:
+    told = artemis.describe(found(**{"tcp://mq2.example:61616?sslEnabled=true": url}), NONE)
+    dialled = [(one["to"], one["address"], one["port"]) for one in told["dials"] if one["link"] == "broker"]
+    assert dialled == [("other", "a.example", 61616), ("other", "b.example", 61617)]
+
+
+def test_every_address_of_an_acceptor_and_every_cluster_connection() -> None:
+    second = (
+        '<cluster-connection name="more"><connector-ref>mine</connector-ref><static-connectors>'
+        "<connector-ref>third</connector-ref><connector-ref>other</connector-ref></static-connectors>"
+        "</cluster-connection></cluster-connections>"
+    )
+    changes = {
+        "tcp://0.0.0.0:5672?": "tcp://0.0.0.0:5672?host=10.0.0.7, 10.0.1.7;",
+        "</connectors>": '<connector name="third">tcp://mq3.example:61616</connector></connectors>',
+        "</cluster-connections>": second,
+    }
+    told = artemis.describe(found(**changes), NONE)
+    assert [(one["name"], one["address"]) for one in told["listeners"]] == [
+        ("artemis", "mq1.example"),
+        ("amqp", "10.0.0.7"),
+        ("amqp", "10.0.1.7"),
+    ]
+    assert [one["to"] for one in told["dials"] if one["link"] == "broker"] == ["other", "third"]
 
 
 def test_options_answer_it() -> None:

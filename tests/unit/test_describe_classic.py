@@ -134,11 +134,67 @@ def test_each_locker_has_its_word(
         activemq_classic.describe(changed, NONE)
 
 
+LEASE = (
+    '<bean id="leaseLocker" class="org.apache.activemq.store.jdbc.LeaseDatabaseLocker">'
+    '<property name="lockAcquireSleepInterval" value="7000"/></bean>'
+)
+
+
+@pytest.mark.parametrize(
+    ("store", "beside", "locker"),
+    [
+        ('<jdbcPersistenceAdapter dataSource="#ds" locker="#leaseLocker"/>', LEASE, "lease_database"),
+        ('<jdbcPersistenceAdapter dataSource="#ds" databaseLocker="#leaseLocker"/>', LEASE, "lease_database"),
+        (
+            f'<jdbcPersistenceAdapter dataSource="#ds"><locker>{LEASE}</locker></jdbcPersistenceAdapter>',
+            "",
+            "lease_database",
+        ),
+        (
+            '<jdbcPersistenceAdapter><locker><ref bean="leaseLocker"/></locker></jdbcPersistenceAdapter>',
+            LEASE,
+            "lease_database",
+        ),
+        (
+            '<jdbcPersistenceAdapter locker="#leaseLocker"/>',
+            '<lease-database-locker xmlns="http://activemq.apache.org/schema/core" id="leaseLocker" '
+            'lockAcquireSleepInterval="7000"/>',
+            "lease_database",
+        ),
+        (
+            '<jdbcPersistenceAdapter locker="#l"/>',
+            LEASE.replace("leaseLocker", "l").replace("LeaseDatabaseLocker", "DefaultDatabaseLocker"),
+            "database",
+        ),
+        (
+            '<kahaDB directory="/shared/k" locker="#l"/>',
+            LEASE.replace("leaseLocker", "l").replace("jdbc.LeaseDatabaseLocker", "SharedFileLocker"),
+            "shared_file",
+        ),
+        (
+            '<kahaDB directory="/shared/k"><locker><lease-database-locker '
+            'lockAcquireSleepInterval="7000"/></locker></kahaDB>',
+            "",
+            "lease_database",
+        ),
+        ('<jdbcPersistenceAdapter dataSource="#ds" lockAcquireSleepInterval="7000"/>', "", "database"),
+    ],
+)
+def test_a_locker_that_stands_elsewhere_in_the_file(store: str, beside: str, locker: str) -> None:
+    changed = found(**{KAHADB: store, "<import ": f"{beside}<import "})
+    told = activemq_classic.describe(changed, Options(store="pair"))
+    assert (told["locker"], told["settings"]["lock_acquire_sleep_interval_ms"]) == (locker, 7000)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({KAHADB: '<levelDB directory="x"/>'}, "has levelDB: write its descriptor by hand"),
         ({KAHADB: ""}, "has its default store: write its descriptor by hand"),
+        ({KAHADB: '<jdbcPersistenceAdapter locker="#mine"/>'}, "names the locker mine, which is not in it"),
+        ({"tcp://0.0.0.0:61616": "tcp://0.0.0.0:port"}, "transportConnector openwire is 'tcp://0.0.0.0:port"),
+        ({"tcp://0.0.0.0:61616": "tcp://0.0.0.0"}, "maximumConnections=1000', no address with a port"),
+        ({'brokerName="localhost"': 'persistent="false"'}, "keeps messages in memory alone"),
         ({KAHADB: "<kahaDB><locker><my-locker/></locker></kahaDB>"}, "has the locker my-locker: write its descriptor"),
         ({KAHADB: '<kahaDB lockKeepAlivePeriod="5s"/>'}, "lockKeepAlivePeriod is '5s', no number"),
         ({'value="0.0.0.0"': 'value="127.0.0.1"'}, "the console listens on 127.0.0.1 alone"),

@@ -29,15 +29,27 @@ def add_to(app: typer.Typer, console: Console) -> None:
             bool | None,
             typer.Option(help="Was the queue empty at the end? Without it the history's own final drain says so."),
         ] = None,
+        unknown_errors: Annotated[
+            str | None,
+            typer.Option(
+                metavar="REGEX",
+                help="Enqueues and dequeues that are :fail with an :error in which this is found are of unknown "
+                "outcome, as where a connection broke.",
+            ),
+        ] = None,
     ) -> None:
         """Read a Jepsen history of a queue workload; print what Jepsen's total-queue checker says of it."""
+        from brokerdrill.interop.folder import read_origin
         from brokerdrill.interop.jepsen import import_jepsen as read
 
-        verdict = read(file, out, drained)
+        verdict = read(file, out, drained, unknown_errors)
         word = {True: "valid", False: "not valid", None: "unknown"}[verdict.valid]
         console.print(f"jepsen total-queue: {word}{f' ({verdict.error})' if verdict.error else ''}", markup=False)
         for name, count in verdict.counts.items():
             console.print(f"  {name.removesuffix('-count'):<13}{count:>9,}", markup=False)
+        if unknown_errors is not None:
+            made = read_origin(out)["made_unknown"]
+            console.print(f"{made:,} of its failed operations are taken as of unknown outcome", markup=False)
         console.print(f"run directory: {out}; judge it: brokerdrill analyze {out}", markup=False)
 
     @import_app.command("chaostoolkit")
@@ -46,8 +58,13 @@ def add_to(app: typer.Typer, console: Console) -> None:
     ) -> None:
         """Read the faults, rollbacks, probes and steady states of a Chaos Toolkit journal."""
         from brokerdrill.interop.chaostoolkit import import_chaostoolkit as read
+        from brokerdrill.interop.folder import read_origin
 
         counts = read(file, out)
+        dry = read_origin(out).get("dry")
+        if dry not in (None, False, "pause"):
+            words = "--dry" if dry is True else f"--dry {dry}"
+            console.print(f"{words}: what it names was not done, and is told as notes", markup=False)
         console.print(", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()))
         console.print(f"run directory: {out}", markup=False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
 from brokerdrill.base.errors import UsageError
@@ -18,6 +17,7 @@ from brokerdrill.describe.found import (
     dead_letters,
     no_store,
     number,
+    places,
     secured,
     tree,
 )
@@ -37,6 +37,14 @@ _LOCKERS = {
     "database-locker": "database",
     "lease-database-locker": "lease_database",
 }
+# The same as beans, by the end of their class.
+_LOCKER_CLASSES = {
+    "SharedFileLocker": "shared_file",
+    "DefaultDatabaseLocker": "database",
+    "LeaseDatabaseLocker": "lease_database",
+}
+# What names a locker: attributes of the store (#ID) and elements in it.
+_LOCKER_NAMES = ("locker", "databaseLocker")
 _FEATURES = {"shared_file": "file_lock", "database": "database_lock", "lease_database": "lease"}
 # By scheme of a connector's URL: the protocol of its clients, and whether it is TLS. `auto` speaks all.
 _SCHEMES = {
@@ -66,16 +74,20 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
     """Return the descriptor of the broker, which is called by its host: those of a store often have one name. Raises
     UsageError with what cannot be known, or is not supported."""
     config, jetty = paths(found)
-    broker = tree(found, config).find(".//broker")
+    root = tree(found, config)
+    broker = root.find(".//broker")
     if broker is None:
         raise UsageError(f"host {found.host}: {config} has no broker")
-    adapter, locker, element = _store(found, broker, config)
+    adapter, locker, element, named = _store(found, root, broker, config)
     data = _said(found, broker, "dataDirectory") or f"{found.property('activemq.base') or ''}/activemq-data"
     directory = _said(found, element, "directory") or f"{data}/kahadb"
     if not options.store and (adapter == "jdbc" or not directory.startswith(f"{data}/")):
         raise no_store(found, config, found.host)
     url = options.management_url or _console(found, jetty)
-    sleep_ms = _number(found, element.find("locker/*"), "lockAcquireSleepInterval", SLEEP_INTERVAL_MS)
+    name = "lockAcquireSleepInterval"
+    # (The store has it too, for its locker.)
+    said = _property(found, named, name) or _said(found, element, name)
+    sleep_ms = number(found, name, said, SLEEP_INTERVAL_MS)
     alive_ms = _number(found, element, "lockKeepAlivePeriod", JDBC_KEEP_ALIVE_MS if adapter == "jdbc" else 0)
     return {
         **common(found, PRODUCT, found.host),
@@ -115,31 +127,66 @@ def _number(found: Found, element: Element | None, name: str, default: int) -> i
     return number(found, name, _said(found, element, name), default)
 
 
-def _store(found: Found, broker: Element, path: str) -> tuple[str, str | None, Element]:
-    """Return the role's words for the store and its locker (None: it takes no lock), and the store's element."""
+def _store(found: Found, root: Element, broker: Element, path: str) -> tuple[str, str | None, Element, Element | None]:
+    """Return the role's words for the store and its locker (None: it takes no lock), the store's element, and the
+    locker's where there is one."""
+    if _said(found, broker, "persistent") == "false":
+        raise UsageError(f"host {found.host}: {path} keeps messages in memory alone (persistent is false)")
     elements = broker.findall("persistenceAdapter/*")
     if len(elements) != 1 or elements[0].tag not in _STORES:
         what = elements[0].tag if elements else "its default store"
         raise UsageError(f"host {found.host}: {path} has {what}: write its descriptor by hand")
     (element,) = elements
     adapter, locker = _STORES[element.tag]
-    named = element.find("locker/*")
-    if named is not None and named.tag not in _LOCKERS:
-        raise UsageError(f"host {found.host}: {path} has the locker {named.tag}: write its descriptor by hand")
+    named = _locker(found, root, element, path)
+    if named is not None:
+        word = _LOCKERS.get(named.tag) or _LOCKER_CLASSES.get((named.get("class") or "").rpartition(".")[2])
+        if word is None:
+            what = named.get("class") or named.tag
+            raise UsageError(f"host {found.host}: {path} has the locker {what}: write its descriptor by hand")
+        locker = word
     locked = "false" not in (_said(found, element, "useLock"), _said(found, element, "useDatabaseLock"))
-    return adapter, (_LOCKERS[named.tag] if named is not None else locker) if locked else None, element
+    return adapter, locker if locked else None, element, named
+
+
+def _locker(found: Found, root: Element, store: Element, path: str) -> Element | None:
+    """The element of the store's locker: in it, or anywhere in the file where the store names its id; None where the
+    store says nothing. Raises UsageError where the file has no such id."""
+    name = next((store.get(one) or "" for one in _LOCKER_NAMES if store.get(one)), "").removeprefix("#")
+    for inside in (child for one in _LOCKER_NAMES for child in store.findall(f"{one}/*")):
+        if inside.tag != "ref":
+            return inside
+        name = inside.get("bean") or inside.get("local") or ""
+    if not name:
+        return None
+    named = next((one for one in root.iter() if name in (one.get("id"), one.get("name"))), None)
+    if named is None:
+        raise UsageError(f"host {found.host}: {path} names the locker {name}, which is not in it")
+    return named
+
+
+def _property(found: Found, element: Element | None, name: str) -> str:
+    """A property of a bean or of an element of the broker's own, filled; empty where there is none."""
+    if element is None:
+        return ""
+    bean = element.find(f"property[@name='{name}']")
+    return (
+        _said(found, element, name)
+        or _said(found, bean, "value")
+        or (found.filled((bean.findtext("value") or "").strip()) if bean is not None else "")
+    )
 
 
 def _listeners(found: Found, broker: Element) -> Iterator[dict[str, Any]]:
     """What clients reach: connectors whose protocol the drills' clients speak."""
     for connector in broker.iterfind("transportConnectors/transportConnector"):
-        uri = urlsplit(_said(found, connector, "uri"))
-        if uri.scheme in _SCHEMES:
-            protocol, tls = _SCHEMES[uri.scheme]
+        name = connector.get("name")
+        for place in places(found, f"transportConnector {name}", _said(found, connector, "uri"), _SCHEMES):
+            protocol, tls = _SCHEMES[place.scheme]
             yield {
-                "name": connector.get("name") or f"port{uri.port}",
-                "address": found.reached(uri.hostname or ""),
-                "port": uri.port,
+                "name": name or f"port{place.port}",
+                "address": found.reached(place.host),
+                "port": place.port,
                 "protocol": protocol,
                 "tls": tls,
             }

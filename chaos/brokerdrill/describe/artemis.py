@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
 from brokerdrill.base.errors import UsageError
@@ -18,6 +18,7 @@ from brokerdrill.describe.found import (
     dead_letters,
     no_store,
     number,
+    places,
     secured,
     tree,
 )
@@ -91,7 +92,7 @@ def describe(found: Found, options: Options) -> dict[str, Any]:
         "ha_policy": policy,
         "data_dir": (journal if journal.startswith("/") else f"{folder}/{journal}").rpartition("/")[0],
         "listeners": list(_listeners(found, core)),
-        "dials": [*_connectors(found, core, connection), *_zookeeper(manager.get("connect-string"))],
+        "dials": [*_connectors(found, core), *_zookeeper(manager.get("connect-string"))],
         "management": {"type": "jolokia", "url": url, "broker_name": name},
         **secured(found, url, options),
         "addresses": list(_addresses(found, core)),
@@ -148,31 +149,33 @@ def _policy(found: Found, core: Element, path: str) -> tuple[str, str, Element]:
 def _listeners(found: Found, core: Element) -> Iterator[dict[str, Any]]:
     """What clients reach: acceptors by TCP, at the first protocol that they speak."""
     for acceptor in core.iterfind("acceptors/acceptor"):
-        uri = urlsplit(found.filled((acceptor.text or "").strip()))
-        if uri.scheme != "tcp":
-            continue
-        said = {name: values[-1] for name, values in parse_qs(uri.query.replace(";", "&")).items()}
-        spoken = [name.strip().upper() for name in said.get("protocols", ",".join(PROTOCOLS)).split(",")]
-        yield {
-            "name": acceptor.get("name") or f"port{uri.port}",
-            "address": found.reached(uri.hostname or ""),
-            "port": uri.port,
-            "protocol": next(name for name in (*PROTOCOLS, *spoken) if name in spoken).lower(),
-            "tls": said.get("sslEnabled", "false").lower() == "true",
-        }
+        name = acceptor.get("name")
+        for place in places(found, f"acceptor {name}", found.filled((acceptor.text or "").strip()), ("tcp",)):
+            spoken = [one.strip().upper() for one in place.said.get("protocols", ",".join(PROTOCOLS)).split(",")]
+            yield {
+                "name": name or f"port{place.port}",
+                "address": found.reached(place.host),
+                "port": place.port,
+                "protocol": next(one for one in (*PROTOCOLS, *spoken) if one in spoken).lower(),
+                "tls": place.said.get("sslEnabled", "false").lower() == "true",
+            }
 
 
-def _connectors(found: Found, core: Element, connection: Element | None) -> Iterator[dict[str, Any]]:
-    """The other brokers that the cluster connection names."""
+def _connectors(found: Found, core: Element) -> list[dict[str, Any]]:
+    """The other brokers that cluster connections name, at each address that their connectors have."""
     known = {item.get("name"): (item.text or "").strip() for item in core.iterfind("connectors/connector")}
-    for reference in [] if connection is None else connection.iterfind("static-connectors/connector-ref"):
+    result = []
+    for reference in core.iterfind("cluster-connections/cluster-connection/static-connectors/connector-ref"):
         name = (reference.text or "").strip()
         if name not in known:
             raise UsageError(
                 f"host {found.host}: the cluster connection names the connector {name!r}, which is not there"
             )
-        uri = urlsplit(found.filled(known[name]))
-        yield {"link": "broker", "to": name, "address": uri.hostname, "port": uri.port}
+        for place in places(found, f"connector {name}", found.filled(known[name]), ("tcp",)):
+            dial = {"link": "broker", "to": name, "address": place.host, "port": place.port}
+            if dial not in result:
+                result.append(dial)
+    return result
 
 
 def _zookeeper(connect_string: str | None) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
 from brokerdrill.base.errors import UsageError
@@ -66,6 +67,39 @@ class Options:
     ca: str | None = None
     management_url: str | None = None
     drill_addresses: tuple[str, ...] = ()
+
+
+class Place(NamedTuple):
+    """One address of a URL: the URL's scheme and parameters (of several the last one), the host and the port."""
+
+    scheme: str
+    host: str
+    port: int
+    said: Mapping[str, str]
+
+
+def places(found: Found, what: str, url: str, schemes: Collection[str]) -> list[Place]:
+    """Return the addresses that a broker's URL names: one, or several as (URL,URL)?PARAMETERS, URL#URL,URL or by the
+    parameter `host`; none of another scheme than `schemes`. Raises UsageError for one without a port."""
+    several = re.fullmatch(r"\(([^)]*)\)(.*)", url)
+    urls, query = (several[1].split(","), several[2]) if several else ([url], "")
+    first, _, more = urls[0].partition("#")
+    alike = urlsplit(f"{first}{query}").query
+    said = {name: values[-1] for name, values in parse_qs(alike.replace(";", "&")).items()}
+    result = []
+    for one in (first, *filter(None, more.split(",")), *urls[1:]):
+        try:
+            uri = urlsplit(one.strip())
+            port = uri.port
+        except ValueError:
+            raise UsageError(f"host {found.host}: {what} is {url!r}, no address with a port") from None
+        if uri.scheme not in schemes:
+            continue
+        if not port or "," in uri.netloc:
+            raise UsageError(f"host {found.host}: {what} is {url!r}, no address with a port")
+        hosts = said["host"].split(",") if "host" in said else [uri.hostname or ""]
+        result += [Place(uri.scheme, host.strip(), port, said) for host in hosts]
+    return result
 
 
 def tree(found: Found, path: str) -> ElementTree.Element:

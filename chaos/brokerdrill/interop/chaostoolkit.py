@@ -25,6 +25,8 @@ from brokerdrill.ledger import contract
 FORMAT = "chaostoolkit"
 CLOCK = "chaostoolkit"
 VERSION_KEY = "chaoslib-version"
+# What is said of an activity that was gone through and not carried out.
+DRY = "dry"
 # Arguments of an activity's provider that say whom a fault hits, in our words.
 PLACES = ("fault", "target", "instance", "store")
 _OUTCOMES = {"completed": "completed", "failed": "aborted", "aborted": "aborted", "interrupted": "aborted"}
@@ -42,6 +44,7 @@ class Activity(_Part):
     type: Literal["action", "probe"]
     name: str
     provider: dict[str, Any] = {}
+    dry: Any = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -87,6 +90,8 @@ class Experiment(_Part):
     title: str = ""
     description: str = ""
     rollbacks: list[dict[str, Any]] = []
+    # What `chaos run --dry` was told; in older versions true.
+    dry: str | bool | None = None
 
 
 class Journal(_Part):
@@ -101,12 +106,33 @@ class Journal(_Part):
     rollbacks: list[Done] = []
     version: str = Field("", alias=VERSION_KEY)
 
+    def rehearsed(self, done: Done) -> bool:
+        """Whether an activity was only gone through, by `--dry`, and its provider was not called.
+
+        A `dry` of its own comes before the run's. As text of a file it is no word that chaoslib 1.44 knows, and the
+        activity is carried out: what it brought tells.
+        """
+        own = done.activity.dry
+        if own is not None:
+            return done.output is None and done.activity.type in _rehearsed(own)
+        return done.activity.type in _rehearsed(self.experiment.dry)
+
     _zone = field_validator("start")(Done._in_utc.__func__)  # type: ignore[attr-defined]
 
     @field_validator("steady_states", mode="before")
     @classmethod
     def _none_is_empty(cls, value: Any) -> Any:
         return {} if value is None else value
+
+
+def _rehearsed(dry: Any) -> Sequence[str]:
+    """The types of activities that are not carried out where `dry` is said; `pause` leaves out pauses alone."""
+    return {
+        "actions": ("action",),
+        "probes": ("probe",),
+        "activities": ("action", "probe"),
+        True: ("action", "probe"),
+    }.get(dry if isinstance(dry, (str, bool)) else None, ())
 
 
 def read_journal(path: Path) -> Journal:
@@ -152,9 +178,11 @@ def import_chaostoolkit(path: Path, out: Path) -> dict[str, int]:
         "description": journal.experiment.description,
         "status": journal.status,
         "deviated": journal.deviated,
+        "dry": journal.experiment.dry,
+        # Nobody asked where probes were only gone through: the journal says that they met what was expected.
         "steady_state": {
-            "before": before.steady_state_met if before else None,
-            "after": after.steady_state_met if after else None,
+            "before": before.steady_state_met if before and "probe" not in _rehearsed(journal.experiment.dry) else None,
+            "after": after.steady_state_met if after and "probe" not in _rehearsed(journal.experiment.dry) else None,
         },
     }
     folder.write_run_dir(out, run, (), found, origin)
@@ -168,21 +196,28 @@ def events(journal: Journal) -> Iterator[dict[str, Any]]:
 
     An action of the method that succeeded is a fault. Rollbacks, and actions of the method that are called like a
     declared rollback, are heals: of the faults with the same arguments; the last one of whatever is in effect then,
-    since a journal does not say what a rollback undoes. What failed, or undoes nothing, is a note.
+    since a journal does not say what a rollback undoes. What failed, undoes nothing or was gone through by `--dry`
+    alone is a note.
     """
     undoing = {str(one.get("name") or one.get("ref")) for one in journal.experiment.rollbacks}
     steps = [(done, done.activity.name in undoing) for done in journal.run] + [
         (done, True) for done in journal.rollbacks
     ]
     steps.sort(key=lambda step: step[0].start)
-    heals = [done for done, heal in steps if heal and done.activity.type == "action" and done.good]
+    heals = [
+        done
+        for done, heal in steps
+        if heal and done.activity.type == "action" and done.good and not journal.rehearsed(done)
+    ]
     effective: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for done, heal in steps:
         if done.activity.type == "probe":
             yield _probe(journal, done, "method")
             continue
         event, arguments = _change(journal, done), done.activity.arguments
-        if not done.good:
+        if journal.rehearsed(done):
+            yield event | {"kind": "note", "value": DRY}
+        elif not done.good:
             yield event | {"kind": "note", "value": "failed"}
         elif not heal:
             effective.append((event, arguments))
@@ -232,11 +267,12 @@ def _detail(done: Done) -> dict[str, str]:
 
 
 def _probe(journal: Journal, done: Done, where: str) -> dict[str, Any]:
+    dry = journal.rehearsed(done)
     return {
         "t_ns": _ns(journal, done.end or done.start),
-        "kind": "probe",
+        "kind": "note" if dry else "probe",
         "name": done.activity.name,
-        "value": "met" if done.good else "not met",
+        "value": DRY if dry else "met" if done.good else "not met",
         "detail": _detail(done) | {"where": where},
     }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from brokerdrill.base.errors import UsageError
 from brokerdrill.interop import edn, folder, nemesis
 from brokerdrill.interop.history import Call, Op, calls, read_history
 from brokerdrill.interop.total_queue import TotalQueue, elements, total_queue
@@ -26,16 +29,20 @@ STEP_NS = 1_000_000
 _OUTCOMES = {"ok": "ok", "fail": "fail", "info": "unknown"}
 
 
-def import_jepsen(path: Path, out: Path, drained: bool | None = None) -> TotalQueue:
+def import_jepsen(path: Path, out: Path, drained: bool | None = None, unknown_errors: str | None = None) -> TotalQueue:
     """Read the history in `path` into the new run directory `out`; return what Jepsen's checker says of it.
 
     `drained` says whether the queue was empty at the end; None: it was if a drain that is ok began after the last
-    enqueue ended, and no drain crashed. Raises UsageError: a history that cannot be read (file and line), `out` exists.
+    enqueue ended, and no drain crashed. `unknown_errors`: a regular expression; enqueues and dequeues that are `:fail`
+    with an `:error` in which it is found (one without an error has the empty text) count as of unknown outcome. The
+    checker's answer is the same with and without. Raises UsageError: a history that cannot be read (file and line),
+    no regular expression, `out` exists.
     """
     folder.check_new(out)
-    ops = read_history(path)
+    told = read_history(path)
+    verdict = total_queue(told)
+    ops = told if unknown_errors is None else _in_doubt(told, unknown_errors)
     found = calls(ops, path)
-    verdict = total_queue(ops)
     times = [op.index * STEP_NS if op.time is None else op.time for op in ops]
     empty = was_drained(found) if drained is None else drained
     run = contract.new_run(
@@ -54,11 +61,28 @@ def import_jepsen(path: Path, out: Path, drained: bool | None = None) -> TotalQu
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "operations": len(ops),
         "timed": ops[0].time is not None,
+        "unknown_errors": unknown_errors,
+        "made_unknown": sum(one is not other for one, other in zip(told, ops, strict=True)),
         "total-queue": verdict.to_json(),
     }
     events = [*_phases(found, times), *_faults(ops, times)]
     folder.write_run_dir(out, run, _rows(found, times), sorted(events, key=lambda event: event["t_ns"]), origin)
     return verdict
+
+
+def _in_doubt(ops: Sequence[Op], pattern: str) -> list[Op]:
+    """Return the operations, with those that failed with such an error of unknown outcome: a client that calls an
+    enqueue failed when its connection broke does not know."""
+    try:
+        chosen = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--unknown-errors {pattern!r} is no regular expression: {error}") from None
+
+    def broken(op: Op) -> bool:
+        text = "" if op.error is None else op.error if isinstance(op.error, str) else edn.write(op.error)
+        return op.type == "fail" and op.f in ("enqueue", "dequeue") and bool(chosen.search(text))
+
+    return [dataclasses.replace(op, type="info") if broken(op) else op for op in ops]
 
 
 def was_drained(found: Sequence[Call]) -> bool:
