@@ -42,14 +42,8 @@ Restart=always
 [Install]
 WantedBy=multi-user.target
 """
-STORE = """[Mount]
-What=tmpfs
-Where=/srv/store
-Type=tmpfs
-Options=size=16m
-[Install]
-WantedBy=multi-user.target
-"""
+# The victim's disk, which a start of its host leaves as it is.
+STORE = {"store": {"path": "/srv/store", "size": "16m"}}
 SERVER_SAYS = {"schema": 1, "product": "peer", "instance": "server", "unit": "victim.service"}
 TOXIPROXY_SAYS = {
     "schema": 1, "product": "toxiproxy", "instance": "toxi", "unit": "toxiproxy.service", "user": "nobody",
@@ -76,12 +70,12 @@ def up(folder: Path, pair: int = 0) -> Topology:
     """Make both hosts of a pair (below PAIRS), with an inventory below `folder`."""
     first, name = 256 // PAIRS * pair, f"{NAME}_{pair}" if pair else NAME
     hosts = {"dialler": f"172.30.249.{first + 11}", "server": f"172.30.249.{first + 12}"}
-    topology = made.up(folder, name, f"172.30.249.{first}/28", hosts, drill_allowed=True)
+    topology = made.up(folder, name, f"172.30.249.{first}/28", hosts, drill_allowed=True, bench_volumes=STORE)
     program = server_program(folder)
     victim_says = _victim_says(topology.host("server").address)
 
     async def prepare() -> None:
-        units = {"victim.service": VICTIM, "toxiproxy.service": TOXIPROXY, "srv-store.mount": STORE}
+        units = {"victim.service": VICTIM, "toxiproxy.service": TOXIPROXY}
         says = {"dialler": {"victim": victim_says, "toxi": TOXIPROXY_SAYS}, "server": {"server": SERVER_SAYS}}
         async with connected(topology.hosts) as connections:
             for name, connection in connections.items():

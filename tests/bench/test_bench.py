@@ -22,7 +22,7 @@ INVENTORY = f"""\
 all:
   vars: {{bench_subnet: {SUBNET}.0/24, bench_memory: 256m, ansible_user: root, drill_allowed: true}}
   hosts:
-    one: {{ansible_host: {SUBNET}.11}}
+    one: {{ansible_host: {SUBNET}.11, bench_volumes: {{disk: {{path: /srv/disk, size: 8m}}}}}}
     two: {{ansible_host: {SUBNET}.12}}
 """
 
@@ -92,6 +92,14 @@ def test_up_starts_again_what_stopped_and_replaces_what_is_gone(topology: Topolo
     assert after["one"] == before["one"] and after["two"] != before["two"]
     assert ssh(topology, "one", "cat /root/kept").returncode == 0
     assert ssh(topology, "two", "true").returncode == 0, "the new host's key must be known"
+
+
+def test_a_disk_with_a_size_outlives_a_restart_of_its_only_host(topology: Topology) -> None:
+    written = ssh(topology, "one", "df --output=size -k /srv/disk | tail -1; echo kept > /srv/disk/file; sync")
+    assert written.stdout.strip() == "8192", written.stderr
+    engine.require().client().containers.get(f"{topology.name}-one").restart(timeout=2)
+    bench.up(topology)
+    assert ssh(topology, "one", "cat /srv/disk/file").stdout == "kept\n"
 
 
 def test_fresh_makes_all_anew(topology: Topology) -> None:

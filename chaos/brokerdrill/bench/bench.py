@@ -20,7 +20,7 @@ import socket
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -540,7 +540,7 @@ def up(
             if fresh or container.labels.get(LABEL_HOST) not in wanted.addresses:
                 container.remove(force=True, v=True)
         _ensure_network(client, wanted)
-        _ensure_volumes(client, topology, fresh)
+        _ensure_volumes(client, topology, next(iter(images.values())), fresh)
         limits = bool(client.info().get("MemoryLimit"))
         maker = _Maker(client, found, wanted, image_ids, _authorized(topology), limits, fresh)
         with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
@@ -570,16 +570,17 @@ def down(topology: Topology, progress: Progress = _quiet) -> int:
 def _remove(found: Engine, topology: str, progress: Progress) -> int:
     with _talking(found) as client:
         containers = _containers(client, topology)
+        hosts = sum(LABEL_HOST in container.labels for container in containers)
         if containers:
-            progress(f"removing {len(containers)} hosts of {topology}")
+            progress(f"removing {hosts} hosts of {topology}")
         with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
             list(pool.map(lambda container: _remove_container(container), containers))
         _remove_network(client, f"brokerdrill-{topology}")
         _remove_volumes(client, topology)
-        return len(containers)
+        return hosts
 
 
-def _ensure_volumes(client: docker.DockerClient, topology: Topology, fresh: bool) -> None:
+def _ensure_volumes(client: docker.DockerClient, topology: Topology, image_id: str, fresh: bool) -> None:
     """Make the hosts' volumes, empty ones with `fresh`; those with a size in memory, which needs no partition."""
     if fresh:
         _remove_volumes(client, topology.name)
@@ -587,6 +588,24 @@ def _ensure_volumes(client: docker.DockerClient, topology: Topology, fresh: bool
     for name, size in sorted(wanted.items()):
         options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=0755"} if size else None
         client.volumes.create(name, driver_opts=options, labels={LABEL: topology.name})
+    _keep_disks(client, topology.name, image_id, [name for name, size in wanted.items() if size])
+
+
+def _keep_disks(client: docker.DockerClient, topology: str, image_id: str, names: Sequence[str]) -> None:
+    """Have a container use the volumes in memory: what is in one that none uses is gone, and a host that is started
+    anew would find its disk empty."""
+    if names:
+        client.containers.run(
+            image_id,
+            name=f"brokerdrill-{topology}-disks",
+            entrypoint=["sleep", "infinity"],
+            init=True,
+            detach=True,
+            network_mode="none",
+            restart_policy=RESTART_POLICY,
+            volumes={name: {"bind": f"/disks/{name}", "mode": "rw"} for name in names},
+            labels={LABEL: topology, LABEL_CHECKOUT: str(paths.ROOT)},
+        )
 
 
 def _remove_volumes(client: docker.DockerClient, topology: str) -> None:
