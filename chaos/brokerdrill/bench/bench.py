@@ -595,6 +595,7 @@ def _keep_disks(client: docker.DockerClient, topology: str, image_id: str, names
     """Have a container use the volumes in memory: what is in one that none uses is gone, and a host that is started
     anew would find its disk empty."""
     if names:
+        options: dict[str, Any] = {"restart_policy": RESTART_POLICY}
         client.containers.run(
             image_id,
             name=f"brokerdrill-{topology}-disks",
@@ -602,9 +603,9 @@ def _keep_disks(client: docker.DockerClient, topology: str, image_id: str, names
             init=True,
             detach=True,
             network_mode="none",
-            restart_policy=RESTART_POLICY,
-            volumes={name: {"bind": f"/disks/{name}", "mode": "rw"} for name in names},
+            volumes=[f"{name}:/disks/{name}" for name in names],
             labels={LABEL: topology, LABEL_CHECKOUT: str(paths.ROOT)},
+            **options,
         )
 
 
