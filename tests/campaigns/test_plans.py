@@ -17,6 +17,7 @@ from rich.console import Console
 from brokerdrill.base import paths
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.locks import held
+from brokerdrill.bench import bench
 from brokerdrill.campaigns import execute
 from brokerdrill.campaigns.everything import everything_plan
 from brokerdrill.campaigns.execute import DONE, FAILED, Ended, Options, Record, plan_folder
@@ -33,7 +34,7 @@ from tests.unit.descriptors import broker
 from .fake import DRILL, TOPOLOGY, VARIABLE, Fake, carry_out, plan
 from .series import verdict
 
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 # --- what is varied -------------------------------------------------------------------------------------------------
@@ -171,10 +172,24 @@ def test_a_run_that_could_not_be_made_is_tried_again_and_two_in_a_row_end_it(fak
     fake.judge = lambda *_, **__: (_ for _ in ()).throw(UsageError("no ledger"))  # type: ignore[method-assign,assignment]
     fake.install()
     fake.fails = [InfrastructureError("artemis1 does not answer"), InfrastructureError("nor does artemis2")]
-    with pytest.raises(InfrastructureError, match=r"two runs in a row could not be made.*nor does artemis2"):
+    with pytest.raises(InfrastructureError, match=r"2 runs in a row could not be made.*nor does artemis2"):
         carry_out(fake, other)
     ended = Record(plan_folder(other, fake.runs)).ended()
     assert [end.state for end in ended.values()] == [FAILED, FAILED]
+
+
+def test_hosts_of_the_plans_own_are_made_anew_after_a_run_that_could_not_be_made(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "up", lambda topology, **_: fake.log(up=topology.name))
+    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
+    fake.judge = lambda *_, **__: (_ for _ in ()).throw(UsageError("no ledger"))  # type: ignore[method-assign,assignment]
+    fake.install()
+    three = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [100, 200, 300, 400]}, 1, 5)
+    fake.fails = [InfrastructureError(f"artemis{number} does not answer") for number in range(3)]
+    with pytest.raises(InfrastructureError, match=r"3 runs in a row could not be made.*artemis2"):
+        execute.execute(three, Options(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None)
+    assert [next(iter(entry)) for entry in fake.entries()] == ["up", "deploy", "run", "down"] * 3
 
 
 def test_settings_that_preflight_refuses_are_told_once_and_the_rest_is_run(fake: Fake) -> None:

@@ -153,7 +153,8 @@ def execute(
 
     `written` is called with that after every cell: it writes the page. Raises UsageError where the plan cannot be
     carried out at all, Interrupted on a signal (healed; the plan goes on when it is started again), InfrastructureError
-    where two cells in a row cannot be deployed or run.
+    where two cells in a row cannot be deployed or run, or three where the plan has hosts of its own: these are made
+    anew after each.
     """
     checked(plan, options, console)
     folder = plan_folder(plan, options.runs)
@@ -184,8 +185,13 @@ def execute(
                 ended[cell.key] = end = _one(cell, options, console, record_, deployments)
                 written(ended)
                 broken_off = broken_off + 1 if end.state == FAILED else 0
-                if broken_off == 2:
-                    raise InfrastructureError(f"two runs in a row could not be made, the last one because: {end.error}")
+                if broken_off == (3 if options.bench_hosts else 2):
+                    raise InfrastructureError(
+                        f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
+                    )
+                # What a run that could not be made left on hosts of the plan's own is in no other's way.
+                if broken_off and options.bench_hosts:
+                    deployments.leave()
     return ended
 
 
@@ -289,7 +295,7 @@ class _Deployments:
         goes_on = kind is not None and issubclass(kind, (InfrastructureError, KeyboardInterrupt))
         # Hosts that were made for the plan and could not be used are made anew when it goes on.
         if not goes_on or (self._options.bench_hosts and kind is InfrastructureError):
-            self._leave()
+            self.leave()
         elif self._file.exists() and self._now:
             self._console.print(f"{self._now[0].name} keeps the plan's settings; started again, it goes on from there")
 
@@ -311,7 +317,7 @@ class _Deployments:
         if self._now and self._now[0].sources == topology.sources and self._now[1] == changed:
             return topology
         if self._now and self._now[0].sources != topology.sources:
-            self._leave()
+            self.leave()
         first = self._now is None
         with Progress(self._console) as progress:
             if first and self._options.bench_hosts:
@@ -337,7 +343,7 @@ class _Deployments:
                 progress.step(f"{playbook}.yml on {topology.name} with {said}")
                 run_playbook(topology, playbook, progress, words)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Deploy the inventory's own settings again, or remove the hosts that were made for the plan."""
         if self._now is None:
             return
