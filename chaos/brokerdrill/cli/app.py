@@ -475,8 +475,7 @@ def main() -> None:
         error_console.print(words if "\n" in words else f"brokerdrill: {words}", markup=False)
         sys.exit(EXIT_USAGE)
     except (KeyboardInterrupt, typer.Abort):
-        error_console.print("brokerdrill: interrupted")
-        sys.exit(EXIT_INFRASTRUCTURE)
+        _interrupted(error_console)
     except ModuleNotFoundError as error:
         if (sentence := extras.missing(error)) is None:
             _defect(error_console)
@@ -486,8 +485,22 @@ def main() -> None:
         with contextlib.suppress(OSError):
             sys.stdout.close()
         sys.exit(EXIT_INFRASTRUCTURE)
-    except Exception:
+    except Exception as error:
+        if began_with_interrupt(error):
+            _interrupted(error_console)
         _defect(error_console)
+
+
+def began_with_interrupt(error: BaseException | None) -> bool:
+    """Whether a KeyboardInterrupt led to `error`: what waits for a Java virtual machine then fails in its own way."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _interrupted(error_console: Console) -> NoReturn:
+    error_console.print("brokerdrill: interrupted")
+    sys.exit(EXIT_INFRASTRUCTURE)
 
 
 def _defect(error_console: Console) -> NoReturn:
