@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from brokerdrill.base.clock import Clock
 from brokerdrill.base.progress import Progress
 from brokerdrill.products.base import ManagementError, QueueCounts
 from brokerdrill.runner.drain import drain
@@ -43,19 +44,34 @@ class Broker:
 
 
 class Load:
-    """A load whose producers stop and whose consumers close at once."""
+    """A load whose producers stop and whose consumers close at once; `steps` says when its worker was asked what."""
+
+    def __init__(self, steps: list[str] | None = None) -> None:
+        self.steps = [] if steps is None else steps
+        self.workers = [self]
+        self.clock_name, self.connection = "worker-0", SimpleNamespace(name="load1")
 
     async def _done(self, *_: Any, **__: Any) -> None:
         pass
 
-    stop_producers = all_reach = stop = _done
+    stop_producers = all_reach = _done
+
+    async def measured_clock(self) -> Clock:
+        self.steps.append("clock")
+        return Clock()
+
+    async def stop(self, *_: Any) -> None:
+        self.steps.append("stop")
 
     def totals(self) -> Any:
         return SimpleNamespace(sent_ok=9, received=9, received_unknown=0)
 
 
 def drained(
-    *brokers: Broker, served: bool = True, prepared_before: frozenset[str] = frozenset()
+    *brokers: Broker,
+    served: bool = True,
+    prepared_before: frozenset[str] = frozenset(),
+    steps: list[str] | None = None,
 ) -> tuple[dict[str, bool], str]:
     """Return what the drain says of the addresses q and r, and its words on the console."""
     said = io.StringIO()
@@ -66,8 +82,8 @@ def drained(
         prepared_before=prepared_before,
         brokers=lambda: brokers,
     )
-    events: Any = SimpleNamespace(write=lambda *_, **__: None)
-    load: Any = Load()
+    events: Any = SimpleNamespace(write=lambda *_, **__: None, base_ns=0)
+    load: Any = Load(steps)
     found = asyncio.run(drain(["q", "r"], 0.01, load, system, events, Progress(Console(file=said, width=500))))
     return found, said.getvalue()
 
@@ -96,6 +112,12 @@ def test_what_is_left_is_said(brokers: list[Broker], served: bool, empty: dict[s
 def test_what_is_empty_is_drained() -> None:
     found, said = drained(Broker("b1", {"q": EMPTY, "r": EMPTY}))
     assert found == {"q": True, "r": True} and "not drained" not in said
+
+
+def test_the_clocks_are_read_for_the_last_time_before_the_workers_stop() -> None:
+    steps: list[str] = []
+    drained(Broker("b1", {"q": EMPTY, "r": EMPTY}), steps=steps)
+    assert steps == ["clock", "stop"]
 
 
 def test_a_transaction_that_was_prepared_before_the_run_is_not_waited_for() -> None:

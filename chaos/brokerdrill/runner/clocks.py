@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
@@ -21,10 +22,15 @@ async def measure_clocks(watched: Watched) -> str:
     that does not answer leaves a gap."""
     while True:
         if watched.load.begun:
-            for worker in list(watched.load.workers):
-                with contextlib.suppress(InfrastructureError):
-                    await write_clock(worker, watched.events)
+            await write_clocks(watched.load.workers, watched.events)
         await asyncio.sleep(PERIOD_S)
+
+
+async def write_clocks(workers: Iterable[Worker], events: EventWriter) -> None:
+    """Measure the clocks of `workers` and write them down, but for those that do not answer."""
+    for worker in list(workers):
+        with contextlib.suppress(InfrastructureError):
+            await write_clock(worker, events)
 
 
 async def write_clock(worker: Worker, events: EventWriter) -> None:

@@ -11,6 +11,7 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner.changes import POLL_S
 from brokerdrill.runner.clean_start import dead_letter_looks
+from brokerdrill.runner.clocks import write_clocks
 from brokerdrill.runner.load_control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
@@ -49,7 +50,10 @@ async def drain(
     if left:
         said = "; ".join(f"{address}: {words}" for address, words in sorted(left.items()))
         progress.step(f"not drained within {limit_s:.0f} s: {said}")
-    await load.stop(await dead_letter_looks(system, addresses))
+    looks = await dead_letter_looks(system, addresses)
+    # For the last time: a worker that was told to stop answers no more.
+    await write_clocks(load.workers, events)
+    await load.stop(looks)
     await load.all_reach("closed", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="end")
     progress.step(f"drained: {received_words(load.totals())}")
