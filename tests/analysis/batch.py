@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis import judge
-from brokerdrill.analysis.load import place_event, told_once
+from brokerdrill.analysis.load import place_event, read_clocks, told_once
 from brokerdrill.analysis.reading import OP_SCHEMA
 from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.verdict import checked
@@ -40,14 +40,17 @@ def source_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> Source:
 
 def ledger_of(ledgers: Mapping[str, Ledger], *, parts: int = 1, series: bool = False) -> judge.Ledger:
     """Return what is to be judged of the ledgers; their numbers are their places."""
+    clocks = {number: read_clocks(events, run) for number, (run, _, events) in enumerate(ledgers.values())}
     placed = {
-        number: [place_event(row, run)[0] for row in events] for number, (run, _, events) in enumerate(ledgers.values())
+        number: [place_event(row, clocks[number]) for row in events]
+        for number, (_, _, events) in enumerate(ledgers.values())
     }
     runs = {number: run for number, (run, _, _) in enumerate(ledgers.values())}
     return judge.Ledger(
         runs=runs,
         promises={number: checked(run, run.promises, str(number)) for number, run in runs.items()},
         events={number: told_once(events) for number, events in placed.items()},
+        clocks=clocks,
         parts=parts,
         series=series,
     )

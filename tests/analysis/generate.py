@@ -566,13 +566,19 @@ class _Maker:
             dead_letters=dict.fromkeys(addresses, "DLQ") if mapped else {},
             drained=drained,
             clocks=self.clocks,
-            addresses=tuple(addresses) if self.seen.random() < 0.5 else (),
+            addresses=self.named(addresses),
             **self.asked(),
         )
         ops, events = self.finish()
         promises = self.promises(sticky, run, ops, events)
         expect = {p.name: rng.choice(("kept", "kept", "violated")) for p in promises if self.chance(0.6)}
         return replace(run, promises=promises, expect=expect), ops, events
+
+    def named(self, addresses: list[str]) -> tuple[str, ...]:
+        """The addresses that run.json names: none, those that are used, or another one, too."""
+        if self.seen.random() < 0.5:
+            return ()
+        return (*addresses, "nobody's") if self.seen.random() < 0.2 else tuple(addresses)
 
     def draw_phases(self) -> bool:
         """Write the phases; return whether the drain's end is among them."""
@@ -736,17 +742,77 @@ class _Maker:
                 name=rng.choice(("cpu", "io")),
                 detail=detail,
             )
-        for name, clock in sorted(self.clocks.items()):
-            if rng.random() < 0.15:
-                off = clock.offset_ns + rng.choice((0, 2 * MS, 700 * MS))
-                event(
-                    "clock", rng.randint(*span), name=name, detail={"offset_ns": str(off), "uncertainty_ns": "1000000"}
-                )
+        self.read_clocks()
+        self.blur()
+        self.hit_again()
         for fault in [row for row in self.events if row["kind"] == "fault"]:
             if rng.random() < 0.2:
                 told = {name: str(rng.choice((0, 7))) for name in rng.sample(("packets", "closed", "messages"), 2)}
                 same = {name: fault.get(name) for name in ("name", "instance", "target", "value")}
                 event("met", fault["t_ns"] + S, detail=told, **same)
+
+    def read_clocks(self) -> None:
+        """Write readings of some clocks: one or many, on a line or not, some of them vague, some after a step."""
+        rng = self.seen
+        for name, clock in sorted(self.clocks.items()):
+            if rng.random() >= 0.3:
+                continue
+            drift = rng.choice((0, 0, 50, 300, 20_000))  # parts in a million
+            step_at = rng.randint(*self.load) if rng.random() < 0.2 else self.drain[1] + 10 * S
+            step = rng.choice((2 * MS, 700 * MS, -300 * MS))
+            for _ in range(rng.choice((1, 2, 3, 8, 40))):
+                at = rng.randint(S, self.drain[1])
+                off = clock.offset_ns + at * drift // 1_000_000 + (step if at > step_at else 0)
+                u = rng.choice((10_000, 100_000, MS, 300 * MS)) if rng.random() < 0.3 else 100_000
+                off += rng.randint(-u, u) if rng.random() < 0.5 else 0
+                detail = {"offset_ns": str(off)}
+                if rng.random() < 0.95:
+                    detail["uncertainty_ns"] = str(u)
+                row = {"kind": "clock", "t_ns": at, "clock": "controller", "uncertainty_ns": None, "name": name}
+                self.events.append({**row, "detail": detail})
+
+    def blur(self) -> None:
+        """Make some roles as vague as polls are where the controller is busy; their logs tell some of them surely. The
+        end of who was hit may have been seen before the fault."""
+        rng = self.seen
+        if rng.random() < 0.6:
+            return
+        roles = [row for row in self.events if row["kind"] == "role" and row["t_ns"] > 2 * S]
+        for row in roles:
+            if rng.random() < 0.3:
+                row["uncertainty_ns"] = rng.choice((300 * MS, S, 3 * S))
+            if rng.random() < 0.3:
+                at = row["t_ns"] + rng.choice((0, rng.randint(-200 * MS, 400 * MS)))
+                value = row["value"] if row["value"] == "active" else rng.choice((row["value"], "down"))
+                self.events.append({**row, "t_ns": at, "uncertainty_ns": 5 * MS, "name": "log", "value": value})
+        for fault in [row for row in self.events if row["kind"] == "fault" and row.get("instance")]:
+            ends = [e for e in roles if e["instance"] == fault["instance"] and e["value"] == "down"]
+            if ends and rng.random() < 0.4:
+                ends[0]["t_ns"] = fault["t_ns"] - rng.randint(0, 300 * MS)
+                ends[0]["uncertainty_ns"] = rng.choice((0, 150 * MS, 400 * MS))
+
+    def hit_again(self) -> None:
+        """Let some faults restart the host, whose log then lacks some time, and hit some instances twice."""
+        rng = self.seen
+        for fault in [row for row in self.events if row["kind"] == "fault" and row.get("instance")]:
+            if rng.random() < 0.15:
+                again = {**fault, "t_ns": fault["t_ns"] + rng.randint(MS, 2 * S), "name": rng.choice(("kill", "stop"))}
+                self.events.append(again)
+                if rng.random() < 0.5:
+                    at = again["t_ns"] + rng.randint(MS, 3 * S)
+                    self.events.append({**again, "kind": "heal", "t_ns": at, "detail": {"by": "runner"}})
+            if rng.random() >= 0.15:
+                continue
+            for row in self.events:
+                same = all(row.get(name) == fault.get(name) for name in ("name", "instance"))
+                if same and row is not fault and row["kind"] == "heal":
+                    row["name"] = "restart_host"
+            fault["name"] = "restart_host"
+            gap = fault["t_ns"] + rng.randint(-20 * MS, 100 * MS), fault["t_ns"] + rng.randint(200 * MS, 4 * S)
+            whole = {"kind": "note", "t_ns": self.drain[1] + MS, "clock": "controller", "name": "log read"}
+            whole |= {"uncertainty_ns": None, "instance": fault["instance"]}
+            for begin, end in ((self.load[0] - S, gap[0]), (gap[1], self.drain[1] + MS)):
+                self.events.append({**whole, "detail": {"from_ns": str(begin), "until_ns": str(end)}})
 
     def asked(self) -> Row:
         """What the load has to meet, and which faults were planned: fields of run.json."""

@@ -125,7 +125,7 @@ Where the contract leaves a choice, this is the one made:
                                               same one, the run's operations are numbered as a whole: nothing follows
 71  a call that never returned                lasts on if its client began nothing after it (coverage: has no later
                                               op_id), else it had ended when it began
-72  a clock's uncertainty                     run.json's, or what its furthest reading says
+72  a clock's offset between two readings     interpolated in floating point, rounded down
 73  available: a span that may be too long    as long as the bound, give or take twice the worst clock's uncertainty
 74  sticky, ordered: uncertainty              of the clocks of the operations compared, none among those of one clock
 75  coverage: what a fault hit                the stores of its instance, of its `toward`, its own; of none: everything
@@ -139,9 +139,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
+from math import floor
 from typing import Any
 
-from brokerdrill.ledger.contract import CLASSES_SHOWN, Clock, PromiseSpec, RunInfo
+from brokerdrill.ledger.contract import CLASSES_SHOWN, PromiseSpec, RunInfo
 from brokerdrill.promises.catalogue import NO_PHANTOMS
 
 Row = dict[str, Any]
@@ -187,9 +188,80 @@ def merge_rows(ops: Iterable[Row]) -> list[Row]:
     return merged
 
 
-def on_run_time(row: Row, clocks: Mapping[str, Clock], names: Sequence[str]) -> Row:
-    """ "adding that clock's offset_ns gives run time" """
-    offset = clocks[row["clock"]].offset_ns if row["clock"] in clocks else 0
+@dataclass
+class Watch:
+    """One clock: points (its own time, its offset then, uncertainty) by time, and by how much its times may be off."""
+
+    points: list[tuple[int, int, int]]
+    uncertainty: int = 0
+
+    def offset(self, t: int) -> int:
+        """ "between two it is interpolated, before the first and after the last it stays" """
+        if t < self.points[0][0]:
+            return self.points[0][1]
+        for (since, was, _), (until, became, _) in pairwise(self.points):
+            if since <= t < until:
+                return was + floor((t - since) * ((became - was) / (until - since)))
+        return self.points[-1][1]
+
+
+def watches(run: RunInfo, events: Sequence[Row]) -> dict[str, Watch]:
+    """Each clock of run.json, with what was read of it: "Clocks" """
+
+    def roughly(event: Row) -> int:  # "when it was read is as run.json alone places it"
+        return int(event["t_ns"] + (run.clocks[event["clock"]].offset_ns if event["clock"] in run.clocks else 0))
+
+    last = max([0, *map(roughly, events)])
+    found = {}
+    for name, clock in run.clocks.items():
+        told = {(-clock.offset_ns, clock.uncertainty_ns, clock.offset_ns)}  # "at run time 0 as run.json says"
+        for event in events:
+            if event["kind"] == "clock" and event.get("name") == name and detail(event, "offset_ns") is not None:
+                offset = int(detail(event, "offset_ns") or 0)
+                told.add((roughly(event) - offset, int(detail(event, "uncertainty_ns") or 0), offset))
+        kept: list[tuple[int, int, int]] = []
+        for at, off_by, offset in sorted(told):
+            if kept:
+                # "says less than the one before it still does: its uncertainty and 100 ppm of the time since"
+                since, was, by = kept[-1]
+                still = by + (at - since) // 10_000
+                if at == since or (off_by > still and was - off_by - still <= offset <= was + off_by + still):
+                    continue
+            kept.append((at, offset, off_by))
+        # "of more than 16 beside run.json's each n-th and the last"
+        n = 1
+        while len(kept) - 1 > 16 * n:
+            n += 1
+        points = [point for place, point in enumerate(kept) if place % n == 0 or place == len(kept) - 1]
+        one = Watch(points)
+        doubts = [abs(one.offset(at) - offset) + off_by for at, offset, off_by in kept]
+        for place in range(len(points) - 1):
+            four = [points[k] if 0 <= k < len(points) else None for k in range(place - 1, place + 3)]
+            (since, was, by), (until, became, then_by) = points[place], points[place + 1]
+            differ = abs(became - was)
+            steady = differ <= (until - since) // 10_000 + by + then_by
+            for three in (four[:3], four[1:]):
+                if None not in three:
+                    steady |= straight(*three)  # type: ignore[arg-type]
+            if not steady:
+                doubts.append(differ + max(by, then_by))
+        if len(points) > 1 or clock.uncertainty_ns:
+            at, offset, by = points[-1]
+            doubts.append(by + max(0, last - (at + offset)) // 10_000)
+        one.uncertainty = max(doubts)
+        found[name] = one
+    return found
+
+
+def straight(a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int, int]) -> bool:
+    """ "as in the stretch before or after": whether b lies between a and c, give or take all three's uncertainties."""
+    return abs(Watch([a, c]).offset(b[0]) - b[1]) <= a[2] + b[2] + c[2]
+
+
+def on_run_time(row: Row, clocks: Mapping[str, Watch], names: Sequence[str]) -> Row:
+    """ "adding that clock's offset gives run time", of all times of a row that of its begin"""
+    begin = row["t_ns"] if "t_ns" in row else row["start_ns"]
+    offset = clocks[row["clock"]].offset(begin) if row["clock"] in clocks else 0
     return {**row, **{name: row[name] + offset for name in names if row.get(name) is not None}}
 
 
@@ -211,6 +283,9 @@ class Epoch:
     begin_uncertainty: int
     end: int | None = None
     end_uncertainty: int = 0
+    # "no vaguer than what else is known of its instance's role"
+    earliest: float = -NEVER
+    latest: float = NEVER
 
     def covers(self, t: float) -> bool:
         return self.begin <= t and (self.end is None or t < self.end)
@@ -225,6 +300,8 @@ class Unit:
     attempts: list[Row]
     deliveries: list[Row]
     dead: bool = False
+    # Whether it had to be got for certain, whatever the clocks were off by.
+    sure: bool = True
 
 
 @dataclass
@@ -241,6 +318,7 @@ class Facts:
     epochs: list[Epoch]
     units: list[Unit] = field(default_factory=list)
     missing: bool = False
+    clocks: Mapping[str, Watch] = field(default_factory=dict)
 
     def of(self, *names: str) -> list[Row]:
         return [op for op in self.ops if op["op"] in names]
@@ -248,13 +326,14 @@ class Facts:
 
 def gather(run: RunInfo, ops: Sequence[Row], events: Sequence[Row]) -> Facts:
     """Return the facts of a ledger."""
-    rows = [on_run_time(row, run.clocks, ("start_ns", "end_ns", "expires_ns")) for row in ops]
+    clocks = watches(run, events)
+    rows = [on_run_time(row, clocks, ("start_ns", "end_ns", "expires_ns")) for row in ops]
     merged = merge_rows(rows)
     happened = []
     for event in events:
-        row = on_run_time(event, run.clocks, ("t_ns",))
+        row = on_run_time(event, clocks, ("t_ns",))
         # "The uncertainty of an event is its own plus its clock's."
-        clock = run.clocks[row["clock"]].uncertainty_ns if row["clock"] in run.clocks else 0
+        clock = clocks[row["clock"]].uncertainty if row["clock"] in clocks else 0
         told = {**row, "uncertainty_ns": (row.get("uncertainty_ns") or 0) + clock}
         # "Rows that are there twice count once", of the same values however they are spelled.
         if told not in happened:
@@ -283,6 +362,7 @@ def gather(run: RunInfo, ops: Sequence[Row], events: Sequence[Row]) -> Facts:
         attempts=defaultdict(list),
         deliveries=defaultdict(list),
         epochs=find_epochs(run, happened),
+        clocks=clocks,
     )
     acks: dict[str, list[Row]] = defaultdict(list)
     for op in facts.of("ack"):
@@ -314,7 +394,10 @@ def operations_are_missing(run: RunInfo, ops: Sequence[Row], events: Sequence[Ro
         numbers[op["client"]].append(op["op_id"])
     firsts = [min(own) for own in numbers.values()]
     if len(numbers) > 1 and len(set(firsts)) == len(firsts):
-        return False
+        # "and there are no more operations than numbers"
+        every = [number for own in numbers.values() for number in own]
+        if len(every) <= len(range(min(every), max(every) + 1)):
+            return False
     return any(set(range(min(own) if min(own) <= 1 else 0, max(own) + 1)) - set(own) for own in numbers.values())
 
 
@@ -323,16 +406,8 @@ def detail(event: Row, name: str) -> str | None:
 
 
 def uncertain(facts: Facts, clock: str) -> int:
-    """By how much a clock's times may be off: "as run.json says, or as the furthest of its readings does" """
-    if clock not in facts.run.clocks:
-        return 0
-    known = facts.run.clocks[clock]
-    worst = known.uncertainty_ns
-    for event in facts.events:
-        if event["kind"] == "clock" and event.get("name") == clock and detail(event, "offset_ns") is not None:
-            off = abs(int(detail(event, "offset_ns") or 0) - known.offset_ns)
-            worst = max(worst, off + int(detail(event, "uncertainty_ns") or 0))
-    return worst
+    """By how much a clock's times may be off."""
+    return facts.clocks[clock].uncertainty if clock in facts.clocks else 0
 
 
 def between(facts: Facts, one: Row, other: Row) -> int:
@@ -423,6 +498,35 @@ def find_epochs(run: RunInfo, events: Sequence[Row]) -> list[Epoch]:
             # "it begins at a role active"; "another instance's active does not end it"
             current[instance] = Epoch(instance, store, event["t_ns"], event["uncertainty_ns"])
             epochs.append(current[instance])
+    for epoch in epochs:
+        own = [e for e in events if e["kind"] == "role" and e.get("instance") == epoch.instance]
+        # "not before any earlier change of that instance's role"
+        begin = next(
+            place
+            for place, e in enumerate(own)
+            if e["t_ns"] == epoch.begin
+            and e.get("value") == "active"
+            and (e.get("store") or only_store(run, epoch.instance) or "") == epoch.store
+        )
+        before: tuple[Any, Any] | None = None
+        for e in own[: begin + 1]:
+            role = e.get("value"), e.get("store") or only_store(run, epoch.instance)
+            if role != before:  # a change, no repetition
+                epoch.earliest = max(epoch.earliest, e["t_ns"] - e["uncertainty_ns"])
+            before = role
+        # "over by any other role before the instance is active again"
+        if epoch.end is not None:
+            bounds = [epoch.end + epoch.end_uncertainty]
+            ended_it = next(
+                place
+                for place, e in enumerate(own)
+                if place > begin and (e["t_ns"], e["uncertainty_ns"]) == (epoch.end, epoch.end_uncertainty)
+            )
+            for e in own[ended_it:]:
+                if e.get("value") == "active":
+                    break
+                bounds.append(e["t_ns"] + e["uncertainty_ns"])
+            epoch.latest = min(bounds)
     return [epoch for epoch in epochs if epoch.store]  # "an open end runs to the end of the run"
 
 
@@ -443,11 +547,11 @@ def store_of(facts: Facts, op: Row) -> str | None:
 def epoch_of(facts: Facts, op: Row) -> Epoch | None:
     """The epoch that served an operation: the instance's last one that had begun by the operation's end, if it had not
     ended before the operation began (each give or take its uncertainty)."""
-    begun = [e for e in facts.epochs if e.instance == op.get("instance") and e.begin - e.begin_uncertainty <= ended(op)]
+    begun = [e for e in facts.epochs if e.instance == op.get("instance") and e.earliest <= ended(op)]
     if not begun:
         return None
     last = begun[-1]
-    until = facts.end if last.end is None else last.end + last.end_uncertainty
+    until = facts.end if last.end is None else last.latest
     return last if op["start_ns"] <= until else None
 
 
@@ -473,20 +577,22 @@ def message_state(attempts: Sequence[Row]) -> str:
     return "unknown" if "unknown" in results else "failed"
 
 
-def expected_subscriptions(facts: Facts, address: str, attempts: Sequence[Row]) -> set[str]:
-    """The subscriptions of a topic that must get a message: "On a topic those subscriptions are expected …" """
+def expected_subscriptions(facts: Facts, address: str, attempts: Sequence[Row]) -> dict[str, bool]:
+    """The subscriptions of a topic that must get a message, or perhaps had to (False): "On a topic those subscriptions
+    are expected …" """
     began = [attempt["start_ns"] for attempt in attempts if attempt["result"] != "fail"]
     if not began:
-        return set()
+        return {}
+    off = 2 * max((clock.uncertainty for clock in facts.clocks.values()), default=0)
     drain = phase(facts, "drain", "begin")
     before_drain = [op for op in facts.of("unsubscribe", "close") if drain is None or ended(op) < drain]
     before_drain = [op for op in before_drain if op["outcome"] != "fail"]
-    expected = set()
+    expected: dict[str, bool] = {}
     for row in facts.of("subscribe"):
         # "whose subscribe was ok before the first attempt that is not fail began"
         if row.get("address") != address or row.get("subscription") is None or row["outcome"] != "ok":
             continue
-        if ended(row) >= min(began):
+        if ended(row) - off >= min(began):
             continue
         # "and which no unsubscribe ended before the drain"
         if any(
@@ -500,7 +606,7 @@ def expected_subscriptions(facts: Facts, address: str, attempts: Sequence[Row]) 
             for op in before_drain
         ):
             continue
-        expected.add(row["subscription"])
+        expected[row["subscription"]] = expected.get(row["subscription"], False) or ended(row) + off < min(began)
     return expected
 
 
@@ -530,10 +636,12 @@ def find_units(facts: Facts) -> list[Unit]:
         for delivery in facts.deliveries.get(message, []):
             by_subscription[delivery.get("subscription")].append(delivery)
         names: set[str | None]
+        expected: dict[str, bool] = {}
         if address not in topics:
             names = {None}  # "on a queue there is one unit a message"
         else:
-            names = set(expected_subscriptions(facts, address, attempts))
+            expected = expected_subscriptions(facts, address, attempts)
+            names = set(expected)
             # "a delivery to another subscription … gets a class only if it is processed"
             for name, deliveries in by_subscription.items():
                 # … "allowed" is said of what was sent: of a failed or unknown message every delivery counts
@@ -543,6 +651,7 @@ def find_units(facts: Facts) -> list[Unit]:
                 names = {None}  # "If the message failed it is a phantom"
         for name in names:
             unit = Unit((address, message_id, name), state, attempts, by_subscription.get(name, []))
+            unit.sure = address not in topics or expected.get(name or "", False)
             unit.dead = any(which is None or which == name or name is None for which in evidence.get(message, []))
             units.append(unit)
     return units
@@ -561,7 +670,8 @@ def classify(facts: Facts, unit: Unit) -> str:
     # "it expires at its latest expires_ns", "null: never"
     expires = max((NEVER if a.get("expires_ns") is None else a["expires_ns"] for a in unit.attempts), default=NEVER)
     drain_end = phase(facts, "drain", "end")
-    drained = facts.run.drained.get(unit.key[0], False)  # "A run whose drain is not recorded is taken as not drained."
+    # "A run whose drain is not recorded is taken as not drained."
+    drained = facts.run.drained.get(unit.key[0], False) and unit.sure
     # "acknowledged, or unknown and delivered; no delivery processed or possibly processed"
     missing = (state == "acknowledged" or (state == "unknown" and bool(deliveries))) and untouched
 
@@ -693,7 +803,14 @@ def looked_everywhere(facts: Facts) -> bool:
         and (not ends or op["start_ns"] >= max(ends))
     ]
     for address in wanted:
-        of = [look for look in looks if look["address"] == address]
+        # "and not before the last delivery on an address whose dead letters are there"
+        delivered = [
+            ended(delivery)
+            for (source, _), deliveries in facts.deliveries.items()
+            if facts.run.dead_letters.get(source) == address
+            for delivery in deliveries
+        ]
+        of = [look for look in looks if look["address"] == address and look["start_ns"] >= max([0, *delivered])]
         if not any(look["outcome"] == "ok" for look in of):
             return False
         for look in of:
@@ -750,7 +867,7 @@ def atomic(facts: Facts, spec: PromiseSpec) -> Row:
             gone = not never and drain_end is not None and max(a["expires_ns"] for a in unit.attempts) < drain_end
             if gone or all(a.get("durable") is False for a in unit.attempts):
                 continue
-            if facts.run.drained.get(unit.key[0], False):
+            if facts.run.drained.get(unit.key[0], False) and unit.sure:
                 missing.append(unit)
             else:
                 waiting.append(unit)
@@ -1038,7 +1155,9 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
     def active(epoch: Epoch, at: float, sign: int) -> bool:
         """Whether the epoch's instance was active at that moment: for certain (sign 1), or perhaps (-1)."""
         until = facts.end if epoch.end is None else epoch.end
-        if not epoch.begin + sign * epoch.begin_uncertainty < at < until - sign * epoch.end_uncertainty:
+        if sign > 0 and not epoch.begin + epoch.begin_uncertainty < at < until - epoch.end_uncertainty:
+            return False
+        if sign < 0 and not epoch.earliest < at < min(epoch.latest, facts.end if epoch.end is None else NEVER):
             return False
         # "while a kill, a stop or a pause on it is in effect an instance is not active"
         for fault in facts.events:
@@ -1059,6 +1178,7 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
             )
             for sign in (1, -1)
         }
+        | {time for epoch in facts.epochs for time in (epoch.earliest, epoch.latest) if abs(time) < NEVER}
         | {
             time + sign * fault["uncertainty_ns"]
             for fault in facts.events
@@ -1131,14 +1251,37 @@ def unseen_beside_another(facts: Facts, instance: str, begin: int, end: int) -> 
     # "or its log tells its roles, and was read of that time, whole"
     if not any(e["kind"] == "role" and e.get("instance") == instance and e.get("name") == "log" for e in facts.events):
         return True
-    return not any(
-        instance in read_with(note)
-        and not int(detail(note, "lost") or 0)
-        and int(detail(note, "from_ns") or begin) <= begin
-        and end <= int(detail(note, "until_ns") or end)
+    return not log_tells_all(facts, instance, begin, end)
+
+
+def logs_read(facts: Facts) -> list[Row]:
+    return [
+        note
         for note in facts.events
         if note["kind"] == "note" and note.get("name") == "log read" and note.get("instance") is not None
-    )
+    ]
+
+
+def log_tells_all(facts: Facts, instance: str, begin: int | None, over: int | None) -> bool:
+    """ "A log was read whole where nothing of it was lost, from the load's begin to the drain's end" """
+    own = [note for note in logs_read(facts) if instance in read_with(note)]
+    if not own or any(int(detail(note, "lost") or 0) for note in own):
+        return False
+    known: list[tuple[float, float]] = []
+    for note in own:
+        begins, ends_at = detail(note, "from_ns"), detail(note, "until_ns")
+        known.append((-NEVER if begins is None else int(begins), NEVER if ends_at is None else int(ends_at)))
+    # "between a `restart_host` of that instance and ... its heal at the latest, nothing can be read, and nothing ran"
+    for fault in facts.events:
+        if (fault["kind"], fault.get("name"), fault.get("instance")) == ("fault", "restart_host", instance):
+            heal = healed_at(facts, fault)
+            if heal is not None:
+                known.append((fault["t_ns"] - fault["uncertainty_ns"], heal))
+    # A moment that is in none of them is in the gap behind the end of one.
+    wanted = min(begins for begins, _ in known) if begin is None else begin
+    last = wanted if over is None else over
+    moments = [wanted, *(end for _, end in known if wanted <= end < last)]
+    return all(any(begins <= at and (at < end or end >= last) for begins, end in known) for at in moments)
 
 
 def read_with(note: Row) -> set[str]:
@@ -1205,9 +1348,12 @@ def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
     for fault in facts.events:
         if fault["kind"] != "fault" or fault.get("instance") is None:
             continue
-        for epoch in facts.epochs:
-            if epoch.instance == fault["instance"] and epoch.covers(fault["t_ns"]):
-                hits.append((fault, epoch))
+        own = [e for e in facts.epochs if e.instance == fault["instance"] and e.begin <= fault["t_ns"]]
+        own = [e for e in own if fault.get("store") in (None, e.store)]
+        during = [epoch for epoch in own if epoch.covers(fault["t_ns"])]
+        # "Where an epoch ended before the fault, and not if times were off, it is the fault that ended it"
+        just_over = [epoch for epoch in own[-1:] if fault["t_ns"] - fault["uncertainty_ns"] < epoch.latest]
+        hits += [(fault, epoch) for epoch in during or just_over]
     return hits
 
 
@@ -1235,11 +1381,16 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
             own = [send for send in begun if send["client"] == client]
             clocks = {op["clock"] for op in facts.of("send", "connect", "prepare", "commit") if op["client"] == client}
             off = fault["uncertainty_ns"] + max(uncertain(facts, clock) for clock in clocks)
-            # "a client that was served before the fault"
+            # "a client that was served before the fault: a send was acknowledged, or its last connect that was ok and
+            # of which that is known reached that store"
             before = any(
                 send["client"] == client and send["acked_ns"] <= t and store_of(facts, send) == hit.store
                 for send in acked
             )
+            joined = [op for op in facts.of("connect") if op["client"] == client and op["outcome"] == "ok"]
+            reached = [(ended(op), store_of(facts, op)) for op in joined if ended(op) <= t]
+            known = [(at, store) for at, store in reached if store is not None]
+            before |= bool(known) and max(known)[1] == hit.store
             connects = [op["start_ns"] for op in facts.of("connect") if op["client"] == client]
             if not before and connects and min(connects) > t:
                 continue
@@ -1313,7 +1464,7 @@ def detected_at(facts: Facts, t: int, hit: Epoch, successor: Epoch | None) -> in
             return event["t_ns"]
         if event["kind"] == "role" and event["value"] == "starting" and event["instance"] == successor.instance:
             return event["t_ns"]
-    return hit.end if hit.end is not None and hit.end <= successor.begin else None
+    return max(t, hit.end) if hit.end is not None and hit.end <= successor.begin else None
 
 
 @dataclass
@@ -1539,29 +1690,16 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
             open_ones += 1
         else:
             broken.append({"instance": one["instance"], "at": one["t_ns"]})
-    notes = [note for note in of_kind["note"] if note.get("name") == "log read" and note.get("instance") is not None]
+    notes = logs_read(facts)
     loads = load_phases(facts)
     over = phase(facts, "drain", "end")
-    whole: set[str] = set()
-    for one in {name for note in notes for name in read_with(note)}:
-        own = [note for note in notes if one in read_with(note)]
-        if any(int(detail(note, "lost") or 0) for note in own):
-            continue
-        known = []
-        for note in own:
-            begins, ends_at = detail(note, "from_ns"), detail(note, "until_ns")
-            known.append((-NEVER if begins is None else int(begins), NEVER if ends_at is None else int(ends_at)))
-        # "between a `restart_host` of that instance and ... its heal at the latest, nothing can be read"
-        for fault in of_kind["fault"]:
-            heal = healed_at(facts, fault)
-            if fault.get("name") == "restart_host" and fault.get("instance") == one and heal is not None:
-                known.append((fault["t_ns"] - fault["uncertainty_ns"], heal))
-        # A moment of the load and the drain that is in none of them is in the gap behind the end of one.
-        wanted = loads[0][0] if loads else min(begins for begins, _ in known)
-        last = wanted if over is None else over
-        moments = [wanted, *(end for _, end in known if wanted <= end < last)]
-        if all(any(begins <= at and (at < end or end >= last) for begins, end in known) for at in moments):
-            whole.add(one)
+    if over is None and loads:
+        over = loads[-1][1]  # "to the drain's end, without one to the load's"
+    whole = {
+        one
+        for one in {name for note in notes for name in read_with(note)}
+        if log_tells_all(facts, one, loads[0][0] if loads else None, over)
+    }
     # "each instance that may serve a store, has a role or was hit"
     named = {instance for instances in facts.run.stores.values() for instance in instances}
     named |= {event["instance"] for event in (*of_kind["role"], *of_kind["fault"]) if event.get("instance")}
@@ -1893,16 +2031,16 @@ def rounds(facts: Facts, entries: Sequence[Row], failover: Sequence[Row], outage
 
 
 def run_verdict(run: RunInfo, entries: Sequence[Row]) -> str:
-    """ "a run that was aborted or crashed passes never" """
+    """ "a run that did not complete passes never" """
     found = merge(one["verdict"] for one in entries)
-    if found == "pass" and run.outcome not in ("completed", "running"):
+    if found == "pass" and run.outcome != "completed":
         return "unknown"
     return found
 
 
 def as_expected(run: RunInfo, entries: Sequence[Row]) -> bool:
     """ "as_expected holds it against expect"; `only` and `known` are tried by hand (test_expectation)"""
-    if run.outcome not in ("completed", "running") and run_verdict(run, entries) != "fail":
+    if run.outcome != "completed" and run_verdict(run, entries) != "fail":
         return False
     for name in {one["name"] for one in entries}:
         verdict = merge(one["verdict"] for one in entries if one["name"] == name)

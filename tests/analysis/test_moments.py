@@ -89,8 +89,8 @@ def test_a_playbook_lasts_to_its_own_next_end() -> None:
     assert operations(marks) == [(10, 20, None), (40, NEVER, None), (50, 50, None)]
 
 
-def role(at: int, instance: str, value: str, store: str | None = None) -> Event:
-    return Event("role", at, instance=instance, value=value, store=store)
+def role(at: int, instance: str, value: str, store: str | None = None, u: int = 0) -> Event:
+    return Event("role", at, u, instance=instance, value=value, store=store)
 
 
 def test_a_role_without_a_store_is_of_the_only_one_else_of_the_last() -> None:
@@ -137,7 +137,12 @@ def test_a_fault_is_not_judged_whose_alert_was_firing_for_certain(one: Alert, ju
     assert (found.evidence, found.doubt) == (judged, not judged)
 
 
-HIT, NEXT = Epoch("s", "a", 10, 0, 105, 0, False), Epoch("s", "b", 150, 0, 1000, 0, True)
+def epoch(instance: str, start: int, start_u: int, end: int, end_u: int, *, open: bool = False) -> Epoch:
+    """An epoch on s of which nothing else is known."""
+    return Epoch("s", instance, start, start_u, end, end_u, open, start - start_u, end + end_u)
+
+
+HIT, NEXT = epoch("a", 10, 0, 105, 0), epoch("b", 150, 0, 1000, 0, open=True)
 
 
 def detecting(at: int, kind: str = "note", **fields: str) -> int | None:
@@ -200,7 +205,7 @@ def test_a_bucket_is_as_wide_as_a_run_is_long(run_s: float, width_s: float, base
     ("whole", "strays", "follows"), [(True, False, True), (True, True, False), (False, False, False)]
 )
 def test_a_look_up_follows_where_clients_are_whole_and_end_their_own(whole: bool, strays: bool, follows: bool) -> None:
-    judging = judge.Judging(None, Source(whole=whole), judge.Ledger({}, {}, {}, parts=1, series=False))
+    judging = judge.Judging(None, Source(whole=whole), judge.Ledger({}, {}, {}, {}, parts=1, series=False))
     judging._first = {"stray": [object()]} if strays else {}  # type: ignore[list-item]
     assert judging.follows is follows
 
@@ -316,7 +321,7 @@ def test_alerts_are_quiet_from_when_the_last_that_fires_is_cleared(one: Alert, q
 def test_two_epochs_overlap_for_as_long_as_both_are_certain(
     one: tuple[int, int, int, int], other: tuple[int, int, int, int], overlap: tuple[int, int] | None
 ) -> None:
-    epochs = Epoch("s", "a", *one, False), Epoch("s", "b", *other, False)
+    epochs = epoch("a", *one), epoch("b", *other)
     assert [(one.start, one.end) for one in overlaps(epochs) if one.certain] == ([overlap] if overlap else [])
 
 
@@ -335,7 +340,7 @@ def test_two_epochs_overlap_for_as_long_as_both_are_certain(
 def test_two_epochs_may_overlap_where_they_do_when_each_is_widened(
     one: tuple[int, int, int, int], other: tuple[int, int, int, int], perhaps: bool
 ) -> None:
-    epochs = Epoch("s", "a", *one, False), Epoch("s", "b", *other, False)
+    epochs = epoch("a", *one), epoch("b", *other)
     assert [one.certain for one in overlaps(epochs) if not one.certain] == [False] * perhaps
 
 
@@ -357,7 +362,7 @@ def test_two_epochs_may_overlap_where_they_do_when_each_is_widened(
 def test_a_process_that_is_halted_is_not_active(
     name: str, instance: str | None, at: int, healed_at: int | None, expected: list[tuple[int, int, bool]]
 ) -> None:
-    epochs = Epoch("s", "a", 100, 2, 200, 2, False), Epoch("s", "b", 150, 2, 250, 2, False)
+    epochs = epoch("a", 100, 2, 200, 2), epoch("b", 150, 2, 250, 2)
     fault = Fault(0, name, instance, None, "s", at, 2, healed_at)
     assert [(one.start, one.end, one.certain) for one in overlaps(epochs, [fault])] == expected
 
@@ -534,7 +539,7 @@ def test_that_an_alert_fired_before_the_fault_the_surest_tells() -> None:
 def test_that_no_message_ended_dead_is_known_where_one_was_to_be_got(units: bool) -> None:
     """What was sent to a topic without subscriptions is no unit, and breaks nothing."""
     finding = Finding(evidence=units)
-    look_at(finding, [Look("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40)
+    look_at(finding, [Look("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40, {})
     assert (finding.evidence, finding.doubt) == (units, not units)
 
 
@@ -585,6 +590,61 @@ def test_a_fault_hits_who_is_active_from_its_epochs_begin_up_to_its_end(at: int,
 
 
 @pytest.mark.parametrize(
+    ("at", "u", "end_u", "hit"),
+    [
+        (200, 0, 0, False),
+        (201, 0, 0, False),
+        (201, 1, 0, False),
+        (201, 2, 0, True),
+        (201, 0, 1, False),
+        (201, 0, 2, True),
+        (205, 3, 3, True),
+        (205, 2, 3, False),
+    ],
+)
+def test_an_epoch_that_may_have_ended_after_the_fault_was_ended_by_it(at: int, u: int, end_u: int, hit: bool) -> None:
+    """Polls see the end of who is restarted a little before the time that is given for the fault."""
+    told = [role(10, "a", "active", "s"), role(200, "a", "starting", "s", end_u), role(300, "b", "active", "s")]
+    made = timeline([*told, replace(kill(at), u=u)], {"s": ("a", "b")}, 900)
+    assert [(one.epoch.start, one.next and one.next.start, one.detected_at) for one in made.hits] == (
+        [(10, 300, at)] if hit else []
+    )
+
+
+def test_the_last_of_the_epochs_before_a_fault_is_the_one_that_it_ended() -> None:
+    told = [role(10, "a", "active", "s"), role(20, "a", "down", "s", 500), role(30, "a", "active", "s")]
+    told.append(role(200, "a", "down", "s", 9))
+    for at, hit in ((205, [30]), (210, [])):
+        assert [one.epoch.start for one in timeline([*told, kill(at)], {"s": ("a",)}, 900).hits] == hit
+
+
+@pytest.mark.parametrize(
+    ("told", "bounds"),
+    [
+        # (at, value, uncertainty) of roles; the epochs' first and last possible moments
+        ([(100, "active", 9), (200, "down", 50)], [(91, 250)]),
+        # A vague poll and a line of the log: the log bounds it.
+        ([(100, "active", 9), (200, "starting", 50), (210, "down", 5)], [(91, 215)]),
+        ([(100, "active", 9), (200, "starting", 5), (210, "down", 50)], [(91, 205)]),
+        # What it was before, it was not any more.
+        ([(95, "passive", 2), (100, "active", 9), (200, "down", 5)], [(93, 205)]),
+        ([(95, "passive", 60), (100, "active", 9), (200, "down", 5)], [(91, 205)]),
+        # Of two epochs each has its own.
+        ([(100, "active", 0), (200, "down", 90), (250, "active", 70), (260, "down", 1)], [(100, 290), (180, 261)]),
+        ([(100, "active", 0), (200, "down", 10), (250, "active", 70), (260, "down", 1)], [(100, 210), (190, 261)]),
+        # No epoch began before the one before it.
+        ([(100, "active", 5), (101, "down", 90), (103, "active", 70)], [(95, 191), (95, 900)]),
+        ([(100, "active", 5)], [(95, 900)]),
+    ],
+)
+def test_an_epoch_is_bounded_by_the_surest_of_the_roles_around_it(
+    told: list[tuple[int, str, int]], bounds: list[tuple[int, int]]
+) -> None:
+    made = timeline([role(at, "a", value, "s", u) for at, value, u in told], {"s": ("a",)}, 900)
+    assert [(one.earliest, one.latest) for one in made.epochs] == bounds
+
+
+@pytest.mark.parametrize(
     ("at", "healed", "falls"),
     [
         (99, None, True),
@@ -627,7 +687,7 @@ def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
 
 
 def test_the_longest_overlap_is_the_worst() -> None:
-    a, b = Epoch("s", "a", 100, 0, 200, 0, False), Epoch("s", "b", 110, 0, 190, 0, False)
+    a, b = epoch("a", 100, 0, 200, 0), epoch("b", 110, 0, 190, 0)
     times = Timeline(
         run_end=900, epochs=(a, b), overlaps=(Overlap(b, a, 300, 310, True), Overlap(a, b, 110, 190, True))
     )

@@ -147,6 +147,23 @@ def a_producer_hangs(begun_before: float) -> Change:
     return change
 
 
+def a_producer_hangs_in_its_first_send(ops: list[Row], events: list[Row]) -> None:
+    """Who was connected to what was hit, and had sent nothing yet."""
+    columns = {"address": "q", "message_id": "hung", "payload_sha": "sha", "durable": True}
+    ops.append(op("h", "connect", 1000, 1001, instance="a"))
+    ops.append(op("h", "send", FAULT - 1, None, outcome="unknown", **columns))
+
+
+def without_a_drains_end(read_until: float) -> Change:
+    """The run broke off in its drain; the log of `a` was read until then."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        events.remove(find(events, kind="phase", name="drain", value="end"))
+        find(events, name="log read", instance="a")["detail"] = {"until_ns": str(round(read_until * MS))}
+
+    return change
+
+
 def unread(*instances: str) -> Change:
     def change(ops: list[Row], events: list[Row]) -> None:
         for one in instances:
@@ -204,6 +221,18 @@ def looked_too_early(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="browse").update(start_ns=500 * MS, end_ns=501 * MS)
 
 
+def looked_before_the_last_delivery(by: float) -> Change:
+    """A message was delivered while what was left was drained; somebody looked so much earlier than that was over."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        last = max((row for row in ops if row["op"] == "receive"), key=lambda row: row["end_ns"])
+        last |= {"start_ns": 8_200 * MS, "end_ns": 8_201 * MS, "txn": None}
+        ops.append(op("c", "ack", 8202, 8203, address="q", delivery=last["delivery"]))
+        find(ops, op="browse").update(start_ns=round((8_201 - by) * MS), end_ns=8_300 * MS)
+
+    return change
+
+
 def one_of_two_looks_is_refused(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="browse")["instance"] = "a"
     ops.append(op("inspector", "browse", 9002, 9003, outcome="fail", address="DLQ", instance="x"))
@@ -249,6 +278,10 @@ def holes(client: str, *of: tuple[int, int]) -> Change:
     return change
 
 
+def the_first_of_one_of_two_clients(ops: list[Row], events: list[Row]) -> None:
+    keep(ops, lambda row: row["client"] in "pc" and not (row["client"] == "c" and row["op_id"] < 40))
+
+
 def a_spool_is_missing(client: str) -> Change:
     """The worker of this client had a clock of its own, and its rows never came home."""
 
@@ -260,6 +293,7 @@ def a_spool_is_missing(client: str) -> Change:
 
 # --- clocks ---------------------------------------------------------------------------------------------------------
 
+FINE = {"clocks": {"load": Clock("load1"), "vague": Clock("load2", 0, MS), "controller": Clock("controller")}}
 VAGUE = {"clocks": {"load": Clock("load1"), "vague": Clock("load2", 0, 1_000 * MS), "controller": Clock("controller")}}
 
 
@@ -279,6 +313,18 @@ def an_intruder(ops: list[Row], events: list[Row]) -> None:
     ops.append(op("c", "ack", 8007, 8008, address="q", delivery="d-i"))
 
 
+def a_topics_message_is_not_got(subscribed: float) -> Change:
+    """By the subscriber's clock it was subscribed so much (ms) before the message was sent."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        ops.append({**op("d", "subscribe", 600 - subscribed, 600 - subscribed + 1, address="t"), "clock": "vague"})
+        ops[-1] |= {"subscription": "d", "durable": True}
+        sent = {"address": "t", "message_id": "on-t", "payload_sha": "sha", "durable": True, "instance": "a"}
+        ops.append(op("other", "send", 602, 603, **sent))
+
+    return change
+
+
 def late_by_another_clock(ops: list[Row], events: list[Row]) -> None:
     """A message that another consumer got 0.5 s after its successor, by a clock that may be a second off."""
     row = find(ops, op="receive", message_id="m100")
@@ -295,14 +341,64 @@ def drifted(ops: list[Row], events: list[Row]) -> None:
     events.append(event("clock", 8900, name="vague", detail=reading))
 
 
-def the_fault_is_vague(ops: list[Row], events: list[Row]) -> None:
-    find(events, kind="fault")["uncertainty_ns"] = 0
-    find(events, kind="role", value="active", instance="b")["uncertainty_ns"] = 0
+def read_as(*readings: tuple[float, float, float]) -> Change:
+    """As `an_intruder`, by a clock that was read at these times (ms) to have such an offset (ms), give or take."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        an_intruder(ops, events)
+        for at, offset, u in readings:
+            detail = {"offset_ns": str(round(offset * MS)), "uncertainty_ns": str(round(u * MS))}
+            events.append(event("clock", at, name="vague", detail=detail))
+
+    return change
+
+
+def all_but_one_by_a_fast_clock(ops: list[Row], events: list[Row]) -> None:
+    """The consumer's clock gains 100 ms each second, as is read each second: by it, each message came at its time."""
+    for row in ops:
+        if row["client"] == "c":
+            row["clock"] = "vague"
+            for name in ("start_ns", "end_ns"):
+                row[name] = row[name] * 11 // 10
+    for at in range(1000, 10_000, 1000):
+        detail = {"offset_ns": str(-at * MS // 10), "uncertainty_ns": "10000"}
+        events.append(event("clock", at, name="vague", detail=detail))
 
 
 def roles_are_vague(ops: list[Row], events: list[Row]) -> None:
     """Who was asked so seldom may have been active beside the other."""
     find(events, kind="role", value="active", instance="b")["uncertainty_ns"] = 600 * MS
+
+
+def the_end_is_vague(log_at: float | None) -> Change:
+    """A poll says that b is passive, and may be late by 300 ms, when a is active; its log says it so much after."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, kind="role", instance="b", value="passive", t_ns=(ACTIVE_A - 100) * MS)["uncertainty_ns"] = (
+            300 * MS
+        )
+        if log_at is not None:
+            at = ACTIVE_A - 100 + log_at
+            events.append(event("role", at, instance="b", store="s", name="log", value="down"))
+
+    return change
+
+
+def the_end_came_before_the_fault(by: float, u: float) -> Change:
+    """The poll that saw a's end was asked `by` ms before the fault was said to be, and is uncertain."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        row = find(events, kind="role", instance="a", value="down")
+        row |= {"t_ns": round((FAULT - by) * MS), "uncertainty_ns": round(u * MS)}
+
+    return change
+
+
+def silent_while_its_host_restarts(ops: list[Row], events: list[Row]) -> None:
+    """Its log tells its roles, and has nothing to say of that time."""
+    read_around(FAULT + 50, FAULT + 900, "restart_host")(ops, events)
+    silent("a", FAULT + 10, HEAL + 50)(ops, events)
+    events.append(event("role", 10, instance="a", store="s", name="log", value="active"))
 
 
 # --- busy hosts -----------------------------------------------------------------------------------------------------
@@ -381,6 +477,7 @@ CASES: dict[str, Case] = {
     ),
     "a producer hangs since 1 ms before the fault": Case(a_producer_hangs(1), {"failover_within": "fail"}),
     "a producer hangs since 900 ms before the fault": Case(a_producer_hangs(900), {"failover_within": "fail"}),
+    "a producer hangs in its first send": Case(a_producer_hangs_in_its_first_send, {"failover_within": "fail"}),
     "a producer hangs, and the run ends within the bound": Case(
         a_producer_hangs(1), {"failover_within": "unknown"}, run=bounded(failover_within=60_000)
     ),
@@ -403,6 +500,12 @@ CASES: dict[str, Case] = {
         read_around(FAULT - 500, FAULT + 900, "restart_host"), {"stays_up": "unknown"}
     ),
     "a log lacks some time of a kill": Case(read_around(FAULT + 50, FAULT + 900, "kill"), {"stays_up": "unknown"}),
+    "a log was read up to the load's end, where nobody knows the drain's": Case(
+        without_a_drains_end(8_000), {"stays_up": "pass"}
+    ),
+    "a log was read up to before the load's end, where nobody knows the drain's": Case(
+        without_a_drains_end(7_999), {"stays_up": "unknown"}
+    ),
     "a log was read whole": Case(read_in_part(from_ns="0", until_ns=str(9_000 * MS), lost="0"), {"stays_up": "pass"}),
     "a broker crashes during a playbook": Case(ends(("b", 6500, "dumped", "SEGV"), of=""), {"stays_up": "fail"}),
     "a broker aborts during a playbook that works on it": Case(
@@ -427,6 +530,12 @@ CASES: dict[str, Case] = {
     "the browse was refused": Case(the_browse_is_refused, {"no_dead_letters": "unknown"}),
     "nobody looked at the dead letters": Case(nobody_looks, {"no_dead_letters": "unknown"}),
     "the dead letters were looked at before the load": Case(looked_too_early, {"no_dead_letters": "unknown"}),
+    "the dead letters were looked at before the last delivery": Case(
+        looked_before_the_last_delivery(1), {"no_dead_letters": "unknown"}
+    ),
+    "the dead letters were looked at after the last delivery": Case(
+        looked_before_the_last_delivery(0), {"no_dead_letters": "pass"}
+    ),
     "one of two looks was refused": Case(one_of_two_looks_is_refused, {"no_dead_letters": "unknown"}),
     "nobody could ask a broker beside the active one": Case(silent("b", 6000, 8000), {"single_active": "unknown"}),
     "nobody could ask a broker to the end": Case(silent("b", 6000, None), {"single_active": "unknown"}),
@@ -445,6 +554,9 @@ CASES: dict[str, Case] = {
     "holes among the consumer's operations": Case(holes("c", (100, 150), (200, 260)), all_unknown=True, renumber=False),
     "holes among the producer's operations": Case(holes("p", (100, 150), (200, 260)), all_unknown=True, renumber=False),
     "the first operations are missing": Case(holes("c", (0, 40)), all_unknown=True, renumber=False),
+    "the first operations of one of two clients are missing": Case(
+        the_first_of_one_of_two_clients, all_unknown=True, renumber=False
+    ),
     "the producer's spool never came home": Case(
         a_spool_is_missing("p"),
         all_unknown=True,
@@ -456,13 +568,46 @@ CASES: dict[str, Case] = {
         run={"clocks": {**kept()[0].clocks, "worker-1": Clock("load2")}},
     ),
     "an intruder by a vague clock": Case(an_intruder, {"single_active": "unknown"}, run=VAGUE),
+    "a topic's message is not got, and was due by vague clocks": Case(
+        a_topics_message_is_not_got(500), {"no_loss": "unknown"}, run=VAGUE | drained("t")
+    ),
+    "a topic's message is not got, and was not due by vague clocks": Case(
+        a_topics_message_is_not_got(-500), {"no_loss": "unknown"}, run=VAGUE | drained("t")
+    ),
+    "a topic's message is not got, and was due": Case(
+        a_topics_message_is_not_got(500), {"no_loss": "fail"}, run=FINE | drained("t")
+    ),
+    "a topic's message is not got, and was not due": Case(
+        a_topics_message_is_not_got(-500), {"no_loss": "pass"}, run=FINE | drained("t")
+    ),
     "an intruder by a clock that drifted": Case(
         drifted,
         {"single_active": "unknown"},
         run={"clocks": {**VAGUE["clocks"], "vague": Clock("load2", 0, MS)}},
     ),
+    "an intruder by a clock that drifted evenly": Case(
+        read_as((2654, 654, 1), (5308, 1308, 1)), {"single_active": "pass"}, run=FINE
+    ),
+    "an intruder by a clock that was set back and forth": Case(
+        read_as((3000, 900, 1), (6000, 0, 1)), {"single_active": "unknown"}, run=FINE
+    ),
+    "an intruder by a clock that drifted a little": Case(
+        read_as((3000, 0.1, 0.1), (9000, 0.3, 0.1)), {"single_active": "fail"}, run=FINE
+    ),
+    "an intruder by a clock that was read while its host was busy": Case(
+        read_as((1000, 0, 1), (5000, 300, 900), (9000, 0, 1)), {"single_active": "fail"}, run=FINE
+    ),
+    "all by a clock that gains, and is read": Case(all_but_one_by_a_fast_clock, run=FINE),
     "late by a vague clock": Case(late_by_another_clock, {"ordered": "unknown"}, run=VAGUE),
     "active beside another one by vague roles": Case(roles_are_vague, {"single_active": "unknown"}),
+    "active beside another one by a vague end": Case(the_end_is_vague(None), {"single_active": "unknown"}),
+    "not active beside another one by its log": Case(the_end_is_vague(50), {"single_active": "pass"}),
+    "perhaps active beside another one by its log": Case(the_end_is_vague(150), {"single_active": "unknown"}),
+    "its end was seen before the fault, vaguely": Case(
+        the_end_came_before_the_fault(80, 100), {"failover_within": "pass"}
+    ),
+    "its end was seen before the fault": Case(the_end_came_before_the_fault(80, 70), {"failover_within": "unknown"}),
+    "silent while its host restarts": Case(silent_while_its_host_restarts, {"single_active": "pass"}),
     "the bound is kept or not, by vague clocks": Case(
         nothing,
         {"failover_within": "unknown"},
@@ -485,9 +630,18 @@ ALSO = {
     "late by a vague clock": {"no_loss", "atomic", "available", "failover_within"},
     "an intruder by a vague clock": {"failover_within", "failback_within", "available", "ordered"},
     "an intruder by a clock that drifted": {"failover_within", "failback_within", "available", "ordered"},
+    "an intruder by a clock that was set back and forth": {
+        "failover_within",
+        "failback_within",
+        "available",
+        "ordered",
+    },
     "the bound is kept or not, by vague clocks": {"available", "sticky", "ordered"},
     "active beside another one by vague roles": {"failover_within"},
-    "the broker of another store": set(),
+    "a topic's message is not got, and was due by vague clocks": {"available", "failover_within", "ordered"},
+    "a topic's message is not got, and was not due by vague clocks": {"available", "failover_within", "ordered"},
+    "a topic's message is not got, and was due": {"available"},
+    "a topic's message is not got, and was not due": {"available"},
 }
 EVENTS_ALONE = {"failback_within", "stays_up", "alerted_within"}
 
@@ -547,6 +701,14 @@ def test_coverage_stands_beside_the_verdict(results: dict[str, dict[str, Any]]) 
     assert met["operations"] > 100
     (flying,) = results["a producer hangs since 1 ms before the fault"]["coverage"]
     assert flying["in_flight"] == 1
+
+
+@pytest.mark.parametrize("outcome", ["aborted", "crashed", "running"])
+def test_a_run_that_did_not_complete_passes_never(outcome: str) -> None:
+    """Whoever reads the folder does not know whether its runner still lives; it has not seen the end, either way."""
+    told = RunInfo("r", outcome=outcome)
+    assert verdict.of_run(told, ["pass", "pass"]) == "unknown"
+    assert verdict.of_run(told, ["pass", "fail"]) == "fail"
 
 
 def test_investigated_is_kept() -> None:

@@ -19,6 +19,7 @@ from brokerdrill.analysis.series import series_of
 from brokerdrill.analysis.sources import source_of
 from brokerdrill.analysis.spark import using
 from brokerdrill.analysis.stories import tell
+from brokerdrill.analysis.sums import Sums
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import EVENTS_DIR, LEFT_BEHIND, OPS_DIR, PromiseSpec
 
@@ -71,8 +72,10 @@ def _analyzed(
             runs={run.number: run.info for run in good},
             promises={run.number: checked[run.number] for run in good},
             events={run.number: run.events for run in good},
+            clocks={run.number: run.clocks for run in good},
             parts=parts,
             series=with_series,
+            lacking=Sums(good).of,
         )
         with Judging(spark, source, ledger) as judging:
             errors |= refused(good, judging.check())

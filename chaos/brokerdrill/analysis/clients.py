@@ -35,6 +35,12 @@ _ASKED = (
     "coalesce(instance, broker) AS server, CASE WHEN payload_sha IS NOT NULL THEN hash(payload_sha) END AS sha"
 )
 
+# Which stretch of its clock a row is placed by: all its times by the one in which it began.
+PLACED_BY = """r.run = c.run AND r.clock = c.clock
+    AND coalesce(r.start_ns, r.end_ns, 0) >= c.c_from AND coalesce(r.start_ns, r.end_ns, 0) < c.c_to"""
+# What is to be added to its times.
+OFFSET = "(c.off + floor((coalesce(r.start_ns, r.end_ns, 0) - c.since) * c.slope)::BIGINT)"
+
 # "Rows of one operation (same client, op_id) merge in any order: ok or fail beats unknown, a set end beats null, other
 # columns keep what is not null". Where two rows differ in a set value the earliest start, the latest end and otherwise
 # the smaller value stand, so that the order of rows does not matter.
@@ -45,17 +51,18 @@ SELECT run, client, op_id FROM raw GROUP BY run, client, op_id HAVING count(*) >
 CREATE TEMP TABLE merged AS
 SELECT r.run, r.client, r.op_id, min(op) AS op, max(op) AS other_op, max(outcome) AS any_outcome,
        coalesce(bool_or(outcome = 'ok'), false) AS ok, coalesce(bool_or(outcome = 'fail'), false) AS fail,
-       min(session) AS session, min(start_ns + coalesce(c.off, 0)) AS start, max(end_ns + coalesce(c.off, 0)) AS "end",
-       bool_and(c.off IS NOT NULL) AS placed, min(expires_ns + coalesce(c.off, 0)) AS expires,
+       min(session) AS session, min(start_ns + coalesce({OFFSET}, 0)) AS start,
+       max(end_ns + coalesce({OFFSET}, 0)) AS "end", bool_and(c.off IS NOT NULL) AS placed,
+       min(expires_ns + coalesce({OFFSET}, 0)) AS expires,
        min(c.tick) AS tick, coalesce(max(c.u), 0) AS u, {_MINIMA}
-FROM raw r SEMI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
+FROM raw r SEMI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON {PLACED_BY}
 GROUP BY r.run, r.client, r.op_id;
 
 CREATE TEMP TABLE ops AS
-SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.session, r.start_ns + coalesce(c.off, 0) AS start,
-       r.end_ns + coalesce(c.off, 0) AS "end", c.off IS NOT NULL AS placed,
-       r.expires_ns + coalesce(c.off, 0) AS expires, c.tick, coalesce(c.u, 0) AS u, {_ASKED}
-FROM raw r ANTI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON r.run = c.run AND r.clock = c.clock
+SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.session, r.start_ns + coalesce({OFFSET}, 0) AS start,
+       r.end_ns + coalesce({OFFSET}, 0) AS "end", c.off IS NOT NULL AS placed,
+       r.expires_ns + coalesce({OFFSET}, 0) AS expires, c.tick, coalesce(c.u, 0) AS u, {_ASKED}
+FROM raw r ANTI JOIN several USING (run, client, op_id) LEFT JOIN clocks c ON {PLACED_BY}
 UNION ALL
 SELECT run, client, op_id, op,
        CASE WHEN ok THEN 'ok' WHEN fail THEN 'fail' WHEN any_outcome IS NOT NULL THEN 'unknown' END, session, start,
@@ -232,25 +239,34 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 """
 
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
-# first connect), before (it was served on that store before the fault), success (when it was served again), nameless
+# first connect), before (it was served on that store before the fault: a send was acknowledged, or its last connect
+# reached it), success (when it was served again), nameless
 # (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
 # broker; NEVER, which stands for the run's end, of a call of after the fault that never returned, and of one of before
 # it after which the client did nothing), as_before (the epoch that was hit served it after the fault), u (its clock's).
 _FAILOVERS = f"""
 SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joined,
-       coalesce(bool_or(r.ok AND r.store = h.hit_store AND r.acked_at <= h.f_at), false) AS before,
+       coalesce(bool_or(r.ok AND r.store = h.hit_store AND r.acked_at <= h.f_at), false)
+           OR coalesce(arg_max(r.store, {{'at': coalesce(r."end", r.start), 'store': r.store}})
+               FILTER (r.op = 'connect' AND r.ok AND coalesce(r."end", r.start) <= h.f_at) = any_value(h.hit_store),
+               false)
+           AS before,
        min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch > h.f_at)
            AS success,
-       min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store IS NULL) AS nameless,
+       min(r.acked_at) FILTER (r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store IS NULL) AS nameless,
        CASE WHEN max(r.start) FILTER (r."end" IS NULL) >= max(r.start) THEN {NEVER}
             ELSE max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END)) END AS last_try,
        max(r.u) AS u,
-       coalesce(bool_or(r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch = h.hit), false)
+       coalesce(bool_or(r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store
+                        AND r.epoch = h.hit), false)
            AS as_before
 FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_at, store, epoch, u FROM sends
       UNION ALL
-      SELECT run, client, op, false, start, "end", NULL, NULL, NULL, u FROM ops
-      WHERE op IN ('connect', 'prepare', 'commit')) r
+      SELECT o.run, o.client, o.op, o.outcome = 'ok', o.start, o."end", NULL,
+             coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END), NULL, o.u
+      FROM ops o LEFT JOIN served s ON o.run = s.run AND o.server = s.server AND o.op = 'connect'
+          AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
+      WHERE o.op IN ('connect', 'prepare', 'commit')) r
 JOIN hits h ON r.run = h.run
 GROUP BY r.run, h.fault, r.client HAVING bool_or(r.op = 'send')
 """
@@ -331,6 +347,13 @@ JOIN windows w ON x.run = w.run AND x.side = w.side AND coalesce(x."end", {NEVER
 WHERE x.address <> ''
 """
 
+# When the last delivery on an address was over: what is given back after it may still be dead-lettered.
+DELIVERED = Partial(
+    "delivered",
+    "run int, address string, moment long",
+    "SELECT run, address, max(moment) AS moment FROM deliveries GROUP BY run, address",
+)
+
 # "A browse or receive on a dead-letter address is evidence for the original unit, never its delivery".
 _DEAD = """
 SELECT DISTINCT o.run, o.address AS dead_letter, o.message_id, coalesce(o.subscription, '') AS sub,
@@ -382,6 +405,7 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     for partial in (NUMBERED, TICKING, MET, LOOKS):
         yield from partial.of(base)
     base.execute(_DECIDED)
+    yield from DELIVERED.of(base)
     yield from to_driver(base, "stray", _STRAYS)
     yield from to_driver(base, "open", _OPEN)
     yield from to_driver(base, "topic", _TOPICS)

@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 
 from brokerdrill.analysis.clients import conflicts
 from brokerdrill.analysis.kernel import add, engine
-from brokerdrill.analysis.load import SPOOLED, Run, event_rows, load
+from brokerdrill.analysis.load import COMPACTED, SPOOLED, Run, event_rows, load
 from brokerdrill.analysis.problems import refused
 from brokerdrill.analysis.reading import ARROW, OP_SCHEMA, Problem, read
 from brokerdrill.analysis.sources import pieces
+from brokerdrill.analysis.sums import lacking
 from brokerdrill.base import atomic
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import EVENT_COLUMNS, EVENTS_DIR, OP_COLUMNS, OPS_DIR, RUN_FILE
@@ -59,6 +60,8 @@ def _compact_one(run_dir: Path, out: Path | None, told: Callable[[str], None]) -
     if errors:
         raise UsageError(errors[0])
     run = runs[0]
+    if missing := lacking(run.folder, run.files[OPS_DIR], run.events):
+        raise UsageError(f"{run.folder.name}: {'; '.join(missing)}: it stays as it is, so that this can be seen")
     if out is None:
         target = run_dir
         if not any(file.endswith(SPOOLED) and not _is_torn_rest(file) for file in run.files[OPS_DIR]):
@@ -101,7 +104,10 @@ def _read(base: duckdb.DuckDBPyConnection, run: Run) -> None:
             problems += rows.problems
     found = pa.table({name: [getattr(one, name) for one in problems] for name in Problem._fields})
     base.execute(f"CREATE TEMP VIEW raw AS SELECT {run.number} AS run, * FROM ledger")
-    base.execute("CREATE TEMP TABLE clocks (run INT, clock TEXT, off BIGINT, tick INT, u BIGINT)")
+    base.execute(
+        "CREATE TEMP TABLE clocks (run INT, clock TEXT, c_from BIGINT, c_to BIGINT, since BIGINT, off BIGINT, "
+        "slope DOUBLE, tick INT, u BIGINT)"
+    )
     partials = {"problem": [found], "conflict": [conflicts(base)]}
     for sentence in refused([run], partials).values():
         raise UsageError(sentence)
@@ -129,7 +135,7 @@ def _write(base: duckdb.DuckDBPyConnection, run: Run, staging: Path) -> None:
         "file FROM ledger GROUP BY client) GROUP BY file ORDER BY file"
     ).fetchall()
     for number, (first, last) in enumerate(spans):
-        path = staging / OPS_DIR / f"compact-{fresh}-{number:05d}.parquet"
+        path = staging / OPS_DIR / f"{COMPACTED}{fresh}-{number:05d}.parquet"
         rows = base.sql(
             f"SELECT {', '.join(names)} FROM ({merged}) WHERE client >= $first AND client <= $last "
             "ORDER BY client, op_id",
@@ -141,7 +147,7 @@ def _write(base: duckdb.DuckDBPyConnection, run: Run, staging: Path) -> None:
     events = [dict(row) for file in run.files[EVENTS_DIR] for row in event_rows(run, file)]
     columns = {c.name: [_plain(row.get(c.name)) for row in events] for c in EVENT_COLUMNS}
     schema = pa.schema([(column.name, ARROW[column.type]) for column in EVENT_COLUMNS])
-    pq.write_table(pa.table(columns, schema=schema), staging / EVENTS_DIR / f"compact-{fresh}-00000.parquet")
+    pq.write_table(pa.table(columns, schema=schema), staging / EVENTS_DIR / f"{COMPACTED}{fresh}-00000.parquet")
     for file in run.torn_files:
         name, _, rest = file.partition("/")
         kept = Path(rest).name if _is_torn_rest(rest) else f"{TORN}-{fresh}-{Path(rest).name}"

@@ -29,11 +29,14 @@ class Numbered(NamedTuple):
 def holes(clients: Sequence[Numbered]) -> dict[str, int]:
     """Return how many operations are missing of each client that lacks some.
 
-    A client counts its operations from 0 (or 1). Where no two clients begin with the same number, the writer has
-    numbered the whole run's operations in one row, and nothing follows for a client.
+    A client counts its operations from 0 (or 1). Where no two clients begin with the same number, and there are no more
+    operations than numbers, the writer has numbered the whole run's operations in one row, and nothing follows for a
+    client.
     """
     if len(clients) > 1 and len({one.first for one in clients}) == len(clients):
-        return {}
+        numbers = max(one.last for one in clients) - min(one.first for one in clients) + 1
+        if sum(one.n for one in clients) <= numbers:
+            return {}
     lacking = {one.client: one.last - (one.first if one.first <= 1 else 0) + 1 - one.n for one in clients}
     return {client: n for client, n in sorted(lacking.items()) if n > 0}
 

@@ -96,7 +96,10 @@ def measured(fault: Fault, events: Iterable[Event]) -> dict[str, int]:
 
 
 def role_before(fault: Fault, times: Timeline) -> str | None:
-    """Return the role of a fault's instance just before it was hit."""
+    """Return the role of a fault's instance just before it was hit; what its uncertainty leaves open is as `hits` has
+    it."""
+    if any(hit.fault == fault for hit in times.hits):
+        return "active"
     before = [e for e in times.roles if e.instance == fault.instance and e.at <= fault.at - fault.u]
     return max(before, key=lambda e: e.at).value if before and fault.instance else None
 

@@ -34,7 +34,9 @@ def in_order(event: Event) -> tuple[int, str, str, int]:
 
 
 class Epoch(NamedTuple):
-    """One uninterrupted time for which `instance` is active on `store`; `open`: it runs to the end of the run."""
+    """One uninterrupted time for which `instance` is active on `store`; `open`: it runs to the end of the run. It began
+    at `earliest` at the earliest, and ended at `latest` at the latest: no vaguer than its uncertainties, and, where
+    what else is known of the instance's role tells more, less so."""
 
     store: str
     instance: str
@@ -43,6 +45,8 @@ class Epoch(NamedTuple):
     end: int
     end_u: int
     open: bool
+    earliest: int
+    latest: int
 
 
 class Fault(NamedTuple):

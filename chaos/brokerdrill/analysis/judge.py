@@ -16,7 +16,7 @@ from brokerdrill.analysis import checks as rules
 from brokerdrill.analysis import verdict
 from brokerdrill.analysis.checks import intruders, ordered, sticky
 from brokerdrill.analysis.checks.finding import Finding
-from brokerdrill.analysis.clients import LOOKS, Plan
+from brokerdrill.analysis.clients import DELIVERED, LOOKS, Plan
 from brokerdrill.analysis.completeness import NUMBERED, TICKING
 from brokerdrill.analysis.coverage import covered, targets, why_vacuous
 from brokerdrill.analysis.events import NEVER, Event
@@ -24,6 +24,7 @@ from brokerdrill.analysis.gaps import MOST_ROWS
 from brokerdrill.analysis.kernel import add, pack
 from brokerdrill.analysis.meeting import MET
 from brokerdrill.analysis.messages import JUDGED, SENT
+from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.seen import Seen, apply_doubts
 from brokerdrill.analysis.stages import Partials, Source, Stages
 from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables, table
@@ -37,7 +38,7 @@ OPEN_END = NEVER >> 1
 _MOST_HANDS = 3
 
 # Partial results that are declared beside their SQL.
-PARTIALS = (NUMBERED, TICKING, MET, LOOKS, JUDGED, SENT, intruders.COUNTED, ordered.PERHAPS, sticky.MOVED)
+PARTIALS = (NUMBERED, TICKING, MET, LOOKS, DELIVERED, JUDGED, SENT, intruders.COUNTED, ordered.PERHAPS, sticky.MOVED)
 # The columns of partial results, for those that no partition has.
 _EMPTY = {
     "end": "run int, ops_end long, unplaced boolean",
@@ -92,14 +93,17 @@ Doubts = Callable[[frozenset[int]], tuple[Mapping[int, frozenset[str]], Mapping[
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is to be judged: runs by number, their promises (`verdict.checked`), their events in run time, and the
-    source of their operations; `parts` partitions, and whether what a report draws is wanted."""
+    """What is to be judged: runs by number, their promises (`verdict.checked`), their events in run time, where their
+    clocks lie in it; `parts` partitions, and whether what a report draws is wanted. `lacking` says what is missing of
+    a run's files, a sentence each."""
 
     runs: Runs
     promises: Specs
     events: Mapping[int, Sequence[Event]]
+    clocks: Mapping[int, Mapping[str, Placed]]
     parts: int
     series: bool
+    lacking: Callable[[int], Sequence[str]] = lambda run: ()
 
 
 class Judging:
@@ -176,7 +180,8 @@ _SHARED = {
 
 def _timelines(ledger: Ledger, ends: Mapping[int, int | None]) -> dict[int, Timeline]:
     return {
-        run: timeline(ledger.events[run], info.stores, ends.get(run), info.clocks) for run, info in ledger.runs.items()
+        run: timeline(ledger.events[run], info.stores, ends.get(run), ledger.clocks[run])
+        for run, info in ledger.runs.items()
     }
 
 
@@ -261,7 +266,7 @@ def _verdicts(
             specs, events = ledger.promises[run], ledger.events[run]
             findings = found.of(run, info, counts[run], witnesses[run])
             outages = found.outages(run, who[run])
-            lacking = seen.lacking(run, {event.clock for event in events})
+            lacking = [*seen.lacking(run, {event.clock for event in events}), *ledger.lacking(run)]
             met = covered(info, times[run], events, seen.met[run])
             vacuous = why_vacuous(info, met, events)
             apply_doubts(specs, findings, counts[run], doubts.get(run, frozenset()), lacking, vacuous)

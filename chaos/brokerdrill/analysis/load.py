@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from brokerdrill.analysis.events import Event
 from brokerdrill.analysis.files import Folder, LocalFolder, open_folder
+from brokerdrill.analysis.placing import Placed, Readings, placed
 from brokerdrill.analysis.reading import NOT_JSON, Problem, alike, parse_line, row_problem
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import (
@@ -34,12 +36,14 @@ from brokerdrill.ledger.contract import (
     RunInfo,
     parse_run,
 )
-from brokerdrill.ledger.evidence import ANSWERS, BY_LOG, SILENT
+from brokerdrill.ledger.evidence import ANSWERS, BY_LOG, OFFSET, SILENT, UNCERTAINTY
 from brokerdrill.ledger.spool import SUFFIX
 
 TYPES = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean", "map": "map<string,string>"}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 SPOOLED = (*JSON_SUFFIXES, SUFFIX)
+# What the names of files begin with that `brokerdrill compact` has made.
+COMPACTED = "compact-"
 
 
 @dataclass
@@ -47,8 +51,8 @@ class Run:
     """One run directory: `key` is its place among those given and stands for it in all results; `number` in the stages.
 
     `torn` counts torn lines by folder (ops, events), `tails` has their text by file; `footers` what the footers of
-    local Parquet files of operations say. `events` are in run time, `unplaced` tells of events on a clock that
-    run.json does not place, `problems` of bad ones."""
+    local Parquet files of operations say. `events` are in run time, in which `clocks` lie so, `unplaced` tells of
+    events on a clock that run.json does not place, `problems` of bad ones."""
 
     key: str
     number: int
@@ -60,6 +64,7 @@ class Run:
     tails: dict[str, str] = field(default_factory=dict)
     footers: dict[str, pq.FileMetaData] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    clocks: Mapping[str, Placed] = field(default_factory=dict)
     unplaced: bool = False
     problems: list[Problem] = field(default_factory=list)
 
@@ -94,9 +99,10 @@ def _open(spark: SparkSession | None, place: int, run_dir: Path | str) -> Run:
                 _note_torn(run, name, file, folder.tail(file))
             else:
                 _check_parquet(spark, run, name, file)
-    for file in run.files[EVENTS_DIR]:
-        _read_events(run, file)
-    run.events = told_once(run.events)
+    rows = [row for file in run.files[EVENTS_DIR] for row in event_rows(run, file) if _is_told(row)]
+    run.clocks = read_clocks(rows, info)
+    run.unplaced = any(row["clock"] not in info.clocks for row in rows)
+    run.events = told_once([place_event(row, run.clocks) for row in rows])
     return run
 
 
@@ -162,16 +168,11 @@ def _schema(spark: SparkSession | None, run: Run, name: str, file: str, where: s
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
-def _read_events(run: Run, file: str) -> None:
-    """Add a file's events to the run's; probes tell nothing here, and of health what is `detected`, silent or not."""
-    for row in event_rows(run, file):
-        if row["kind"] == "probe" and row["name"] != "detected":
-            continue
-        if row["kind"] == "health" and row["name"] != "detected" and row["value"] not in (SILENT, ANSWERS):
-            continue
-        event, placed = place_event(row, run.info)
-        run.unplaced |= not placed
-        run.events.append(event)
+def _is_told(row: Mapping[str, Any]) -> bool:
+    """Whether an event tells something here: of probes and health what is `detected`, and of health who is silent."""
+    if row["name"] == "detected" or row["kind"] not in ("probe", "health"):
+        return True
+    return row["kind"] == "health" and row["value"] in (SILENT, ANSWERS)
 
 
 def event_rows(run: Run, file: str) -> Iterator[Mapping[str, Any]]:
@@ -208,14 +209,28 @@ def _event_table(run: Run, file: str) -> Iterator[Mapping[str, Any]]:
                     run.problems.append(Problem(run.number, file, problem, None))
 
 
-def place_event(row: Mapping[str, Any], info: RunInfo) -> tuple[Event, bool]:
-    """Return a row of events in run time, and whether its clock is in run.json. "The uncertainty of an event is its own
-    plus its clock's." """
-    clock = info.clocks.get(row["clock"])
-    event = Event(
+def read_clocks(rows: Sequence[Mapping[str, Any]], info: RunInfo) -> dict[str, Placed]:
+    """Return where the clocks of run.json lie in run time, by what it and the readings among a run's events say. When a
+    clock was read is as run.json alone places it."""
+    readings = Readings()
+    for row in rows:
+        clock = info.clocks.get(row["clock"])
+        at = row["t_ns"] + (clock.offset_ns if clock else 0)
+        readings.last = max(readings.last, at)
+        if row["kind"] == "clock" and row.get("name") in info.clocks:
+            detail = row.get("detail") or {}
+            with suppress(KeyError, ValueError):
+                readings.add(row["name"], at, int(detail[OFFSET]), int(detail.get(UNCERTAINTY, 0)))
+    return placed(info.clocks, readings)
+
+
+def place_event(row: Mapping[str, Any], clocks: Mapping[str, Placed]) -> Event:
+    """Return a row of events in run time. "The uncertainty of an event is its own plus its clock's." """
+    clock = clocks.get(row["clock"], _NOWHERE)
+    return Event(
         kind=row["kind"],
-        at=row["t_ns"] + (clock.offset_ns if clock else 0),
-        u=(row.get("uncertainty_ns") or 0) + (clock.uncertainty_ns if clock else 0),
+        at=row["t_ns"] + clock.offset(row["t_ns"]),
+        u=(row.get("uncertainty_ns") or 0) + clock.u,
         target=row.get("target"),
         instance=row.get("instance"),
         store=row.get("store"),
@@ -224,14 +239,19 @@ def place_event(row: Mapping[str, Any], info: RunInfo) -> tuple[Event, bool]:
         detail=tuple(sorted((key, str(value)) for key, value in (row.get("detail") or {}).items())),
         clock=row["clock"],
     )
-    return event, clock is not None
+
+
+# A clock that run.json does not place.
+_NOWHERE = Placed()
 
 
 def told_once(events: Sequence[Event]) -> list[Event]:
     """Return the events each once (a spooled file and its compacted copy may both be there), without roles that repeat
-    the instance's last one, where their clock has others; the first that the instance's log tells is kept."""
+    the instance's last one and are no surer, where their clock has others; the first that the instance's log tells is
+    kept."""
     found: list[Event] = []
     last: dict[str, tuple[str | None, str | None]] = {}
+    surest: dict[str, int] = {}
     clocks: set[str] = set()
     logged: set[str] = set()
 
@@ -246,9 +266,11 @@ def told_once(events: Sequence[Event]) -> list[Event]:
 
     for event in sorted(set(events), key=order):
         if event.kind == "role" and event.instance is not None:
-            said = last.get(event.instance) == (event.value, event.store)
+            same = last.get(event.instance) == (event.value, event.store)
+            said = same and event.u >= surest[event.instance]
             if said and event.clock in clocks and (event.name != BY_LOG or event.instance in logged):
                 continue
+            surest[event.instance] = min(event.u, surest[event.instance]) if same else event.u
             logged |= {event.instance} if event.name == BY_LOG else set()
             last[event.instance] = (event.value, event.store)
         clocks.add(event.clock)

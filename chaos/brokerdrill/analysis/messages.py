@@ -99,15 +99,18 @@ CREATE TEMP TABLE found AS
 SELECT e.run, m.address, e.message_id, e.sub, e.dead_letter
 FROM dead e JOIN dead_letters m ON e.run = m.run AND e.dead_letter = m.dead_letter;
 
+-- sure: it was subscribed before the message's first attempt, whatever the clocks of the two were off by.
 CREATE TEMP TABLE topic_unit AS
-SELECT m.run, m.address, m.message_id, t.sub
+SELECT run, address, message_id, sub, bool_or(sure) AS sure FROM (
+SELECT m.run, m.address, m.message_id, t.sub, t.since + coalesce(f.u, 0) < m.began AS sure
 FROM message m JOIN topics t ON m.run = t.run AND m.address = t.address
-WHERE t.since < m.began AND NOT t.gone
-UNION
-SELECT d.run, d.address, d.message_id, d.sub
+LEFT JOIN (SELECT run, 2 * max(u) AS u FROM ticks GROUP BY run) f ON m.run = f.run
+WHERE t.since - coalesce(f.u, 0) < m.began AND NOT t.gone
+UNION ALL
+SELECT d.run, d.address, d.message_id, d.sub, false
 FROM got d SEMI JOIN topics t ON d.run = t.run AND d.address = t.address
 LEFT JOIN message m ON d.run = m.run AND d.address = m.address AND d.message_id = m.message_id
-WHERE d.processed > 0 OR coalesce(m.state = {FAILED}, true);
+WHERE d.processed > 0 OR coalesce(m.state = {FAILED}, true)) GROUP BY ALL;
 
 -- Found dead although nothing is expected of it.
 CREATE TEMP TABLE nowhere AS
@@ -119,14 +122,14 @@ JOIN message m ON f.run = m.run AND f.address = m.address AND f.message_id = m.m
 CREATE TEMP TABLE on_topic AS
 SELECT u.run, u.address, u.message_id, u.sub, m.state, m.durable, m.expires, m.began, m.sha_lo AS sent_lo,
        m.sha_hi AS sent_hi, coalesce(d.n, 0) AS n, coalesce(d.processed, 0) AS processed,
-       coalesce(d.possibly, 0) AS possibly, d.flagged, d.sha_lo, d.sha_hi
-FROM (FROM topic_unit UNION ALL SELECT run, address, message_id, '' FROM nowhere) u
+       coalesce(d.possibly, 0) AS possibly, d.flagged, d.sha_lo, d.sha_hi, u.sure
+FROM (FROM topic_unit UNION ALL SELECT run, address, message_id, '', false FROM nowhere) u
 LEFT JOIN message m ON u.run = m.run AND u.address = m.address AND u.message_id = m.message_id
 LEFT JOIN got d ON u.run = d.run AND u.address = d.address AND u.message_id = d.message_id AND u.sub = d.sub;
 
 CREATE TEMP VIEW raw_unit AS
 SELECT p.run, p.address, p.message_id, '' AS sub, p.state, p.durable, p.expires, p.began, p.sent_lo, p.sent_hi, p.n,
-       p.processed, p.possibly, p.flagged, p.sha_lo, p.sha_hi
+       p.processed, p.possibly, p.flagged, p.sha_lo, p.sha_hi, true AS sure
 FROM paired p ANTI JOIN topics t ON p.run = t.run AND p.address = t.address
 UNION ALL FROM on_topic;
 
@@ -148,7 +151,7 @@ WHERE d.sha IS NOT NULL;
 _CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
-       u.expires, coalesce(w.drained, false) AS drained,
+       u.expires, coalesce(w.drained, false) AND u.sure AS drained,
        coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
        u.processed = 0 AND u.possibly = 0 AS unhandled,
        (u.state = {ACKNOWLEDGED} OR (u.state = {UNKNOWN} AND u.n > 0)) AND unhandled AS gone,
@@ -160,8 +163,8 @@ SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.fl
        WHEN u.processed > 1 THEN 'duplicated'
        WHEN u.state <> {FAILED} AND unhandled AND f.run IS NOT NULL THEN 'dead_lettered'
        WHEN u.state = {ACKNOWLEDGED} AND unhandled AND u.expires < coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) THEN 'expired'
-       WHEN gone AND coalesce(w.drained, false) AND NOT u.durable THEN 'lost_nonpersistent'
-       WHEN gone AND coalesce(w.drained, false) THEN 'lost'
+       WHEN gone AND coalesce(w.drained, false) AND u.sure AND NOT u.durable THEN 'lost_nonpersistent'
+       WHEN gone AND coalesce(w.drained, false) AND u.sure THEN 'lost'
        WHEN gone THEN 'unseen'
        WHEN u.n > 1 THEN 'redelivered'
        WHEN u.state = {UNKNOWN} AND u.n > 0 THEN 'recovered'

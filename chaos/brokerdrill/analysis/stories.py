@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from brokerdrill.analysis.clients import OFFSET, PLACED_BY
+from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.tables import Runs, Times, table
 from brokerdrill.analysis.timeline import Timeline
 
@@ -69,7 +71,7 @@ WANTED = {
     "delivery": "run int, delivery string",
     "txn": "run int, txn string",
     "operation": "run int, client string, op_id long",
-    "clock": "run int, clock string, off long",
+    "clock": "run int, clock string, c_from long, c_to long, since long, off long, slope double",
 }
 
 # The rows of the table `block` that are asked for: of messages, deliveries, transactions and operations all; of a
@@ -79,9 +81,9 @@ WANTED = {
 # millions of rows. All rows of such an operation are told.
 ASKED = f"""
 WITH timed AS (
-    SELECT b.run, b.client, b.op_id, b.op, b.outcome, b.txn, b.message_id, b.delivery, b.key, b.end_ns,
-           b.start_ns + coalesce(c.off, 0) AS start, coalesce(b.end_ns, b.start_ns) + coalesce(c.off, 0) AS moment
-    FROM block b LEFT JOIN clock c ON b.run = c.run AND b.clock = c.clock),
+    SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.txn, r.message_id, r.delivery, r.key, r.end_ns,
+           r.start_ns + coalesce({OFFSET}, 0) AS start, coalesce(r.end_ns, r.start_ns) + coalesce({OFFSET}, 0) AS moment
+    FROM block r LEFT JOIN clock c ON {PLACED_BY}),
 near AS (
     SELECT t.run, t.client, t.op_id, t.op, t.outcome, t.txn, t.start, t.moment, s.w_from, s.w_to
     FROM timed t JOIN span s ON t.run = s.run AND t.client = s.client),
@@ -140,7 +142,7 @@ def tell(
     }
     if not any(asked.values()):
         return
-    steps = _operations(asked, runs, look_up, follows=follows)
+    steps = _operations(asked, times, look_up, follows=follows)
     for run, result in results.items():
         for promise in result["promises"]:
             for witness in promise["witnesses"]:
@@ -148,16 +150,17 @@ def tell(
 
 
 def _operations(
-    asked: Mapping[int, Sequence[Wanted]], runs: Runs, look_up: LookUp, *, follows: bool
+    asked: Mapping[int, Sequence[Wanted]], times: Times, look_up: LookUp, *, follows: bool
 ) -> Mapping[int, Steps]:
     """All operations of the stories, by run and (client, op_id)."""
     clocks = table(
-        ((run, name, clock.offset_ns) for run in asked for name, clock in runs[run].clocks.items()), WANTED["clock"]
+        ((run, name, *span) for run in asked for name, one in times[run].clocks.items() for span in one.spans()),
+        WANTED["clock"],
     )
     found: Mapping[int, Steps] = defaultdict(dict)
     rows = followed(_first_wants(asked), clocks, look_up, once=follows)
     for (run, client, op_id), of in rows.items():
-        found[run][client, op_id] = _merged(of, runs[run].clocks)
+        found[run][client, op_id] = _merged(of, times[run].clocks)
     return found
 
 
@@ -211,15 +214,15 @@ def _following(
     return found
 
 
-def _merged(rows: Sequence[Mapping[str, Any]], clocks: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(rows: Sequence[Mapping[str, Any]], clocks: Mapping[str, Placed]) -> dict[str, Any]:
     """The rows of one operation as one, on run time: as stage 1 merges them."""
 
     def all_of(name: str) -> list[Any]:
         return sorted(row[name] for row in rows if row[name] is not None)
 
     def times_of(name: str) -> list[int]:
-        found = ((row[name], clocks.get(row["clock"])) for row in rows if row[name] is not None)
-        return [at + (clock.offset_ns if clock else 0) for at, clock in found]
+        found = ((row, clocks.get(row["clock"])) for row in rows if row[name] is not None)
+        return [row[name] + (clock.offset(row["start_ns"]) if clock else 0) for row, clock in found]
 
     whole = {name: min(all_of(name), default=None) for name in rows[0]}
     outcomes = set(all_of("outcome"))

@@ -46,14 +46,14 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     """Return the packed tables of stage 1, by name; runs have numbers, times are run time in ns, `parts` is the number
     of partitions of stage 2. Where the run's end decides, `times` may be timelines that end NEVER.
 
-    clocks: clock, off, tick (its number), u. struck: fault, f_at, f_until, whole (it hit no broker). members: fault,
-    server (of the stores that it hit). dead: dead_letter (an address). phase: drain_begin. served: server (an
-    instance), home (its only store, or null), and all time in spans of its epochs: e_store, epoch (its start; null:
-    before the first), e_end, span_from and span_next (where it and the next may have begun), span_to (where it may have
-    ended). hits: fault, hit_store, f_at, f_u, hit (start of the epoch hit). segments: phase, seg_from, seg_to. widths:
-    width (of a bucket).
-    windows: side (send, receive, failback), place (number of the load, of the failback), begins, ends, width (of a
-    slice), store. asked: name (of a promise).
+    clocks: clock, c_from and c_to (its own time), since, off and slope of its stretches, tick (its number), u.
+    struck: fault, f_at, f_until, whole (it hit no broker). members: fault, server (of the stores that it hit). dead:
+    dead_letter (an address). phase: drain_begin. served: server (an instance), home (its only store, or null), and all
+    time in spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next
+    (where it and the next may have begun), span_to (where it may have ended). hits: fault, hit_store, f_at, f_u, hit
+    (start of the epoch hit). segments: phase, seg_from, seg_to. widths: width (of a bucket). windows: side (send,
+    receive, failback), place (number of the load, of the failback), begins, ends, width (of a slice), store. asked:
+    name (of a promise).
     """
     widths = {run: base_width(one.guess) if series else NEVER for run, one in times.items()}
     return {
@@ -61,11 +61,12 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
         for name, made in {
             "clocks": table(
                 (
-                    (run, name, clock.offset_ns, tick, times[run].clock_us.get(name, 0))
-                    for run, info in runs.items()
-                    for tick, (name, clock) in enumerate(sorted(info.clocks.items()))
+                    (run, name, *span, tick, one.u)
+                    for run, made in times.items()
+                    for tick, (name, one) in enumerate(sorted(made.clocks.items()))
+                    for span in one.spans()
                 ),
-                "run int, clock string, off long, tick int, u long",
+                "run int, clock string, c_from long, c_to long, since long, off long, slope double, tick int, u long",
             ),
             "struck": table(
                 ((run, *row) for run, one in times.items() for row in _struck(one, runs[run].stores)),
@@ -200,9 +201,9 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
             ),
             "ticks": table(
                 (
-                    (run, tick, times[run].clock_us.get(name, 0))
-                    for run, info in runs.items()
-                    for tick, name in enumerate(sorted(info.clocks))
+                    (run, tick, one.u)
+                    for run, made in times.items()
+                    for tick, (_, one) in enumerate(sorted(made.clocks.items()))
                 ),
                 "run int, tick int, u long",
             ),
@@ -233,9 +234,8 @@ def served_spans(times: Timeline) -> list[tuple[str, str | None, str | None, int
         of.setdefault(epoch.instance, []).append(epoch)
     for instance, own in of.items():
         home = times.homes.get(instance)
-        begins = [epoch.start - epoch.start_u for epoch in own]
+        begins = [epoch.earliest for epoch in own]
         rows.append((instance, home, None, None, None, -NEVER, begins[0] if begins else NEVER, NEVER))
         for epoch, begin, following in zip(own, begins, [*begins, NEVER][1:], strict=True):
-            until = epoch.end + epoch.end_u
-            rows.append((instance, home, epoch.store, epoch.start, epoch.end, begin, following, until))
+            rows.append((instance, home, epoch.store, epoch.start, epoch.end, begin, following, epoch.latest))
     return rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, dropwhile, takewhile
 
 from brokerdrill.analysis.endings import endings
 from brokerdrill.analysis.events import (
@@ -31,9 +31,10 @@ from brokerdrill.analysis.events import (
     Unwatched,
     in_order,
 )
+from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool, unready_by_role
-from brokerdrill.analysis.watching import logs_read, pressures, uncertainties, unwatched
-from brokerdrill.ledger.contract import ALERTS_WATCHED, ROUND, TOWARD, Clock
+from brokerdrill.analysis.watching import logs_read, pressures, unwatched
+from brokerdrill.ledger.contract import ALERTS_WATCHED, ROUND, TOWARD
 from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, TTL
 
@@ -67,8 +68,7 @@ class Timeline:
     # The times in which an instance's role was not known.
     unwatched: tuple[Unwatched, ...] = ()
     pressures: tuple[Pressure, ...] = ()
-    # How uncertain (ns) the times of each clock are.
-    clock_us: Mapping[str, int] = field(default_factory=dict)
+    clocks: Mapping[str, Placed] = field(default_factory=dict)
     rounds: tuple[Round, ...] = ()
     alerts: tuple[Alert, ...] = ()
     # The times (begin, end) for which it is known which alerts fired.
@@ -77,21 +77,21 @@ class Timeline:
     @property
     def slack(self) -> int:
         """By how much (ns) a span between times of any two clocks may be off."""
-        return 2 * max(self.clock_us.values(), default=0)
+        return 2 * max((clock.u for clock in self.clocks.values()), default=0)
 
 
 def timeline(
     events: Sequence[Event],
     stores: Mapping[str, Sequence[str]],
     ops_end: int | None,
-    clocks: Mapping[str, Clock] | None = None,
+    clocks: Mapping[str, Placed] | None = None,
 ) -> Timeline:
-    """Return the `Timeline` of one run from its events in any order, run.json's `stores` and `clocks` and the last time
+    """Return the `Timeline` of one run from its events in any order, run.json's `stores`, its clocks and the last time
     of its operations (None: there are none)."""
     run_end = max([event.at for event in events] + ([] if ops_end is None else [ops_end]), default=0)
     home = homes(events, stores)
     changes = role_changes(events, home)
-    epoch = epochs(changes, run_end)
+    epoch = epochs(events, changes, run_end)
     fault = faults(events)
     hit = hits(fault, epoch, events)
     drains = {
@@ -121,7 +121,7 @@ def timeline(
         telling=frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance),
         unwatched=unwatched(events, run_end),
         pressures=pressures(events),
-        clock_us=uncertainties(clocks or {}, events),
+        clocks=clocks or {},
         rounds=rounds(events, run_end),
         alerts=alerts(events),
         alerts_watched=alerts_watched(events, run_end),
@@ -177,20 +177,29 @@ def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> lis
     return changes
 
 
-def epochs(changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
-    """Return the epochs that `role_changes` make, by start."""
-    found = []
-    running: dict[str, Event] = {}
+def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
+    """Return the epochs that `role_changes` of `events` make, by start. An epoch begins after any change before it, and
+    is over by any other role that is told before the instance is active again: of those the surest bounds it."""
+    told: dict[str, list[Event]] = defaultdict(list)
+    for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
+        told[event.instance or ""].append(event)
+    by_instance: dict[str, list[Event]] = defaultdict(list)
     for change in changes:
-        assert change.instance is not None
-        begun = running.pop(change.instance, None)
-        if begun is not None and begun.store is not None:
-            found.append(Epoch(begun.store, change.instance, begun.at, begun.u, change.at, change.u, False))
-        if change.value == "active":
-            running[change.instance] = change
-    for instance, begun in running.items():
-        if begun.store is not None:
-            found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True))
+        by_instance[change.instance or ""].append(change)
+    found = []
+    for instance, own in by_instance.items():
+        earliest = -NEVER
+        for begun, end in zip(own, [*own[1:], None], strict=True):
+            earliest = max(earliest, begun.at - begun.u)
+            if begun.value != "active" or begun.store is None:
+                continue
+            if end is None:
+                found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True, earliest, run_end))
+                continue
+            since = dropwhile(lambda e, end=end: (e.at, e.value, e.u) != (end.at, end.value, end.u), told[instance])  # type: ignore[misc]
+            others = takewhile(lambda e: e.value != "active", since)
+            latest = min([end.at + end.u, *(one.at + one.u for one in others)])
+            found.append(Epoch(begun.store, instance, begun.at, begun.u, end.at, end.u, False, earliest, latest))
     return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
 
 
@@ -222,11 +231,12 @@ def overlaps(epoch: Sequence[Epoch], halting: Sequence[Fault] = ()) -> tuple[Ove
 def _active(epoch: Epoch, halting: Sequence[Fault], certain: bool) -> list[tuple[int, int]]:
     """Return the times of an epoch in which its instance was active for certain, or may have been."""
     sign = 1 if certain else -1
-    pieces = [(epoch.start + sign * epoch.start_u, epoch.end - sign * epoch.end_u)]
+    surely = (epoch.start + epoch.start_u, epoch.end - epoch.end_u)
+    pieces = [surely if certain else (epoch.earliest, epoch.latest)]
     for fault in halting:
         if fault.name in HALTS and fault.instance == epoch.instance:
             begin = fault.at - sign * fault.u
-            end = epoch.end + epoch.end_u if fault.healed_at is None else fault.healed_at + sign * fault.u
+            end = NEVER if fault.healed_at is None else fault.healed_at + sign * fault.u
             cut = [((start, min(until, begin)), (max(start, end), until)) for start, until in pieces]
             pieces = [(start, until) for both in cut for start, until in both if start < until]
     return pieces
@@ -293,28 +303,22 @@ def detected(fault: Fault, hit: Epoch, following: Epoch | None, events: Sequence
             or (event.kind, event.value, event.instance) == ("role", "starting", following.instance)
         )
     ]
-    return min(signs, default=None if hit.end > following.start else hit.end)
+    return min(signs, default=None if hit.end > following.start else max(hit.end, fault.at))
 
 
 def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]) -> tuple[Hit, ...]:
     """Return the faults that hit an instance while it was active, by time.
 
-    At the end of an epoch the instance's next role holds: it is no longer active.
+    At the end of an epoch the instance's next role holds: it is no longer active. Where an epoch ended before the
+    fault, and not if times were off by their uncertainties, it is the fault that ended it.
     """
     found = []
     for one in fault:
         # An instance serves one store at a time.
-        hit = next(
-            (
-                e
-                for e in epoch
-                if e.instance == one.instance
-                and e.start <= one.at
-                and (e.open or one.at < e.end)
-                and one.store in (None, e.store)
-            ),
-            None,
-        )
+        own = [e for e in epoch if e.instance == one.instance and e.start <= one.at and one.store in (None, e.store)]
+        hit = next((e for e in own if e.open or one.at < e.end), None)
+        if hit is None and own and one.at - one.u < own[-1].latest:
+            hit = own[-1]
         if hit is not None:
             later = [e for e in epoch if e.store == hit.store and e.start > one.at]
             found.append((one, hit, min(later, key=lambda e: (e.start, e.instance), default=None)))

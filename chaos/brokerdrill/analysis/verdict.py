@@ -34,15 +34,11 @@ def promise_verdict(count: int, evidence: bool, doubt: bool) -> str:
     return "pass" if evidence and not doubt else "unknown"
 
 
-# A run with one of these outcomes has not seen all that it was to see.
-ENDED_EARLY = ("aborted", "crashed")
-
-
 def of_run(run: RunInfo, verdicts: Iterable[str]) -> str:
-    """Return the verdict of a run from its promises': of one that ended early it is not known what more it would have
-    seen, so that it is never a pass."""
+    """Return the verdict of a run from its promises': of one that ended early, or has not ended, it is not known what
+    more it would have seen, so that it is never a pass."""
     found = merged(verdicts)
-    return "unknown" if found == "pass" and run.outcome in ENDED_EARLY else found
+    return "unknown" if found == "pass" and run.outcome != "completed" else found
 
 
 def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tuple[PromiseSpec, ...]:
@@ -119,7 +115,7 @@ def run_json(
             promise["beyond"] = why
     verdict = of_run(run, (promise["verdict"] for promise in promises))
     # What broke, as it was to, is seen however the run ended.
-    seen = run.outcome not in ENDED_EARLY or verdict == "fail"
+    seen = run.outcome == "completed" or verdict == "fail"
     return {
         "run_id": run.run_id,
         "verdict": verdict,

@@ -1,12 +1,14 @@
-"""How well a run was watched: gaps in what is known of roles, logs that were read, pressure on hosts, clocks."""
+"""How well a run was watched: gaps in what is known of roles, logs that were read, pressure on hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from brokerdrill.analysis.events import Event, LogRead, Pressure, Unwatched
-from brokerdrill.ledger.contract import LOG_READ, Clock
+from brokerdrill.analysis.events import Event, Fault, LogRead, Pressure, Unwatched
+from brokerdrill.ledger.contract import LOG_READ
+from brokerdrill.ledger.coverage import RESTART_HOST
 from brokerdrill.ledger.evidence import (
     ANSWERS,
     GAPS,
@@ -60,6 +62,31 @@ def logs_read(events: Iterable[Event]) -> tuple[LogRead, ...]:
     return tuple(found)
 
 
+def read_whole(
+    instance: str, logs: Iterable[LogRead], faults: Iterable[Fault], begin: int | None, over: int | None
+) -> bool:
+    """Return whether nothing was missed in what was read of the instance's log from `begin` (None: from its first line
+    on) to `over` (None: it is not known). While its host is started anew, from the fault to its heal, there is nothing
+    that has to be read."""
+    own = [log for log in logs if log.instance == instance]
+    if not own or any(log.lost for log in own):
+        return False
+    spans = [
+        (-math.inf if one.since is None else one.since, math.inf if one.until is None else one.until) for one in own
+    ]
+    spans += [
+        (one.at - one.u, one.healed_at)
+        for one in faults
+        if one.name == RESTART_HOST and one.instance == instance and one.healed_at is not None
+    ]
+    start = min(since for since, _ in spans) if begin is None else begin
+    read_to, seen = start, False
+    for since, until in sorted(spans):
+        if since <= read_to and start <= until:
+            read_to, seen = max(read_to, until), True
+    return seen and (over is None or over <= read_to)
+
+
 def pressures(events: Iterable[Event]) -> tuple[Pressure, ...]:
     """Return for how long something on a host had to wait, by time."""
     found = []
@@ -81,15 +108,3 @@ def stalled(pressure: Iterable[Pressure], start: int, end: int) -> int:
             key = one.host, one.name
             by_host[key] = by_host.get(key, 0) + min(one.stalled, inside)
     return max(by_host.values(), default=0)
-
-
-def uncertainties(clocks: Mapping[str, Clock], events: Iterable[Event]) -> dict[str, int]:
-    """Return how uncertain (ns) the times of each clock are: as run.json says, or as much as the furthest of the
-    readings that were taken through the run."""
-    found = {name: clock.uncertainty_ns for name, clock in clocks.items()}
-    for event in events:
-        offset = _whole(event, "offset_ns")
-        if event.kind == "clock" and event.name and event.name in clocks and offset is not None:
-            off = abs(offset - clocks[event.name].offset_ns) + (_whole(event, "uncertainty_ns") or 0)
-            found[event.name] = max(found[event.name], off)
-    return found

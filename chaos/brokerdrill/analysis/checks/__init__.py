@@ -63,6 +63,9 @@ class Findings:
             "SELECT run, dead_letter, server, ok, max(begun) FROM looks GROUP BY ALL"
         ).fetchall():
             self._looks[run].append(no_dead_letters.Look(*look))
+        self._delivered: dict[int, dict[str, int]] = defaultdict(dict)
+        for run, address, at in base.execute("SELECT run, address, max(moment) FROM delivered GROUP BY ALL").fetchall():
+            self._delivered[run][address] = at
         self._late = {*base.execute("SELECT DISTINCT run, spec FROM perhaps_late").fetchall()}
         self._added = {
             (run, spec): Finding(n, excused, evidence, doubt, judged=judged, judged_from={"judged": judged})
@@ -143,7 +146,9 @@ class Findings:
                 finding = by_class.find(rule, by_name, self._judged[run])
                 if rule is no_dead_letters.RULE:
                     since = max((end for _, end in times.loads), default=None)
-                    no_dead_letters.look_at(finding, self._looks[run], info.dead_letters, self._live[run], since)
+                    no_dead_letters.look_at(
+                        finding, self._looks[run], info.dead_letters, self._live[run], since, self._delivered[run]
+                    )
                 finding.witnesses = worst(row for name in rule.breaking for row in by_rule[name])
             elif spec.name == single_active.NAME:
                 finding = single_active.find(times, self._sends[run], info.stores, by_rule[single_active.NAME])

@@ -113,6 +113,8 @@ def find(found: Iterable[Failover], bound: int, pressures: Sequence[Pressure] = 
                     "last_try_ms": milliseconds(one.last_try - at),
                 }
             )
+    if not finding.evidence and not finding.n:
+        finding.doubted("after no fault on an active instance a client was served again")
     finding.judged_from = {"clients": len(clients)}
     finding.witnesses = worst(broken)
     return finding

@@ -1,7 +1,7 @@
 """no_dead_letters: no message that the broker took ends on a dead-letter address instead of with a consumer.
 
-What nobody looked at may hold anything: each dead-letter address is to be looked at when the load is over, and no look
-may have been refused.
+What nobody looked at may hold anything: each dead-letter address is to be looked at when the load is over and the last
+message was delivered, and no look may have been refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from brokerdrill.analysis.checks.by_class import rule
 from brokerdrill.analysis.checks.finding import Finding
+from brokerdrill.analysis.events import NEVER
 from brokerdrill.promises.catalogue import PROMISES
 
 RULE = rule(PROMISES["no_dead_letters"], lambda judged: judged.units)
@@ -34,12 +35,22 @@ def refused(looks: Sequence[Look], address: str) -> bool:
 
 
 def look_at(
-    finding: Finding, looks: Sequence[Look], dead_letters: Mapping[str, str], live: Collection[str], since: int | None
+    finding: Finding,
+    looks: Sequence[Look],
+    dead_letters: Mapping[str, str],
+    live: Collection[str],
+    since: int | None,
+    delivered: Mapping[str, int],
 ) -> None:
     """Complete what was found (evidence: there are units): `dead_letters` of each address, the addresses to which
-    something was sent (`live`), and since when a look counts (the load's end; None: not known)."""
+    something was sent (`live`), and since when a look counts (the load's end; None: not known), and not before the last
+    delivery (`delivered`) on an address whose dead letters are there."""
     wanted = sorted({dead_letters[address] for address in live if address in dead_letters})
-    counted = [one for one in looks if since is None or one.begun >= since]
+    from_when = dict.fromkeys(wanted, -NEVER if since is None else since)
+    for address, at in delivered.items():
+        if (dead := dead_letters.get(address)) in from_when:
+            from_when[dead] = max(from_when[dead], at)
+    counted = [one for one in looks if one.begun >= from_when.get(one.address, NEVER)]
     seen = {one.address for one in counted if one.ok}
     if wanted and not finding.evidence:
         finding.doubted("nobody was to get what was sent")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.events import Unwatched
 from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.watching import read_whole
 from brokerdrill.ledger.coverage import HALTS
 
 NAME = "single_active"
@@ -83,11 +84,7 @@ def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[st
 
 
 def _told_by_log(blind: Unwatched, times: Timeline) -> bool:
-    """Whether the instance's log tells its roles, and was read of that time."""
-    return blind.instance in times.telling and any(
-        log.instance == blind.instance
-        and not log.lost
-        and (log.since is None or log.since <= blind.start)
-        and (log.until is None or blind.end <= log.until)
-        for log in times.logs
+    """Whether the instance's log tells its roles, and was read of all that time."""
+    return blind.instance in times.telling and read_whole(
+        blind.instance, times.logs, times.faults, blind.start, blind.end
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.timeline import Timeline
-from brokerdrill.ledger.coverage import RESTART_HOST
+from brokerdrill.analysis.watching import read_whole
 
 NAME = "stays_up"
 
@@ -22,8 +21,10 @@ def find(times: Timeline, stores: Mapping[str, Sequence[str]]) -> Finding:
     named |= {event.instance for event in times.roles if event.instance}
     named |= {fault.instance for fault in times.faults if fault.instance}
     begin = times.loads[0][0] if times.loads else None
-    over = times.drain_end
-    whole = {one for one in {log.instance for log in times.logs} if _whole(one, times, begin, over)}
+    over = times.loads[-1][1] if times.drain_end is None and times.loads else times.drain_end
+    whole = {
+        one for one in {log.instance for log in times.logs} if read_whole(one, times.logs, times.faults, begin, over)
+    }
     finding = Finding(
         n=len(unplanned),
         excused=sum(one.meant for one in times.endings),
@@ -47,25 +48,3 @@ def find(times: Timeline, stores: Mapping[str, Sequence[str]]) -> Finding:
     if any(one.doubted for one in times.endings):
         finding.doubted("a process ended while a playbook ran, and it is not said on which instances that worked")
     return finding
-
-
-def _whole(instance: str, times: Timeline, begin: int | None, over: int | None) -> bool:
-    """Return whether nothing was missed in what was read of the instance's log from `begin` to `over`. While its host
-    is started anew, from the fault to its heal, there is nothing that has to be read."""
-    logs = [log for log in times.logs if log.instance == instance]
-    if any(log.lost for log in logs):
-        return False
-    spans = [
-        (-math.inf if one.since is None else one.since, math.inf if one.until is None else one.until) for one in logs
-    ]
-    spans += [
-        (one.at - one.u, one.healed_at)
-        for one in times.faults
-        if one.name == RESTART_HOST and one.instance == instance and one.healed_at is not None
-    ]
-    start = min(since for since, _ in spans) if begin is None else begin
-    read_to, seen = start, False
-    for since, until in sorted(spans):
-        if since <= read_to and start <= until:
-            read_to, seen = max(read_to, until), True
-    return seen and (over is None or over <= read_to)
