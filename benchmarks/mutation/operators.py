@@ -8,40 +8,9 @@ from typing import Any, ClassVar
 
 import parso.tree
 from cosmic_ray.operators.operator import Example, Operator
+from replaced import REPLACED, SQL
 
 _STRINGS = ("string", "fstring_string")
-# Compared with a whole expression of strings: a part of it alone may hold no word of SQL.
-_SQL = re.compile(r"\b(SELECT|FROM|WHERE|JOIN|CASE WHEN|FILTER|GROUP BY|ORDER BY|coalesce)\b")
-# What is replaced (a regular expression) by what.
-REPLACED = (
-    (r"(?<![<>=!])<(?![<>=])", "<="),
-    (r"<=", "<"),
-    (r"(?<![<>=!-])>(?![<>=])", ">="),
-    (r">=", ">"),
-    (r"(?<![<>=!:])=(?![<>=])", "<>"),
-    (r"<>", "="),
-    (r"\bAND\b", "OR"),
-    (r"\bOR\b", "AND"),
-    (r"\bNOT (?!NULL)", ""),
-    (r"\bIS NULL\b", "IS NOT NULL"),
-    (r"\bIS NOT NULL\b", "IS NULL"),
-    (r"\bmin\(", "max("),
-    (r"\bmax\(", "min("),
-    (r"\barg_min\(", "arg_max("),
-    (r"\barg_max\(", "arg_min("),
-    (r"\bleast\(", "greatest("),
-    (r"\bgreatest\(", "least("),
-    (r"\bbool_or\(", "bool_and("),
-    (r"\bbool_and\(", "bool_or("),
-    (r"\bSEMI JOIN\b", "ANTI JOIN"),
-    (r"\bANTI JOIN\b", "SEMI JOIN"),
-    (r"\bDISTINCT ", ""),
-    (r"\bUNION(?! ALL)", "UNION ALL"),
-    (r"\btrue\b", "false"),
-    (r"\bfalse\b", "true"),
-    (r" \+ ", " - "),
-    (r" - ", " + "),
-)
 
 
 def _is_sql(node: Any) -> bool:
@@ -52,7 +21,7 @@ def _is_sql(node: Any) -> bool:
     while whole.parent is not None and whole.parent.type in ("fstring", "strings"):
         whole = whole.parent
     # A docstring is a statement of its own.
-    return whole.parent is not None and whole.parent.type != "simple_stmt" and bool(_SQL.search(whole.get_code()))
+    return whole.parent is not None and whole.parent.type != "simple_stmt" and bool(SQL.search(whole.get_code()))
 
 
 class Sql(Operator):  # type: ignore[misc]
