@@ -1,0 +1,111 @@
+"""Inventories for a few machines: what is chosen for how many, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from brokerdrill.base import paths
+from brokerdrill.base.errors import UsageError
+from brokerdrill.base.progress import Progress
+from brokerdrill.cli.app import app
+from brokerdrill.inventory.layouts import LAYOUTS, Answers, Layout, Machine, choose, machines, written
+from brokerdrill.inventory.planned import planned
+from brokerdrill.inventory.topology import load
+
+STORE = "/srv/shared/it's here"
+
+
+def given(count: int) -> list[Machine]:
+    return [Machine(f"m{number}", f"10.0.0.{number}") for number in range(1, count + 1)]
+
+
+def files(layout: Layout, **answers: Any) -> dict[str, str]:
+    store = STORE if layout.shared_store else ""
+    found = given(layout.machines)
+    return written(layout, found, Answers(store=store, **answers), paths.INVENTORIES / layout.topology)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: f"{one.topology}-{one.machines}")
+def test_preflight_accepts_each_and_every_host_of_it_is_one_of_the_machines(layout: Layout, tmp_path: Path) -> None:
+    for path, text in files(layout, user="ops", drills=True).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    topology = load(tmp_path)
+    assert [(host.name, host.address) for host in topology.hosts] == [
+        (one.name, one.address) for one in given(layout.machines)
+    ]
+    assert topology.drill_allowed and {host.user for host in topology.hosts} == {"ops"}
+    brokers = [one for one in planned(topology, Progress(Console(quiet=True))) if one.product == layout.product]
+    hosts = {f"m{place + 1}" for name, place in layout.places.items() if name[:3] in ("art", "cla", "ope")}
+    assert {one.host for one in brokers} == hosts
+    if layout.shared_store:
+        assert all(getattr(one, "data_dir", "").startswith(STORE) for one in brokers)
+
+
+def test_every_place_is_a_host_of_the_topology() -> None:
+    for layout in LAYOUTS:
+        shipped = (paths.INVENTORIES / layout.topology / "hosts.yml").read_text()
+        assert all(f"{name}:" in shipped for name in layout.places), layout
+        assert sorted(set(layout.places.values())) == list(range(layout.machines)), "no machine has nothing to do"
+
+
+def test_drills_are_allowed_only_where_that_was_said() -> None:
+    assert "drill_allowed" not in files(LAYOUTS[0])["hosts.yml"]
+    assert yaml.safe_load(files(LAYOUTS[0], drills=True)["hosts.yml"])["all"]["vars"]["drill_allowed"] is True
+
+
+def test_variables_that_name_a_host_name_the_machine() -> None:
+    openmq = choose("openmq", 4, False)
+    assert yaml.safe_load(files(openmq)["group_vars/openmq.yml"])["openmq_cluster_master"] == "m1"
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["10.0.0.1", "10.0.0.1"], "two machines have the address 10.0.0.1"),
+        (["a=10.0.0.1", "a=10.0.0.2"], "two machines have the name a"),
+        (["a b=10.0.0.1"], "is no machine"),
+        (["=10.0.0.1"], "is no machine"),
+        (["a="], "is no machine"),
+        (["a=10.0.0.1; reboot"], "is no machine"),
+        (["a=127.0.0.1"], "the others cannot reach 127.0.0.1"),
+    ],
+)
+def test_what_is_no_machine_is_refused(texts: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        machines(texts)
+
+
+def test_machines_without_names_have_some() -> None:
+    assert machines(["10.0.0.1", "web.example.net", "fd00::1", "db=10.0.0.9"]) == [
+        Machine("host1", "10.0.0.1"),
+        Machine("web", "web.example.net"),
+        Machine("host3", "fd00::1"),
+        Machine("db", "10.0.0.9"),
+    ]
+
+
+def test_two_machines_are_told_the_way_out() -> None:
+    with pytest.raises(UsageError, match=r"3 machines.*and not on 2\. .* add a third, small one"):
+        choose("artemis", 2, False)
+
+
+@pytest.mark.parametrize("store", ["srv", "~/x"])
+def test_a_shared_directory_has_an_absolute_path(store: str) -> None:
+    layout = choose("artemis", 3, True)
+    with pytest.raises(UsageError, match="no absolute path"):
+        written(layout, given(3), Answers(store=store), paths.INVENTORIES / layout.topology)
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    words = ["init", str(tmp_path), *(f"--host=m{number}=10.0.0.{number}" for number in range(3))]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, UsageError) and "not empty" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
