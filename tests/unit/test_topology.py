@@ -51,6 +51,22 @@ def test_hosts_groups_and_connection_are_read(shelf: Path) -> None:
     assert topology.vars["base"] == "10.9.8" and "ansible_host" not in topology.vars
 
 
+def test_what_ansibles_configuration_says_of_logins_holds_for_drills_too(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of hosts of which the inventory says nothing else: a deployment would reach them so."""
+    config = tmp_path / "ansible.cfg"
+    config.write_text("[defaults]\nremote_user = ops\nremote_port = 2022\nprivate_key_file = /keys/ops\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
+    text = (shelf / "hosts.yml").read_text()
+    (shelf / "hosts.yml").write_text(
+        text.replace(", ansible_user: admin", "").replace("b1: {}", "b1: {ansible_user: own}")
+    )
+    b1, b2 = find_topology("shelf", shelf.parent).group("brokers")
+    assert (b1.user, b1.port, b1.key_file) == ("own", 2022, "/keys/ops")
+    assert (b2.user, b2.port) == ("ops", 2222) and b2.key_file != "/keys/ops"
+
+
 def test_reading_makes_no_secret(shelf: Path, tmp_path: Path) -> None:
     assert "lookup" in find_topology("shelf", shelf.parent).vars["secret_made_late"]
     assert not (tmp_path / "mark").exists()

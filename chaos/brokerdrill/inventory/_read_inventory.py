@@ -80,8 +80,13 @@ def _from_file() -> str | None:
     return str(CLI.get_password_from_file(path)) if path else None
 
 
+# How Ansible's configuration says that hosts are reached of which the inventory does not say it.
+REACHED = {"user": "DEFAULT_REMOTE_USER", "port": "DEFAULT_REMOTE_PORT", "key_file": "DEFAULT_PRIVATE_KEY_FILE"}
+
+
 def read(sources: list[str]) -> dict[str, Any]:
-    """Return {"hosts": [{"name", "groups", "vars"}, ...]} of the inventories at `sources`, taken together."""
+    """Return {"hosts": [{"name", "groups", "vars"}, ...], "reached": {"user", "port", "key_file"}} of the inventories
+    at `sources`, taken together; `reached` holds for hosts of which they say nothing else."""
     init_plugin_loader()
     loader = DataLoader()
     loader.set_vault_secrets(
@@ -106,7 +111,10 @@ def read(sources: list[str]) -> dict[str, Any]:
                 "become_password": _become_password(loader, found, of_all),
             }
         )
-    return {"hosts": hosts}
+    return {
+        "hosts": hosts,
+        "reached": {name: constants.config.get_config_value(setting) for name, setting in REACHED.items()},
+    }
 
 
 if __name__ == "__main__":

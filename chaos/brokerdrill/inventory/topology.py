@@ -113,17 +113,22 @@ def fingerprint(directory: Path, bench: Path | None = None) -> str:
     return digest.hexdigest()
 
 
-def _host(directory: Path, found: Mapping[str, Any]) -> Host:
+def _host(directory: Path, found: Mapping[str, Any], reached: Mapping[str, Any]) -> Host:
     variables = found["vars"]
-    key_file = variables.get("ansible_ssh_private_key_file") or variables.get("ansible_private_key_file")
-    port = str(variables.get("ansible_port") or variables.get("ansible_ssh_port") or 22)
+    key_file = (
+        variables.get("ansible_ssh_private_key_file")
+        or variables.get("ansible_private_key_file")
+        or reached["key_file"]
+    )
+    port = str(variables.get("ansible_port") or variables.get("ansible_ssh_port") or reached["port"] or 22)
+    user = variables.get("ansible_user") or variables.get("ansible_ssh_user") or reached["user"] or getpass.getuser()
     if not (port.isdecimal() and 0 < int(port) < 65536):
         raise UsageError(f"inventory {directory}: host {found['name']} has no valid ansible_port: {port!r}")
     return Host(
         name=found["name"],
         address=str(variables.get("ansible_host") or variables.get("ansible_ssh_host") or found["name"]),
         port=int(port),
-        user=str(variables.get("ansible_user") or variables.get("ansible_ssh_user") or getpass.getuser()),
+        user=str(user),
         key_file=str(Path(key_file).expanduser().resolve()) if key_file else None,
         groups=tuple(found["groups"]),
         vars=variables,
@@ -172,7 +177,9 @@ def load(directory: Path, bench: Path | None = None) -> Topology:
         raise UsageError(f"inventory {directory} cannot be read: {found['error']}")
     if not found["hosts"]:
         raise UsageError(f"inventory {directory} has no hosts")
-    hosts = tuple(_host(directory, host) for host in sorted(found["hosts"], key=lambda host: host["name"]))
+    hosts = tuple(
+        _host(directory, host, found["reached"]) for host in sorted(found["hosts"], key=lambda host: host["name"])
+    )
     first, *others = (host.vars for host in hosts)
     shared = {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
     allowed = all(host.vars.get("drill_allowed") is True for host in hosts)
