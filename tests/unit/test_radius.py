@@ -49,6 +49,12 @@ IN_SYNC = "type: probe, name: whole, until: in_sync"
 HEAL = "type: heal, name: back, of: a"
 
 
+def test_what_is_not_required_to_come_has_not_been_seen() -> None:
+    steps = kill("a", "artemis1"), HEAL, IN_SYNC, kill("b", "artemis2")
+    assert most(SYSTEM, *steps) == 1
+    assert most(SYSTEM, *steps[:2], f"{IN_SYNC}, required: false", steps[3]) == 2
+
+
 def test_what_a_target_can_come_to_mean() -> None:
     def words(spec: str, descriptors: list[Descriptor] = SYSTEM) -> set[str]:
         return {one.describe() for one in possible(descriptors, spec)}

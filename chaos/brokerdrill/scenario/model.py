@@ -157,6 +157,9 @@ class Probe(_Step):
         "has been acknowledged; for even: how many connections one active store may have more than another",
     )
     timeout: float = Field(60, gt=0, description="seconds")
+    required: bool = Field(
+        True, description="whether the drill ends where it does not come in time; else the method goes on"
+    )
 
     @model_validator(mode="after")
     def _needs_fault(self) -> Probe:

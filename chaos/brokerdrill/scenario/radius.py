@@ -255,7 +255,7 @@ class _Story:
             self._reach(step.name, f"order {step.words}", targets)
             # An order may do anything to the instance that is given it.
             self._lose(_Out(step.name, self._loss(step.name, targets), over=True))
-        elif isinstance(step, Probe):
+        elif isinstance(step, Probe) and step.required:
             self._seen(step)
 
     def _roles_stay(self, step: Any) -> bool:
