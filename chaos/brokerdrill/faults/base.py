@@ -122,7 +122,10 @@ class FaultType(Generic[P]):
     `plan(target, parameters, fault_id)`, which raises InfrastructureError where the target lacks what it needs.
     `commands`: what it calls on the hosts and not every system has. `passes`: whether, with these parameters, it is
     over by itself, so that what it hit comes back without a heal. `meets`: what the load has to meet of it, unless a
-    drill says otherwise, so that a verdict says something about it. `whole_host`: it hits all that runs on the host."""
+    drill says otherwise, so that a verdict says something about it. `whole_host`: it hits all that runs on the host.
+    `drawn`: parameters that generated drills choose from, the mildest first (none: they leave it out); `only_on`: a
+    product, or a feature, of which whatever it hits, or whose links it hits, has to have one (none: it may be any);
+    `only_active`: who is not active refuses it."""
 
     name: str
     acts_on: str
@@ -133,6 +136,9 @@ class FaultType(Generic[P]):
     passes: Callable[[P], bool] = _lasts
     meets: Minimum = ANY
     whole_host: bool = False
+    drawn: tuple[Mapping[str, Any], ...] = ({},)
+    only_on: frozenset[str] = frozenset()
+    only_active: bool = False
 
     def complete(self, given: Mapping[str, Any]) -> P:
         """Return `given` with the defaults of what it leaves out. Raises UsageError, one sentence, where a parameter is

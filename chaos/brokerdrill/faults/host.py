@@ -75,5 +75,6 @@ FAULTS = (
         commands=("systemctl",),
         passes=lambda _: True,
         whole_host=True,
+        drawn=({}, {"how": "abrupt"}),
     ),
 )

@@ -239,7 +239,25 @@ ARM = FaultType(
     ("nft", "ss", "ip"),
     meets=NOTHING,
 )
+_DRAWN: tuple[dict[str, Any], ...] = (
+    {"attributes": {"latency": 100, "jitter": 50}},
+    {"attributes": {"latency": 1000}},
+    {"type": "slicer", "attributes": {"average_size": 64, "size_variation": 32, "delay": 1000}},
+    {"type": "bandwidth", "attributes": {"rate": 20}},
+    {"type": "limit_data", "attributes": {"bytes": 20000}},
+    {"type": "reset_peer", "attributes": {"timeout": 0}},
+    {"type": "timeout", "attributes": {"timeout": 0}},
+    {"type": "timeout", "stream": "upstream", "attributes": {"timeout": 0}},
+)
 FAULTS = (
-    FaultType("toxic", "armed link", "a toxic of toxiproxy on the link", ToxicParameters, _toxic, meets=_PASSED),
+    FaultType(
+        "toxic",
+        "armed link",
+        "a toxic of toxiproxy on the link",
+        ToxicParameters,
+        _toxic,
+        meets=_PASSED,
+        drawn=_DRAWN,
+    ),
     FaultType("cut", "armed link", "the link's connections end, and new ones are refused", Parameters, _cut),
 )

@@ -65,5 +65,6 @@ FAULTS = (
         _partition,
         ("nft", "ip"),
         meets=Minimum(packets=1),
+        drawn=({"how": "reject"}, {"how": "drop"}),
     ),
 )

@@ -180,7 +180,8 @@ FAULTS = (
         KillParameters,
         _kill,
         passes=lambda params: params.restart or params.children,
+        drawn=({"restart": True}, {}),
     ),
     FaultType("stop", "instance", "an orderly stop of the unit", Parameters, _stop),
-    FaultType("pause", "instance", "SIGSTOP, until the heal", PauseParameters, _pause),
+    FaultType("pause", "instance", "SIGSTOP, until the heal", PauseParameters, _pause, drawn=({}, {"end": "kill"})),
 )

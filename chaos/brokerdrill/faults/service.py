@@ -44,5 +44,7 @@ FAULTS = (
         Parameters,
         _switchover,
         passes=lambda _: True,
+        only_on=frozenset({"lease_db"}),
+        only_active=True,
     ),
 )

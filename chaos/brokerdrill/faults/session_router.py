@@ -167,6 +167,7 @@ FAULTS = (
         "a session router gives its sessions to a new process, as at an upgrade",
         ReplaceParameters,
         _replace,
+        only_on=frozenset({"amqp_router"}),
         commands=("pgrep",),
         passes=lambda _: True,
     ),
@@ -176,6 +177,7 @@ FAULTS = (
         "a session router runs by something other than its file, as after a change by hand that nobody saved",
         DriftParameters,
         _drift,
+        only_on=frozenset({"amqp_router"}),
     ),
     FaultType(
         "hold",
@@ -183,6 +185,7 @@ FAULTS = (
         "a session router has the sessions of a vhost wait, and answers their heartbeats",
         HoldParameters,
         _hold,
+        only_on=frozenset({"amqp_router"}),
     ),
     FaultType(
         "drain",
@@ -190,5 +193,6 @@ FAULTS = (
         "a session router gives the broker no new sessions, and takes its old ones away from it",
         DrainParameters,
         _drain,
+        only_on=frozenset({"amqp_router"}),
     ),
 )

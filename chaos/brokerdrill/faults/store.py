@@ -132,6 +132,8 @@ FAULTS = (
         LockFileParameters,
         _lock_file,
         passes=lambda _: True,
+        drawn=({"how": "change"}, {"how": "delete"}),
+        only_on=frozenset({"file_lock"}),
     ),
     FaultType(
         "disk_full",
@@ -140,5 +142,7 @@ FAULTS = (
         DiskFullParameters,
         _disk_full,
         ("fallocate",),
+        drawn=({"leave_mib": 16}, {}),
+        only_on=frozenset({OWN_DISK}),
     ),
 )
