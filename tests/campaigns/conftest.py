@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill.campaigns import execute
+from brokerdrill.campaigns import deployments, execute
 
 from .fake import Fake
 
@@ -15,7 +15,7 @@ from .fake import Fake
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Made-up hosts, whose runs are below `tmp_path`."""
     made = Fake(tmp_path / "runs")
-    for name in ("run_playbook", "record", "judge"):
-        monkeypatch.setattr(execute, name, getattr(execute, name))  # put back afterwards
+    for module, name in ((deployments, "run_playbook"), (execute, "record"), (execute, "judge")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # put back afterwards
     made.install()
     return made

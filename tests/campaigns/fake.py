@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.campaigns import execute
+from brokerdrill.campaigns import deployments, execute
 from brokerdrill.campaigns.execute import Options
 from brokerdrill.campaigns.plan import Plan
 from brokerdrill.campaigns.sweep import sweep_plan
@@ -93,7 +93,7 @@ class Fake:
 
     def install(self) -> None:
         """Put this in the place of hosts and Spark."""
-        execute.run_playbook = self.deploy  # type: ignore[assignment]
+        deployments.run_playbook = self.deploy  # type: ignore[assignment]
         execute.record = self.record  # type: ignore[assignment]
         execute.judge = self.judge  # type: ignore[assignment]
 

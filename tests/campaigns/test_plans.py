@@ -18,7 +18,7 @@ from brokerdrill.base import paths
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.locks import held
 from brokerdrill.bench import bench
-from brokerdrill.campaigns import execute
+from brokerdrill.campaigns import deployments, execute
 from brokerdrill.campaigns.everything import everything_plan
 from brokerdrill.campaigns.execute import DONE, FAILED, Ended, Options, Record, plan_folder
 from brokerdrill.campaigns.matrix import Matrix, load_matrix, matrix_plan, squares
@@ -407,6 +407,6 @@ def test_what_a_killed_plan_left_is_never_overlooked(tmp_path: Path) -> None:
     (tmp_path / "deployed.json").write_text('"artemis_qu')
     with (
         pytest.raises(InfrastructureError, match=r"deployed\.json does not say what a killed plan left deployed"),
-        execute._Deployments(tmp_path, Options(tmp_path), Console()),
+        deployments.Deployments(tmp_path, Console(), deploy=False, bench_hosts=False),
     ):
         pass

@@ -6,11 +6,11 @@ begins and how it ended. A cell that began and did not end is healed and run aga
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import json
 import math
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from brokerdrill.base.atomic import write_json
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.base.locks import held
 from brokerdrill.base.progress import Progress
+from brokerdrill.campaigns.deployments import Deployments
 from brokerdrill.campaigns.plan import Cell, Plan, digest
 from brokerdrill.campaigns.settings import text
 from brokerdrill.inventory.planned import load_hosts, planned
-from brokerdrill.inventory.playbooks import run_playbook, variables_file
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
 from brokerdrill.results.judging import judge
@@ -40,12 +40,6 @@ from brokerdrill.scenario.radius import Radius, limits, reached, redeployment, t
 PLAN_FILE = "plan.json"
 CELLS_FILE = "cells.jsonl"
 PLANS = "plans"
-# No role restarts a running broker: a changed configuration comes into force by taking the instances away, data kept.
-REDEPLOY = ("teardown", "site")
-DEPLOY = ("site",)
-DEPLOYED_FILE = "deployed.json"
-# What is deployed where a deployment was begun and its end is not known: equal to no settings.
-_UNSURE: dict[str, Any] = {"": None}
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 
@@ -157,42 +151,70 @@ def execute(
     anew after each.
     """
     checked(plan, options, console)
-    folder = plan_folder(plan, options.runs)
-    with held(folder / ".lock", f"another process carries out this plan ({folder})"):
-        write_json(folder / PLAN_FILE, asdict(plan), default=str)
-        record_ = Record(folder)
-        _heal(record_.begun(), options.runs, console)
-        ended = record_.ended()
+    with carrying(plan, options, console) as carrier:
+        ended = carrier.ended()
         left = [
             cell
             for cell in plan.cells
             if cell.key not in elsewhere and (cell.key not in ended or ended[cell.key].state == FAILED)
         ]
-        console.print(f"{plan.title}: {len(plan.cells) - len(left)} of {len(plan.cells)} cells are done; {folder}")
+        done = len(plan.cells) - len(left)
+        console.print(f"{plan.title}: {done} of {len(plan.cells)} cells are done; {carrier.folder}")
         written(ended)
         if left:
             warm_up(options.master)
         if why := _unapproved(left, options, console):
             raise UsageError(f"{why}; nothing touched")
-        with _Deployments(folder, options, console) as deployments:
-            broken_off = 0
-            for number, cell in enumerate(left, start=1):
-                if time.monotonic() > options.until_s:
-                    console.print(f"the time is over: {len(left) - number + 1} cells are left")
-                    break
-                where = ", ".join(f"{axis} {word}" for axis, word in cell.labels.items())
-                console.print(f"cell {number} of {len(left)}: {where}, run {cell.repeat}", markup=False)
-                ended[cell.key] = end = _one(cell, options, console, record_, deployments)
-                written(ended)
-                broken_off = broken_off + 1 if end.state == FAILED else 0
-                if broken_off == (3 if options.bench_hosts else 2):
-                    raise InfrastructureError(
-                        f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
-                    )
-                # What a run that could not be made left on hosts of the plan's own is in no other's way.
-                if broken_off and options.bench_hosts:
-                    deployments.leave()
+        broken_off = 0
+        for number, cell in enumerate(left, start=1):
+            if time.monotonic() > options.until_s:
+                console.print(f"the time is over: {len(left) - number + 1} cells are left")
+                break
+            where = ", ".join(f"{axis} {word}" for axis, word in cell.labels.items())
+            console.print(f"cell {number} of {len(left)}: {where}, run {cell.repeat}", markup=False)
+            ended[cell.key] = end = carrier.run(cell)
+            written(ended)
+            broken_off = broken_off + 1 if end.state == FAILED else 0
+            if broken_off == (3 if options.bench_hosts else 2):
+                raise InfrastructureError(
+                    f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
+                )
+            # What a run that could not be made left on hosts of the plan's own is in no other's way.
+            if broken_off and options.bench_hosts:
+                carrier.deployments.leave()
     return ended
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Carries out cells in a plan's `folder`, which nobody else does at the same time."""
+
+    folder: Path
+    options: Options
+    console: Console
+    record: Record
+    deployments: Deployments
+
+    def ended(self) -> dict[str, Ended]:
+        """Return how each cell ended last, by its key."""
+        return self.record.ended()
+
+    def run(self, cell: Cell) -> Ended:
+        """Deploy, run and judge a cell; return how it ended. Raises Interrupted on a signal."""
+        return _one(cell, self.options, self.console, self.record, self.deployments)
+
+
+@contextlib.contextmanager
+def carrying(plan: Plan, options: Options, console: Console) -> Iterator[Carrier]:
+    """Hold the plan's folder, heal what a killed runner of it left, and leave the hosts as they were at the end. Raises
+    as `execute`."""
+    folder = plan_folder(plan, options.runs)
+    with held(folder / ".lock", f"another process carries out this plan ({folder})"):
+        write_json(folder / PLAN_FILE, asdict(plan), default=str)
+        record_ = Record(folder)
+        _heal(record_.begun(), options.runs, console)
+        with Deployments(folder, console, deploy=options.deploy, bench_hosts=options.bench_hosts) as deployments:
+            yield Carrier(folder, options, console, record_, deployments)
 
 
 def _unapproved(cells: Sequence[Cell], options: Options, console: Console) -> str | None:
@@ -221,7 +243,7 @@ def _heal(begun: set[str], runs: Path, console: Console) -> None:
                 run_async(heal_run(item, progress), console, INTERRUPTED)
 
 
-def _one(cell: Cell, options: Options, console: Console, record_: Record, deployments: _Deployments) -> Ended:
+def _one(cell: Cell, options: Options, console: Console, record_: Record, deployments: Deployments) -> Ended:
     """Deploy, run and judge one cell, and write down how it ended."""
     drill = load_drill(cell.drill)
     run_dir: Path | None = None
@@ -265,95 +287,3 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
         console.print(f"{end.state}: {end.error}", markup=False)
     record_.append(cell, end.state, **{name: value for name, value in asdict(end).items() if name != "state" and value})
     return end
-
-
-class _Deployments:
-    """What is deployed now; leaves each inventory as it says itself.
-
-    `deployed.json` in the plan's folder names the topology that is not, so that a plan whose runner was killed leaves
-    that too as it was, when it goes on.
-    """
-
-    def __init__(self, folder: Path, options: Options, console: Console) -> None:
-        self._options = options
-        self._console = console
-        self._file = folder / DEPLOYED_FILE
-        self._now: tuple[Topology, dict[str, Any]] | None = None
-        self._refused: dict[str, str] = {}
-
-    def __enter__(self) -> _Deployments:
-        try:
-            left = json.loads(self._file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return self
-        except (OSError, ValueError) as error:
-            raise InfrastructureError(f"{self._file} does not say what a killed plan left deployed: {error}") from None
-        self._now = (find_topology(str(left)), _UNSURE)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        goes_on = kind is not None and issubclass(kind, (InfrastructureError, KeyboardInterrupt))
-        # Hosts that were made for the plan and could not be used are made anew when it goes on.
-        if not goes_on or (self._options.bench_hosts and kind is InfrastructureError):
-            self.leave()
-        elif self._file.exists() and self._now:
-            self._console.print(f"{self._now[0].name} keeps the plan's settings; started again, it goes on from there")
-
-    def ready(self, cell: Cell) -> Topology:
-        """Return the cell's topology, with its variables deployed. Raises UsageError where preflight refuses them,
-        InfrastructureError where anything else fails."""
-        topology = find_topology(cell.topology)
-        changed = cell.deployment
-        what = digest((cell.topology, changed))
-        if what in self._refused:
-            raise UsageError(self._refused[what])
-        try:
-            return self._made_ready(topology, changed)
-        except UsageError as error:
-            self._refused[what] = str(error)
-            raise
-
-    def _made_ready(self, topology: Topology, changed: dict[str, Any]) -> Topology:
-        if self._now and self._now[0].sources == topology.sources and self._now[1] == changed:
-            return topology
-        if self._now and self._now[0].sources != topology.sources:
-            self.leave()
-        first = self._now is None
-        with Progress(self._console) as progress:
-            if first and self._options.bench_hosts:
-                from brokerdrill.bench import bench  # of an extra that only this needs
-
-                bench.up(topology, fresh=True, progress=progress.step)
-                self._deploy(topology, changed, DEPLOY, progress)
-            elif changed or not first:
-                self._deploy(topology, changed, REDEPLOY, progress)
-            elif self._options.deploy:
-                self._deploy(topology, changed, DEPLOY, progress)
-        self._now = (topology, changed)
-        return topology
-
-    def _deploy(
-        self, topology: Topology, changed: Mapping[str, Any], playbooks: tuple[str, ...], progress: Progress
-    ) -> None:
-        self._now = (topology, _UNSURE)
-        write_json(self._file, topology.word)
-        with variables_file(changed) as words:
-            for playbook in playbooks:
-                said = ", ".join(changed) or "the inventory's own settings"
-                progress.step(f"{playbook}.yml on {topology.name} with {said}")
-                run_playbook(topology, playbook, progress, words)
-
-    def leave(self) -> None:
-        """Deploy the inventory's own settings again, or remove the hosts that were made for the plan."""
-        if self._now is None:
-            return
-        topology, changed = self._now
-        with Progress(self._console) as progress:
-            if self._options.bench_hosts:
-                from brokerdrill.bench import bench
-
-                bench.down(topology, progress.step)
-            elif changed:
-                self._deploy(topology, {}, REDEPLOY, progress)
-        self._file.unlink(missing_ok=True)
-        self._now = None
