@@ -117,7 +117,8 @@ class Findings:
     def _due(self, base: duckdb.DuckDBPyConnection) -> dict[int, list[failover_within.Failover]]:
         clients: dict[int, list[failover_within.Client]] = defaultdict(list)
         for run, *of in base.execute(
-            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover"
+            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover "
+            "ORDER BY run, fault, client"
         ).fetchall():
             clients[run].append(failover_within.Client(*of))
         return {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
