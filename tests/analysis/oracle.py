@@ -1707,7 +1707,7 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
     return entry(spec, verdict, len(broken), excused=excused, witnesses=broken)
 
 
-CRASHES = ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")
+CRASHES = ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "132", "133", "134", "135", "136", "139", "159")
 ORDERLY = ("0", "129", "130", "137", "143", "HUP", "INT", "KILL", "TERM")
 
 

@@ -526,6 +526,9 @@ CASES: dict[str, Case] = {
     "four exits under one kill": Case(
         ends(*(("a", FAULT + 200 * n, "exited", "1") for n in range(1, 5))), {"stays_up": "fail"}
     ),
+    "a broker that a shell had started crashes under a kill": Case(
+        ends(("a", FAULT + 600, "exited", "139")), {"stays_up": "fail"}
+    ),
     "killed for memory under a kill": Case(ends(("a", FAULT + 600, "killed for memory", "KILL")), {"stays_up": "fail"}),
     "the browse was refused": Case(the_browse_is_refused, {"no_dead_letters": "unknown"}),
     "nobody looked at the dead letters": Case(nobody_looks, {"no_dead_letters": "unknown"}),

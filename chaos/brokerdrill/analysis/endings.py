@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from brokerdrill.ledger.evidence import INSTANCES
 
 # A process that one of these ends has met a defect of its own, whatever else is going on.
 CRASHES = frozenset({"ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP"})
+# What a shell says of a process that it had started and that ended so: 128 and the signal.
+_CRASHED = CRASHES | {str(128 + signal.Signals[f"SIG{name}"]) for name in CRASHES}
 _FOR_MEMORY = "killed for memory"
 _OUT_OF_MEMORY = "out of memory"
 # How a process ends that is stopped in order: by itself, or by one of systemd's signals; Java says 128 + the signal.
@@ -43,7 +46,7 @@ def operations(events: Sequence[Event]) -> list[Operation]:
 def crashed(how: str | None, status: str | None) -> bool:
     """Whether a process ended by a defect: by a signal that tells of one, or for want of memory. What was killed with
     SIGKILL had perhaps said before that memory was short."""
-    return how in ("dumped", _FOR_MEMORY) or (status or "") in CRASHES or (how == _OUT_OF_MEMORY and status != "KILL")
+    return how in ("dumped", _FOR_MEMORY) or (status or "") in _CRASHED or (how == _OUT_OF_MEMORY and status != "KILL")
 
 
 def _concerns(fault: Fault, event: Event, within: Collection[str]) -> bool:
