@@ -297,8 +297,9 @@ def main() -> int:
     lines = words.file.read_text().splitlines() if words.file.exists() else []
     done = {row["key"]: row for row in map(json.loads, lines)}
     expected = in_fork(told, LIMIT_S)
-    if not expected:
-        raise SystemExit("the original itself cannot be judged")
+    few = in_fork(lambda: told(few=True), LIMIT_S)
+    if not expected or not few or any(expected[key] != of for key, of in few.items()):
+        raise SystemExit("the original itself cannot be judged, or not alike in one partition and in several")
     outcomes: dict[str, int] = {}
     living = []
     for number, mutant in enumerate(chosen, 1):

@@ -481,11 +481,15 @@ def find_epochs(run: RunInfo, events: Sequence[Row]) -> list[Epoch]:
     """Return all epochs of known stores by begin; `events` are sorted by time."""
     epochs: list[Epoch] = []
     current: dict[str, Epoch] = {}
+    # "an event without a store is of the instance's only one, else of the one that it named last"
+    stores: dict[int, str] = {}
+    named: dict[str, str] = {}
     for event in events:
         if event["kind"] != "role" or event.get("instance") is None:
             continue
         instance = event["instance"]
-        store = event.get("store") or only_store(run, instance) or ""
+        store = event.get("store") or only_store(run, instance) or named.get(instance, "")
+        stores[id(event)] = named[instance] = store
         active = event.get("value") == "active"
         running = current.get(instance)
         if running is not None:
@@ -504,13 +508,11 @@ def find_epochs(run: RunInfo, events: Sequence[Row]) -> list[Epoch]:
         begin = next(
             place
             for place, e in enumerate(own)
-            if e["t_ns"] == epoch.begin
-            and e.get("value") == "active"
-            and (e.get("store") or only_store(run, epoch.instance) or "") == epoch.store
+            if e["t_ns"] == epoch.begin and e.get("value") == "active" and stores[id(e)] == epoch.store
         )
         before: tuple[Any, Any] | None = None
         for e in own[: begin + 1]:
-            role = e.get("value"), e.get("store") or only_store(run, epoch.instance)
+            role = e.get("value"), stores[id(e)]
             if role != before:  # a change, no repetition
                 epoch.earliest = max(epoch.earliest, e["t_ns"] - e["uncertainty_ns"])
             before = role
