@@ -8,8 +8,14 @@ from typing import Any, TypedDict
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial, Listener
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars
 
-PROTOCOLS = {"ssl": "openwire", "stomp+ssl": "stomp", "amqp+ssl": "amqp", "mqtt+ssl": "mqtt"}
-"""Scheme of a transport connector to the protocol that its clients speak."""
+PROTOCOLS: Mapping[str, tuple[str, bool]] = {
+    **dict.fromkeys(("tcp", "nio", "auto", "auto+nio"), ("openwire", False)),
+    **dict.fromkeys(("ssl", "nio+ssl", "auto+ssl", "auto+nio+ssl"), ("openwire", True)),
+    **{f"{name}{more}": (name, False) for name in ("amqp", "stomp", "mqtt") for more in ("", "+nio")},
+    **{f"{name}{more}": (name, True) for name in ("amqp", "stomp", "mqtt") for more in ("+ssl", "+nio+ssl")},
+}
+"""Scheme of a transport connector to the protocol that its clients speak, and whether by TLS. Of others (ws) no client
+of drills is."""
 STORES = "/var/lib/activemq-classic"
 
 
@@ -71,10 +77,11 @@ def activemq_classic_listeners(
             "name": connector["name"],
             "address": address,
             "port": int(connector["port"]),
-            "protocol": PROTOCOLS[connector["scheme"]],
-            "tls": True,
+            "protocol": PROTOCOLS[connector["scheme"]][0],
+            "tls": PROTOCOLS[connector["scheme"]][1],
         }
         for connector in connectors
+        if connector["scheme"] in PROTOCOLS
     ]
     management: Listener = {
         "name": "management",

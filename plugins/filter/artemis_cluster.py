@@ -102,7 +102,7 @@ def artemis_cluster_connections(given: Sequence[Entry], defaults: Entry) -> list
     """Return the cluster connections that `given` asks for.
 
     An entry: name, connector (which the others are told), address (which addresses it serves), the times of TIMINGS,
-    message_load_balancing, max_hops, and discovery_group or static_connectors.
+    message_load_balancing, max_hops, elements (by the schema's names), and discovery_group or static_connectors.
     """
     found: list[ClusterConnection] = []
     for entry in given:
@@ -119,6 +119,7 @@ def artemis_cluster_connections(given: Sequence[Entry], defaults: Entry) -> list
                     **{element: _choose(entry, defaults, name) for name, element in TIMINGS.items()},
                     "message-load-balancing": _choose(entry, defaults, "message_load_balancing"),
                     "max-hops": _choose(entry, defaults, "max_hops"),
+                    **(entry.get("elements") or {}),
                 },
                 "discovery_group": group,
                 "static_connectors": list(connectors or []),

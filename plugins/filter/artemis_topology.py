@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.brokerdrill.ha.plugins.filter.artemis import artemis_modern
+from ansible_collections.brokerdrill.ha.plugins.filter.own_elements import artemis_main_routing
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial, Listener
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
@@ -263,7 +264,7 @@ def artemis_described_addresses(
         found.append(
             {
                 "name": name,
-                "routing": address["routing"],
+                "routing": artemis_main_routing(address),
                 "dead_letter": None if name in (letter, "ExpiryQueue") else letter,
             }
         )

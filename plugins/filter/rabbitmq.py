@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 from urllib.parse import quote
 
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils import own_configuration
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
@@ -111,8 +112,9 @@ def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
 def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     """Return what forbids this broker, a sentence each.
 
-    `config`: members, as `rabbitmq_members` returns them; queues, vhosts, policies and users; memory, the high
-    watermark; allow, the names of rules (even_cluster, few_copies) that a drill wants broken.
+    `config`: members, as `rabbitmq_members` returns them; queues, vhosts, policies and users; more, definitions as the
+    product exports them; memory, the high watermark; allow, the names of rules (even_cluster, few_copies) that a
+    drill wants broken.
     """
     members: Mapping[str, Member] = config["members"]
     problems: dict[str, list[str]] = {"even_cluster": [], "few_copies": [], "": []}
@@ -139,9 +141,14 @@ def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     for queue in config["queues"]:
         place = (queue.get("vhost", DRILL_VHOST), queue["name"])
         names[place] = names.get(place, 0) + 1
-        if place[0] not in config["vhosts"]:
-            own.append(f"queue {place[1]} is of vhost {place[0]}, which is none of {', '.join(config['vhosts'])}")
-    own += _definition_problems(config)
+    definitions = config.get("more") or {}
+    vhosts = list(dict.fromkeys([*config["vhosts"], *(one.get("name") for one in _listed(definitions, "vhosts"))]))
+    own += [
+        f"queue {name} is of vhost {vhost}, which is none of {', '.join(map(str, vhosts))}"
+        for vhost, name in names
+        if vhost not in vhosts
+    ]
+    own += _definition_problems(config, vhosts, definitions) + _more_problems(definitions, config, vhosts)
     own += [f"two queues of vhost {vhost} are called {name}" for (vhost, name), count in names.items() if count > 1]
     if re.fullmatch(r"[0-9.]+", config["memory"]) and not 0 < float(config["memory"]) < 1:
         own.append(
@@ -152,30 +159,110 @@ def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     return [problem for rule, found in problems.items() if rule not in config["allow"] for problem in found]
 
 
-def _definition_problems(config: Mapping[str, Any]) -> list[str]:
+def _listed(definitions: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    """The objects of a kind that definitions have."""
+    found = definitions.get(kind) if isinstance(definitions, Mapping) else None
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def _definition_problems(config: Mapping[str, Any], vhosts: Sequence[Any], more: Mapping[str, Any]) -> list[str]:
     """Return what RabbitMQ would take of the definitions without a word, the last of several or none of it."""
-    vhosts = config["vhosts"]
-    places = [(f"policy {policy['name']}", policy.get("vhost", DRILL_VHOST)) for policy in config["policies"]] + [
+    given = [*config["policies"], *_listed(more, "policies")]
+    places = [(f"policy {one.get('name')}", one.get("vhost", DRILL_VHOST)) for one in given] + [
         (f"a permission of user {user['name']}", vhost)
         for user in config["users"]
         for vhost in user.get("permissions") or {}
     ]
+    for kind, word in (("permissions", "a permission of user"), ("topic_permissions", "a topic permission of user")):
+        places += [(f"{word} {one.get('user')}", one.get("vhost")) for one in _listed(more, kind)]
+    for kind in ("queues", "exchanges", "parameters"):
+        places += [(f"{kind[:-1]} {one.get('name')}", one.get("vhost")) for one in _listed(more, kind)]
+    places += [(f"the binding of {one.get('source')} to {one.get('destination')}", one.get("vhost"))
+               for one in _listed(more, "bindings")]  # fmt: skip
     found = [
-        f"{what} is of vhost {vhost}, which is none of {', '.join(vhosts)}"
-        for what, vhost in places
+        f"{what} names no vhost: a file that was exported of one vhost does not say which"
+        if vhost is None
+        else f"{what} is of vhost {vhost}, which is none of {', '.join(map(str, vhosts))}"
+        for what, vhost in dict.fromkeys(places)
         if vhost not in vhosts
     ]
-    named = {
-        "vhost {}": [(vhost,) for vhost in vhosts],
-        "user {}": [(user["name"],) for user in config["users"]],
-        "policy {} of vhost {}": [(policy["name"], policy.get("vhost", DRILL_VHOST)) for policy in config["policies"]],
-    }
+    users = [user["name"] for user in [*config["users"], *_listed(more, "users")] if "name" in user]
+    granted = [(user["name"], vhost) for user in config["users"] for vhost in user.get("permissions") or {}]
+    named: dict[str, list[tuple[Any, ...]]] = {
+        "vhost {}": [(vhost,) for vhost in config["vhosts"]],
+        "vhost {} of rabbitmq_more_definitions": [(one.get("name"),) for one in _listed(more, "vhosts")],
+        "user {}": [(name,) for name in users],
+        "a permission of user {} in vhost {}": [
+            *granted, *((one.get("user"), one.get("vhost")) for one in _listed(more, "permissions")),
+        ],
+        "policy {} of vhost {}": [(one.get("name"), one.get("vhost", DRILL_VHOST)) for one in given],
+        "queue {} of vhost {}": [
+            *((queue["name"], queue.get("vhost", DRILL_VHOST)) for queue in config["queues"]),
+            *((one.get("name"), one.get("vhost")) for one in _listed(more, "queues")),
+        ] if _listed(more, "queues") else [],
+        "exchange {} of vhost {}": [(one.get("name"), one.get("vhost")) for one in _listed(more, "exchanges")],
+        "parameter {} {} of vhost {}": [
+            (one.get("component"), one.get("name"), one.get("vhost")) for one in _listed(more, "parameters")
+        ],
+        "global parameter {}": [(one.get("name"),) for one in _listed(more, "global_parameters")],
+    }  # fmt: skip
     return found + [
         f"{what.format(*name)} is there {count} times"
         for what, names in named.items()
         for name, count in Counter(names).items()
         if count > 1
     ]
+
+
+# What a broker has without anybody's word, in each vhost.
+_BUILT_IN = ("", "amq.")
+# What a cluster is called, and is: not what another one was.
+_OF_A_CLUSTER = ("cluster_name", "internal_cluster_id")
+_KINDS = (
+    *("vhosts", "users", "permissions", "topic_permissions", "parameters", "global_parameters", "policies"),
+    *("queues", "exchanges", "bindings"),
+)
+
+
+def _more_problems(more: Mapping[str, Any], config: Mapping[str, Any], vhosts: Sequence[Any]) -> list[str]:
+    """Return what definitions of the inventory's own name that is nowhere, and what of them is no definition."""
+    if not isinstance(more, Mapping):
+        return ["rabbitmq_more_definitions is no mapping, as the product exports its definitions"]
+    known = (*_KINDS, *own_configuration.RABBITMQ_DEFINITIONS.by)
+    found = [
+        f"rabbitmq_more_definitions has {kind}: there are {', '.join(_KINDS)}" for kind in more if kind not in known
+    ]
+    found += [
+        f"{kind} of rabbitmq_more_definitions is no list of mappings"
+        for kind in _KINDS
+        if kind in more and len(_listed(more, kind)) != len(more[kind] if isinstance(more[kind], list | tuple) else [0])
+    ]
+    users = {user["name"] for user in config["users"]} | {one.get("name") for one in _listed(more, "users")}
+    found += [
+        f"{word} is of user {one.get('user')}, who is nowhere"
+        for kind, word in (("permissions", "a permission"), ("topic_permissions", "a topic permission"))
+        for one in _listed(more, kind)
+        if one.get("user") not in users
+    ]
+    found += [
+        f"user {one.get('name')} of rabbitmq_more_definitions has neither password_hash nor password"
+        for one in _listed(more, "users")
+        if "password_hash" not in one and "password" not in one
+    ]
+    there = {
+        kind: {(one.get("vhost"), one.get("name")) for one in _listed(more, f"{kind}s")}
+        for kind in ("queue", "exchange")
+    }
+    for one in _listed(more, "bindings"):
+        vhost, source = one.get("vhost"), str(one.get("source", ""))
+        kind, name = str(one.get("destination_type", "queue")), one.get("destination")
+        if vhost not in vhosts:
+            continue
+        if source and not source.startswith(_BUILT_IN[1]) and (vhost, source) not in there["exchange"]:
+            found.append(f"the binding of {source} to {name} is of an exchange that rabbitmq_more_definitions has not")
+        if (vhost, name) not in there.get(kind, set()) and not (kind == "exchange" and str(name).startswith("amq.")):
+            found.append(f"the binding of {source} to {name} is to a {kind} that rabbitmq_more_definitions has not")
+    return found
 
 
 def rabbitmq_drill_queues(names: Sequence[str], kind: str, dead_letters: str) -> list[dict[str, Any]]:
@@ -266,12 +353,19 @@ def _found(pattern: str, name: str) -> bool:
 
 
 def rabbitmq_definitions(
-    users: Sequence[Mapping[str, Any]], vhosts: Sequence[str], policies: Sequence[Mapping[str, Any]] = ()
+    users: Sequence[Mapping[str, Any]],
+    vhosts: Sequence[str],
+    policies: Sequence[Mapping[str, Any]] = (),
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what the brokers load at their start: vhosts, users (name, password, tags) and their permissions, and
-    policies."""
-    return {
-        "vhosts": [{"name": vhost} for vhost in vhosts],
+    """Return what the brokers load at their start: vhosts, users (name, password, tags) and their permissions,
+    policies, and `more` definitions as the product exports them, without what says who wrote them."""
+    others = {kind: list(more[kind]) for kind in _KINDS if more and kind in more}
+    if "global_parameters" in others:
+        others["global_parameters"] = [one for one in others["global_parameters"] if one["name"] not in _OF_A_CLUSTER]
+    described = {one["name"] for one in others.get("vhosts", [])}
+    own: dict[str, list[Any]] = {
+        "vhosts": [{"name": vhost} for vhost in vhosts if vhost not in described],
         "users": [
             {
                 "name": user["name"],
@@ -298,6 +392,7 @@ def rabbitmq_definitions(
             for policy in policies
         ],
     }
+    return own | {kind: [*own.get(kind, []), *found] for kind, found in others.items()}
 
 
 class FilterModule:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -148,6 +149,7 @@ _RULES: Mapping[str, tuple[_Rule, ...]] = {
     "rabbitmq_setting": (
         _Rule("rabbitmq.conf takes it for something else", ("#", "'", '"', "$("), ("encrypted:",), spaces=True),
     ),
+    "jaas_password": (_Rule("Java replaces it in files of JAAS", ("${",)),),
     # Written by rules that hold any text.
     "name": (),
     "password": (),
@@ -178,11 +180,23 @@ def _problems(text: str, kind: str) -> Iterable[str]:
             yield f"more than {rule.bytes} bytes: {rule.why}"
 
 
+def duplicate_problems(named: Mapping[str, Iterable[Any]]) -> list[str]:
+    """Return a sentence for each name that stands more than once in its list: products take the last one, or one of
+    them, without a word. `named`: what is named → names."""
+    return [
+        f"{what} {name!r} is there {count} times"
+        for what, names in named.items()
+        for name, count in Counter(map(str, names)).items()
+        if count > 1
+    ]
+
+
 class FilterModule:
     """Names for templates."""
 
     def filters(self) -> dict[str, Any]:
         return {
+            "duplicate_problems": duplicate_problems,
             "environment_file_value": environment_file_value,
             "file_name": file_name,
             "java_argument": java_argument,

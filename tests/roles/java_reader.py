@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from typing import Any
 
 import jpype
@@ -45,7 +46,62 @@ def jetty(text: str, user: str, password: str) -> dict[str, Any]:
     return {"is": bool(credential.check(password)), "roles": [str(one) for one in split]}
 
 
-PARSERS = {"properties": properties, "artemis_xml": artemis_xml, "jetty": jetty}
+def jaas(text: str) -> list[dict[str, Any]]:
+    """As Java reads a file of JAAS: the modules of `activemq`, each with its flag and its options."""
+    with tempfile.NamedTemporaryFile("w", suffix=".config") as file:
+        file.write(text)
+        file.flush()
+        where = jpype.JClass("java.io.File")(file.name).toURI()
+        place = jpype.JClass("java.security.URIParameter")(where)
+        read = jpype.JClass("javax.security.auth.login.Configuration").getInstance("JavaLoginConfig", place)
+        return [
+            {
+                "module": str(entry.getLoginModuleName()),
+                "flag": str(entry.getControlFlag()).split()[-1],
+                "options": {str(name): str(value) for name, value in entry.getOptions().items()},
+            }
+            for entry in read.getAppConfigurationEntry("activemq")
+        ]
+
+
+def artemis_configuration(text: str, variables: dict[str, str]) -> dict[str, Any]:
+    """What the broker makes of a whole broker.xml: its queues, diverts, bridges, and how many plugins."""
+    for name, value in variables.items():
+        jpype.JClass("java.lang.System").setProperty(name, value)
+    utilities = jpype.JClass("org.apache.activemq.artemis.utils.XMLUtil")
+    filled = utilities.replaceSystemPropsInString(text)
+    parser = jpype.JClass("org.apache.activemq.artemis.core.deployers.impl.FileConfigurationParser")()
+    read = parser.parseMainConfig(jpype.JClass("java.io.ByteArrayInputStream")(str(filled).encode()))
+    words = {
+        "filter": "getFilterString",
+        "max_consumers": "getMaxConsumers",
+        "exclusive": "isExclusive",
+        "user": "getUser",
+    }
+    words |= {"last_value_key": "getLastValueKey", "ring_size": "getRingSize", "routing": "getRoutingType"}
+    queues = {
+        str(queue.getName()): {
+            "address": str(queue.getAddress()),
+            **{word: str(getattr(queue, getter)()) for word, getter in words.items()},
+        }
+        for address in read.getAddressConfigurations()
+        for queue in address.getQueueConfigs()
+    }
+    return {
+        "queues": queues,
+        "diverts": {str(one.getName()): str(one.getFilterString()) for one in read.getDivertConfigurations()},
+        "bridges": {str(one.getName()): str(one.getPassword()) for one in read.getBridgeConfigurations()},
+        "plugins": len(read.getBrokerPlugins()),
+    }
+
+
+PARSERS = {
+    "properties": properties,
+    "artemis_xml": artemis_xml,
+    "jetty": jetty,
+    "jaas": jaas,
+    "artemis_configuration": artemis_configuration,
+}
 
 
 def main() -> None:

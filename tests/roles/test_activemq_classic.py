@@ -74,6 +74,42 @@ ROWS: dict[str, Row] = {
         kahadb("custom", locker_class=SHARED_FILE, locker_properties={"failIfLocked": True}),
         {"locker.class": SHARED_FILE, "locker.failIfLocked": "True"},
     ),
+    # what an inventory brings of its own
+    "own": Row(
+        kahadb(
+            broker_attributes={
+                "advisorySupport": False,
+                "populateJMSXUserID": "true",
+                "offlineDurableSubscriberTimeout": 60000,
+            },
+            policy_entries='<policyEntry queue="&gt;" producerFlowControl="true" memoryLimit="${queue.memory}"/>'
+            '<policyEntry topic="&gt;"><dispatchPolicy><strictOrderDispatchPolicy/></dispatchPolicy></policyEntry>',
+            more_plugins="<statisticsBrokerPlugin/><timeStampingBrokerPlugin zeroExpirationOverride='1000'/>",
+            more_elements='<networkConnectors><networkConnector name="to-b" uri="static:(ssl://b:61617,ssl://c:61617)" '
+            'userName="${net.user}" password="${net.password}" duplex="true"/></networkConnectors>'
+            "<destinationInterceptors><virtualDestinationInterceptor><virtualDestinations>"
+            '<compositeQueue name="orders"><forwardTo><queue physicalName="audit"/></forwardTo>'
+            "</compositeQueue></virtualDestinations>"
+            "</virtualDestinationInterceptor></destinationInterceptors>",
+            more_beans='<bean id="more" class="java.lang.String"><constructor-arg value="x"/></bean>',
+            more_secrets={"net.user": "R&D<4>", "net.password": r"a\b#!=:", "queue.memory": "5mb"},
+            login_modules=[
+                {"module": "org.apache.activemq.jaas.LDAPLoginModule", "options": {"connectionURL": "ldap://x"}}
+            ],
+            temporary_authorization={"read": ["admins"], "write": ["admins"], "admin": ["admins"]},
+            connectors=[
+                {"name": "openwire", "scheme": "ssl", "port": 61617, "attributes": {"updateClusterClients": True}},
+                {"name": "plain", "scheme": "nio", "port": 61618},
+                {"name": "ws", "scheme": "ws", "port": 61614},
+            ],
+        ),
+        {
+            "broker.advisorySupport": "False",
+            "broker.populateJMSXUserID": "True",
+            "broker.offlineDurableSubscriberTimeout": "60000",
+            "adapter.class": KAHADB,
+        },
+    ),
     # of every locker and adapter
     "sleep": Row(kahadb(lock_acquire_sleep_interval_ms=4321), {"locker.lockAcquireSleepInterval": "4321"}),
     "fail-if-locked": Row(kahadb(fail_if_locked=True), {"locker.failIfLocked": "True"}),

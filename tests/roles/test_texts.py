@@ -13,12 +13,13 @@ from typing import Any
 
 import jinja2
 import pytest
-from ansible_collections.brokerdrill.ha.plugins.filter import artemis, openmq, texts
+from ansible_collections.brokerdrill.ha.plugins.filter import artemis, openmq, own_elements, texts
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
 from brokerdrill.base import paths
+from tests.roles import told
 from tests.roles.conftest import ROOT, load, render_all
 from tests.roles.test_plugins import cached
 from tests.unpacking import unpack
@@ -71,9 +72,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     name = f"apache-artemis-{artemis_role}-bin.tar.gz"
     kept = cached.keep(paths.cache() / "archives", name, "maven", [archives[artemis_role]])
     unpack(kept["path"], jars, ".jar")
-    # Of the broker its own classes, and the Jetty that it brings along.
-    wanted = ("artemis-", "jetty-util", "jetty-security", "slf4j-api", "commons-", "jakarta.json", "netty-", "johnzon")
-    found = [str(path) for path in jars.rglob("*.jar") if path.name.startswith(wanted)]
+    # (The Jetty that it brings along is another place's.)
+    found = [str(path) for path in jars.rglob("lib/*.jar")] + [str(path) for path in jars.rglob("jetty-*.jar")]
     one = Reader(found)
     yield one
     assert one.process.stdin is not None
@@ -89,6 +89,7 @@ def rendered(role: str, template: str, **variables: Any) -> str:
         keep_trailing_newline=True,
     )
     filters = {**texts.FilterModule().filters(), **openmq.FilterModule().filters(), **artemis.FilterModule().filters()}
+    filters |= own_elements.FilterModule().filters()
     environment.filters |= {f"brokerdrill.ha.{name}": function for name, function in filters.items()}
     environment.filters["bool"] = bool
     environment.globals["lookup"] = lambda *_, **__: "ab" * 32
@@ -148,6 +149,24 @@ def test_the_file_of_users_of_open_mq(text: str) -> None:
         users = [{"name": text, "password": text, "group": text}]
         (line,) = rendered("openmq", "passwd.j2", __openmq_users=users).splitlines()
         assert line.split(":") == [text, openmq.openmq_password_hash(text, text), text, "1"]
+
+
+@any_text()
+def test_options_of_login_modules(reader: Reader, text: str) -> None:
+    if not clean(text, "jaas_password"):
+        return
+    modules = [{"module": "a.B", "options": {"c": text, "d": True}}, {"module": "a.C", "flag": "requisite"}]
+    for role in ("artemis", "activemq_classic"):
+        found = rendered(
+            role, "login.config.j2", **{f"{role}_login_modules": modules, f"{role}_config_dir": "/etc/x y"}
+        )
+        read = reader("jaas", text=found)
+        assert [(one["module"], one["flag"]) for one in read[:2]] == [("a.B", "sufficient"), ("a.C", "requisite")]
+        assert read[0]["options"] == {"c": text, "d": "true"} and read[2]["flag"] == "sufficient"
+        (alone,) = reader(
+            "jaas", text=rendered(role, "login.config.j2", **{f"{role}_login_modules": [], f"{role}_config_dir": "/x"})
+        )
+        assert alone["flag"] == "required"
 
 
 def systemd_environment(text: str) -> dict[str, str]:
@@ -225,6 +244,25 @@ def test_sql(text: str) -> None:
     inner = literal[2:-1].replace("\\\\", "\\") if literal.startswith("E") else literal[1:-1]
     assert inner.replace("''", "'") == text
     assert name[1:-1].replace('""', '"') == text
+
+
+def test_the_broker_makes_of_an_estate_what_was_said(reader: Reader) -> None:
+    """By its own reader of broker.xml, with a password from the environment's file."""
+    said = etree.parse(ROOT / "tests" / "roles" / "published" / "artemis_estate.xml").getroot().find(f"{told.CORE}core")
+    env = systemd_environment(
+        rendered("artemis", "secrets.env.j2", artemis_cluster_password="x", __artemis_connection_routers=[],
+                 artemis_more_secrets={"BRIDGE_PASSWORD": r"R&D<4ever>\1 $x"})
+    )  # fmt: skip
+    read = reader("artemis_configuration", text=told.broker_xml(told.artemis_variables(said)), variables=env)
+    assert read["bridges"] == {"to-head-office": r"R&D<4ever>\1 $x"} and read["plugins"] == 1
+    assert read["diverts"] == {"audit": "total > 1000 AND region = 'R&D'"}
+    queues = read["queues"]
+    assert set(queues) == {"orders", "orders.big", "prices", "trace", "billing.sub", "audit.sub"}
+    assert (queues["orders"]["max_consumers"], queues["orders"]["exclusive"]) == ("5", "True")
+    assert queues["orders.big"]["filter"] == "total > 1000 AND name = 'O''Brien & <sons>'"
+    assert (queues["orders.big"]["address"], queues["orders.big"]["user"]) == ("orders", "billing")
+    assert (queues["prices"]["last_value_key"], queues["trace"]["ring_size"]) == ("ticker", "1000")
+    assert {queues[name]["routing"] for name in ("billing.sub", "audit.sub", "orders.big")} == {"MULTICAST"}
 
 
 def test_a_whole_broker_xml_with_odd_names(reader: Reader, tmp_path: Path) -> None:
