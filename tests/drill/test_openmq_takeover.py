@@ -17,7 +17,7 @@ from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.load_plan import endpoints
 from brokerdrill.workload.config import Credentials, WorkerConfig
 from tests.drill.deployment import deployed, on_host, run
-from tests.drill.openmq_cluster import BROKERS, command
+from tests.drill.openmq_cluster import BROKERS, changed, command
 from tests.workload import openmq_process as process
 from tests.workload.standalone_openmq import unpack
 
@@ -135,6 +135,25 @@ def test_a_broker_hands_over_and_serves_again(cluster: Topology, config: Callabl
         clients(process.open_client, config(OTHERS[0]), "giver", ["drill.q1"], [])
         assert clients(process.send, "giver", "drill.q1") == ["ok"]
         assert clients(process.receive, "taker", 1, COME_S) == 1
+
+
+def test_a_broker_leaves_with_waiting_messages_and_comes_back(
+    cluster: Topology, config: Callable[[str], WorkerConfig]
+) -> None:
+    leaving = OTHERS[1]
+    with process.clients(config(leaving)) as clients:
+        clients(process.open_client, config(leaving), "giver", ["drill.q3"], [])
+        assert clients(process.send, "giver", "drill.q3", 7) == ["ok"] * 7
+        clients(process.close, "giver")
+    run(cluster, "remove_broker", openmq_leaving=[leaving])
+    assert not changed(run(cluster, "remove_broker", openmq_leaving=[leaving]))
+    listed = command(cluster, OTHERS[0], "list bkr")
+    assert leaving not in listed and OTHERS[0] in listed
+    with process.clients(config(OTHERS[0])) as clients:
+        clients(process.open_client, config(OTHERS[0]), "taker", [], ["drill.q3"])
+        assert clients(process.receive, "taker", 7, COME_S) == 7
+    run(cluster, "site")
+    assert f"{leaving} " in command(cluster, OTHERS[0], "list bkr")
 
 
 @pytest.mark.parametrize("names", [[], ["openmq9"], [DEAD, *OTHERS]])

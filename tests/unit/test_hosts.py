@@ -65,6 +65,9 @@ class Ssh:
     def close(self) -> None:
         self.closed = True
 
+    def get_extra_info(self, _: str) -> None:
+        return None
+
 
 @pytest.mark.parametrize(
     ("status", "told"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import shlex
 from dataclasses import replace
-from typing import Any
 
 import asyncssh
 
 from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.hosts import ssh_options
 from brokerdrill.inventory.topology import Host
 
 CONNECT_TIMEOUT_S = 15
@@ -24,18 +24,14 @@ class AnotherHost(InfrastructureError):
 async def log_in(host: Host, client: type[asyncssh.SSHClient], timeout_s: float) -> asyncssh.SSHClientConnection:
     """Return an SSH connection to `host` whose `get_owner()` is a new `client`.
 
-    Raises AnotherHost where its key is not the known one, InfrastructureError, naming the host, where it does not let
-    us in within `timeout_s`.
+    Raises UsageError where the inventory's words for ssh are none, AnotherHost where its key is not the known one,
+    InfrastructureError, naming the host, where it does not let us in within `timeout_s`.
     """
-    options: dict[str, Any] = {"client_keys": [host.key_file]} if host.key_file else {}
-    if "StrictHostKeyChecking=no" in str(host.vars.get("ansible_ssh_common_args", "")):
-        options["known_hosts"] = None
+    options = ssh_options.options(host)
     try:
         async with asyncio.timeout(timeout_s):
             return await asyncssh.connect(
                 host.address,
-                host.port,
-                username=host.user,
                 keepalive_interval=KEEPALIVE_S,
                 client_factory=client,
                 **options,
@@ -67,6 +63,8 @@ async def _may_be_root(host: Host, ssh: asyncssh.SSHClientConnection) -> Host:
 
     Raises InfrastructureError where the host's user cannot become root.
     """
+    # Where the inventory says nobody it is the user's ~/.ssh/config that does.
+    host = replace(host, user=str(ssh.get_extra_info("username") or host.user))
     if host.user == "root":
         return host
     method = host.vars.get("ansible_become_method", "sudo")

@@ -22,6 +22,7 @@ from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.channels import Channel, LocalChannel, SshChannel
 from brokerdrill.hosts.login import CONNECT_TIMEOUT_S, asks_password, log_in, root_words, with_sudo
+from brokerdrill.hosts.ssh_options import is_local
 from brokerdrill.inventory.topology import Host
 
 COPY_TIMEOUT_S = 600
@@ -242,7 +243,7 @@ class Session:
 async def begin(host: Host, timeout_s: float = CONNECT_TIMEOUT_S) -> Session:
     """Connect to `host` and start the agent there; it lets us in within `timeout_s`. Raises AnotherHost and
     InfrastructureError, naming the host, when it cannot; nothing is left open then."""
-    if host.vars.get("ansible_connection") == "local":
+    if is_local(host):
         session = Session(host, None, _End())
     else:
         ssh = await log_in(host, _Client, timeout_s)
