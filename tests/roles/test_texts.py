@@ -131,8 +131,9 @@ def test_jetty_knows_its_users(reader: Reader, text: str) -> None:
 
 @any_text()
 def test_passwords_in_properties(reader: Reader, text: str) -> None:
-    found = rendered("activemq_classic", "secrets.properties.j2", activemq_classic_jdbc_password=text)
-    assert reader("properties", text=found) == {"database.password": text}
+    more = {"activemq_classic_more_secrets": {"ldap": text, "net.password": text}}
+    found = rendered("activemq_classic", "secrets.properties.j2", activemq_classic_jdbc_password=text, **more)
+    assert reader("properties", text=found) == dict.fromkeys(("database.password", "ldap", "net.password"), text)
     account = {"username": text, "password": text}
     found = rendered("openmq", "jolokia.properties.j2", openmq_keystore_password=text, __openmq_looking=account)
     read = reader("properties", text=found)
@@ -194,10 +195,11 @@ def test_the_clusters_password_in_broker_xml(reader: Reader, text: str) -> None:
     if not clean(text, "artemis_password"):
         return
     env = systemd_environment(
-        rendered("artemis", "secrets.env.j2", artemis_cluster_password=text, __artemis_connection_routers=[])
-    )
-    xml = "<a><cluster-password>${ARTEMIS_CLUSTER_PASSWORD}</cluster-password></a>"
-    assert reader("artemis_xml", text=xml, variables=env) == [text]
+        rendered("artemis", "secrets.env.j2", artemis_cluster_password=text, __artemis_connection_routers=[],
+                 artemis_more_secrets={"BRIDGE": text})
+    )  # fmt: skip
+    xml = "<a><cluster-password>${ARTEMIS_CLUSTER_PASSWORD}</cluster-password><b c='${BRIDGE}'/></a>"
+    assert reader("artemis_xml", text=xml, variables=env) == [text, text, ""]
 
 
 @any_text()
