@@ -31,6 +31,7 @@ LAYERS = (
     "interop",
     "runner",
     "campaigns",
+    "explore",
     "gameday",
     "web",
     "cli",

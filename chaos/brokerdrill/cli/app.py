@@ -28,7 +28,7 @@ from brokerdrill.base.errors import (
     UsageError,
 )
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli import across, check, describe, gameday, init, interop
+from brokerdrill.cli import across, check, describe, explore, gameday, init, interop
 
 EPILOG = (
     "Exit status: 0 every promise kept (or every expected violation caught), 1 a promise broken, 2 unknown, "
@@ -451,6 +451,7 @@ def demo(runs: RunsOption = RUNS) -> None:
 
 
 across.add_to(app, console)
+explore.add_to(app, console)
 check.add_to(app, console)
 describe.add_to(app, console)
 gameday.add_to(app, console)
