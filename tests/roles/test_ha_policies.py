@@ -84,7 +84,7 @@ ROWS: dict[str, Row] = {
     "older_roles": Row(
         classic(),
         {"a": {**PAIR["a"], "artemis_ha_role": "master"}, "b": {**PAIR["b"], "artemis_ha_role": "slave"}},
-        both("initial-replication-sync-timeout", "30000"),
+        both("initial-replication-sync-timeout", "10000"),
     ),
     "checked": Row(classic(), PAIR, {"a": {"replication/primary/check-for-active-server": "true"}}),
     "checked_older_name": Row(
