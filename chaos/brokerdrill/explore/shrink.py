@@ -89,7 +89,7 @@ class Shrinker:
         if tried == self.current:
             self.chain.runs += 1
             self.chain.broken += broke
-        elif broke:
+        elif broke and size(tried) < size(self.current):
             self.current = tried
             self.chain.runs += tally.runs
             self.chain.broken += tally.broken
@@ -111,6 +111,16 @@ class Shrinker:
         rate = max(_LEAST_RATE, (self.chain.broken + 1) / (self.chain.runs + 2))
         bound = upper_bound(tally.broken, tally.runs, confidence)
         return tally.runs >= MOST_TRIES or (bound is not None and bound < rate)
+
+
+def size(schedule: Schedule) -> tuple[float, ...]:
+    """Return how large a schedule is: of two the one with the lower value is the smaller, whatever led to it."""
+    hits = schedule.hits
+    waits = sum({AT_ONCE: 0, SERVED: 1}.get(hit.wait, 2) + hit.overlaps for hit in hits)
+    times = round(sum(hit.pause_s + hit.hold_s for hit in hits), 2)
+    load = {PLAIN: 0, BACKLOG: 1}.get(schedule.load, 2)
+    strengths = sum(hit.strength for hit in hits)
+    return len(hits), waits, strengths, schedule.resyncs, times, load, schedule.clients
 
 
 def smaller(schedule: Schedule, suspects: Collection[str] = ()) -> Iterator[Schedule]:
