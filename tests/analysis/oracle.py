@@ -1560,15 +1560,8 @@ def fault_over(facts: Facts, begin: int, end: int) -> str | None:
     for _, fault in sorted(zip(known, facts.events, strict=True), key=lambda pair: pair[0]):
         if fault["kind"] != "fault" or fault["t_ns"] > end:
             continue
-        what = (fault.get("name"), fault.get("instance"), fault.get("target"))
-        heals = [
-            e["t_ns"]
-            for e in facts.events
-            if e["kind"] == "heal"
-            and (e.get("name"), e.get("instance"), e.get("target")) == what
-            and e["t_ns"] > fault["t_ns"]
-        ]
-        if not heals or min(heals) >= begin:
+        heal = healed_at(facts, fault)
+        if heal is None or heal >= begin:
             name = fault.get("name")
     return name
 

@@ -543,6 +543,21 @@ def test_that_no_message_ended_dead_is_known_where_one_was_to_be_got(units: bool
     assert (finding.evidence, finding.doubt) == (units, not units)
 
 
+def test_dead_letter_addresses_that_nobody_looked_at_are_told_in_their_order() -> None:
+    finding = Finding(evidence=True)
+    addresses = {f"q{number}": f"DLQ.{number}" for number in range(9)}
+    look_at(finding, [], addresses, {*addresses}, 40, {})
+    assert finding.why == [f"nobody looked at DLQ.{number} when the load was over" for number in range(9)]
+
+
+@pytest.mark.parametrize(("at", "looked"), [(49, False), (50, True)])
+def test_a_look_counts_from_the_last_delivery_of_its_own_addresses(at: int, looked: bool) -> None:
+    finding = Finding(evidence=True)
+    given = {"q": "DLQ", "other": "DLQ.other"}
+    look_at(finding, [Look("DLQ", None, True, at)], given, {"q"}, 40, {"q": 50, "other": 90, "unmapped": 90})
+    assert (finding.evidence, finding.doubt) == (True, not looked)
+
+
 def test_of_several_faults_the_last_counts_and_of_several_epochs_the_next() -> None:
     """At the second heal the instance is as it was before the second fault."""
     times = ((10, "active"), (100, "down"), (200, "active"), (400, "down"), (500, "active"))
