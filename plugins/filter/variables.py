@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 # Where names of variables stand.
 _READ = (("roles", ("*.yml", "*.j2")), ("playbooks", ("*.yml",)), ("plugins", ("*.py",)))
 NEAR = 0.8
+# As the defaults of instances' names have it.
+HOSTNAME = "{{ inventory_hostname }}"
 
 
 @functools.cache
@@ -79,6 +81,26 @@ def empty_addresses(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def same_instances(
+    variables: Mapping[str, Any], host: str, products: Iterable[str], collection: Path = COLLECTION
+) -> list[str]:
+    """Return a sentence for each name that several of the `products` on `host`, which has these `variables`, call their
+    instance: the descriptor of one would be written over that of the other."""
+    called: dict[str, list[str]] = {}
+    documented = _documented(collection)
+    for product in products:
+        variable = f"{product}_instance"
+        default = str(documented.get(variable) or HOSTNAME)
+        name = str(variables.get(variable) or default.replace(HOSTNAME, host))
+        called.setdefault(name, []).append(product)
+    return [
+        f"{' and '.join(several)} on {host} are both called {name}: set another {several[0]}_instance, such as "
+        f"{several[0]}-{host}"
+        for name, several in called.items()
+        if len(several) > 1
+    ]
+
+
 class FilterModule:
     """Names for templates."""
 
@@ -86,5 +108,6 @@ class FilterModule:
         return {
             "address_variables": address_variables,
             "empty_addresses": empty_addresses,
+            "same_instances": same_instances,
             "unknown_variables": unknown_variables,
         }

@@ -15,9 +15,12 @@ from tests.roles.test_plugins import plugin
 variables = plugin("filter", "variables")
 
 
-def preflight(tmp_path: Path, **more: Any) -> str:
-    """Return what the site's first play says of an inventory with these variables; "" where it passes."""
+def preflight(tmp_path: Path, hosts: dict[str, Any] | None = None, **more: Any) -> str:
+    """Return what the site's first play says of an inventory with these variables, and `hosts` in place of its own; ""
+    where it passes."""
     inventory = shutil.copytree(ROOT / "inventories" / "artemis_quorum", tmp_path / "inventory")
+    if hosts:
+        (inventory / "hosts.yml").write_text(yaml.safe_dump(hosts))
     (inventory / "group_vars" / "all").mkdir(parents=True, exist_ok=True)
     (inventory / "group_vars" / "all" / "more.yml").write_text(yaml.safe_dump(more))
     first, *_ = load(ROOT / "playbooks" / "site.yml")
@@ -80,3 +83,17 @@ def test_an_address_that_may_be_none_is_not_asked_for() -> None:
     assert variables.address_variables(["common_virtual_address", "artemis_address", "other_address"]) == [
         "artemis_address"
     ]
+
+
+def test_two_products_of_one_host_are_not_called_the_same(tmp_path: Path) -> None:
+    """Three machines for everything, written by hand: one's descriptor was written over the other's."""
+    assert variables.same_instances({}, "m1", ["toxiproxy", "zookeeper", "artemis"]) == [
+        "zookeeper and artemis on m1 are both called m1: set another zookeeper_instance, such as zookeeper-m1"
+    ]
+    apart = {"zookeeper_instance": "zookeeper-m1"}
+    assert variables.same_instances(apart, "m1", ["toxiproxy", "zookeeper", "artemis", "prometheus", "resolver"]) == []
+    clash = {"zookeeper_instance": "toxiproxy-m1"}
+    assert len(variables.same_instances(clash, "m1", ["toxiproxy", "zookeeper", "artemis"])) == 1
+    hosts = load(ROOT / "inventories" / "artemis_quorum" / "hosts.yml")
+    hosts["all"]["children"]["zookeeper"]["hosts"] = {"zk1": None, "zk2": None, "artemis1": None}
+    assert "zookeeper and artemis on artemis1 are both called artemis1" in preflight(tmp_path, hosts)

@@ -41,7 +41,10 @@ def test_preflight_accepts_each_and_every_host_of_it_is_one_of_the_machines(layo
         (one.name, one.address) for one in given(layout.machines)
     ]
     assert topology.drill_allowed and {host.user for host in topology.hosts} == {"ops"}
-    brokers = [one for one in planned(topology, Progress(Console(quiet=True))) if one.product == layout.product]
+    found = planned(topology, Progress(Console(quiet=True)))
+    names = [(one.host, one.instance) for one in found]
+    assert len(set(names)) == len(names)
+    brokers = [one for one in found if one.product == layout.product]
     hosts = {f"m{place + 1}" for name, place in layout.places.items() if name[:3] in ("art", "cla", "ope")}
     assert {one.host for one in brokers} == hosts
     if layout.shared_store:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -34,13 +35,15 @@ class Machine:
 @dataclass(frozen=True)
 class Layout:
     """How a shipped topology fits onto `machines`: its hosts by their names there → the place of the user's machine,
-    from 0. A host of the topology without a place is left out. `why`: what was chosen, for the one who asked."""
+    from 0. A host of the topology without a place is left out. `why`: what was chosen, for the one who asked. `beside`:
+    hosts that share a machine with others → the variable of the role that calls their instance otherwise than it."""
 
     topology: str
     product: str
     places: Mapping[str, int]
     why: Sequence[str]
     shared_store: bool = False
+    beside: Mapping[str, str] = MappingProxyType({})
 
     @property
     def machines(self) -> int:
@@ -64,6 +67,7 @@ LAYOUTS = (
             "Each of the three machines runs one. The third runs no broker and may be small: it is the witness.",
             _CLIENTS_WHY,
         ),
+        beside=MappingProxyType(dict.fromkeys(("zk1", "zk2", "zk3"), "zookeeper_instance")),
     ),
     Layout(
         "artemis_quorum",
@@ -167,7 +171,11 @@ def written(layout: Layout, given: Sequence[Machine], answers: Answers, topology
         raise UsageError(f"{answers.store!r} is no absolute path of a directory that the brokers share")
     shipped = yaml.safe_load((topology / "hosts.yml").read_text(encoding="utf-8"))
     names = {host: given[place].name for host, place in layout.places.items()}
-    groups = _renamed(shipped["all"]["children"], names)
+    own = {
+        host: {variable: f"{variable.removesuffix('_instance')}-{names[host]}"}
+        for host, variable in layout.beside.items()
+    }
+    groups = _renamed(shipped["all"]["children"], names, own)
     told: dict[str, Any] = {"ansible_user": answers.user} if answers.user else {}
     if answers.drills:
         told["drill_allowed"] = True
@@ -186,14 +194,18 @@ def written(layout: Layout, given: Sequence[Machine], answers: Answers, topology
     return files
 
 
-def _renamed(groups: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return groups with their hosts by other names; hosts that have none are left out, and groups that are empty
-    then."""
+def _renamed(groups: Mapping[str, Any], names: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return groups with their hosts by other names, and with variables of their `own` besides; hosts that have no name
+    are left out, and groups that are empty then."""
     found: dict[str, Any] = {}
     for group, content in groups.items():
         content = content or {}
-        hosts = {names[host]: said for host, said in (content.get("hosts") or {}).items() if host in names}
-        children = _renamed(content.get("children") or {}, names)
+        hosts = {
+            names[host]: {**(said or {}), **own.get(host, {})} or None
+            for host, said in (content.get("hosts") or {}).items()
+            if host in names
+        }
+        children = _renamed(content.get("children") or {}, names, own)
         # A group that is told of elsewhere has nothing here.
         if hosts or children or not content:
             found[group] = {
