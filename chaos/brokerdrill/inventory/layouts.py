@@ -9,9 +9,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -43,7 +42,7 @@ class Layout:
     places: Mapping[str, int]
     why: Sequence[str]
     shared_store: bool = False
-    beside: Mapping[str, str] = MappingProxyType({})
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def machines(self) -> int:
@@ -67,7 +66,7 @@ LAYOUTS = (
             "Each of the three machines runs one. The third runs no broker and may be small: it is the witness.",
             _CLIENTS_WHY,
         ),
-        beside=MappingProxyType(dict.fromkeys(("zk1", "zk2", "zk3"), "zookeeper_instance")),
+        beside=dict.fromkeys(("zk1", "zk2", "zk3"), "zookeeper_instance"),
     ),
     Layout(
         "artemis_quorum",
