@@ -93,14 +93,14 @@ def test_it_goes_on_where_it_was_and_makes_no_run_twice(system: System) -> None:
     journal.write_text("".join(lines[:-2]))
     explore(system, "--trials", "30", "--seed", "3")
     assert ran(system)[:20] == first and len(ran(system)) == 30
-    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    entries = [one for line in journal.read_text().splitlines() if "broke" in (one := json.loads(line))]
     assert [entry["trial"] for entry in entries] == [*range(1, 31)]
     other = System(system.runs.parent / "other")
     other.install()
     other.log(begin=True)
     explore(other, "--trials", "30", "--seed", "3")
     (whole,) = other.runs.glob("plans/explore-*/trials.jsonl")
-    told = [json.loads(line) for line in whole.read_text().splitlines()]
+    told = [one for line in whole.read_text().splitlines() if "broke" in (one := json.loads(line))]
     assert [entry["schedule"] for entry in told] == [entry["schedule"] for entry in entries]
 
 

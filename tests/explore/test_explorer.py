@@ -10,7 +10,7 @@ from typing import Any
 
 from brokerdrill.explore.coverage import Seen
 from brokerdrill.explore.defects import Break, Signature, breaks, signature, suspects, unexplained
-from brokerdrill.explore.explorer import HUNT, SHRINK, Explorer, Find, Told, Trial, replay, told
+from brokerdrill.explore.explorer import HUNT, SHRINK, Explorer, Find, Told, Trial, asked, replay, told
 from brokerdrill.explore.shrink import Shrinker
 from brokerdrill.ledger.verdict import FAIL, Attribution, PromiseVerdict, RunVerdict
 
@@ -35,8 +35,7 @@ def explored(explorer: Explorer, trials: int, seed: int = 1, rate: float = 0.5) 
     for _ in range(trials):
         trial = explorer.next()
         came = judge(trial, random.Random(f"{seed}/{trial.number}"), rate)
-        shape = {"trial": trial.number, "purpose": trial.purpose, "schedule": trial.schedule.to_json()}
-        entries.append(json.loads(json.dumps({**shape, **came.to_json()})))
+        entries.append(json.loads(json.dumps({**trial.to_json(), **came.to_json()})))
         explorer.tell(trial, came)
     return entries
 
@@ -61,11 +60,7 @@ def test_it_goes_on_from_its_journal_wherever_it_was_stopped() -> None:
         replay(again, entries[:stopped])
         for entry in entries[stopped : stopped + 3]:
             trial = again.next()
-            assert (trial.number, trial.purpose, trial.schedule.to_json()) == (
-                entry["trial"],
-                entry["purpose"],
-                json.loads(json.dumps(entry["schedule"])) | {"hits": trial.schedule.to_json()["hits"]},
-            )
+            assert trial == asked(entry)
             again.tell(trial, told(entry))
 
 
@@ -100,6 +95,11 @@ def test_what_goes_too_far_is_not_drawn() -> None:
 def test_a_defect_is_known_by_what_broke_and_its_faults() -> None:
     known = Signature(LOSS, frozenset({BAD}), TOPOLOGY)
     assert signature(known.to_json()) == known
+    double = Break("no_duplicates", "duplicated")
+    both = Signature(LOSS, frozenset({BAD}), TOPOLOGY, frozenset({double}))
+    assert signature(json.loads(json.dumps(both.to_json()))) == both
+    assert unexplained([double], {BAD}, TOPOLOGY, [both]) is None
+    assert unexplained([double], {BAD}, TOPOLOGY, [known]) == double
     assert unexplained([LOSS], {BAD, "pause active"}, TOPOLOGY, [known]) is None
     assert unexplained([LOSS], {"pause active"}, TOPOLOGY, [known]) == LOSS
     assert unexplained([LOSS], {BAD}, "elsewhere", [known]) == LOSS
@@ -134,3 +134,14 @@ def test_a_further_run_breaks_the_same_when_it_breaks_any_of_it() -> None:
     assert find.again(Told((double,), frozenset({"no_duplicates"}))) is True
     assert find.again(Told((Break("ordered"),), both)) is False
     assert find.again(Told((), frozenset({"no_duplicates"}))) is None
+
+
+def test_what_was_begun_and_is_not_told_is_made_first_when_it_goes_on() -> None:
+    whole = Explorer(SPACE, 3)
+    entries = explored(whole, 5)
+    begun = [whole.next().to_json(), whole.next(1).to_json()]
+    again = Explorer(SPACE, 3)
+    left = replay(again, [*(one for entry in entries for one in (asked(entry).to_json(), entry)), *begun])
+    assert [trial.number for trial in left] == [6, 7]
+    assert [trial.to_json() for trial in left] == begun
+    assert again.trials == 5

@@ -176,9 +176,8 @@ def execute(
             written(ended)
             broken_off = broken_off + 1 if end.state == FAILED else 0
             if broken_off == (3 if options.bench_hosts else 2):
-                raise InfrastructureError(
-                    f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
-                )
+                why = f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
+                raise InfrastructureError(why)
             # What a run that could not be made left on hosts of the plan's own is in no other's way.
             if broken_off and options.bench_hosts:
                 carrier.deployments.leave()
@@ -201,7 +200,15 @@ class Carrier:
 
     def run(self, cell: Cell) -> Ended:
         """Deploy, run and judge a cell; return how it ended. Raises Interrupted on a signal."""
-        return _one(cell, self.options, self.console, self.record, self.deployments)
+        return self.judge(cell, self.make(cell))
+
+    def make(self, cell: Cell) -> Ended:
+        """Deploy and run a cell; return how that ended, for `judge`. Raises Interrupted on a signal."""
+        return _made(cell, self.options, self.console, self.record, self.deployments)
+
+    def judge(self, cell: Cell, made: Ended) -> Ended:
+        """Judge the run of a cell that was made so, and write down how it ended; return that."""
+        return _judged(cell, made, self.options, self.console, self.record)
 
 
 @contextlib.contextmanager
@@ -243,8 +250,8 @@ def _heal(begun: set[str], runs: Path, console: Console) -> None:
                 run_async(heal_run(item, progress), console, INTERRUPTED)
 
 
-def _one(cell: Cell, options: Options, console: Console, record_: Record, deployments: Deployments) -> Ended:
-    """Deploy, run and judge one cell, and write down how it ended."""
+def _made(cell: Cell, options: Options, console: Console, record_: Record, deployments: Deployments) -> Ended:
+    """Deploy and run one cell; return how that ended."""
     drill = load_drill(cell.drill)
     run_dir: Path | None = None
     try:
@@ -267,16 +274,20 @@ def _one(cell: Cell, options: Options, console: Console, record_: Record, deploy
             # On hosts that were made for the plan there is nothing but what an earlier cell left.
             purge=options.bench_hosts,
         )
-        end = Ended(DONE, run_dir.name)
+        return Ended(DONE, run_dir.name)
     except Interrupted:
         raise
     except UsageError as error:
-        end = Ended(REFUSED, None, str(error))
+        return Ended(REFUSED, None, str(error))
     except InfrastructureError as error:
-        end = Ended(FAILED, run_dir.name if run_dir and (run_dir / contract.RUN_FILE).exists() else None, str(error))
-    if end.run_dir and run_dir:
+        return Ended(FAILED, run_dir.name if run_dir and (run_dir / contract.RUN_FILE).exists() else None, str(error))
+
+
+def _judged(cell: Cell, end: Ended, options: Options, console: Console, record_: Record) -> Ended:
+    """Judge the run of a cell that ended so, and write down how that makes it end."""
+    if end.run_dir:
         try:
-            result, _ = judge([run_dir], console, master=options.master)
+            result, _ = judge([options.runs / end.run_dir], console, master=options.master)
         except BrokerdrillError as error:
             end = Ended(FAILED, end.run_dir, end.error or str(error))
         else:

@@ -22,21 +22,24 @@ class Break:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a defect is known by: what broke, the faults (with what they hit) without which it does not, where."""
+    """What a defect is known by: what broke first, the faults (with what they hit) without which it does not, where;
+    `also`: what else breaks by it, with that or alone."""
 
     broke: Break
     faults: frozenset[str]
     topology: str
+    also: frozenset[Break] = frozenset()
 
     def covers(self, broke: Break, faults: Iterable[str], topology: str) -> bool:
         """Whether a run that broke this, with these faults, may have met nothing but this defect."""
-        return (broke, topology) == (self.broke, self.topology) and self.faults <= {*faults}
+        return topology == self.topology and broke in {self.broke, *self.also} and self.faults <= {*faults}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object that `signature` reads."""
         return {
             "promise": self.broke.promise,
             "witness": self.broke.witness,
+            "also": [[one.promise, one.witness] for one in sorted(self.also)],
             "faults": sorted(self.faults),
             "topology": self.topology,
         }
@@ -45,7 +48,10 @@ class Signature:
 def signature(value: Mapping[str, Any]) -> Signature:
     """Return the signature of a JSON object."""
     return Signature(
-        Break(value["promise"], value.get("witness", "")), frozenset(value["faults"]), str(value["topology"])
+        Break(value["promise"], value.get("witness", "")),
+        frozenset(value["faults"]),
+        str(value["topology"]),
+        frozenset(Break(promise, witness) for promise, witness in value.get("also", ())),
     )
 
 

@@ -8,9 +8,12 @@ are in a folder of their own, and no later exploration finds them again.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -22,7 +25,7 @@ from brokerdrill.campaigns.plan import Cell, Plan
 from brokerdrill.explore import document, finds
 from brokerdrill.explore.defects import Signature
 from brokerdrill.explore.evidence import came
-from brokerdrill.explore.explorer import Explorer, Trial, replay
+from brokerdrill.explore.explorer import SHRINK, Explorer, Trial, replay
 from brokerdrill.explore.pages import write_page
 from brokerdrill.explore.schedule import Hit, Schedule
 from brokerdrill.explore.space import Space, space
@@ -90,31 +93,65 @@ def explore(
 ) -> Path:
     """Explore until `options.until_s`, or until `most` trials are made; return the page's path. Minimal drills are put
     into the folder `kept`. Raises Interrupted on a signal, InfrastructureError where runs can no longer be made."""
-    with carrying(plan, options, console) as carrier:
+    with carrying(plan, options, console) as carrier, ThreadPoolExecutor(1) as judging:
         journal = carrier.folder / JOURNAL_FILE
         explorer.known = finds.known_at_first(carrier.folder / KNOWN_FILE, explorer.known)
-        replay(explorer, json_lines.entries(journal))
+        left = deque(replay(explorer, json_lines.entries(journal)))
         console.print(f"{plan.title}: {explorer.trials} trials are done; {carrier.folder}", markup=False)
         warm_up(options.master)
-        made, missed = carrier.ended(), 0
-        while (most is None or explorer.trials < most) and time.monotonic() < options.until_s:
-            trial = explorer.next()
-            cell = _cell(trial, topology, explorer, carrier.folder)
-            said = document.in_words(trial.schedule)
-            console.print(f"trial {trial.number} ({trial.purpose}): {said}", markup=False)
-            begun = time.monotonic()
-            end = made.get(cell.key) or carrier.run(cell)
-            told = came(end, options.runs, time.monotonic() - begun)
-            shape = {"trial": trial.number, "purpose": trial.purpose, "schedule": trial.schedule.to_json()}
-            json_lines.append(journal, {**shape, **told.to_json()})
-            if (find := explorer.tell(trial, told)) is not None:
+        ended, missed, pending, last = carrier.ended(), 0, deque[_Pending](), time.monotonic()
+
+        def told() -> None:
+            """Take in what came of the trial that was begun first; the next one may be under way."""
+            nonlocal missed, last
+            first = pending.popleft()
+            end = first.judged.result()
+            # Time that two trials share counts for the first.
+            since, last = max(first.begun, last), time.monotonic()
+            came_of = came(end, options.runs, last - since)
+            json_lines.append(journal, {**first.trial.to_json(), **came_of.to_json()})
+            if (find := explorer.tell(first.trial, came_of)) is not None:
                 console.print(f"found: {find.broke.promise} broke ({finds.named(find, explorer)})", markup=False)
             _keep(explorer, topology, kept, console)
             write_page(explorer, plan, carrier.folder, options.runs)
-            missed = _renewed(carrier, end, missed, any(one.promise == "available" for one in told.broke))
+            missed = _renewed(carrier, end, missed, any(one.promise == "available" for one in came_of.broke))
+
+        while left or (_more(explorer.trials + len(pending), most) and time.monotonic() < options.until_s):
+            trial = left.popleft() if left else explorer.next(len(pending))
+            json_lines.append(journal, trial.to_json())
+            cell = _cell(trial, topology, explorer, carrier.folder)
+            console.print(f"trial {trial.number} ({trial.purpose}): {document.in_words(trial.schedule)}", markup=False)
+            begun = time.monotonic()
+            if (end := ended.get(cell.key)) is not None:
+                judged: Future[Ended] = Future()
+                judged.set_result(end)
+            else:
+                # The verdict on the run before is found while this one is under way.
+                made = carrier.make(cell)
+                judged = judging.submit(carrier.judge, cell, made)
+            while pending:
+                told()
+            pending.append(_Pending(trial, begun, judged))
+            # What is to be made smaller next depends on each verdict.
+            if trial.purpose == SHRINK or judged.done() or explorer.shrinking:
+                told()
+        while pending:
+            told()
         explorer.settle()
         _keep(explorer, topology, kept, console)
         return write_page(explorer, plan, carrier.folder, options.runs)
+
+
+class _Pending(NamedTuple):
+    """A trial whose run is made and whose verdict is not there yet; `begun` by the monotonic clock."""
+
+    trial: Trial
+    begun: float
+    judged: Future[Ended]
+
+
+def _more(trials: int, most: int | None) -> bool:
+    return most is None or trials < most
 
 
 def _cell(trial: Trial, topology: Topology, explorer: Explorer, folder: Path) -> Cell:

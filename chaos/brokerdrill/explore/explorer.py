@@ -6,6 +6,7 @@ What it says depends on its seed and on what it was told alone, so that it goes 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,11 +30,22 @@ _KNOWN_WORTH = 0.1
 
 @dataclass(frozen=True)
 class Trial:
-    """One run that is asked for: its number from 1, its schedule, and what it is for (to hunt, or to shrink a find)."""
+    """One run that is asked for: its number from 1, its schedule, and what it is for: to hunt, or to shrink the find of
+    the number `find`."""
 
     number: int
     schedule: Schedule
     purpose: str = HUNT
+    find: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object that `asked` reads."""
+        return {
+            "trial": self.number,
+            "purpose": self.purpose,
+            "find": self.find,
+            "schedule": self.schedule.to_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,8 @@ class Find:
     topology: str
     shrinker: Shrinker
     ended: bool = False
+    # Of each schedule's further runs, in how many each promise broke.
+    broken: dict[Schedule, Counter[str]] = field(default_factory=dict)
 
     @property
     def minimal(self) -> Schedule:
@@ -112,7 +126,7 @@ class Find:
     @property
     def signature(self) -> Signature:
         """What it is known by."""
-        return Signature(self.broke, self.minimal.faults, self.topology)
+        return Signature(self.broke, self.minimal.faults, self.topology, frozenset(self.also))
 
 
 def _always(_: Schedule) -> bool:
@@ -151,16 +165,17 @@ class Explorer:
         """All defects that are known now."""
         return [*self.known, *(one.signature for one in self.finds)]
 
-    def next(self) -> Trial:
-        """Return the next run to make."""
+    def next(self, ahead: int = 0) -> Trial:
+        """Return the next run to make; `ahead`: how many asked for before it are not told yet."""
+        number = self.trials + 1 + ahead
         while (find := self.shrinking) is not None:
             if self.shrinks and (smaller := find.shrinker.next()) is not None:
-                return Trial(self.trials + 1, smaller, SHRINK)
+                return Trial(number, smaller, SHRINK, find.number)
             find.ended = True
-        return Trial(self.trials + 1, self._drawn())
+        return Trial(number, self._drawn(number))
 
-    def _drawn(self) -> Schedule:
-        rng = random.Random(f"{self.seed}/{self.trials + 1}")
+    def _drawn(self, number: int) -> Schedule:
+        rng = random.Random(f"{self.seed}/{number}")
         drawn = [self._one(rng) for _ in range(WEIGHED)]
         if not self.uniform:
             drawn.sort(key=self._worth, reverse=True)
@@ -190,9 +205,10 @@ class Explorer:
         self.seconds += came.seconds
         self.coverage.add(trial.schedule, came.seen)
         self.curve.append((self.seconds, len(self.coverage.seen)))
-        find = self.shrinking
-        if trial.purpose == SHRINK and find is not None:
+        if trial.purpose == SHRINK:
+            find = self.finds[trial.find - 1]
             find.shrinker.tell(trial.schedule, find.again(came))
+            find.broken.setdefault(trial.schedule, Counter()).update(one.promise for one in came.broke)
             return None
         self.hunted += 1
         return self._hunted(trial, came)
@@ -216,11 +232,19 @@ class Explorer:
         return found
 
 
-def replay(explorer: Explorer, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Tell `explorer` what its journal's entries say, in their order."""
+def asked(entry: Mapping[str, Any]) -> Trial:
+    """Return the trial of a journal's entry."""
+    return Trial(entry["trial"], schedules.from_json(entry["schedule"]), entry["purpose"], entry["find"])
+
+
+def replay(explorer: Explorer, entries: Iterable[Mapping[str, Any]]) -> list[Trial]:
+    """Tell `explorer` what its journal's entries say, in their order; return those that were begun and are not told."""
+    begun: dict[int, Trial] = {}
     for entry in entries:
-        trial = Trial(entry["trial"], schedules.from_json(entry["schedule"]), entry["purpose"])
-        find = explorer.shrinking
-        if find is not None and trial.purpose == HUNT:
-            find.ended = True
+        if "broke" not in entry:
+            begun[entry["trial"]] = asked(entry)
+            continue
+        trial = asked(entry)
+        begun.pop(trial.number, None)
         explorer.tell(trial, told(entry))
+    return [begun[number] for number in sorted(begun)]

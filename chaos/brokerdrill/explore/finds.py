@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ def keep(find: Find, explorer: Explorer, folder: Path) -> Path | None:
 
 def title(find: Find) -> str:
     """Return what a find's drill is called."""
-    return f"Found: {find.broke.promise} breaks by {', '.join(hit.what for hit in find.minimal.hits)}"
+    what = ", ".join([find.broke.promise, *(one.promise for one in find.also)])
+    return f"Found: {what} by {', then '.join(hit.what for hit in find.minimal.hits)}"
 
 
 def description(find: Find, explorer: Explorer) -> str:
@@ -49,21 +50,23 @@ def description(find: Find, explorer: Explorer) -> str:
     if rate is None:
         return f"{words}it was not run again."
     low, high = rate.low or 0, 1 if rate.high is None else rate.high
-    words += f"of {find.tally.runs} further runs of this drill {find.tally.broken} broke {find.broke.promise} "
-    return f"{words}({rate.estimate:.0%}, 95 % interval {low:.0%} to {high:.0%})."
+    words += f"of {find.tally.runs} further runs of this drill {find.tally.broken} broke it again "
+    words += f"({rate.estimate:.0%}, 95 % interval {low:.0%} to {high:.0%})"
+    counts: Mapping[str, int] = find.broken.get(find.minimal, {})
+    return words + "".join(f"; {name} in {count}" for name, count in sorted(counts.items())) + "."
 
 
 def to_object(find: Find) -> dict[str, Any]:
     """Return the JSON object of a find; `signature` reads a part of it."""
     return {
         **find.signature.to_json(),
-        "also": [one.promise for one in find.also],
         "schedule": find.minimal.to_json(),
         "found": find.found.to_json(),
         "trial": find.trial,
         "seconds": round(find.seconds, 1),
         "run_dir": find.run_dir,
         "broken": find.tally.broken,
+        "broke": dict(sorted(find.broken.get(find.minimal, {}).items())),
         "runs": find.tally.runs,
         "spent": find.shrinker.spent,
         "confirmed": find.shrinker.confirmed,
