@@ -31,18 +31,21 @@ class Server(TypedDict):
     port: int
 
 
-def zookeeper_ids(hosts: Sequence[str]) -> dict[str, int]:
-    """Return the ids of the servers on `hosts` that their inventories do not set.
+def zookeeper_ids(hosts: Sequence[str], hostvars: HostVars | None = None) -> dict[str, Any]:
+    """Return the ids of the servers on `hosts`: the zookeeper_id that `hostvars` have, and of the others those below.
 
-    Where each name ends in a number of its own from 1 to 255 it is that, so that no server's id changes when others
-    join, go or are replaced: zk10 is 10 beside zk1 to zk3. Otherwise it is the place in sorted order, from 1.
+    Where each of their names ends in a number of its own from 1 to 255 it is that, so that no server's id changes when
+    others join, go or are replaced: zk10 is 10 beside zk1 to zk3. Otherwise it is the place in sorted order, from 1.
+    One with an id of its inventory counts for nothing in the others'.
     """
-    ordered = sorted(hosts)
+    said = {host: hostvars[host].get("zookeeper_id") for host in hosts} if hostvars is not None else {}
+    said = {host: number for host, number in said.items() if number is not None}
+    ordered = sorted(host for host in hosts if host not in said)
     ends = [re.search(r"\d+$", host) for host in ordered]
     numbers = [int(end[0]) for end in ends if end]
     if len(set(numbers)) == len(ordered) and all(1 <= number <= MOST_ID for number in numbers):
-        return dict(zip(ordered, numbers, strict=True))
-    return {host: place for place, host in enumerate(ordered, start=1)}
+        return said | dict(zip(ordered, numbers, strict=True))
+    return said | {host: place for place, host in enumerate(ordered, start=1)}
 
 
 def zookeeper_renumbered(host: str, kept: str, number: Any) -> str:
@@ -62,7 +65,7 @@ def zookeeper_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mappin
     What a host's inventory does not set is what the role would set there: an id as `zookeeper_ids` says, and `defaults`
     for client_port, quorum_port, election_port and tick_time_ms.
     """
-    ids = zookeeper_ids(hosts)
+    ids = zookeeper_ids(hosts, hostvars)
     found: dict[str, Member] = {}
     for host in sorted(hosts):
         of = hostvars[host]
@@ -71,7 +74,7 @@ def zookeeper_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mappin
             return int(of.get(f"zookeeper_{name}", defaults[name]))
 
         found[host] = {
-            "id": int(of.get("zookeeper_id", ids[host])),
+            "id": int(ids[host]),
             "address": address_of(host, of, "zookeeper_address"),
             "client_port": number("client_port"),
             "quorum_port": number("quorum_port"),

@@ -45,6 +45,20 @@ def test_who_joins_or_replaces_another_renumbers_nobody(before: list[str], after
     assert len(set(new.values())) == len(after)
 
 
+def test_who_joins_with_an_id_of_its_own_renumbers_nobody() -> None:
+    """load1 ends in zk1's number: with an id that its inventory gives it is no reason to count by places."""
+    said = {"zk1": {}, "zk2": {}, "zk3": {}, "load1": {"zookeeper_id": 4}, "north": {"zookeeper_id": "5"}}
+    assert zookeeper.zookeeper_ids(list(said), said) == {
+        "zk1": 1, "zk2": 2, "zk3": 3, "load1": 4, "north": "5",
+    }  # fmt: skip
+    defaults = {"client_port": 1, "quorum_port": 2, "election_port": 3, "tick_time_ms": 500}
+    addresses = {host: {"zookeeper_address": f"192.0.2.{place}", **of} for place, (host, of) in enumerate(said.items())}
+    members = zookeeper.zookeeper_members(list(said), addresses, defaults)
+    assert {host: member["id"] for host, member in members.items()} == {
+        "zk1": 1, "zk2": 2, "zk3": 3, "load1": 4, "north": 5,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("hosts", [["b", "a"], ["a1", "b1"], ["zk1", "zk300"], ["zk0", "zk1"], ["zk1", "north"]])
 def test_names_without_numbers_of_their_own_count_by_place(hosts: list[str]) -> None:
     assert zookeeper.zookeeper_ids(hosts) == {host: place for place, host in enumerate(sorted(hosts), start=1)}
