@@ -44,6 +44,7 @@ def verdict(
         "run_id": run_id,
         "verdict": "fail" if broken else "unknown" if unknown else "pass",
         "as_expected": not broken and not unknown,
+        "vacuous": [],
         "messages": {"ok": 1000, "lost": int("no_loss" in broken)},
         "promises": promises,
         "failover": [

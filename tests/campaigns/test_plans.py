@@ -192,6 +192,26 @@ def test_hosts_of_the_plans_own_are_made_anew_after_a_run_that_could_not_be_made
     assert [next(iter(entry)) for entry in fake.entries()] == ["up", "deploy", "run", "down"] * 3
 
 
+def test_a_run_that_was_surprised_leaves_its_hosts_to_nobody(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What broke a broker for good broke each drill after it, too; one that saw nothing of its own is tried again."""
+    monkeypatch.setattr(bench, "up", lambda topology, **_: fake.log(up=topology.name))
+    monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
+    two = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [100, 200]}, 1, 5)
+    results = [verdict("broken", 4000, broken=["no_loss"]), verdict("kept", 4000)]
+    fake.judge = lambda *_, **__: (results.pop(0), [])  # type: ignore[method-assign]
+    fake.install()
+    first, second = execute.execute(
+        two, Options(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None
+    ).values()
+    assert (first.state, first.surprised, second.surprised) == (DONE, True, False)
+    assert [next(iter(entry)) for entry in fake.entries()] == ["up", "deploy", "run", "down"] * 2
+    early = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [300]}, 1, 5)
+    fake.fails = [InfrastructureError("no steady state")]
+    results.append(verdict("early", None, broken=["no_loss"]) | {"vacuous": ["kill-active"]})
+    (only,) = execute.execute(early, Options(fake.runs), Console(quiet=True), lambda _: None).values()
+    assert (only.state, only.error) == (FAILED, "no steady state")
+
+
 def test_settings_that_preflight_refuses_are_told_once_and_the_rest_is_run(fake: Fake) -> None:
     fake.refused = 2000
     assert carry_out(fake, plan()) == 3

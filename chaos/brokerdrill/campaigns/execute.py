@@ -47,11 +47,13 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 @dataclass(frozen=True)
 class Ended:
     """How a cell ended last: `state` done (a run to judge), refused (its settings cannot be deployed or run) or failed
-    (the run could not be made: tried again when the plan goes on)."""
+    (the run could not be made: tried again when the plan goes on). `surprised`: a promise was broken that was not to
+    be."""
 
     state: str
     run_dir: str | None = None
     error: str | None = None
+    surprised: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,8 @@ def execute(
             if broken_off == (3 if options.bench_hosts else 2):
                 why = f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
                 raise InfrastructureError(why)
-            # What a run that could not be made left on hosts of the plan's own is in no other's way.
-            if broken_off and options.bench_hosts:
+            # What such a run may have left on hosts of the plan's own is in no other's way.
+            if options.bench_hosts and (end.error or end.surprised):
                 carrier.deployments.leave()
     return ended
 
@@ -291,9 +293,11 @@ def _judged(cell: Cell, end: Ended, options: Options, console: Console, record_:
         except BrokerdrillError as error:
             end = Ended(FAILED, end.run_dir, end.error or str(error))
         else:
-            # A run that broke off because a promise was broken has said what it was to say.
-            if result["verdict"] == "fail":
-                end = Ended(DONE, end.run_dir, end.error)
+            broken = result["verdict"] == "fail"
+            # A run that broke off because a promise was broken has said what it was to say; one that had not begun
+            # with its faults by then only saw what was there before it.
+            state = DONE if broken and not result["vacuous"] else end.state
+            end = Ended(state, end.run_dir, end.error, broken and not result["as_expected"])
     if end.error:
         console.print(f"{end.state}: {end.error}", markup=False)
     record_.append(cell, end.state, **{name: value for name, value in asdict(end).items() if name != "state" and value})
