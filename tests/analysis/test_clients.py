@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from brokerdrill.analysis import clients
+from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import add, engine
 from brokerdrill.analysis.reading import RAW_SCHEMA
 from brokerdrill.analysis.tables import table
@@ -41,11 +42,27 @@ from tests.analysis.test_small_ledgers import classes, judged
 def raw(*rows: Row) -> Iterator[duckdb.DuckDBPyConnection]:
     """With these rows as stage 1 takes them."""
     with engine() as base:
-        known = [(0, "c", 0, 0, 0), (0, "far", 100, 1, 0), (1, "far", 5000, 0, 0)]
-        add(base, "clocks", table(known, "run int, clock string, off long, tick int, u long"))
+        always = (-NEVER, NEVER, 0)
+        known = [
+            *(
+                (0, "c", *always, 0, 0.0, 0, 0),
+                (0, "far", *always, 100, 0.0, 1, 0),
+                (1, "far", *always, 5000, 0.0, 0, 0),
+            ),
+            # Two stretches: from 50 on it gains a tenth.
+            *((0, "drifts", -NEVER, 50, 0, 7, 0.0, 2, 0), (0, "drifts", 50, NEVER, 50, 7, 0.1, 2, 0)),
+        ]
+        columns = "run int, clock string, c_from long, c_to long, since long, off long, slope double, tick int, u long"
+        add(base, "clocks", table(known, columns))
         given = [{"run": 0, "client": "p", "op_id": 1, **row} for row in rows]
         add(base, "raw", pa.table({one.name: [row.get(one.name) for row in given] for one in RAW_SCHEMA}, RAW_SCHEMA))
         yield base
+
+
+@pytest.mark.parametrize(("start", "moved"), [(10, 7), (49, 7), (50, 7), (59, 7), (60, 8), (150, 17)])
+def test_all_times_of_a_row_are_moved_by_what_its_clock_was_off_at_its_begin(start: int, moved: int) -> None:
+    one = operation({**ROW, "clock": "drifts", "start_ns": start, "end_ns": start + 500, "expires_ns": 900})
+    assert (one["start"], one["end"], one["expires"]) == (start + moved, start + 500 + moved, 900 + moved)
 
 
 def operation(*rows: Row) -> dict[str, Any]:
