@@ -132,8 +132,9 @@ def explore(
             while pending:
                 told()
             pending.append(_Pending(trial, begun, judged))
-            # What is to be made smaller next depends on each verdict.
-            if trial.purpose == SHRINK or judged.done() or explorer.shrinking:
+            # What is to be made smaller next depends on each verdict. Whether one is there already must not matter:
+            # what is drawn next follows from the seed.
+            if trial.purpose == SHRINK or end is not None or explorer.shrinking:
                 told()
         while pending:
             told()

@@ -23,6 +23,8 @@ MEASURE = 6
 # A smaller schedule is given up at the first confidence while there are others to try, at the second in the end, and
 # after so many runs in any case.
 CONFIDENCES = (0.8, 0.95)
+# What was taken is put back at this confidence that it breaks more seldom.
+PUT_BACK = 0.9
 MOST_TRIES = 6
 # A rate so low would not be told from none with what there is.
 _LEAST_RATE = 0.2
@@ -49,14 +51,24 @@ class Shrinker:
     found: Schedule
     suspects: Sequence[str] = ()
     budget: int = BUDGET
-    current: Schedule = field(init=False)
     tallies: dict[Schedule, Tally] = field(default_factory=dict)
-    # All runs of what was current, at any time: what the rate is guessed from.
-    chain: Tally = field(default_factory=Tally)
+    # What was taken after what was found, each smaller than the one before.
+    taken: list[Schedule] = field(default_factory=list)
     spent: int = 0
 
-    def __post_init__(self) -> None:
-        self.current = self.found
+    @property
+    def current(self) -> Schedule:
+        """What is left."""
+        return self.taken[-1] if self.taken else self.found
+
+    @property
+    def chain(self) -> Tally:
+        """All further runs of what was found and of what was taken: what the rate is guessed from."""
+        return self._runs_of((self.found, *self.taken))
+
+    def _runs_of(self, schedules: Sequence[Schedule]) -> Tally:
+        found = [self.tallies.get(one, Tally()) for one in schedules]
+        return Tally(sum(one.broken for one in found), sum(one.runs for one in found))
 
     @property
     def confirmed(self) -> bool:
@@ -74,6 +86,8 @@ class Shrinker:
             return None
         if not self.confirmed:
             return self.found if self.chain.runs < CONFIRM else None
+        if self._on_trial():
+            return self.current
         if (smaller := self._candidate()) is not None:
             return smaller
         return self.current if self.tally.runs < MEASURE + CONFIRM else None
@@ -86,13 +100,23 @@ class Shrinker:
         tally = self.tallies.setdefault(tried, Tally())
         tally.runs += 1
         tally.broken += broke
-        if tried == self.current:
-            self.chain.runs += 1
-            self.chain.broken += broke
-        elif broke and size(tried) < size(self.current):
-            self.current = tried
-            self.chain.runs += tally.runs
-            self.chain.broken += tally.broken
+        if broke and size(tried) < size(self.current):
+            self.taken.append(tried)
+        elif tried == self.current and self.taken and self._rarer(tally):
+            self.taken.pop()
+
+    def _rarer(self, tally: Tally) -> bool:
+        """Whether what was taken last breaks more seldom than what was there before, by its further runs: then it was
+        taken by chance, or is not all that it needs."""
+        before = self._runs_of((self.found, *self.taken[:-1]))
+        bound = upper_bound(tally.broken, tally.runs, PUT_BACK)
+        return bound is not None and bound < (before.broken + 1) / (before.runs + 2)
+
+    def _on_trial(self) -> bool:
+        """Whether what was taken last has fewer hits than what was before, and has not broken it twice: without a hit
+        it may be another, rarer way."""
+        before = [self.found, *self.taken][-2:][0]
+        return len(self.current.hits) < len(before.hits) and self.tally.broken < 2
 
     def _candidate(self) -> Schedule | None:
         """The next smaller schedule; None: none is left, or what is left of the budget is for the rate. What was given
