@@ -12,6 +12,7 @@ import pytest
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.bench.bench import plan
+from brokerdrill.inventory import playbooks
 from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, load, topologies
 
 HOSTS = """\
@@ -65,6 +66,9 @@ def test_what_ansibles_configuration_says_of_logins_holds_for_drills_too(
     b1, b2 = find_topology("shelf", shelf.parent).group("brokers")
     assert (b1.user, b1.port, b1.key_file) == ("own", 2022, "/keys/ops")
     assert (b2.user, b2.port) == ("ops", 2222) and b2.key_file != "/keys/ops"
+    # A deployment by `brokerdrill deploy` reads another configuration, and is told.
+    told = playbooks._command(find_topology("shelf", shelf.parent), "site", ())[1]
+    assert (told["ANSIBLE_REMOTE_USER"], told["ANSIBLE_PRIVATE_KEY_FILE"]) == ("ops", "/keys/ops")
 
 
 def test_reading_makes_no_secret(shelf: Path, tmp_path: Path) -> None:

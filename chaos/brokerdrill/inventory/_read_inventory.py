@@ -80,13 +80,19 @@ def _from_file() -> str | None:
     return str(CLI.get_password_from_file(path)) if path else None
 
 
-# How Ansible's configuration says that hosts are reached of which the inventory does not say it.
-REACHED = {"user": "DEFAULT_REMOTE_USER", "port": "DEFAULT_REMOTE_PORT", "key_file": "DEFAULT_PRIVATE_KEY_FILE"}
+# What Ansible's configuration says of logins: by the variable of the environment that says the same.
+LOGIN = {
+    "ANSIBLE_REMOTE_USER": "DEFAULT_REMOTE_USER",
+    "ANSIBLE_REMOTE_PORT": "DEFAULT_REMOTE_PORT",
+    "ANSIBLE_PRIVATE_KEY_FILE": "DEFAULT_PRIVATE_KEY_FILE",
+    "ANSIBLE_BECOME_PASSWORD_FILE": "BECOME_PASSWORD_FILE",
+    "ANSIBLE_VAULT_PASSWORD_FILE": "DEFAULT_VAULT_PASSWORD_FILE",
+}
 
 
 def read(sources: list[str]) -> dict[str, Any]:
-    """Return {"hosts": [{"name", "groups", "vars"}, ...], "reached": {"user", "port", "key_file"}} of the inventories
-    at `sources`, taken together; `reached` holds for hosts of which they say nothing else."""
+    """Return {"hosts": [{"name", "groups", "vars"}, ...], "login": {variable: value}} of the inventories at `sources`,
+    taken together; `login` holds for hosts of which they say nothing else."""
     init_plugin_loader()
     loader = DataLoader()
     loader.set_vault_secrets(
@@ -111,10 +117,8 @@ def read(sources: list[str]) -> dict[str, Any]:
                 "become_password": _become_password(loader, found, of_all),
             }
         )
-    return {
-        "hosts": hosts,
-        "reached": {name: constants.config.get_config_value(setting) for name, setting in REACHED.items()},
-    }
+    configured = {name: constants.config.get_config_value(setting) for name, setting in LOGIN.items()}
+    return {"hosts": hosts, "login": {name: str(value) for name, value in configured.items() if value}}
 
 
 if __name__ == "__main__":

@@ -130,6 +130,8 @@ def _command(topology: Topology, playbook: str, extra: Sequence[str]) -> tuple[l
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_CONFIG": str(paths.ROOT / "ansible.cfg"),
     }
+    # The user's own configuration is not read by that; what it says of logins holds all the same.
+    environment |= topology.login
     environment.pop("ANSIBLE_STDOUT_CALLBACK", None)
     # The kernel ends the playbook if this process is killed: it must not go on changing hosts beside the next one.
     setpriv = shutil.which("setpriv")

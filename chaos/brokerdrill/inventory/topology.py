@@ -49,7 +49,8 @@ class Topology:
     """An inventory: hosts by name; `vars` are those all hosts share; `bench` is the second inventory, if there is one.
 
     `sha256` covers every file in `directory`, and the bench's. `drill_allowed` holds only where every host's variable
-    of that name is true.
+    of that name is true. `login` is what the user's Ansible configuration says of logins, as variables of an
+    environment.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Topology:
     sha256: str
     vars: Mapping[str, Any] = field(hash=False)
     bench: Path | None = None
+    login: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def word(self) -> str:
@@ -113,15 +115,22 @@ def fingerprint(directory: Path, bench: Path | None = None) -> str:
     return digest.hexdigest()
 
 
-def _host(directory: Path, found: Mapping[str, Any], reached: Mapping[str, Any]) -> Host:
+def _host(directory: Path, found: Mapping[str, Any], login: Mapping[str, str]) -> Host:
     variables = found["vars"]
     key_file = (
         variables.get("ansible_ssh_private_key_file")
         or variables.get("ansible_private_key_file")
-        or reached["key_file"]
+        or login.get("ANSIBLE_PRIVATE_KEY_FILE")
     )
-    port = str(variables.get("ansible_port") or variables.get("ansible_ssh_port") or reached["port"] or 22)
-    user = variables.get("ansible_user") or variables.get("ansible_ssh_user") or reached["user"] or getpass.getuser()
+    port = str(
+        variables.get("ansible_port") or variables.get("ansible_ssh_port") or login.get("ANSIBLE_REMOTE_PORT") or 22
+    )
+    user = (
+        variables.get("ansible_user")
+        or variables.get("ansible_ssh_user")
+        or login.get("ANSIBLE_REMOTE_USER")
+        or getpass.getuser()
+    )
     if not (port.isdecimal() and 0 < int(port) < 65536):
         raise UsageError(f"inventory {directory}: host {found['name']} has no valid ansible_port: {port!r}")
     return Host(
@@ -178,12 +187,12 @@ def load(directory: Path, bench: Path | None = None) -> Topology:
     if not found["hosts"]:
         raise UsageError(f"inventory {directory} has no hosts")
     hosts = tuple(
-        _host(directory, host, found["reached"]) for host in sorted(found["hosts"], key=lambda host: host["name"])
+        _host(directory, host, found["login"]) for host in sorted(found["hosts"], key=lambda host: host["name"])
     )
     first, *others = (host.vars for host in hosts)
     shared = {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
     allowed = all(host.vars.get("drill_allowed") is True for host in hosts)
-    return Topology(directory.name, directory, hosts, allowed, sha256, shared, bench)
+    return Topology(directory.name, directory, hosts, allowed, sha256, shared, bench, found["login"])
 
 
 def _directories(inventories: Path) -> list[Path]:
