@@ -88,6 +88,8 @@ def test_whatever_is_drawn_or_made_smaller_is_a_drill(
         assert sorted(healed) == sorted(step.name for step in actions)
         for step in actions:
             validate_spec(step.target)
+        # A hit that the load does not meet keeps no promise from being judged.
+        assert {(least.operations, least.packets) for least in scenario.minimum().values()} == {(0, 0)}
 
 
 def test_the_same_seed_draws_the_same() -> None:

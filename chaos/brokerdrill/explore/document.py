@@ -147,6 +147,8 @@ def _action(hit: Hit, name: str, hold_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "action", "name": name, "fault": hit.fault, "target": hit.target}
     if params := dict(fault_type(hit.fault).drawn[hit.strength]):
         found["params"] = params
+    # One hit that the load does not meet must not keep the others from being judged.
+    found["meets"] = {"operations": 0, "packets": 0}
     # The next hit may wait for its moment, and its hold comes on top.
     found["ttl"] = round(hit.hold_s + (2 * MOMENT_S if hit.overlaps else 0) + MARGIN_S)
     if pauses := {name: value for name, value in (("before", hit.pause_s), ("after", hold_s)) if value}:
