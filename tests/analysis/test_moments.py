@@ -16,6 +16,7 @@ from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.checks.no_dead_letters import Look, look_at
+from brokerdrill.analysis.completeness import Numbered, holes
 from brokerdrill.analysis.endings import endings, operations
 from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Span
 from brokerdrill.analysis.kernel import unpack
@@ -541,6 +542,12 @@ def test_that_no_message_ended_dead_is_known_where_one_was_to_be_got(units: bool
     finding = Finding(evidence=units)
     look_at(finding, [Look("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40, {})
     assert (finding.evidence, finding.doubt) == (units, not units)
+
+
+@pytest.mark.parametrize(("n", "lacking"), [(6, {}), (7, {"c": 6, "p": 3})])
+def test_there_are_no_more_operations_than_numbers_where_a_writer_numbers_all(n: int, lacking: dict[str, int]) -> None:
+    """Both count up to 10 from 1 on; four of them are c's."""
+    assert holes([Numbered("p", n, 1, 10), Numbered("c", 4, 2, 9)]) == lacking
 
 
 def test_dead_letter_addresses_that_nobody_looked_at_are_told_in_their_order() -> None:

@@ -65,6 +65,8 @@ def test_a_reading_that_says_less_than_the_one_before_does_not_count() -> None:
     busy = (20, 15, 15.7)
     assert clock((10, 0, 0.1), busy, (30, 0, 0.1), last=30).u == 100_000
     assert clock((10, 0, 0.1), busy, last=20).u == 100_000 + MS
+    assert clock((10, 0, 0.1), (20, 0, 1.1)).u == 1_100_000
+    assert clock((10, 0, 0.1), (20, 0, 1.101)).u == 100_000
     # As vague as it may have drifted meanwhile, which is known no better.
     assert clock((10, 0, 0.1), (20, 0, 1.1), last=20).u == 1_100_000
     assert clock((10, 0, 0.1), (20, 0, 1.101), last=20).u == 1_100_000

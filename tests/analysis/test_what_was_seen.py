@@ -490,6 +490,9 @@ CASES: dict[str, Case] = {
     "a log was read up to the fault": Case(
         read_in_part(from_ns="0", until_ns=str(FAULT * MS)), {"stays_up": "unknown"}
     ),
+    "a log was read up to the load's end": Case(
+        read_in_part(from_ns="0", until_ns=str(8_500 * MS)), {"stays_up": "unknown"}
+    ),
     "a log had lost lines": Case(
         read_in_part(from_ns="0", until_ns=str(9_000 * MS), lost="17"), {"stays_up": "unknown"}
     ),
@@ -545,6 +548,9 @@ CASES: dict[str, Case] = {
     "a broker was asked too seldom": Case(polls_are_slow, {"single_active": "unknown"}),
     "nobody could ask a broker while it was halted": Case(
         silent("a", FAULT + 100, HEAL - 100), {"single_active": "pass"}
+    ),
+    "nobody could ask a broker since before it was halted": Case(
+        silent("a", FAULT - 100, HEAL - 100), {"single_active": "unknown"}
     ),
     "nobody could ask a broker, but its log tells": Case(silent_but_its_log_tells, {"single_active": "pass"}),
     "nobody could ask the broker of another store": Case(silent("x", 6000, 8000), {"single_active": "pass"}),

@@ -316,9 +316,7 @@ def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]
     for one in fault:
         # An instance serves one store at a time.
         own = [e for e in epoch if e.instance == one.instance and e.start <= one.at and one.store in (None, e.store)]
-        hit = next((e for e in own if e.open or one.at < e.end), None)
-        if hit is None and own and one.at - one.u < own[-1].latest:
-            hit = own[-1]
+        hit = own[-1] if own and (own[-1].open or one.at - one.u < own[-1].latest) else None
         if hit is not None:
             later = [e for e in epoch if e.store == hit.store and e.start > one.at]
             found.append((one, hit, min(later, key=lambda e: (e.start, e.instance), default=None)))
