@@ -33,6 +33,10 @@ def written(folder: Path, text: str) -> Path:
         (LEAST + "window: {end: 24:30}\n", "line 3: window.end: '24:30' is no time of day: a day ends at 24:00"),
         (LEAST + "window: {end: [9]}\n", "window.end"),
         (LEAST + "window: 10:00\n", "line 3: window: Input should be"),
+        (LEAST + "guard: {time_limit_s: 1:30}\n", "line 3: guard.time_limit_s: Input should be a valid number"),
+        (LEAST + "window: {start: 9:00}\nwindow: {start: 10:00}\n", "line 4: window is there twice, first on line 3"),
+        (LEAST + "guard:\n  time_limit_s: 60\n  time_limit_s: 90\n", "line 5: time_limit_s is there twice"),
+        (LEAST + "notify: &a [*a]\n", "notify"),
         (LEAST + "heartbeat: {}\n", "give one of url and url_file"),
         (LEAST + "blackouts:\n- {first: 2026-12-24, last: 2026-12-20, why: x}\n", "first is after last"),
         (LEAST + "notify:\n- type: slack\n", "give one of url and url_file"),
@@ -79,6 +83,13 @@ def at(text: str) -> datetime.datetime:
 def test_times_are_what_was_typed_with_or_without_quotes(tmp_path: Path, typed: str, time: tuple[int, ...]) -> None:
     _, one = load_gameday(written(tmp_path, LEAST + f"window: {{start: {typed}, end: {typed}}}\n"))
     assert one.window.start == one.window.end == datetime.time(*time)
+
+
+def test_a_number_is_the_one_that_was_typed(tmp_path: Path) -> None:
+    _, one = load_gameday(written(tmp_path, LEAST + "guard: {time_limit_s: 0900}\n"))
+    assert one.guard.time_limit_s == 900
+    _, one = load_gameday(written(tmp_path, LEAST + "guard: {time_limit_s: 1_200.5}\n"))
+    assert one.guard.time_limit_s == 1200.5
 
 
 WINDOW = {"start": "09:00", "end": "17:00", "days": ["mon", "tue", "wed", "thu", "fri"]}

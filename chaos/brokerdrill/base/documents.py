@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,8 +12,28 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from brokerdrill.base.errors import UsageError
 
+# Numbers as people type them: to YAML 1.1 1:30 is ninety, and 010 is eight. Both stay the text that they are.
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)\Z"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+    ),
+}
+
+
+def _typed(kind: type[yaml.SafeLoader]) -> type[yaml.SafeLoader]:
+    """Return a loader as `kind`, with those numbers."""
+    resolvers = {
+        first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in found]
+        for first, found in kind.yaml_implicit_resolvers.items()
+    }
+    return type(kind.__name__, (kind,), {"yaml_implicit_resolvers": resolvers})
+
+
+_SLOW = _typed(yaml.SafeLoader)
 # By libyaml, which takes a tenth of the time; a PyYAML that somebody built without it has Python's own.
-_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER = _typed(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 class Strict(BaseModel):
@@ -82,6 +103,28 @@ def _parsed(text: str, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node | None, A
         loader.dispose()
 
 
+def _twice(tree: yaml.Node) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
+    """Return a key that a mapping in the tree has twice, and where it was before: YAML takes the last one."""
+    left, known = [tree], set()
+    while left:
+        node = left.pop()
+        # (An alias is the node itself, which may be within itself.)
+        if id(node) in known:
+            continue
+        known.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += node.value
+        if isinstance(node, yaml.MappingNode):
+            seen: dict[str, yaml.ScalarNode] = {}
+            for key, value in node.value:
+                left.append(value)
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        return key, seen[key.value]
+                    seen[key.value] = key
+    return None
+
+
 def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.Node | None]:
     """Return the mapping in the YAML `text` and its tree; `what` it is goes into messages.
 
@@ -92,12 +135,16 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.N
             tree, data = _parsed(text, _LOADER)
         except yaml.YAMLError:
             # Python's own says more of what is wrong.
-            tree, data = _parsed(text, yaml.SafeLoader)
+            tree, data = _parsed(text, _SLOW)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}, line {line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not YAML: {error}") from None
+    if tree is not None and (twice := _twice(tree)):
+        key, first = twice
+        line = key.start_mark.line + 1
+        raise UsageError(f"{path}, line {line}: {key.value} is there twice, first on line {first.start_mark.line + 1}")
     if not isinstance(data, dict):
         raise UsageError(f"{path}, line 1: {what} is a mapping of fields, not {type(data).__name__}")
     return data, tree
