@@ -90,9 +90,10 @@ def same_instances(
     documented = _documented(collection)
     for product in products:
         variable = f"{product}_instance"
-        default = str(documented.get(variable) or HOSTNAME)
-        name = str(variables.get(variable) or default.replace(HOSTNAME, host))
-        called.setdefault(name, []).append(product)
+        # A role without one describes no instance.
+        if variable in documented:
+            name = str(variables.get(variable) or str(documented[variable]).replace(HOSTNAME, host))
+            called.setdefault(name, []).append(product)
     return [
         f"{' and '.join(several)} on {host} are both called {name}: set another {several[0]}_instance, such as "
         f"{several[0]}-{host}"

@@ -92,6 +92,7 @@ def test_two_products_of_one_host_are_not_called_the_same(tmp_path: Path) -> Non
     ]
     apart = {"zookeeper_instance": "zookeeper-m1"}
     assert variables.same_instances(apart, "m1", ["toxiproxy", "zookeeper", "artemis", "prometheus", "resolver"]) == []
+    assert variables.same_instances({}, "m1", ["shared_store", "artemis"]) == [], "a directory is no instance"
     clash = {"zookeeper_instance": "toxiproxy-m1"}
     assert len(variables.same_instances(clash, "m1", ["toxiproxy", "zookeeper", "artemis"])) == 1
     hosts = load(ROOT / "inventories" / "artemis_quorum" / "hosts.yml")
