@@ -97,7 +97,11 @@ def test_up_starts_again_what_stopped_and_replaces_what_is_gone(topology: Topolo
 def test_a_disk_with_a_size_outlives_a_restart_of_its_only_host(topology: Topology) -> None:
     written = ssh(topology, "one", "df --output=size -k /srv/disk | tail -1; echo kept > /srv/disk/file; sync")
     assert written.stdout.strip() == "8192", written.stderr
-    engine.require().client().containers.get(f"{topology.name}-one").restart(timeout=2)
+    host = engine.require().client().containers.get(f"{topology.name}-one")
+    host.restart(timeout=2)
+    bench.up(topology)
+    # One that is stopped is started again by that.
+    host.stop(timeout=2)
     bench.up(topology)
     assert ssh(topology, "one", "cat /srv/disk/file").stdout == "kept\n"
 

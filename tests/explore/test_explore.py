@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from brokerdrill.base.errors import InfrastructureError, Unmet
+from brokerdrill.base.errors import InfrastructureError, Unmet, UsageError
 from brokerdrill.campaigns import deployments, execute
 from brokerdrill.cli.app import app
 from brokerdrill.inventory import planned as planning
@@ -109,11 +109,21 @@ def test_what_can_no_longer_be_run_is_deployed_anew_and_then_said(system: System
     system.bad = "nobody"
     system.fails = [InfrastructureError("not in sync")] * 9
     with pytest.raises(InfrastructureError, match=r"4 runs in a row could not be made, .* because: not in sync"):
-        explore(system, "--trials", "20")
-    assert [entry["deploy"] for entry in system.entries() if "deploy" in entry] == ["teardown", "site"]
+        explore(system, "--trials", "20", "--deploy")
+    assert [entry["deploy"] for entry in system.entries() if "deploy" in entry] == ["site", "teardown", "site"]
     # One that broke off says nothing, and is no reason to stop.
     system.fails = [Unmet("gone")]
-    assert explore(system, "--trials", "8")[0] in (0, 1)
+    assert explore(system, "--trials", "8", "--deploy")[0] in (0, 1)
+
+
+def test_nothing_is_deployed_that_was_not_asked_for_or_goes_too_far(system: System) -> None:
+    system.bad = "nobody"
+    system.fails = [InfrastructureError("not in sync")] * 9
+    with pytest.raises(InfrastructureError, match="mended by a deployment, which was not asked for"):
+        explore(system, "--trials", "20")
+    with pytest.raises(UsageError, match=r"deploying artemis_quorum: .*nothing touched"):
+        explore(system, "--trials", "20", "--deploy", "--at-once", "1", "--seed", "9")
+    assert not [entry for entry in system.entries() if "deploy" in entry]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from brokerdrill.cli.app import app
 from brokerdrill.inventory.layouts import LAYOUTS, Answers, Layout, Machine, choose, machines, written
 from brokerdrill.inventory.planned import planned
 from brokerdrill.inventory.topology import load
+from brokerdrill.scenario.drill import load_drill
 
 STORE = "/srv/shared/it's here"
 
@@ -47,6 +48,7 @@ def test_preflight_accepts_each_and_every_host_of_it_is_one_of_the_machines(layo
     brokers = [one for one in found if one.product == layout.product]
     hosts = {f"m{place + 1}" for name, place in layout.places.items() if name[:3] in ("art", "cla", "ope")}
     assert {one.host for one in brokers} == hosts
+    assert load_drill(layout.drill).unmet(found) == []
     if layout.shared_store:
         assert all(getattr(one, "data_dir", "").startswith(STORE) for one in brokers)
 
@@ -104,6 +106,14 @@ def test_a_shared_directory_has_an_absolute_path(store: str) -> None:
     layout = choose("artemis", 3, True)
     with pytest.raises(UsageError, match="no absolute path"):
         written(layout, given(3), Answers(store=store), paths.INVENTORIES / layout.topology)
+
+
+def test_the_next_commands_mean_the_inventory_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["init", "artemis_quorum", *(f"--host=m{number}=10.0.0.{number}" for number in range(3)), "--drills"]
+    done = CliRunner().invoke(app, words)
+    assert "brokerdrill deploy ./artemis_quorum\n" in done.stdout
+    assert load(Path("artemis_quorum")).host("m0").address == "10.0.0.0"
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ def test_what_ansibles_configuration_says_of_logins_holds_for_drills_too(
     """Of hosts of which the inventory says nothing else: a deployment would reach them so."""
     config = tmp_path / "ansible.cfg"
     config.write_text("[defaults]\nremote_user = ops\nremote_port = 2022\nprivate_key_file = /keys/ops\n")
-    monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
     text = (shelf / "hosts.yml").read_text()
     (shelf / "hosts.yml").write_text(
         text.replace(", ansible_user: admin", "").replace("b1: {}", "b1: {ansible_user: own}")

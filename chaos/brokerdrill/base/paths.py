@@ -15,6 +15,13 @@ PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "shipped"
 CACHE_VARIABLE = "BROKERDRILL_CACHE"
 STATE_VARIABLE = "BROKERDRILL_STATE"
+# Files that the user's environment may name for Ansible.
+ANSIBLE_FILES = (
+    "ANSIBLE_BECOME_PASSWORD_FILE",
+    "ANSIBLE_CONFIG",
+    "ANSIBLE_PRIVATE_KEY_FILE",
+    "ANSIBLE_VAULT_PASSWORD_FILE",
+)
 
 
 def _checkout() -> Path | None:
@@ -90,6 +97,10 @@ def child_environment() -> dict[str, str]:
     environment = dict(os.environ)
     environment[CACHE_VARIABLE] = str(cache())
     environment[STATE_VARIABLE] = str(state())
+    # They work in another directory than the user.
+    for name in ANSIBLE_FILES:
+        if given := environment.get(name):
+            environment[name] = str(Path(given).expanduser().absolute())
     # ansible.cfg has it first, but the environment goes before that.
     if others := environment.get("ANSIBLE_COLLECTIONS_PATH"):
         environment["ANSIBLE_COLLECTIONS_PATH"] = os.pathsep.join((str(ROOT / ".collections"), others))

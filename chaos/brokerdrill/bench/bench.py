@@ -39,6 +39,8 @@ LABEL = "brokerdrill.topology"
 LABEL_HOST = "brokerdrill.host"
 LABEL_SPEC = "brokerdrill.spec"
 LABEL_CHECKOUT = "brokerdrill.checkout"
+# The container of a topology that is no host, but keeps hosts' disks.
+DISKS = "disks"
 
 DEFAULT_MEMORY = "1g"
 # A host is a machine: with the usual 1024, all that runs in it would have to do with what one process beside it gets.
@@ -537,7 +539,7 @@ def up(
         if not fresh:
             _refuse_foreign(client, topology.name)
         for container in _containers(client, topology.name):
-            if fresh or container.labels.get(LABEL_HOST) not in wanted.addresses:
+            if fresh or container.labels.get(LABEL_HOST, DISKS) not in (*wanted.addresses, DISKS):
                 container.remove(force=True, v=True)
         _ensure_network(client, wanted)
         _ensure_volumes(client, topology, next(iter(images.values())), fresh)
@@ -594,17 +596,23 @@ def _ensure_volumes(client: docker.DockerClient, topology: Topology, image_id: s
 def _keep_disks(client: docker.DockerClient, topology: str, image_id: str, names: Sequence[str]) -> None:
     """Have a container use the volumes in memory: what is in one that none uses is gone, and a host that is started
     anew would find its disk empty."""
+    spec = ",".join(sorted(names))
+    with contextlib.suppress(NotFound):
+        there = client.containers.get(f"brokerdrill-{topology}-{DISKS}")
+        if there.status == "running" and there.labels.get(LABEL_SPEC) == spec:
+            return
+        _remove_container(there)
     if names:
         options: dict[str, Any] = {"restart_policy": RESTART_POLICY}
         client.containers.run(
             image_id,
-            name=f"brokerdrill-{topology}-disks",
+            name=f"brokerdrill-{topology}-{DISKS}",
             entrypoint=["sleep", "infinity"],
             init=True,
             detach=True,
             network_mode="none",
             volumes=[f"{name}:/disks/{name}" for name in names],
-            labels={LABEL: topology, LABEL_CHECKOUT: str(paths.ROOT)},
+            labels={LABEL: topology, LABEL_SPEC: spec, LABEL_CHECKOUT: str(paths.ROOT)},
             **options,
         )
 

@@ -73,10 +73,15 @@ class Deployments:
 
     def renew(self) -> None:
         """Deploy anew what is deployed, after a run that left something unhealed. Hosts that were made for the plan are
-        removed, and made again when they are needed; else all instances are taken away, their data kept."""
+        removed, and made again when they are needed; where the plan deploys, all instances are taken away, their data
+        kept. Raises InfrastructureError where it does not: a deployment reaches further than a drill."""
         if self._bench_hosts:
             self.leave()
-        elif self._now is not None:
+        elif not self._deploys:
+            raise InfrastructureError(
+                "what a run left behind is mended by a deployment, which was not asked for: --deploy"
+            )
+        elif self._now is not None and self._now[1] is not _UNSURE:  # else it is deployed before the next cell
             topology, changed = self._now
             with Progress(self._console) as progress:
                 self._deploy(topology, changed, REDEPLOY, progress)

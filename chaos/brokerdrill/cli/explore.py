@@ -71,6 +71,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         options = Options(runs, deploy, bench, master, radius(at_once, within_), until_s)
         with Progress(console) as progress:
             instances = [*planned(topology, progress), *load_hosts(topology)]
+        exploring.check_deployment(topology, instances, options)
         drawn = exploring.explored_space(topology, instances, options)
         kept = finds or runs / FINDS
         explorer = Explorer(

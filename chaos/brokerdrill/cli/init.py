@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -49,5 +50,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
         if not drills:
             console.print("- No drill is allowed there; `drill_allowed: true` for all hosts allows them.")
         console.print(f"\n{folder} is written. Next:", markup=False)
-        for command in ("deploy", *(("check", "run kill_active") if drills else ())):
-            console.print(f"  brokerdrill {command} {folder}", markup=False)
+        # A bare name may be that of a topology that ships.
+        where = shlex.quote(str(folder) if "/" in str(folder) else f"./{folder}")
+        for command in ("deploy", *(("check", f"run {layout.drill}") if drills else ())):
+            console.print(f"  brokerdrill {command} {where}", markup=False)

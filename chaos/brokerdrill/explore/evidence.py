@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from brokerdrill.base import json_lines
-from brokerdrill.campaigns.execute import Ended
+from brokerdrill.campaigns.execute import FAILED, Ended
 from brokerdrill.campaigns.results import verdict_of
 from brokerdrill.explore.coverage import OK, Seen, observed, of_events
 from brokerdrill.explore.defects import breaks, suspects
@@ -19,6 +19,9 @@ def came(end: Ended, runs: Path, seconds: float) -> Told:
     """Return what came of a trial that ended so after `seconds`; its run is below `runs`."""
     result = verdict_of(end, runs)
     if result is None or end.run_dir is None:
+        return Told(run_dir=end.run_dir, seconds=seconds, error=end.error)
+    if end.state == FAILED and not result.coverage:
+        # What is broken before the first fault is none of the trial's.
         return Told(run_dir=end.run_dir, seconds=seconds, error=end.error)
     judged = frozenset(one.name for one in result.promises if one.verdict != UNKNOWN)
     found = seen(runs / end.run_dir)

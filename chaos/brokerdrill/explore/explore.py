@@ -34,7 +34,7 @@ from brokerdrill.inventory.topology import Topology
 from brokerdrill.results.warm import warm_up
 from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.model import Scenario
-from brokerdrill.scenario.radius import limits, reached, too_far
+from brokerdrill.scenario.radius import limits, reached, redeployment, too_far
 
 KIND = "explore"
 JOURNAL_FILE, KNOWN_FILE, DRILLS = "trials.jsonl", "known.json", "drills"
@@ -195,6 +195,16 @@ def _renewed(carrier: Carrier, end: Ended, missed: int, away: bool) -> int:
 def known(kept: Path, topology: Topology) -> tuple[Signature, ...]:
     """Return the defects of `topology` whose minimal drills are in the folder `kept`."""
     return tuple(one for one in finds.read(kept) if one.topology == topology.name)
+
+
+def check_deployment(topology: Topology, descriptors: Sequence[Descriptor], options: Options) -> None:
+    """Raise UsageError where the exploration's deployments could reach further than they may, before anything is
+    touched."""
+    allowed = limits(topology, options.radius)
+    if not options.deploy or options.bench_hosts or allowed.unlimited:
+        return
+    if problems := too_far(redeployment(descriptors, allowed.groups_of), allowed):
+        raise UsageError(f"deploying {topology.name}: {'; '.join(problems)}: nothing touched")
 
 
 def check_drawn(explorer: Explorer, descriptors: Sequence[Descriptor], folder: Path) -> None:

@@ -19,14 +19,16 @@ from brokerdrill.scenario.model import Action
 
 
 def named(find: Find, explorer: Explorer) -> str:
-    """Return the name of a find's files."""
-    return f"{find.topology}_{find.broke.promise}_seed{explorer.seed}_{find.number}"
+    """Return the name of a find's files; one of another exploration of the same seed has another one."""
+    when = (find.run_dir or "").partition("-")[0]
+    return "_".join(filter(None, (find.topology, find.broke.promise, f"seed{explorer.seed}", str(find.number), when)))
 
 
 def keep(find: Find, explorer: Explorer, folder: Path) -> Path | None:
     """Write a find's drill and what is known of it into `folder`; return the drill's path, None where it is there."""
     path = folder / f"{named(find, explorer)}.yml"
-    if path.exists():
+    # Written last.
+    if path.with_suffix(".json").exists():
         return None
     folder.mkdir(parents=True, exist_ok=True)
     rate = find.tally.rate

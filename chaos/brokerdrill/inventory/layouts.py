@@ -35,7 +35,8 @@ class Machine:
 class Layout:
     """How a shipped topology fits onto `machines`: its hosts by their names there → the place of the user's machine,
     from 0. A host of the topology without a place is left out. `why`: what was chosen, for the one who asked. `beside`:
-    hosts that share a machine with others → the variable of the role that calls their instance otherwise than it."""
+    hosts that share a machine with others → the variable of the role that calls their instance otherwise than it.
+    `drill`: one to begin with."""
 
     topology: str
     product: str
@@ -43,6 +44,7 @@ class Layout:
     why: Sequence[str]
     shared_store: bool = False
     beside: Mapping[str, str] = field(default_factory=dict)
+    drill: str = "kill_active"
 
     @property
     def machines(self) -> int:
@@ -97,6 +99,7 @@ LAYOUTS = (
             "comes when it is back. The first one keeps the record of configuration changes.",
             _CLIENTS_WHY,
         ),
+        drill="kill_broker",
     ),
 )
 
