@@ -37,6 +37,19 @@ def host(**variables: Any) -> Host:
             """-o ProxyCommand="ssh -W %h:%p -q %r@jump.example 2>/dev/null # 100%%" """,
             {"proxy_command": ["/bin/sh", "-c", f"exec ssh -W 192.0.2.7:22 -q {NAME}@jump.example 2>/dev/null # 100%"]},
         ),
+        (
+            "-o 'ProxyCommand ssh -o StrictHostKeyChecking=no -W %h:%p gw'",
+            {"proxy_command": ["/bin/sh", "-c", "exec ssh -o StrictHostKeyChecking=no -W 192.0.2.7:22 gw"]},
+        ),
+        (
+            """-o ProxyCommand='ssh -q gw "nc %h %p"'""",
+            {"proxy_command": ["/bin/sh", "-c", 'exec ssh -q gw "nc 192.0.2.7 22"']},
+        ),
+        (
+            """-o 'ProxyCommand = "/opt/a tool" -H "%h"'""",
+            {"proxy_command": ["/bin/sh", "-c", 'exec "/opt/a tool" -H "192.0.2.7"']},
+        ),
+        ("""-o 'User = "ops"' -o Port=2222""", {"username": "ops", "port": 2222}),
         ("-o UserKnownHostsFile=/a -o StrictHostKeyChecking=yes", {"known_hosts": ["/a"]}),
         ("-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null", {"known_hosts": None}),
         ("-i /keys/one -F /etc/ours -p 2222 -l ops", {
@@ -75,6 +88,12 @@ def test_ways_that_are_known(how: str | None, local: bool) -> None:
 def test_words_that_are_no_command_line() -> None:
     with pytest.raises(UsageError, match="host web1: ansible_ssh_extra_args is no command line: No closing quotation"):
         options(host(ansible_ssh_extra_args="-o 'ProxyJump=a"))
+
+
+@pytest.mark.parametrize(("words", "port"), [("-p abc", "abc"), ("-o Port=70000", "70000"), ("-p 0", "0")])
+def test_a_port_that_is_none(words: str, port: str) -> None:
+    with pytest.raises(UsageError, match=f"host web1: ssh's port is '{port}', which is no number from 1 to 65535"):
+        options(host(ansible_ssh_extra_args=words))
 
 
 def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, **changes: Any) -> str:

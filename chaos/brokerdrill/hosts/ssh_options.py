@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ SSH = ("ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansib
 SSH_TOO = ("ansible.legacy.ssh", "ansible.netcommon.libssh", "ansible.netcommon.paramiko")
 # Short options of OpenSSH that have a value.
 _WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"
+# A line of ssh_config: a keyword, spaces or one "=", and the rest, which may have more of both.
+_LINE = re.compile(r"\s*(\w*)(?:\s*=\s*|\s+|$)(.*?)\s*", re.DOTALL)
 
 
 def is_local(host: Host) -> bool:
@@ -56,15 +59,21 @@ def _pairs(words: Iterator[str]) -> Iterator[tuple[str, str]]:
             continue
         value = word[2:] or next(words, "")
         if word[1] == "o":
-            keyword, _, said = value.replace("=", " ", 1).strip().partition(" ")
-            yield keyword.lower(), said.strip().strip('"')
+            if line := _LINE.fullmatch(value):
+                yield line[1].lower(), _unquoted(line[1].lower(), line[2])
         elif word[1] in keywords:
             yield keywords[word[1]], value
 
 
+def _unquoted(keyword: str, said: str) -> str:
+    # (A command is the shell's to read: OpenSSH leaves its quotes.)
+    quoted = None if keyword == "proxycommand" else re.fullmatch(r'"([^"]*)"', said)
+    return quoted[1] if quoted else said
+
+
 def options(host: Host) -> dict[str, Any]:
     """Return the options with which asyncssh reaches `host` as ssh does: those of the inventory, and of the user's
-    ~/.ssh/config what the inventory does not say. Raises UsageError as `given`."""
+    ~/.ssh/config what the inventory does not say. Raises UsageError as `given`, and where a port is none."""
     said = given(host)
     found: dict[str, Any] = {}
     keys = [host.key_file] if host.key_file else []
@@ -88,12 +97,18 @@ def options(host: Host) -> dict[str, Any]:
     if _inventory_says(host, ("ansible_port", "ansible_ssh_port")) or host.port != 22:
         found["port"] = host.port
     elif "port" in said:
-        found["port"] = int(said["port"][0])
+        found["port"] = _port(said["port"][0], host)
     return found
 
 
 def _inventory_says(host: Host, names: tuple[str, ...]) -> bool:
     return any(host.vars.get(name) for name in names)
+
+
+def _port(value: str, host: Host) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", value) or not 1 <= int(value) <= 65535:
+        raise UsageError(f"host {host.name}: ssh's port is {value!r}, which is no number from 1 to 65535")
+    return int(value)
 
 
 def _path(value: str) -> str:
