@@ -121,6 +121,9 @@ class _Rule:
 # Before it parses the file and after it, so that no escape helps.
 _REPLACED = _Rule("Artemis replaces it in broker.xml", ("${",))
 _SPRING = "Spring replaces it in ActiveMQ Classic's files"
+_RABBITMQ_CONF = (
+    _Rule("rabbitmq.conf takes it for something else", ("#", "'", '"', "$("), ("encrypted:",), spaces=True),
+)
 _RULES: Mapping[str, tuple[_Rule, ...]] = {
     "artemis_name": (
         _Rule("Artemis separates users and roles by commas, and cuts spaces off", (",",), spaces=True),
@@ -146,9 +149,8 @@ _RULES: Mapping[str, tuple[_Rule, ...]] = {
         _Rule("PostgreSQL cuts longer names", bytes=63),
         _Rule("PostgreSQL's clients take it for more than a name, and a backup's file is called so", ("=", "/", "?")),
     ),
-    "rabbitmq_setting": (
-        _Rule("rabbitmq.conf takes it for something else", ("#", "'", '"', "$("), ("encrypted:",), spaces=True),
-    ),
+    "rabbitmq_name": _RABBITMQ_CONF,
+    "rabbitmq_setting": _RABBITMQ_CONF,
     "jaas_password": (_Rule("Java replaces it in files of JAAS", ("${",)),),
     # Written by rules that hold any text.
     "name": (),
@@ -158,8 +160,8 @@ _RULES: Mapping[str, tuple[_Rule, ...]] = {
 
 def text_problems(texts: Mapping[str, Any], kind: str) -> list[str]:
     """Return a sentence for each of `texts` (a variable's name to its text, or a list of texts) that a product's files
-    cannot hold. A password is not told. `kind` is one of _RULES."""
-    secret = kind.endswith("password")
+    cannot hold. A password is not told, nor is a setting, which may be one. `kind` is one of _RULES."""
+    secret = kind.endswith(("password", "setting"))
     return [
         f"{name} has {problem}" if secret else f"{name} {text!r} has {problem}"
         for name, value in texts.items()

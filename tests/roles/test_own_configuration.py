@@ -227,11 +227,19 @@ def test_preflight_of_rabbitmq_says_them(render: Render) -> None:
     text = refused(
         render, "rabbitmq", "rabbit1", "rabbitmq_router",
         rabbitmq_more_definitions=changed("users", name="admin"),
-        rabbitmq_settings={"heartbeat": 10, "channel_max": "2047 # many"},
+        rabbitmq_settings={
+            "heartbeat": 10,
+            "channel_max": "2047 # many",
+            "auth_ldap.dn_lookup_bind.password": "hush$(hush",
+            "log.file.rotation.date": ["hush"],
+        },
     )  # fmt: skip
     assert "user admin is there 2 times" in text
     assert "rabbitmq_settings has heartbeat: say it by rabbitmq_heartbeat_s" in text
-    assert "a value of rabbitmq_settings '2047 # many' has '#'" in text
+    assert "channel_max of rabbitmq_settings has '#': rabbitmq.conf takes it for something else" in text
+    assert "auth_ldap.dn_lookup_bind.password of rabbitmq_settings has '$('" in text
+    assert "log.file.rotation.date of rabbitmq_settings has" in text
+    assert "hush" not in text and "many" not in text
 
 
 @pytest.fixture(scope="module")

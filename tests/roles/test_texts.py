@@ -296,7 +296,8 @@ def test_a_whole_broker_xml_with_odd_names(reader: Reader, tmp_path: Path) -> No
         ("openmq_name", "team:billing", "x 'team:billing' has ':': Open MQ's file of users separates by them"),
         ("password", "a\nb", "x has a control character, or a line's end"),
         ("postgresql_name", "ä" * 32, "has more than 63 bytes"),
-        ("rabbitmq_setting", "a#b", "x 'a#b' has '#': rabbitmq.conf takes it for something else"),
+        ("rabbitmq_name", "a#b", "x 'a#b' has '#': rabbitmq.conf takes it for something else"),
+        ("rabbitmq_setting", "a#b", "x has '#': rabbitmq.conf takes it for something else"),
     ],
 )
 def test_what_no_file_can_hold_is_refused(kind: str, text: str, said: str) -> None:
