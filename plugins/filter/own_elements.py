@@ -99,7 +99,7 @@ def artemis_address_entries(addresses: Iterable[Mapping[str, Any]]) -> list[dict
         by_type: dict[str, list[dict[str, Any]]] = {name: [] for name in types}
         for queue in queues:
             said = {"name": queue} if isinstance(queue, str) else dict(queue)
-            own = said.pop("routing", None) or types[0]
+            own = _queue_type(said.pop("routing", None), types)
             elements = {name: said.pop(name, None) for name in _QUEUE_ELEMENTS}
             by_type.setdefault(own, []).append(
                 {
@@ -116,7 +116,16 @@ def artemis_address_entries(addresses: Iterable[Mapping[str, Any]]) -> list[dict
 def _types(routing: Any) -> list[str]:
     """The routing types of an address: one, or several as a list or apart by commas."""
     parts = routing if isinstance(routing, list | tuple) else str(routing).split(",")
-    return [str(one).strip().lower() for one in parts]
+    return [_spelled(one) for one in parts]
+
+
+def _queue_type(routing: Any, types: Sequence[str]) -> str:
+    """The routing type of a queue: its own, or the first of its address's `types`."""
+    return types[0] if routing is None else _spelled(routing)
+
+
+def _spelled(routing: Any) -> str:
+    return str(routing).strip().lower()
 
 
 def artemis_main_routing(address: Mapping[str, Any]) -> str:
@@ -144,9 +153,7 @@ def artemis_address_problems(addresses: Sequence[Mapping[str, Any]]) -> list[str
     for address in addresses:
         types = _types(address["routing"])
         queues = address.get("queues") or []
-        types += [
-            str(queue["routing"]).lower() for queue in queues if not isinstance(queue, str) and "routing" in queue
-        ]
+        types += [_queue_type(queue.get("routing"), types) for queue in queues if not isinstance(queue, str)]
         found += [
             f"address {address['name']!r} has the routing {one!r}: there are {' and '.join(_TYPES)}"
             for one in dict.fromkeys(types)

@@ -443,6 +443,14 @@ def test_addresses_that_the_broker_would_take_without_a_word(addresses: list[dic
     assert own_elements.artemis_address_problems(addresses) == said
 
 
+@pytest.mark.parametrize("routing", ["MULTICAST", " Multicast "])
+def test_a_queues_routing_in_capitals_is_the_one_that_preflight_reads(routing: str) -> None:
+    addresses = [{"name": "a", "routing": "ANYCAST, multicast", "queues": [{"name": "q", "routing": routing}]}]
+    assert own_elements.artemis_address_problems(addresses) == []
+    (address,) = own_elements.artemis_address_entries(addresses)
+    assert [(one["type"], len(one["queues"])) for one in address["routings"]] == [("anycast", 0), ("multicast", 1)]
+
+
 def test_what_stands_twice_is_said_once() -> None:
     assert texts.duplicate_problems({"user": ["a", "b", "a", "a"], "queue": ["a"], "port": [1, "1"]}) == [
         "user 'a' is there 3 times",
