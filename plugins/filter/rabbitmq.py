@@ -167,8 +167,10 @@ def _listed(definitions: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]
 
 def _definition_problems(config: Mapping[str, Any], vhosts: Sequence[Any], more: Mapping[str, Any]) -> list[str]:
     """Return what RabbitMQ would take of the definitions without a word, the last of several or none of it."""
-    given = [*config["policies"], *_listed(more, "policies")]
-    places = [(f"policy {one.get('name')}", one.get("vhost", DRILL_VHOST)) for one in given] + [
+    # (Only the role's own policies have a vhost by default: RabbitMQ knows none for those of an exported file.)
+    policies = [(one.get("name"), one.get("vhost", DRILL_VHOST)) for one in config["policies"]]
+    policies += [(one.get("name"), one.get("vhost")) for one in _listed(more, "policies")]
+    places = [(f"policy {name}", vhost) for name, vhost in policies] + [
         (f"a permission of user {user['name']}", vhost)
         for user in config["users"]
         for vhost in user.get("permissions") or {}
@@ -195,7 +197,7 @@ def _definition_problems(config: Mapping[str, Any], vhosts: Sequence[Any], more:
         "a permission of user {} in vhost {}": [
             *granted, *((one.get("user"), one.get("vhost")) for one in _listed(more, "permissions")),
         ],
-        "policy {} of vhost {}": [(one.get("name"), one.get("vhost", DRILL_VHOST)) for one in given],
+        "policy {} of vhost {}": policies,
         "queue {} of vhost {}": [
             *((queue["name"], queue.get("vhost", DRILL_VHOST)) for queue in config["queues"]),
             *((one.get("name"), one.get("vhost")) for one in _listed(more, "queues")),

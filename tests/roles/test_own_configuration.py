@@ -181,6 +181,7 @@ def without(kind: str, field: str) -> dict[str, Any]:
         (changed("permissions", vhost="no"), "is of vhost no, which is none of /, orders, billing/eu"),
         (changed("policies"), "policy ha of vhost orders is there 2 times"),
         (changed("policies", vhost="no"), "policy ha is of vhost no"),
+        (without("policies", "vhost"), "policy ha names no vhost: a file that was exported of one vhost"),
         (without("queues", "vhost"), "queue orders.new names no vhost: a file that was exported of one vhost"),
         (changed("queues"), "queue orders.new of vhost orders is there 2 times"),
         (changed("exchanges"), "exchange dlx of vhost orders is there 2 times"),
@@ -197,6 +198,14 @@ def without(kind: str, field: str) -> dict[str, Any]:
 )
 def test_definitions_that_contradict_themselves(more: Any, said: str) -> None:
     assert any(said in one for one in definition_problems(more)), definition_problems(more)
+
+
+def test_a_policy_of_the_roles_own_is_of_the_first_vhost() -> None:
+    own = {"name": "ha", "pattern": "", "definition": {}}
+    assert definition_problems({}, policies=[own]) == []
+    assert definition_problems({"policies": [own]}, policies=[own]) == [
+        "policy ha names no vhost: a file that was exported of one vhost does not say which"
+    ]
 
 
 def test_a_queue_that_the_role_declares_and_the_definitions_have() -> None:
