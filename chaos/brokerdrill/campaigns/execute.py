@@ -47,8 +47,8 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 @dataclass(frozen=True)
 class Ended:
     """How a cell ended last: `state` done (a run to judge), refused (its settings cannot be deployed or run) or failed
-    (the run could not be made: tried again when the plan goes on). `surprised`: a promise was broken that was not to
-    be."""
+    (the run could not be made). All but the first are tried again when the plan goes on: what refused them may be
+    mended. `surprised`: a promise was broken that was not to be."""
 
     state: str
     run_dir: str | None = None
@@ -158,7 +158,7 @@ def execute(
         left = [
             cell
             for cell in plan.cells
-            if cell.key not in elsewhere and (cell.key not in ended or ended[cell.key].state == FAILED)
+            if cell.key not in elsewhere and (cell.key not in ended or ended[cell.key].state != DONE)
         ]
         done = len(plan.cells) - len(left)
         console.print(f"{plan.title}: {done} of {len(plan.cells)} cells are done; {carrier.folder}")
