@@ -43,8 +43,10 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-# What a JVM that was told to end still takes for that, after it has refused its last call.
-_ENDS_WITHIN_S = 2.0
+# What a JVM that was told to end may still take for that on a busy machine, after it has refused its last call; and how
+# long it is looked at where it may have nothing to do with an error.
+_ENDS_WITHIN_S = 30.0
+_LOOKED_AT_S = 2.0
 
 # Held while a session starts or ends: one that warms up in a thread of its own is everyone's.
 _changing = threading.RLock()
@@ -75,7 +77,8 @@ def using(master: str | None = None) -> Iterator[SparkSession]:
     except BrokerdrillError:
         raise
     except Exception as error:
-        if stopped() or (how := ended(_ENDS_WITHIN_S)) is None:
+        of_java = type(error).__module__.startswith(("py4j", "pyspark")) or isinstance(error, (OSError, EOFError))
+        if stopped() or (how := ended(_ENDS_WITHIN_S if of_java else _LOOKED_AT_S)) is None:
             raise
         raise InfrastructureError(f"Spark's Java virtual machine ended during the work: {how}") from error
 
