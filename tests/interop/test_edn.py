@@ -56,6 +56,7 @@ def test_one_vector_is_its_elements_and_lines_count() -> None:
         ("[1]\n2", "f.edn, line 2: something follows the vector of operations: '2'"),
         ("12ab", "f.edn, line 1: no EDN: 12ab"),
         (r'"\q"', r'f.edn, line 1: no EDN: "\q"'),
+        ('"a \\}\nb"', r'f.edn, line 1: no EDN: "a \} b"'),
         (r"\nowhere", r"f.edn, line 1: no EDN: \nowhere"),
         ("#foo", "f.edn, line 1: a tag that begins here never ends"),
         ("{:a " + "[" * 300, "f.edn, line 1: nested deeper than 200"),

@@ -61,6 +61,25 @@ def test_clocks_are_measured_through_the_run(tmp_path: Path, monkeypatch: pytest
     assert {row["detail"]["uncertainty_ns"] for row in rows} == {"70"}
 
 
+def test_one_that_takes_its_time_keeps_no_other_waiting(tmp_path: Path) -> None:
+    """The last readings are on the way of the drain."""
+
+    class Slow(Drifting):
+        async def measured_clock(self) -> Clock:
+            await asyncio.sleep(0.3)
+            raise InfrastructureError("worker worker-0 does not answer")
+
+    async def main() -> float:
+        events = EventWriter(tmp_path, "run", now_ns())
+        begun = asyncio.get_running_loop().time()
+        await clocks.write_clocks(cast(Any, [*(Slow() for _ in range(50)), Drifting()]), events)
+        events.close()
+        return asyncio.get_running_loop().time() - begun
+
+    assert asyncio.run(main()) < 50 * 0.3, "not one after the other"
+    assert len((tmp_path / "events" / FILE).read_text().splitlines()) == 1
+
+
 class Line:
     """A worker's pipe: what it was told, and what it says."""
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from brokerdrill.base import paths
-from brokerdrill.base.errors import UsageError
+from brokerdrill.base.errors import BrokerdrillError, UsageError
 from brokerdrill.base.progress import Progress
 from brokerdrill.cli.app import app
 from brokerdrill.inventory.layouts import LAYOUTS, Answers, Layout, Machine, choose, machines, written
@@ -122,3 +122,12 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, UsageError) and "not empty" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("place", ["file/inventory", "file"])
+def test_a_folder_that_cannot_be_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    done = CliRunner().invoke(app, ["init", place, *(f"--host=m{number}=10.0.0.{number}" for number in range(3))])
+    assert isinstance(done.exception, BrokerdrillError) and place in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -539,7 +539,8 @@ def up(
         if not fresh:
             _refuse_foreign(client, topology.name)
         for container in _containers(client, topology.name):
-            if fresh or container.labels.get(LABEL_HOST, DISKS) not in (*wanted.addresses, DISKS):
+            host = container.labels.get(LABEL_HOST)
+            if fresh or (host is not None and host not in wanted.addresses):
                 container.remove(force=True, v=True)
         _ensure_network(client, wanted)
         _ensure_volumes(client, topology, next(iter(images.values())), fresh)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from brokerdrill.base import paths
+from brokerdrill.base import atomic, paths
 from brokerdrill.base.errors import UsageError
 
 
@@ -24,7 +24,7 @@ def add_to(app: typer.Typer, console: Console) -> None:
             typer.Option("--host", help="NAME=ADDRESS of a machine; the brokers first; repeatable."),
         ],
         product: Annotated[
-            str, typer.Option(help="artemis, activemq_classic or openmq; for others copy an inventory.")
+            str, typer.Option(help="What to lay out; of a word that is none it says which there are.")
         ] = "artemis",
         shared_store: Annotated[
             str, typer.Option(help="A directory that is the same on both brokers: they share their store there.")
@@ -40,9 +40,10 @@ def add_to(app: typer.Typer, console: Console) -> None:
         files = written(layout, found, Answers(user, drills, shared_store), paths.INVENTORIES / layout.topology)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} is there already, and not empty")
-        for path, text in files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text, encoding="utf-8")
+        with atomic.new_folder(folder, "inventory") as made:
+            for path, text in files.items():
+                (made / path).parent.mkdir(exist_ok=True)
+                (made / path).write_text(text, encoding="utf-8")
         for name, place in layout.places.items():
             console.print(f"{found[place].name:<12} {name}", markup=False)
         for line in layout.why:

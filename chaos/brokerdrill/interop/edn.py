@@ -223,7 +223,7 @@ def _atom(kind: str, token: str, where: str, line: int) -> Any:
             return _REALS[token]
         return _word(token)
     except (KeyError, ValueError, ArithmeticError):
-        raise UsageError(f"{where}, line {line}: no EDN: {token[:40]}") from None
+        raise UsageError(f"{where}, line {line}: no EDN: {' '.join(token[:40].split())}") from None
 
 
 def _char(name: str) -> str:

@@ -27,10 +27,14 @@ async def measure_clocks(watched: Watched) -> str:
 
 
 async def write_clocks(workers: Iterable[Worker], events: EventWriter) -> None:
-    """Measure the clocks of `workers` and write them down, but for those that do not answer."""
-    for worker in list(workers):
+    """Measure the clocks of `workers`, all at once, and write them down, but for those that do not answer: one that
+    takes its time keeps nobody waiting for longer than that."""
+
+    async def measured(worker: Worker) -> None:
         with contextlib.suppress(InfrastructureError):
             await write_clock(worker, events)
+
+    await asyncio.gather(*map(measured, workers))
 
 
 async def write_clock(worker: Worker, events: EventWriter) -> None:
