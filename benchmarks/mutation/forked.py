@@ -50,9 +50,9 @@ _BY_SQL = ("clients", "gaps", "judge", "meeting", "messages", "seen")
 RUNNER: Mapping[str, Sequence[str]] = {
     "alerts": ("test_alerts",),
     "boots": ("test_logs",),
-    "clocks": ("test_clocks", "test_drain"),
     "endings": ("test_endings",),
-    "last_words": ("test_last_words",),
+    "load/clocks": ("test_clocks", "test_drain"),
+    "load/worker": ("test_exit_reason", "test_clocks"),
     "logs": ("test_logs",),
     "polling": ("test_roles",),
     "presence": ("test_presence",),

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor, LoadDescriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.products.registry import DESCRIPTORS, managed
-from brokerdrill.runner.load_control import CODE_DIR, LoadControl, bundle
-from brokerdrill.runner.load_plan import worker_configs
+from brokerdrill.runner.load.control import LoadControl
+from brokerdrill.runner.load.plan import plan_workers
+from brokerdrill.runner.load.shipping import CODE_DIR, bundle
 from brokerdrill.runner.spools import fetch_spool
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Load
@@ -122,7 +123,7 @@ class Production:
         self._connection: HostConnection = connections[self._host.host]
         self._instances, self._connections = managed(found), connections
         self._protocol = str(self._instances[0][0].client)
-        self._configs = worker_configs(
+        self._planned = plan_workers(
             run_id="production",
             seed=1,
             protocol=self._protocol,
@@ -135,7 +136,7 @@ class Production:
 
     async def _client(self, orders: Sequence[list[Any]]) -> tuple[str, str]:
         """Put the administrator's client on its host; return the command that starts it, and its input."""
-        (_, config), *_ = self._configs.values()
+        config = self._planned[0].config
         code = f"{CODE_DIR}/production"
         await self._connection.sh(f"rm -rf {code} && mkdir -p {code}", check=True)
         local = Path(__file__).with_name("production_client.py")
@@ -147,12 +148,12 @@ class Production:
         finally:
             archive.unlink()
         if self._case.apart:
-            config = {**config, "endpoints": config["endpoints"][:1]}
-        jars = {"jars": self._host.jars.get(self._protocol)}
+            config = replace(config, endpoints=config.endpoints[:1])
+        config = replace(config, jars=self._host.jars.get(self._protocol), producers=(), consumers=())
         return (
             f"cd {code} && tar -xf code.tar && exec env PYTHONPATH={code}:{self._host.pythonpath} "
             f"JAVA_HOME={self._host.java_home} {self._host.python} production_client.py",
-            f"{json.dumps({**config, **jars, 'producers': [], 'consumers': []})}\n{json.dumps(orders)}\n",
+            f"{json.dumps(config.to_json())}\n{json.dumps(orders)}\n",
         )
 
     async def orders(self, *orders: list[Any]) -> list[list[list[Any]]]:
@@ -212,7 +213,7 @@ class Production:
             check=True,
         )
         host = self._host.model_copy(update={"python": python})
-        await self._flow.start([(self._connection, host)], self._configs, f"production-{time.time_ns()}")
+        await self._flow.start([(self._connection, host)], self._planned, f"production-{time.time_ns()}")
         await self._flow.begin()
 
     async def end(self, into: Path) -> Counter[str]:

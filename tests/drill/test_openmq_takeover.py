@@ -14,7 +14,7 @@ from brokerdrill.hosts.connection import connected
 from brokerdrill.hosts.descriptors import read_all, read_credentials
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
-from brokerdrill.runner.load_plan import endpoints
+from brokerdrill.runner.load.plan import endpoints
 from brokerdrill.workload.config import Credentials, WorkerConfig
 from tests.drill.deployment import deployed, on_host, run
 from tests.drill.openmq_cluster import BROKERS, changed, command

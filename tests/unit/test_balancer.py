@@ -11,7 +11,7 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.products.balancer import Balancer
 from brokerdrill.products.health.balancer import state_of
 from brokerdrill.products.logs import role_changes
-from brokerdrill.runner.load_plan import endpoints
+from brokerdrill.runner.load.plan import endpoints
 from brokerdrill.scenario.facts import facts
 from brokerdrill.workload.client import endpoint_certified
 from brokerdrill.workload.config import Endpoint

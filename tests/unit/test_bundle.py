@@ -8,7 +8,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from brokerdrill.runner.load_control import bundle
+from brokerdrill.runner.load.shipping import bundle
 
 from ..unpacking import unpack
 

@@ -15,8 +15,9 @@ from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.channels import Ending
 from brokerdrill.ledger.events import FILE, EventWriter
-from brokerdrill.runner import clocks, load_control
-from brokerdrill.runner.load_control import Worker
+from brokerdrill.runner.load import clocks
+from brokerdrill.runner.load import worker as worker_module
+from brokerdrill.runner.load.worker import Worker
 from brokerdrill.runner.watches import Watched
 
 
@@ -100,8 +101,8 @@ class Line:
 
 def test_a_worker_that_answers_too_late_is_listened_to_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither ends its late answer the reading, nor is it taken for one to the next question."""
-    monkeypatch.setattr(load_control, "PONG_S", 0.1)
-    monkeypatch.setattr(load_control, "CLOCK_SAMPLES", 1)
+    monkeypatch.setattr(worker_module, "PONG_S", 0.1)
+    monkeypatch.setattr(worker_module, "CLOCK_SAMPLES", 1)
 
     async def main() -> Clock:
         line = Line()

@@ -8,7 +8,7 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.load_plan import endpoints, secure, worker_configs
+from brokerdrill.runner.load.plan import endpoints, plan_workers, secure
 from brokerdrill.scenario.model import Load
 
 
@@ -68,7 +68,7 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
 )
 def test_what_a_protocol_cannot_do_is_refused_before_anything_is_started(protocol: str, load: Load, told: str) -> None:
     with pytest.raises(UsageError, match=f"^clients of {protocol} {re.escape(told)}$"):
-        worker_configs(
+        plan_workers(
             run_id="r", seed=1, protocol=protocol, load=load, servers=[],
             credentials={"username": "u", "password": "p"}, hosts=[],
         )  # fmt: skip

@@ -22,7 +22,7 @@ from brokerdrill.products.artemis import ArtemisDescriptor, onlooker
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner import routers, steady_state
 from brokerdrill.runner.changes import Changes
-from brokerdrill.runner.load_plan import worker_configs
+from brokerdrill.runner.load.plan import plan_workers
 from brokerdrill.runner.pools import PoolWatch, View, combined
 from brokerdrill.scenario.facts import facts
 from brokerdrill.scenario.model import Load
@@ -55,11 +55,11 @@ HOSTS = [instance("load", "load1"), instance("load", "load2")]
 
 def planned(servers: Sequence[Descriptor], protocol: str = "core", **load: Any) -> dict[str, WorkerConfig]:
     values = {"addresses": ["q"], "through": "led", "producers": 2, "consumers": 2, "workers": 2, **load}
-    made = worker_configs(
+    made = plan_workers(
         run_id="r", seed=1, protocol=protocol, load=Load.model_validate(values), servers=servers,
         credentials=CREDENTIALS, hosts=HOSTS,
     )  # fmt: skip
-    return {name: from_json(json.dumps(config)) for name, (_, config) in made.items()}
+    return {one.config.worker: from_json(json.dumps(one.config.to_json())) for one in made}
 
 
 def test_producers_ask_routers_and_consumers_dial_stores() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from brokerdrill.runner.abort import status_line
 from brokerdrill.runner.drain import received_words
-from brokerdrill.runner.load_control import Totals
+from brokerdrill.runner.load.control import Totals
 
 
 @pytest.mark.parametrize(

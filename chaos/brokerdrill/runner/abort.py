@@ -10,7 +10,7 @@ from typing import Any
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
-from brokerdrill.runner.load_control import LoadControl, Totals
+from brokerdrill.runner.load.control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
 GUARD_PERIOD_S = 0.5

@@ -17,7 +17,7 @@ from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError, QueueCounts
 from brokerdrill.runner.changes import POLL_S
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import Instance, System
 from brokerdrill.workload.looking import Look, Seen
 

@@ -11,8 +11,8 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
 from brokerdrill.runner.changes import POLL_S
 from brokerdrill.runner.clean_start import dead_letter_looks
-from brokerdrill.runner.clocks import write_clocks
-from brokerdrill.runner.load_control import LoadControl, Totals
+from brokerdrill.runner.load.clocks import write_clocks
+from brokerdrill.runner.load.control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
 # How often a drain waits for as long as it may.

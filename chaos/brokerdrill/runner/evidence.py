@@ -9,7 +9,7 @@ from brokerdrill.base.atomic import write
 from brokerdrill.base.masking import masked
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.load_control import Worker
+from brokerdrill.runner.load.worker import Worker
 
 
 def keep(run_dir: Path, name: str, content: bytes) -> None:

@@ -13,7 +13,7 @@ from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Scene, Target, resolve, served_by, with_neighbours
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Action, Scenario

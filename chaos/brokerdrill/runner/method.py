@@ -17,7 +17,7 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import INSTANCES
 from brokerdrill.runner import orders, probes
 from brokerdrill.runner.injections import Injections
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Probe, Scenario, Step, Tamper
 from brokerdrill.scenario.rounds import another, in_round

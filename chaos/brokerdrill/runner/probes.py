@@ -10,7 +10,7 @@ from brokerdrill.base.errors import Unmet
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import leads_clients
 from brokerdrill.runner.injections import Injected
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Probe
 

@@ -34,13 +34,14 @@ from brokerdrill.products.registry import DESCRIPTORS, managed
 from brokerdrill.runner import live, routers
 from brokerdrill.runner.abort import under_load
 from brokerdrill.runner.clean_start import clean_start
-from brokerdrill.runner.clocks import measure_clocks
 from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence import keep_evidence, keep_last_words
 from brokerdrill.runner.injections import Injections, arm_ttl_s
-from brokerdrill.runner.load_control import LoadControl, end_workers
+from brokerdrill.runner.load.clocks import measure_clocks
+from brokerdrill.runner.load.control import LoadControl, end_workers
+from brokerdrill.runner.load.start import LoadHost, load_hosts, start_load
 from brokerdrill.runner.logs import Logged, processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.outages import Outages
@@ -49,7 +50,6 @@ from brokerdrill.runner.request import RunRequest, approved, check_request, refu
 from brokerdrill.runner.run_dir import make_run_dir
 from brokerdrill.runner.run_info import clocks, first_info
 from brokerdrill.runner.spools import fetch_finished, fetch_spool
-from brokerdrill.runner.start_load import LoadHost, load_hosts, start_load
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
 from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind, until_lost

@@ -9,7 +9,7 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import CONTROLLER_CLOCK
 from brokerdrill.products.base import Product
-from brokerdrill.runner.load_control import Worker
+from brokerdrill.runner.load.worker import Worker
 from brokerdrill.runner.request import RunRequest
 from brokerdrill.scenario.model import LoadedScenario
 

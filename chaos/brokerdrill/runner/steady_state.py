@@ -10,7 +10,7 @@ from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.products.base import ManagementError, NotAllowed
 from brokerdrill.runner.changes import POLL_S
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import SteadyState
 

@@ -15,7 +15,7 @@ from brokerdrill.base.locks import is_held
 from brokerdrill.faults.executor import Executor
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner.load_control import LoadControl
+from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Scenario
 

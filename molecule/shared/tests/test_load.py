@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from conftest import Instance, topology
 
-from brokerdrill.runner.load_control import bundle
+from brokerdrill.runner.load.shipping import bundle
 
 ROLES = Path(__file__).parents[3] / "roles"
 # The worker's own code makes a connection factory of the client: its JVM starts, and its classes are there.

@@ -10,7 +10,7 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import OFFSET, UNCERTAINTY
-from brokerdrill.runner.load_control import Worker
+from brokerdrill.runner.load.worker import Worker
 from brokerdrill.runner.watches import Watched
 
 # A clock that is off by 100 parts in a million, more than quartz is, drifts half a millisecond meanwhile.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerdrill.runner.last_words import last_words
+from brokerdrill.runner.load.worker import exit_reason
 
 CRASH = """\
 warning: something else
@@ -51,4 +51,4 @@ MEMORY = """\
     ],
 )
 def test_the_last_words_tell_why(said: str, told: str) -> None:
-    assert last_words(said) == told
+    assert exit_reason(said) == told

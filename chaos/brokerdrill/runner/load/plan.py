@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
 from brokerdrill.inventory.descriptors import Descriptor, JolokiaManagement, Listener
@@ -29,7 +28,7 @@ from brokerdrill.workload.header import tag_of
 
 # Of a connection's keys those that a client can choose.
 CHOSEN_KEYS = ("CLIENT_ID", "SNI_HOST")
-# The clients that connect without one where they are told none; others choose one by themselves.
+# The clients that connect without a key where the load has none; others choose one by themselves.
 KEYLESS = "core"
 # The role that only the drills' account has.
 DRILL_ROLE = "drill"
@@ -70,9 +69,9 @@ def secure(servers: Sequence[Descriptor], protocol: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Led:
-    """How the clients of a load are led: the routers that they ask, by which key after which filter, and the `stores`
-    (instances each) that they get to, which may be the routers' own. `keys` are those of all producers."""
+class RoutedLoad:
+    """How clients of a load reach brokers by way of routers: the `routers` that they ask, by which key after which
+    filter, and the `stores` (instances each) that these lead to, which may be the routers' own. `keys`: of all producers."""
 
     routers: tuple[Router, ...]
     key_type: str
@@ -89,8 +88,8 @@ def router_at(item: Descriptor, listener: Listener) -> Router:
     return Router(listener.address, listener.port, item.instance, item.host, own, broker, url, listener.relays)
 
 
-def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -> Led | None:
-    """Return how the load's clients are led, None where nobody leads them.
+def route_load(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -> RoutedLoad | None:
+    """Return how the load's clients reach brokers by way of routers, None where they dial the brokers themselves.
 
     Keys are the run's own: a router that remembers would know those of an earlier one. Clients that no router redirects
     ask the one behind the listener, which need not speak their protocol. Raises UsageError where no router of `servers`
@@ -103,26 +102,26 @@ def led(servers: Sequence[Descriptor], load: Load, protocol: str, run_id: str) -
         if load.through in names:
             return None
         raise unknown_name("listener", load.through, names)
-    leading = [
+    routing = [
         (item, listener)
         for item in sorted(servers, key=lambda item: item.instance)
         for listener in item.listeners
         if listener.router and (listener.protocol == protocol or protocol not in REDIRECTED)
     ]
-    listening = {item.instance: (item, listener) for item, listener in leading if listener.name == load.through}
+    listening = {item.instance: (item, listener) for item, listener in routing if listener.name == load.through}
     if not listening:
-        raise unknown_name("listener with a connection router", load.through, {one.name for _, one in leading})
+        raise unknown_name("listener with a connection router", load.through, {one.name for _, one in routing})
     asked = list(listening.values())[: load.routers or None]
     if any(listener.relays and not (listener.tls and protocol in SHOWN) for _, listener in asked):
         known = " and ".join(SHOWN)
         raise UsageError(f"behind the balancer's {load.through} only clients of {known}, with TLS, can tell who serves")
     key_type = asked[0][1].key or ""
     stores: dict[str, list[str]] = {}
-    only_led_to = [item for item in servers if not leads_clients(item)]
-    for item in only_led_to or servers:
+    targets = [item for item in servers if not leads_clients(item)]
+    for item in targets or servers:
         if item.store:
             stores.setdefault(item.store, []).append(item.instance)
-    return Led(
+    return RoutedLoad(
         tuple(router_at(item, listener) for item, listener in asked),
         key_type,
         asked[0][1].key_filter,
@@ -142,23 +141,32 @@ def _keys(load: Load, key_type: str, protocol: str, run_id: str) -> tuple[str, .
     return tuple(f"{tag_of(run_id)}-{n}" for n in range(load.routing_keys))
 
 
-def producer(load: Load, number: int, leading: Led | None) -> ClientSpec:
-    """Return producer `number`; those that are led share the keys out among them."""
-    keys = leading.keys if leading else ()
+def producer(load: Load, number: int, routes: RoutedLoad | None) -> ClientSpec:
+    """Return producer `number`; where clients ask routers, the producers share the keys out."""
+    keys = routes.keys if routes else ()
     own = keys[number :: load.producers] or keys
     return ClientSpec(f"producer-{number}", share(load.addresses, number, load.producers), keys=own)
 
 
-def consumer(load: Load, number: int, leading: Led | None) -> ClientSpec:
-    """Return consumer `number`; where producers are led, each store has consumers of its own for every address."""
-    if leading is None:
+def consumer(load: Load, number: int, routes: RoutedLoad | None) -> ClientSpec:
+    """Return consumer `number`; where clients ask routers, each store has consumers of its own for every address."""
+    if routes is None:
         return ClientSpec(f"consumer-{number}", share(load.addresses, number, load.consumers))
-    stores = len(leading.stores)
+    stores = len(routes.stores)
     own = share(load.addresses, number // stores, -(-(load.consumers - number % stores) // stores))
-    return ClientSpec(f"consumer-{number}", own, instances=leading.stores[number % stores])
+    return ClientSpec(f"consumer-{number}", own, instances=routes.stores[number % stores])
 
 
-def worker_configs(
+@dataclass(frozen=True)
+class PlannedWorker:
+    """A worker to start: the index of its load host, and its configuration without the paths that only its host
+    knows."""
+
+    host: int
+    config: WorkerConfig
+
+
+def plan_workers(
     *,
     run_id: str,
     seed: int,
@@ -167,41 +175,32 @@ def worker_configs(
     servers: Sequence[Descriptor],
     credentials: Mapping[str, str],
     hosts: Sequence[Descriptor],
-) -> dict[str, tuple[int, dict[str, Any]]]:
-    """Return worker name → (index of its load host, its configuration without the paths that only its host knows).
-    Raises InfrastructureError where clients would have to speak TLS to some servers only.
+) -> list[PlannedWorker]:
+    """Return the workers of `load`: producers and consumers are dealt out to them in turn, and they to the load `hosts`
+    in turn.
 
-    Producers and consumers are dealt out to the workers in turn, workers to the hosts in turn. Raises UsageError where
-    nothing leads clients as the load wants it, or where it has transactions, no confirms, subscriptions or parameters
-    and the protocol cannot.
+    Raises UsageError where no router leads clients as the load wants it, or where clients of `protocol` cannot do what
+    the load asks; InfrastructureError where clients would have to speak TLS to some servers only.
     """
-    if protocol in UNTRANSACTED and load.transaction > 0:
-        raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
-    if protocol not in UNCONFIRMED and not load.confirms:
-        raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
-    if protocol not in SUBSCRIBING and load.subscriptions:
-        raise UsageError(f"clients of {protocol} have no durable subscriptions here: leave load.subscriptions out")
-    if protocol not in PARAMETRIZED and load.url_params:
-        raise UsageError(f"clients of {protocol} take no parameters of their connections: leave load.url_params out")
+    _refuse_unable(protocol, load)
     count = min(load.workers, load.producers + load.consumers)
-    leading = led(servers, load, protocol, run_id)
-    producers = [producer(load, number, leading) for number in range(load.producers)]
-    consumers = [consumer(load, number, leading) for number in range(load.consumers)]
-    direct = [item for item in servers if not leading or item.instance in {n for own in leading.stores for n in own}]
-    configs = {}
+    routes = route_load(servers, load, protocol, run_id)
+    producers = [producer(load, number, routes) for number in range(load.producers)]
+    consumers = [consumer(load, number, routes) for number in range(load.consumers)]
+    direct = [item for item in servers if not routes or item.instance in {n for own in routes.stores for n in own}]
+    planned = []
     for number in range(count):
-        name = f"worker-{number}"
         own = tuple(producers[number::count])
         host = hosts[number % len(hosts)]
         config = WorkerConfig(
             run_id=run_id,
-            worker=name,
-            clock=name,
+            worker=f"worker-{number}",
+            clock=f"worker-{number}",
             client=protocol,
             endpoints=endpoints(direct, protocol, load.through),
-            routers=leading.routers if leading else (),
-            key_type=leading.key_type if leading else "",
-            key_filter=leading.key_filter if leading else None,
+            routers=routes.routers if routes else (),
+            key_type=routes.key_type if routes else "",
+            key_filter=routes.key_filter if routes else None,
             keeps_connection=load.keeps_connection,
             credentials=Credentials(credentials["username"], credentials["password"]),
             addresses=tuple(load.addresses),
@@ -220,10 +219,24 @@ def worker_configs(
             backlog=load.backlog,
             subscriptions=load.subscriptions,
             call_timeout_ms=load.call_timeout_ms,
-            # As a URL has them: numbers in digits, true and false.
-            url_params={
-                name: word if isinstance(word, str) else json.dumps(word) for name, word in load.url_params.items()
-            },
+            url_params=_as_in_a_url(load.url_params),
         )
-        configs[name] = (number % len(hosts), config.to_json())
-    return configs
+        planned.append(PlannedWorker(number % len(hosts), config))
+    return planned
+
+
+def _refuse_unable(protocol: str, load: Load) -> None:
+    """Raise UsageError where clients of `protocol` cannot do what `load` asks."""
+    if protocol in UNTRANSACTED and load.transaction > 0:
+        raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
+    if protocol not in UNCONFIRMED and not load.confirms:
+        raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
+    if protocol not in SUBSCRIBING and load.subscriptions:
+        raise UsageError(f"clients of {protocol} have no durable subscriptions here: leave load.subscriptions out")
+    if protocol not in PARAMETRIZED and load.url_params:
+        raise UsageError(f"clients of {protocol} take no parameters of their connections: leave load.url_params out")
+
+
+def _as_in_a_url(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:
+    """Return connection parameters as a URL has them: numbers in digits, true and false."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}

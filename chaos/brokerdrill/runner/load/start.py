@@ -9,8 +9,8 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.hosts.descriptors import read_credentials
 from brokerdrill.inventory.descriptors import Descriptor, LoadDescriptor
-from brokerdrill.runner.load_control import LoadControl
-from brokerdrill.runner.load_plan import worker_configs
+from brokerdrill.runner.load.control import LoadControl
+from brokerdrill.runner.load.plan import plan_workers
 from brokerdrill.runner.request import RunRequest
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Load
@@ -43,7 +43,7 @@ async def start_load(
     if first.product.client is None:
         raise InfrastructureError(f"product {first.product.name} has no client protocol for a load")
     credentials = await read_credentials(first.connection, first.descriptor)
-    configs = worker_configs(
+    planned = plan_workers(
         run_id=request.run_id,
         seed=request.seed,
         protocol=wanted.client or first.product.client,
@@ -52,5 +52,5 @@ async def start_load(
         credentials=credentials,
         hosts=[item for _, item in hosts],
     )
-    progress.step(f"start {len(configs)} workers on {', '.join(sorted({c.name for c, _ in hosts}))}")
-    await load.start(hosts, configs, request.run_id)
+    progress.step(f"start {len(planned)} workers on {', '.join(sorted({c.name for c, _ in hosts}))}")
+    await load.start(hosts, planned, request.run_id)

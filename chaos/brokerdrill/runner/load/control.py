@@ -1,0 +1,191 @@
+"""All workers of a run: started on the load hosts, commanded, counted and ended over pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from brokerdrill.base.errors import InfrastructureError, Unmet
+from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.inventory.descriptors import LoadDescriptor
+from brokerdrill.ledger.spool import SUFFIX
+from brokerdrill.runner.load.plan import PlannedWorker
+from brokerdrill.runner.load.shipping import ship
+from brokerdrill.runner.load.worker import Worker
+from brokerdrill.workload.config import WorkerConfig
+from brokerdrill.workload.looking import Look, Seen
+from brokerdrill.workload.tampering import Tampering
+
+READY_DEADLINE_S = 60
+CLOSE_DEADLINE_S = 15
+LOOK_DEADLINE_S = 60
+_MODULE = "brokerdrill.workload.worker"
+
+
+async def end_workers(connections: Iterable[HostConnection], run: str = "") -> None:
+    """Kill the workers of `run`, or of any, that still run on these hosts, and wait until they are gone.
+
+    Who holds the hosts' lease may: before its load, any worker there is of a run that has ended. One that lived on
+    would send into the next run. Raises InfrastructureError when one does not go.
+    """
+    # The bracket keeps the pattern from finding the shell that asks for it.
+    pattern = f"[{_MODULE[0]}]{_MODULE[1:]} {re.escape(run) + '( |$)' if run else ''}"
+    script = f"""n=0
+while pids=$(pgrep -f '{pattern}'); do
+  kill -9 $pids 2>/dev/null
+  n=$((n + 1)); [ $n -lt 100 ] || exit 1
+  sleep 0.1
+done"""
+    await asyncio.gather(*(connection.sh(script, check=True) for connection in connections))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all workers, in messages, of what their `Counts` say; `behind_s`: how far the worst producer is behind
+    the rate that it keeps."""
+
+    sent_ok: int
+    sent_unknown: int
+    sent_fail: int
+    received: int
+    producers_running: int
+    behind_s: float = 0.0
+    received_unknown: int = 0
+
+
+class LoadControl:
+    """All workers of one run."""
+
+    def __init__(self, run: str, on_change: Callable[[], None]) -> None:
+        self.workers: list[Worker] = []
+        # Whether the producers were ever started, and whether they have not been stopped since.
+        self.begun = False
+        self.sending = False
+        self._subscribes = False
+        self._run = run
+        self._on_change = on_change
+
+    async def start(
+        self,
+        hosts: Sequence[tuple[HostConnection, LoadDescriptor]],
+        planned: Sequence[PlannedWorker],
+        spool_name: str,
+    ) -> None:
+        """Start each of the `planned` workers on its host of `hosts`; wait until all are ready. Raises Unmet when one
+        is not in time, InfrastructureError when one fails."""
+        self._subscribes = any(one.config.subscriptions for one in planned)
+        code = await ship([connection for connection, _ in hosts])
+        for one in planned:
+            connection, descriptor = hosts[one.host]
+            self.workers.append(await self._started(connection, descriptor, one.config, code, spool_name))
+        await self.all_reach("ready", READY_DEADLINE_S)
+        for worker in self.workers:
+            worker.clock = await worker.measured_clock()
+
+    async def _started(
+        self, connection: HostConnection, descriptor: LoadDescriptor, config: WorkerConfig, code: str, spool_name: str
+    ) -> Worker:
+        """Start the worker of `config` with the code in the host's folder `code`."""
+        spool_dir = f"{descriptor.spool_dir}/{spool_name}"
+        await connection.sh(f"mkdir -p {spool_dir}", check=True)
+        environment = [
+            f"PYTHONPATH={code}:{descriptor.pythonpath}",
+            f"JAVA_HOME={descriptor.java_home}",
+            "PYTHONDONTWRITEBYTECODE=1",
+        ]
+        command = ["env", *environment, descriptor.python, "-u", "-m", _MODULE, self._run]
+        channel = await connection.open(command)
+        spool = f"{spool_dir}/{config.worker}{SUFFIX}"
+        worker = Worker(config.worker, connection, config.clock, spool, channel)
+        worker.reader = asyncio.create_task(worker.read(self._on_change))
+        here = replace(config, spool=spool, jars=descriptor.jars.get(config.client))
+        await channel.write(json.dumps(here.to_json()))
+        return worker
+
+    async def look(self, looks: Sequence[Look]) -> list[Seen]:
+        """Have one worker look, before the load begins; return what it saw. Raises Unmet where it is not over in time,
+        InfrastructureError where the worker fails."""
+        first = self.workers[0]
+        first.reached.discard("looked")
+        await first.send(cmd="look", looks=[look.to_json() for look in looks])
+        await first.until("looked", LOOK_DEADLINE_S)
+        return first.seen
+
+    async def tamper(self, wanted: Tampering, limit_s: float) -> None:
+        """Have one worker do what is `wanted` to the drill's messages, beside its clients. Raises Unmet where it cannot
+        within `limit_s`, InfrastructureError where the worker fails."""
+        first = self.workers[0]
+        first.reached.discard("tampered")
+        await first.send(cmd="tamper", tampering=wanted.to_json(), limit_s=limit_s)
+        await first.until("tampered", limit_s + CLOSE_DEADLINE_S)
+        if first.refused:
+            raise Unmet(f"{wanted.count} messages of {wanted.address}: {wanted.how}: {first.refused}")
+
+    async def stop(self, looks: Sequence[Look]) -> None:
+        """Tell all workers to close, and one of them to look before; `closed` says that they have."""
+        first, *others = self.workers
+        await first.send(cmd="stop", looks=[look.to_json() for look in looks])
+        await asyncio.gather(*(worker.send(cmd="stop") for worker in others))
+
+    async def begin(self) -> None:
+        """Let the producers send, once all subscriptions are there. Raises Unmet where one is not in time,
+        InfrastructureError where a worker fails."""
+        if self._subscribes:
+            await self.send_all(cmd="start")
+            await self.all_reach("subscribed", READY_DEADLINE_S)
+        self.begun = self.sending = True
+        await self.send_all(cmd="start_producers" if self._subscribes else "start")
+
+    async def start_consumers(self) -> None:
+        """Let the consumers of a load with a backlog begin."""
+        await self.send_all(cmd="start_consumers")
+
+    async def stop_producers(self) -> None:
+        """Tell the producers to stop; `producers_stopped` says that they have."""
+        self.sending = False
+        await self.send_all(cmd="stop_producers")
+
+    async def send_all(self, **command: Any) -> None:
+        await asyncio.gather(*(worker.send(**command) for worker in self.workers))
+
+    async def all_reach(self, event: str, deadline_s: float) -> None:
+        await asyncio.gather(*(worker.until(event, deadline_s) for worker in self.workers))
+
+    def totals(self) -> Totals:
+        """The newest sums. Raises InfrastructureError as soon as a worker has failed."""
+        for worker in self.workers:
+            if worker.fatal:
+                raise InfrastructureError(f"worker {worker.name} on {worker.connection.name} failed: {worker.fatal}")
+        names = ("sent_ok", "sent_unknown", "sent_fail", "received", "received_unknown", "producers_running")
+        behind_s = max((float(worker.status.get("behind_s", 0.0)) for worker in self.workers), default=0.0)
+        counts = {name: sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names}
+        return Totals(**counts, behind_s=behind_s)
+
+    def left_by(self) -> dict[str, int]:
+        """How many messages came that earlier runs had left behind, by the tag of their run."""
+        return dict(sum((Counter(worker.status.get("left_by") or {}) for worker in self.workers), Counter()))
+
+    def reached(self) -> Mapping[str, int]:
+        """How many producers' newest connections reached each instance."""
+        return sum((Counter(worker.status.get("reached") or {}) for worker in self.workers), Counter())
+
+    async def close(self) -> None:
+        """End every worker that still runs: its input ends, it closes its clients and goes; one that stays is killed.
+
+        When this returns none of them can send any more.
+        """
+        await asyncio.gather(*(worker.channel.end_input() for worker in self.workers), return_exceptions=True)
+        readers = [worker.reader for worker in self.workers if worker.reader]
+        if readers:
+            _, late = await asyncio.wait(readers, timeout=CLOSE_DEADLINE_S)
+            if late:
+                hosts = {worker.connection.name: worker.connection for worker in self.workers}
+                await end_workers(hosts.values(), self._run)
+        await asyncio.gather(*(worker.channel.close() for worker in self.workers), return_exceptions=True)
+        for reader in readers:
+            reader.cancel()
