@@ -49,16 +49,16 @@ _BY_SQL = ("clients", "gaps", "judge", "meeting", "messages", "seen")
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {
     "alerts": ("test_alerts",),
-    "boots": ("test_logs",),
-    "endings": ("test_endings",),
+    "evidence/journal_coverage": ("test_logs",),
+    "evidence/logs": ("test_logs",),
+    "evidence/process_ends": ("test_process_ends",),
+    "evidence/spools": ("test_spools",),
     "load/clocks": ("test_clocks", "test_drain"),
     "load/worker": ("test_exit_reason", "test_clocks"),
-    "logs": ("test_logs",),
     "polling": ("test_roles",),
     "presence": ("test_presence",),
     "pressure": ("test_pressure",),
     "roles": ("test_roles",),
-    "spools": ("test_spools",),
 }
 LEDGERS = 40
 # Of the ledgers each so manieth is judged first.

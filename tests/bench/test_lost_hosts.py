@@ -25,7 +25,7 @@ from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.contract import EVENTS_DIR
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
-from brokerdrill.runner.boots import read_stretches
+from brokerdrill.runner.evidence.journal_coverage import read_covered_times
 from brokerdrill.runner.presence import until_gone
 from brokerdrill.runner.watches import Watched
 
@@ -167,7 +167,7 @@ def test_a_host_can_be_restarted_by_a_drill(on_host: OnHost, how: str) -> None:
         fault, heal = (next(one for one in lab.written() if one["kind"] == kind) for kind in ("fault", "heal"))
         assert fault["instance"] == heal["instance"] == "it"
         assert fault["t_ns"] < heal["t_ns"]
-        read = await read_stretches(lab.connection, (begun, now_ns()))
+        read = await read_covered_times(lab.connection, (begun, now_ns()))
         # An orderly end is in the journal; of the other one nobody knows what was lost.
         assert [part.boots for part in read] == ([2] if how == "orderly" else [1, 1])
 

@@ -27,10 +27,10 @@ from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor, LoadDescriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.products.registry import DESCRIPTORS, managed
+from brokerdrill.runner.evidence.spools import fetch_spool
 from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.load.plan import plan_workers
 from brokerdrill.runner.load.shipping import CODE_DIR, bundle
-from brokerdrill.runner.spools import fetch_spool
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Load
 from tests.drill import deployment

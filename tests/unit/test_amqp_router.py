@@ -6,7 +6,7 @@ import pytest
 
 from brokerdrill.products.amqp_router import AmqpRouter
 from brokerdrill.products.health.amqp_router import state_of
-from brokerdrill.products.logs import Led, role_changes
+from brokerdrill.products.logs import RoutedConnect, role_changes
 
 
 @pytest.mark.parametrize(("status", "role"), [(200, "active"), (503, "starting")])
@@ -34,9 +34,9 @@ OPENED = '{"level": "info", "message": "opened", "session": "1f", "client": "10.
 
 
 @pytest.mark.parametrize(
-    ("line", "led"),
+    ("line", "connect"),
     [
-        (OPENED + ', "target": "farm orders", "key": "p-1"}', Led("p-1", "rabbit2")),
+        (OPENED + ', "target": "farm orders", "key": "p-1"}', RoutedConnect("p-1", "rabbit2")),
         (OPENED + ', "target": "farm orders"}', None),
         (OPENED + ', "target": "farm ord', None),
         ('{"message": "closed", "backend": "rabbit2", "key": "p-1"}', None),
@@ -44,5 +44,5 @@ OPENED = '{"level": "info", "message": "opened", "session": "1f", "client": "10.
         ("amqp-session-router: killed by signal 9; starting again", None),
     ],
 )
-def test_the_log_tells_which_client_was_led_where(line: str, led: Led | None) -> None:
-    assert AmqpRouter().led(line) == led
+def test_the_log_records_which_client_was_connected_where(line: str, connect: RoutedConnect | None) -> None:
+    assert AmqpRouter().routed_connect(line) == connect

@@ -13,7 +13,7 @@ import pytest
 
 from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.hosts.channels import Ending
+from brokerdrill.hosts.channels import CommandEnd
 from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.runner.load import clocks
 from brokerdrill.runner.load import worker as worker_module
@@ -95,8 +95,8 @@ class Line:
         while (line := await self.says.get()) is not None:
             yield line
 
-    async def ending(self) -> Ending:
-        return Ending("it ended")
+    async def ending(self) -> CommandEnd:
+        return CommandEnd("it ended")
 
 
 def test_a_worker_that_answers_too_late_is_listened_to_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from brokerdrill.ledger.verdict import run_verdict
 from brokerdrill.report.words import headline
 from brokerdrill.results import judging
 from brokerdrill.runner import recording
+from brokerdrill.runner.evidence.run_dir import has_load, make_run_dir
 from brokerdrill.runner.run import _Run
-from brokerdrill.runner.run_dir import has_load, make_run_dir
 from brokerdrill.scenario.drill import load_drill
 
 CONSOLE = Console(quiet=True)

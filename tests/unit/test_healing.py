@@ -19,8 +19,8 @@ from brokerdrill.faults.executor import Healed
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger import contract, journal
 from brokerdrill.runner import healing
+from brokerdrill.runner.evidence.run_dir import make_run_dir
 from brokerdrill.runner.recording import Interrupted
-from brokerdrill.runner.run_dir import make_run_dir
 
 HOSTS = {
     "gone": Host("gone", "127.0.0.1", 1, "root", None, (), {}),

@@ -20,8 +20,8 @@ from brokerdrill.ledger.contract import EVENTS_DIR, LOG_READ, OPS_DIR
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.amqp_router import PRODUCT
 from brokerdrill.products.artemis import PRODUCT as ARTEMIS
-from brokerdrill.runner.endings import Entry
-from brokerdrill.runner.logs import LOG_MARGIN_S, Logged, has_own_log, log_text, processes, read_log, write_log
+from brokerdrill.runner.evidence.logs import LOG_MARGIN_S, Logged, has_own_log, log_text, processes, read_log, write_log
+from brokerdrill.runner.evidence.process_ends import Entry
 
 ACTIVE = "AMQ221007: Server is now active"
 

@@ -21,9 +21,9 @@ from brokerdrill.hosts.connection import HostConnection, connect
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import FILE, EventWriter
-from brokerdrill.runner import spools
-from brokerdrill.runner.run_dir import has_load, make_run_dir
-from brokerdrill.runner.spools import fetch_finished, fetch_spool
+from brokerdrill.runner.evidence import spools
+from brokerdrill.runner.evidence.run_dir import has_load, make_run_dir
+from brokerdrill.runner.evidence.spools import fetch_finished, fetch_spool
 from brokerdrill.runner.watches import Watched
 from brokerdrill.workload.ledger_writer import Spool, piece_path
 

@@ -31,9 +31,9 @@ from brokerdrill.ledger import contract
 from brokerdrill.results.judging import judge
 from brokerdrill.results.warm import warm_up
 from brokerdrill.runner import approval
+from brokerdrill.runner.evidence.run_dir import new_run_dir
 from brokerdrill.runner.healing import INTERRUPTED, heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
-from brokerdrill.runner.run_dir import new_run_dir
 from brokerdrill.scenario.drill import check_changes, load_drill, resolve
 from brokerdrill.scenario.radius import Radius, limits, reached, redeployment, too_far
 

@@ -39,9 +39,9 @@ from brokerdrill.products.registry import DESCRIPTORS
 from brokerdrill.results import table
 from brokerdrill.results.judging import judge
 from brokerdrill.runner import approval
+from brokerdrill.runner.evidence.run_dir import new_run_dir
 from brokerdrill.runner.healing import INTERRUPTED, heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
-from brokerdrill.runner.run_dir import new_run_dir
 from brokerdrill.runner.watches import asked, refuse_stopped
 from brokerdrill.scenario.drill import drills
 

@@ -16,7 +16,7 @@ READ_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Ending:
+class CommandEnd:
     """How a process ended, in words, and all that it wrote to standard error where that is the channel's own."""
 
     how: str
@@ -34,7 +34,7 @@ class Channel(Protocol):
 
     async def end_input(self) -> None: ...
 
-    async def ending(self) -> Ending:
+    async def ending(self) -> CommandEnd:
         """Wait until it has ended; return how."""
         ...
 
@@ -67,19 +67,19 @@ class SshChannel:
         with contextlib.suppress(OSError, asyncssh.Error):
             self._process.stdin.write_eof()
 
-    async def ending(self) -> Ending:
+    async def ending(self) -> CommandEnd:
         try:
             done = await self._process.wait(timeout=ENDING_S)
         except (OSError, TimeoutError, asyncssh.Error):
-            return Ending("its connection was lost")
+            return CommandEnd("its connection was lost")
         if done.exit_signal:
             how = f"signal {done.exit_signal[0]}"
         elif done.exit_status is None:
             # A host that restarts, or a network that is gone, leaves no status.
-            return Ending("its connection was lost", str(done.stderr or ""))
+            return CommandEnd("its connection was lost", str(done.stderr or ""))
         else:
             how = f"status {done.exit_status}"
-        return Ending(f"it ended with {how}", str(done.stderr or ""))
+        return CommandEnd(f"it ended with {how}", str(done.stderr or ""))
 
     async def close(self) -> None:
         await self.end_input()
@@ -114,10 +114,10 @@ class LocalChannel:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
-    async def ending(self) -> Ending:
+    async def ending(self) -> CommandEnd:
         status = await self._process.wait()
         how = f"signal {signal.Signals(-status).name[3:]}" if status < 0 else f"status {status}"
-        return Ending(f"it ended with {how}")
+        return CommandEnd(f"it ended with {how}")
 
     async def close(self) -> None:
         await self.end_input()

@@ -14,7 +14,7 @@ from brokerdrill.inventory import descriptors
 from brokerdrill.inventory.descriptors import Descriptor, Settings, management
 from brokerdrill.products.base import Management
 from brokerdrill.products.health import amqp_router as health
-from brokerdrill.products.logs import Led, LogReader, by_words
+from brokerdrill.products.logs import LogReader, RoutedConnect, by_words
 from brokerdrill.products.status import StatusPage
 
 # A session is open at its broker.
@@ -64,7 +64,7 @@ class AmqpRouter:
     def log_reader(self) -> LogReader:
         return _ROLES
 
-    def led(self, text: str) -> Led | None:
+    def routed_connect(self, text: str) -> RoutedConnect | None:
         """Return the broker that a session with a key was opened at: its backend is called by the broker's instance."""
         if _OPENED not in text:
             return None
@@ -72,7 +72,7 @@ class AmqpRouter:
             said = json.loads(text)
         except ValueError:  # the journal cut it
             return None
-        return Led(said["key"], said["backend"]) if "key" in said else None
+        return RoutedConnect(said["key"], said["backend"]) if "key" in said else None
 
 
 PRODUCT = AmqpRouter()

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.products.logs import Led, LogReader
+from brokerdrill.products.logs import LogReader, RoutedConnect
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class Product(Protocol):
 
 
 @runtime_checkable
-class Leading(Protocol):
-    """What a product can do besides that leads clients to others unseen by them: its log tells whom to whom."""
+class LogsRoutedConnects(Protocol):
+    """A router that clients cannot see through: which broker it connected a client to stands only in its log."""
 
-    def led(self, text: str) -> Led | None:
-        """Return what a line of the log says of a client that was led, None: nothing, or it has no routing key."""
+    def routed_connect(self, text: str) -> RoutedConnect | None:
+        """Return the connect that a line of the log records; None: it records none, or one without a routing key."""
         ...

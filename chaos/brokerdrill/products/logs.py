@@ -15,8 +15,8 @@ _WHY_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
-class Led:
-    """A client with a routing key that was led to an instance."""
+class RoutedConnect:
+    """A client with a routing key that a router connected to an instance."""
 
     key: str
     instance: str

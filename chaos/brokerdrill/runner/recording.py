@@ -14,9 +14,9 @@ from brokerdrill.base.errors import BrokerdrillError, Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.faults.lease import SILENT_S
 from brokerdrill.inventory.topology import Topology
+from brokerdrill.runner.evidence.run_dir import has_load, new_run_dir
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run import run
-from brokerdrill.runner.run_dir import has_load, new_run_dir
 from brokerdrill.runner.watches import Watch
 from brokerdrill.scenario.drill import Drill
 from brokerdrill.scenario.radius import Radius

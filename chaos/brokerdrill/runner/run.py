@@ -37,19 +37,19 @@ from brokerdrill.runner.clean_start import clean_start
 from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
-from brokerdrill.runner.evidence import keep_evidence, keep_last_words
+from brokerdrill.runner.evidence.files import keep_command_outputs, keep_worker_errors
+from brokerdrill.runner.evidence.logs import Logged, processes, write_log
+from brokerdrill.runner.evidence.run_dir import make_run_dir
+from brokerdrill.runner.evidence.run_info import clocks, first_info
+from brokerdrill.runner.evidence.spools import fetch_finished, fetch_spool
 from brokerdrill.runner.injections import Injections, arm_ttl_s
 from brokerdrill.runner.load.clocks import measure_clocks
 from brokerdrill.runner.load.control import LoadControl, end_workers
 from brokerdrill.runner.load.start import LoadHost, load_hosts, start_load
-from brokerdrill.runner.logs import Logged, processes, write_log
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.presence import until_gone
 from brokerdrill.runner.request import RunRequest, approved, check_request, refuse_too_far
-from brokerdrill.runner.run_dir import make_run_dir
-from brokerdrill.runner.run_info import clocks, first_info
-from brokerdrill.runner.spools import fetch_finished, fetch_spool
 from brokerdrill.runner.steady_state import settle, until_steady
 from brokerdrill.runner.system import System
 from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind, until_lost
@@ -370,9 +370,11 @@ class _Run:
         logged += [Logged(None, item, self.connections[item.host]) for item in hit.values()]
         for instance, others in processes(logged):
             yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress, hosts)
-        yield keep_last_words(self.load.workers, run_dir)
+        yield keep_worker_errors(self.load.workers, run_dir)
         for name in self.connections:
-            yield keep_evidence([item for item in self.descriptors if item.host == name], self.connections, run_dir)
+            yield keep_command_outputs(
+                [item for item in self.descriptors if item.host == name], self.connections, run_dir
+            )
 
     def _clocks(self) -> dict[str, contract.Clock]:
         return clocks(self.load.workers, self.events.base_ns)

@@ -71,7 +71,8 @@ def secure(servers: Sequence[Descriptor], protocol: str) -> bool:
 @dataclass(frozen=True)
 class RoutedLoad:
     """How clients of a load reach brokers by way of routers: the `routers` that they ask, by which key after which
-    filter, and the `stores` (instances each) that these lead to, which may be the routers' own. `keys`: of all producers."""
+    filter, and the `stores` (instances each) that these lead to, which may be the routers' own. `keys` are those of all
+    producers."""
 
     routers: tuple[Router, ...]
     key_type: str

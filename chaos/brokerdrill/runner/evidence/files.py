@@ -1,4 +1,4 @@
-"""What is kept of a system beside the ledger when a run ends, in the folder `evidence`; secrets in it are masked."""
+"""Files in the run's folder `evidence`: what a system's commands print when a run ends, with secrets masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def keep(run_dir: Path, name: str, content: bytes) -> None:
     write(run_dir / "evidence" / name, content)
 
 
-async def keep_evidence(
+async def keep_command_outputs(
     descriptors: Iterable[Descriptor], connections: Mapping[str, HostConnection], run_dir: Path
 ) -> None:
     """Keep what each command that a descriptor names prints, or why it did not. Raises InfrastructureError."""
@@ -27,7 +27,7 @@ async def keep_evidence(
             keep(run_dir, f"{item.instance}-{name}.txt", masked(result.out if result.rc == 0 else result.err).encode())
 
 
-async def keep_last_words(workers: Iterable[Worker], run_dir: Path) -> None:
+async def keep_worker_errors(workers: Iterable[Worker], run_dir: Path) -> None:
     """Keep what each worker that died had written to standard error. Raises InfrastructureError."""
     for worker in workers:
         if worker.said:

@@ -7,8 +7,15 @@ import json
 import pytest
 
 from brokerdrill.base.clock import Clock
-from brokerdrill.runner.endings import PROCESS_EXIT, UNIT_OUT_OF_MEMORY, UNIT_SUCCESS, Ending, Entry, endings
-from brokerdrill.runner.logs import parse_journal
+from brokerdrill.runner.evidence.logs import parse_journal
+from brokerdrill.runner.evidence.process_ends import (
+    PROCESS_EXIT,
+    UNIT_OUT_OF_MEMORY,
+    UNIT_SUCCESS,
+    Entry,
+    ProcessEnd,
+    process_ends,
+)
 
 KILLED = "Main process exited, code=killed, status=9/KILL"
 EXIT = "Main process exited, code=exited, status=3/NOTIMPLEMENTED"
@@ -37,10 +44,10 @@ JOURNAL = [
 
 
 def test_the_journal_tells_how_a_process_ended() -> None:
-    (found,) = endings(
+    (found,) = process_ends(
         parse_journal("\n".join(json.dumps({**row, "_BOOT_ID": "b"}) for row in JOURNAL), {"b": Clock()}).entries
     )
-    assert found == Ending(2_000_000_000, "killed", "KILL", ("Server is now active",))
+    assert found == ProcessEnd(2_000_000_000, "killed", "KILL", ("Server is now active",))
 
 
 def test_a_line_of_the_journal_may_have_what_some_take_for_the_end_of_a_line() -> None:
@@ -77,13 +84,13 @@ def test_a_line_of_the_journal_may_have_what_some_take_for_the_end_of_a_line() -
     ],
 )
 def test_how_it_ended(entries: list[Entry], how: str, status: str, last: tuple[str, ...]) -> None:
-    (found,) = endings(entries)
+    (found,) = process_ends(entries)
     assert (found.how, found.status, found.last) == (how, status, last)
 
 
 def test_other_processes_of_a_unit_are_not_its_main_one() -> None:
     control = "Control process exited, code=exited, status=1/FAILURE"
-    assert endings([Entry(1, control, PROCESS_EXIT, "exited", "1")]) == []
+    assert process_ends([Entry(1, control, PROCESS_EXIT, "exited", "1")]) == []
 
 
 def test_each_end_has_its_own_last_words() -> None:
@@ -93,7 +100,7 @@ def test_each_end_has_its_own_last_words() -> None:
         Entry(3, "starts"),
         Entry(4, KILLED, PROCESS_EXIT, "killed", "9"),
     ]
-    assert [(one.how, one.last) for one in endings(entries)] == [
+    assert [(one.how, one.last) for one in process_ends(entries)] == [
         ("out of memory", ("OutOfMemoryError",)),
         ("killed", ("starts",)),
     ]

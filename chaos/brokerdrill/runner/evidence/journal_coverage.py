@@ -1,4 +1,4 @@
-"""Which part of a run a host's journal tells of: what it has of each start of the host, and where it lacks some."""
+"""Which part of a run a host's journal covers: what it has of each start of the host, and where it lacks some."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class Boot:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A time (controller's clock, ns) of which the journal tells all, and of how many starts of the host that is."""
+class CoveredTime:
+    """A time (controller's clock, ns) of which the journal has everything, and how many starts of the host it spans."""
 
     from_ns: int
     until_ns: int
     boots: int
 
 
-def stretches(boots: Sequence[Boot | None], span: tuple[int, int]) -> list[Stretch]:
-    """Return the stretches of `span` (begin and end, controller's clock, ns) that a journal covers. `boots`: all that
-    it knows, oldest first; None: one whose clock is not known, so that its entries have no place.
+def covered_times(boots: Sequence[Boot | None], span: tuple[int, int]) -> list[CoveredTime]:
+    """Return the times within `span` (begin and end, controller's clock, ns) that a journal covers. `boots`: all that it
+    knows, oldest first; None: one whose clock is not known, so that its entries have no place.
 
     Between the orderly end of one start and the next one nothing ran, and nothing is missing.
     """
     since_ns, until_ns = span
-    found: list[Stretch] = []
+    found: list[CoveredTime] = []
     joined = False
     for boot in boots:
         if boot is None:
@@ -60,30 +60,30 @@ def stretches(boots: Sequence[Boot | None], span: tuple[int, int]) -> list[Stret
         end_ns = until_ns if boot.current else min(boot.last_ns, until_ns)
         begin_ns = max(boot.first_ns, since_ns)
         if joined and found and begin_ns >= found[-1].until_ns:
-            found[-1] = Stretch(found[-1].from_ns, max(end_ns, found[-1].until_ns), found[-1].boots + 1)
+            found[-1] = CoveredTime(found[-1].from_ns, max(end_ns, found[-1].until_ns), found[-1].boots + 1)
         elif end_ns > begin_ns:
-            found.append(Stretch(begin_ns, end_ns, 1))
+            found.append(CoveredTime(begin_ns, end_ns, 1))
         joined = boot.whole
     return found
 
 
 def parse_boots(text: str, clocks: Mapping[str, Clock], current: str) -> list[Boot | None]:
-    """Return the boots that the host's answer tells of. `clocks`: of each that is known by its id, `current` the id of
+    """Return the boots in the host's answer. `clocks`: of each that is known by its id, `current` the id of
     the one that goes on, both without dashes."""
     found: list[Boot | None] = []
     for line in text.splitlines():
-        told: Mapping[str, Any] = json.loads(line)
-        clock = clocks.get(told["boot"])
-        if clock is None or not told.get("first") or not told.get("last"):
+        boot: Mapping[str, Any] = json.loads(line)
+        clock = clocks.get(boot["boot"])
+        if clock is None or not boot.get("first") or not boot.get("last"):
             found.append(None)
             continue
         first, last, stop = (
-            int(entry["__MONOTONIC_TIMESTAMP"]) * 1000 + clock.offset_ns if (entry := told[name]) else None
+            int(entry["__MONOTONIC_TIMESTAMP"]) * 1000 + clock.offset_ns if (entry := boot[name]) else None
             for name in ("first", "last", "stop")
         )
         assert first is not None and last is not None
         # What journald wrote after it had ended and begun again within one start is of that start.
-        found.append(Boot(first, last, whole=stop == last, current=told["boot"] == current))
+        found.append(Boot(first, last, whole=stop == last, current=boot["boot"] == current))
     return found
 
 
@@ -92,10 +92,10 @@ def known(connection: HostConnection) -> dict[str, Clock]:
     return {boot.replace("-", ""): clock for boot, clock in connection.boots.items()}
 
 
-async def read_stretches(connection: HostConnection, span: tuple[int, int]) -> list[Stretch]:
-    """Return the stretches of `span` that the host's journal covers. Raises InfrastructureError when it cannot be
+async def read_covered_times(connection: HostConnection, span: tuple[int, int]) -> list[CoveredTime]:
+    """Return the times within `span` that the host's journal covers. Raises InfrastructureError when it cannot be
     read."""
     clocks = known(connection)
     script = f'set -- {" ".join(clocks)}; boots="$*"\n{_SCRIPT.replace("$0", "$boots")}'
     answer = await connection.sh(script, timeout=60, check=True)
-    return stretches(parse_boots(answer.out, clocks, connection.boot_id.replace("-", "")), span)
+    return covered_times(parse_boots(answer.out, clocks, connection.boot_id.replace("-", "")), span)

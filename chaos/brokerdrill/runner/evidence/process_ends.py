@@ -1,4 +1,4 @@
-"""Ends of processes, as systemd told them to the journal: when, with which status or signal, and after which words."""
+"""Ends of processes, as systemd logs them: when, with which status or signal, and the last lines that they wrote."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Ending:
+class ProcessEnd:
     """The end of a unit's main process at `t_ns` (controller's clock): `how` (exited, killed, dumped, `out of
     memory` or `killed for memory`), its `status` or signal, and the `last` lines that it wrote."""
 
@@ -45,9 +45,9 @@ class Ending:
     last: tuple[str, ...]
 
 
-def endings(entries: Sequence[Entry]) -> list[Ending]:
-    """Return the ends of the main process that `entries`, oldest first, tell of."""
-    found: list[Ending] = []
+def process_ends(entries: Sequence[Entry]) -> list[ProcessEnd]:
+    """Return the ends of the main process that `entries`, oldest first, record."""
+    found: list[ProcessEnd] = []
     lines: list[str] = []
     for_memory = False
     for entry in entries:
@@ -66,7 +66,7 @@ def endings(entries: Sequence[Entry]) -> list[Ending]:
                 how = "killed for memory"
             elif any(_OUT_OF_MEMORY.search(line) for line in written):
                 how = "out of memory"
-            found.append(Ending(entry.t_ns, how, status, _last(written)))
+            found.append(ProcessEnd(entry.t_ns, how, status, _last(written)))
             lines, for_memory = [], False
     return found
 

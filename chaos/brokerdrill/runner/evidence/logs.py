@@ -19,13 +19,13 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import LOG_READ, WITH
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import INSTANCES, READ_BOOTS, READ_FROM, READ_LOST, READ_UNTIL
-from brokerdrill.products.base import Leading, Product
+from brokerdrill.products.base import LogsRoutedConnects, Product
 from brokerdrill.products.logs import role_changes
-from brokerdrill.runner.boots import known as known_boots
-from brokerdrill.runner.boots import read_stretches
-from brokerdrill.runner.endings import Ending, Entry, endings
-from brokerdrill.runner.evidence import keep
-from brokerdrill.runner.led import write_led
+from brokerdrill.runner.evidence.files import keep
+from brokerdrill.runner.evidence.journal_coverage import known as known_boots
+from brokerdrill.runner.evidence.journal_coverage import read_covered_times
+from brokerdrill.runner.evidence.process_ends import Entry, ProcessEnd, process_ends
+from brokerdrill.runner.evidence.routed_connects import write_routed_connects
 
 # journald stamps a line when it reads it from the broker's pipe, shortly after it was written.
 LOG_UNCERTAINTY_NS = 5_000_000
@@ -41,7 +41,7 @@ _DROPPED = "N_DROPPED"
 
 @dataclass(frozen=True)
 class Logged:
-    """An instance whose log is read: of one that has no `product`, as a voter, the log tells its ends alone."""
+    """An instance whose log is read; without `product`, as a voter, only for the ends of its process."""
 
     product: Product | None
     descriptor: Descriptor
@@ -59,7 +59,7 @@ def processes(instances: Iterable[Logged]) -> Iterator[tuple[Logged, tuple[str, 
 
 
 def has_own_log(item: Descriptor) -> bool:
-    """Whether what the unit's journal tells is of this instance; else it shares a process and its log with another."""
+    """Whether the unit's journal is of this instance alone; else it shares a process and its log with another."""
     return bool(item.unit) and item.log is not None
 
 
@@ -74,23 +74,23 @@ async def write_log(
 ) -> None:
     """Keep the log of a process, that of `instance` and `others`, of the run's `span` (its begin and end, controller's
     clock) and the LOG_MARGIN_S before in `run_dir`, and add to the run what it proves of the span: role changes, the
-    ends of the process, and the connects that it led. `hosts`: of each instance.
+    ends of the process, and the connects by way of a router. `hosts`: of each instance.
 
     Raises InfrastructureError when the log cannot be read or kept.
     """
     since_ns, until_ns = span
     item = instance.descriptor
-    told = await read_log(instance.connection, item, (now_ns() - since_ns) / 1e9)
-    if told.entries:
-        keep(run_dir, f"{item.instance}.log.gz", log_text(told.entries, events.base_ns))
-    entries = [entry for entry in told.entries if entry.t_ns >= since_ns]
+    log = await read_log(instance.connection, item, (now_ns() - since_ns) / 1e9)
+    if log.entries:
+        keep(run_dir, f"{item.instance}.log.gz", log_text(log.entries, events.base_ns))
+    entries = [entry for entry in log.entries if entry.t_ns >= since_ns]
     lines = [(entry.t_ns, entry.text) for entry in entries]
     product = instance.product
     for change in role_changes(lines, product.log_reader) if product and has_own_log(item) else ():
         events.write(
             "role",
             at_ns=change.t_ns,
-            uncertainty_ns=told.uncertainty_ns,
+            uncertainty_ns=log.uncertainty_ns,
             target=item.host,
             instance=item.instance,
             store=item.store if product and product.client else None,
@@ -98,26 +98,26 @@ async def write_log(
             value=change.role,
             detail={"log": change.why},
         )
-    if isinstance(product, Leading):
-        since_base = ((t_ns - events.base_ns, product.led(text)) for t_ns, text in lines)
-        led = [(at_ns, one) for at_ns, one in since_base if one and at_ns >= 0]
-        write_led(run_dir, events.run_id, item, led, hosts, told.uncertainty_ns)
-    for ending in endings(entries):
-        _write_ending(ending, instance, others, told.uncertainty_ns, events, progress)
-    # Without it, nobody would know that no end means that there was none.
-    for part in await read_stretches(instance.connection, span):
+    if isinstance(product, LogsRoutedConnects):
+        since_base = ((t_ns - events.base_ns, product.routed_connect(text)) for t_ns, text in lines)
+        connects = [(at_ns, one) for at_ns, one in since_base if one and at_ns >= 0]
+        write_routed_connects(run_dir, events.run_id, item, connects, hosts, log.uncertainty_ns)
+    for end in process_ends(entries):
+        _write_end(end, instance, others, log.uncertainty_ns, events, progress)
+    # Record that the log was read: the absence of an end is then evidence.
+    for part in await read_covered_times(instance.connection, span):
         detail = {
             READ_FROM: str(max(0, part.from_ns - events.base_ns)),
             READ_UNTIL: str(part.until_ns - events.base_ns),
             READ_BOOTS: str(part.boots),
-            READ_LOST: str(told.lost),
+            READ_LOST: str(log.lost),
             INSTANCES: "\n".join((item.instance, *others)),
         }
         events.write("note", at_ns=until_ns, target=item.host, instance=item.instance, name=LOG_READ, detail=detail)
 
 
-def _write_ending(
-    ending: Ending,
+def _write_end(
+    end: ProcessEnd,
     instance: Logged,
     others: Sequence[str],
     uncertainty_ns: int,
@@ -127,21 +127,21 @@ def _write_ending(
     item = instance.descriptor
     events.write(
         "ended",
-        at_ns=ending.t_ns,
+        at_ns=end.t_ns,
         uncertainty_ns=uncertainty_ns,
         target=item.host,
         instance=item.instance,
         name=item.unit,
-        value=ending.how,
+        value=end.how,
         detail={
-            "status": ending.status,
-            "last": masked("\n".join(ending.last)),
+            "status": end.status,
+            "last": masked("\n".join(end.last)),
             **({WITH: "\n".join(others)} if others else {}),
         },
     )
-    ran_s = (ending.t_ns - events.base_ns) / 1e9
-    said = f": {masked(ending.last[-1])}" if ending.last else ""
-    progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({ending.how}, {ending.status}){said}")
+    ran_s = (end.t_ns - events.base_ns) / 1e9
+    said = f": {masked(end.last[-1])}" if end.last else ""
+    progress.step(f"{item.instance}'s process ended at {ran_s:.1f} s ({end.how}, {end.status}){said}")
 
 
 def log_text(entries: Iterable[Entry], base_ns: int) -> bytes:
@@ -180,15 +180,15 @@ def parse_journal(text: str, clocks: Mapping[str, Clock]) -> Log:
     lost = uncertainty_ns = 0
     # Not by `splitlines`: a message may have other ends of lines in it, as U+2028.
     for line in text.removesuffix("\n").split("\n") if text else ():
-        told = json.loads(line)
-        clock = clocks.get(str(told["_BOOT_ID"]))
+        entry = json.loads(line)
+        clock = clocks.get(str(entry["_BOOT_ID"]))
         if clock is None:
             continue
         uncertainty_ns = max(uncertainty_ns, clock.uncertainty_ns)
-        lost += int(told.get(_DROPPED) or 0)
-        message = told.get("MESSAGE") or ""
+        lost += int(entry.get(_DROPPED) or 0)
+        message = entry.get("MESSAGE") or ""
         if isinstance(message, list):
             message = bytes(message).decode(errors="replace")
-        t_ns = int(told["__MONOTONIC_TIMESTAMP"]) * 1000 + clock.offset_ns
-        entries.append(Entry(t_ns, message, *(str(told.get(name) or "") for name in _FIELDS[1:])))
+        t_ns = int(entry["__MONOTONIC_TIMESTAMP"]) * 1000 + clock.offset_ns
+        entries.append(Entry(t_ns, message, *(str(entry.get(name) or "") for name in _FIELDS[1:])))
     return Log(entries, LOG_UNCERTAINTY_NS + uncertainty_ns, lost)

@@ -1,4 +1,4 @@
-"""The connects that a router led, told by its own log: its clients cannot see which broker is behind it."""
+"""Connects by way of a router, from its own log: its clients cannot see which broker is behind it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from brokerdrill.base.atomic import write
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import OPS_DIR, json_line
 from brokerdrill.ledger.events import CONTROLLER_CLOCK
-from brokerdrill.products.logs import Led
+from brokerdrill.products.logs import RoutedConnect
 
 
-def write_led(
+def write_routed_connects(
     run_dir: Path,
     run_id: str,
     router: Descriptor,
-    led: Iterable[tuple[int, Led]],
+    connects: Iterable[tuple[int, RoutedConnect]],
     hosts: Mapping[str, str],
     uncertainty_ns: int,
 ) -> None:
-    """Add to the run's operations the connects that `router` led, each with the run time (ns) of its line in the log,
-    which is known to `uncertainty_ns`. `hosts`: of each instance. None writes nothing.
+    """Add to the run's operations the `connects` by way of `router`, each with the run time (ns) of its line in the
+    log, which is known to `uncertainty_ns`. `hosts`: of each instance. Without connects no file is written.
 
     Raises InfrastructureError.
     """
-    rows = [*map(json_line, _rows(run_id, router, led, hosts, uncertainty_ns))]
+    rows = [*map(json_line, _rows(run_id, router, connects, hosts, uncertainty_ns))]
     if rows:
         write(run_dir / OPS_DIR / f"{router.instance}.jsonl", b"".join(rows))
 
 
 def _rows(
-    run_id: str, router: Descriptor, led: Iterable[tuple[int, Led]], hosts: Mapping[str, str], uncertainty_ns: int
+    run_id: str,
+    router: Descriptor,
+    connects: Iterable[tuple[int, RoutedConnect]],
+    hosts: Mapping[str, str],
+    uncertainty_ns: int,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row a connect: the router is the client of all, and each is a session of its own."""
-    for number, (at_ns, one) in enumerate(led):
+    for number, (at_ns, one) in enumerate(connects):
         yield {
             "run_id": run_id,
             "clock": CONTROLLER_CLOCK,
