@@ -31,7 +31,7 @@ import yaml
 
 from brokerdrill.base.json_lines import entries
 from brokerdrill.ledger.journal import JOURNAL
-from brokerdrill.runner.live import LIVE_FILE
+from brokerdrill.runner.watching.live_file import LIVE_FILE
 
 BEHIND_S, COST, HEAL_S = 1.0, 0.02, 1.0
 BROWSERS = 3

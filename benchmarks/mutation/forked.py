@@ -48,17 +48,17 @@ _UNITS = ("moments", "placing", "rounds")
 _BY_SQL = ("clients", "gaps", "judge", "meeting", "messages", "seen")
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {
-    "alerts": ("test_alerts",),
     "evidence/journal_coverage": ("test_logs",),
     "evidence/logs": ("test_logs",),
     "evidence/process_ends": ("test_process_ends",),
     "evidence/spools": ("test_spools",),
+    "guards/undone_faults": ("test_undone_faults",),
     "load/clocks": ("test_clocks", "test_drain"),
     "load/worker": ("test_exit_reason", "test_clocks"),
-    "polling": ("test_roles",),
-    "presence": ("test_presence",),
-    "pressure": ("test_pressure",),
-    "roles": ("test_roles",),
+    "watching/alerts": ("test_alerts",),
+    "watching/polling": ("test_roles",),
+    "watching/pressure": ("test_pressure",),
+    "watching/roles": ("test_roles",),
 }
 LEDGERS = 40
 # Of the ledgers each so manieth is judged first.

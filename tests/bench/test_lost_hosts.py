@@ -26,8 +26,8 @@ from brokerdrill.ledger.contract import EVENTS_DIR
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
 from brokerdrill.runner.evidence.journal_coverage import read_covered_times
-from brokerdrill.runner.presence import until_gone
-from brokerdrill.runner.watches import Watched
+from brokerdrill.runner.guards.undone_faults import until_fault_undone
+from brokerdrill.runner.live_run import LiveRun
 
 pytestmark = pytest.mark.bench
 
@@ -191,8 +191,8 @@ def test_a_service_may_take_as_long_to_stop_as_its_unit_says(on_host: OnHost) ->
 def test_a_fault_that_the_host_undid_is_noticed(on_host: OnHost) -> None:
     async def work(lab: Lab) -> None:
         await lab.inject("partition", link=True)
-        watched = Watched(lab.folder, cast(Any, None), cast(Any, None), cast(Any, None), lab.executor, lab.events)
-        watching = asyncio.ensure_future(until_gone(watched))
+        watched = LiveRun(lab.folder, cast(Any, None), cast(Any, None), cast(Any, None), lab.executor, lab.events)
+        watching = asyncio.ensure_future(until_fault_undone(watched))
         done, _ = await asyncio.wait([watching], timeout=6)
         assert not done
         await lab.connection.sh("nft flush ruleset", check=True)

@@ -14,7 +14,7 @@ import yaml
 
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.topology import Topology
-from brokerdrill.runner import disks
+from brokerdrill.runner.guards import disks
 
 from .conftest import BROKERDRILL, ROOT
 

@@ -25,8 +25,8 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Host, Topology
 from brokerdrill.ledger import contract
 from brokerdrill.runner import approval
+from brokerdrill.runner.guards.stop_files import STOP_FILE, ask_to_abort
 from brokerdrill.runner.recording import Interrupted
-from brokerdrill.runner.watches import STOP_FILE, ask_to_abort
 
 from .pair import PAIR, topology
 

@@ -19,9 +19,9 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.gameday.guards import Watching
 from brokerdrill.gameday.metrics import asked, highest
 from brokerdrill.gameday.model import Guard, Metric, load_gameday
-from brokerdrill.runner.watches import Watched
+from brokerdrill.runner.live_run import LiveRun
 
-NONE = cast(Watched, None)
+NONE = cast(LiveRun, None)
 
 
 def vector(*values: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.descriptors import PrometheusDescriptor
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner.alerts import Key, alert_watches, firing
+from brokerdrill.runner.watching.alerts import AlertKey, alert_watches, firing
 
 DOWN = {"alertname": "BrokerDown", "instance": "artemis1", "store": "pair", "host": "h1", "severity": "critical"}
 NOBODY = {"alertname": "NoActiveBroker", "store": "pair"}
@@ -44,9 +44,9 @@ def answer(*alerts: dict[str, str], state: str = "firing") -> dict[str, Any]:
 def test_pending_alerts_do_not_fire() -> None:
     assert firing(answer(DOWN, state="pending")) == {}
     assert list(firing(answer(DOWN, NOBODY, OTHER))) == [
-        Key("BrokerDown", "artemis1", "pair"),
-        Key("NoActiveBroker", None, "pair"),
-        Key("Watchdog", None, None),
+        AlertKey("BrokerDown", "artemis1", "pair"),
+        AlertKey("NoActiveBroker", None, "pair"),
+        AlertKey("Watchdog", None, None),
     ]
 
 

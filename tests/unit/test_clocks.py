@@ -15,10 +15,10 @@ from brokerdrill.base.clock import Clock, now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.channels import CommandEnd
 from brokerdrill.ledger.events import FILE, EventWriter
+from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.load import clocks
 from brokerdrill.runner.load import worker as worker_module
 from brokerdrill.runner.load.worker import Worker
-from brokerdrill.runner.watches import Watched
 
 
 class Drifting:
@@ -42,7 +42,7 @@ def test_clocks_are_measured_through_the_run(tmp_path: Path, monkeypatch: pytest
     async def main() -> int:
         events = EventWriter(tmp_path, "run", base_ns := now_ns())
         load = SimpleNamespace(workers=[worker], begun=False)
-        task = asyncio.ensure_future(clocks.measure_clocks(cast(Watched, SimpleNamespace(load=load, events=events))))
+        task = asyncio.ensure_future(clocks.measure_clocks(cast(LiveRun, SimpleNamespace(load=load, events=events))))
         await asyncio.sleep(0.05)
         assert worker.measured == 0, "two measurements at a time would take one another's answers"
         load.begun = True

@@ -14,9 +14,10 @@ import pytest
 from brokerdrill.base.errors import InfrastructureError, Unmet
 from brokerdrill.hosts.connection import connect
 from brokerdrill.inventory.topology import Host
-from brokerdrill.runner import disks
-from brokerdrill.runner.disks import MIB, RESERVE_BYTES, Space, space, too_full, until_full
-from brokerdrill.runner.watches import Watched, unless
+from brokerdrill.runner.guards import disks
+from brokerdrill.runner.guards.disks import MIB, RESERVE_BYTES, DiskSpace, space, too_full, until_disk_full
+from brokerdrill.runner.guards.guarded import guarded
+from brokerdrill.runner.live_run import LiveRun
 
 ENOUGH = RESERVE_BYTES + 100 * MIB
 
@@ -25,17 +26,17 @@ ENOUGH = RESERVE_BYTES + 100 * MIB
     ("free", "hosts", "said"),
     [
         (RESERVE_BYTES, {}, None),
-        (ENOUGH, {"load1": Space(ENOUGH, 60 * MIB), "load2": Space(RESERVE_BYTES, 40 * MIB)}, None),
+        (ENOUGH, {"load1": DiskSpace(ENOUGH, 60 * MIB), "load2": DiskSpace(RESERVE_BYTES, 40 * MIB)}, None),
         (
             ENOUGH,
-            {"load1": Space(ENOUGH, 60 * MIB), "load2": Space(ENOUGH, 41 * MIB)},
+            {"load1": DiskSpace(ENOUGH, 60 * MIB), "load2": DiskSpace(ENOUGH, 41 * MIB)},
             "run has 356 MiB .* the 357 MiB",
         ),
         (RESERVE_BYTES - 1, {}, "the disk of run has 255 MiB left, less than the 256 MiB that the run needs"),
-        (ENOUGH, {"load1": Space(3 * MIB, 0)}, "load host load1 has 3 MiB left for spools, less than 256 MiB"),
+        (ENOUGH, {"load1": DiskSpace(3 * MIB, 0)}, "load host load1 has 3 MiB left for spools, less than 256 MiB"),
     ],
 )
-def test_a_disk_that_will_not_do_is_named(free: int, hosts: dict[str, Space], said: str | None) -> None:
+def test_a_disk_that_will_not_do_is_named(free: int, hosts: dict[str, DiskSpace], said: str | None) -> None:
     found = too_full(Path("run"), free, hosts)
     assert found is None if said is None else re.search(said, found or "")
 
@@ -45,7 +46,7 @@ def test_a_hosts_own_words_are_understood(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "worker-0.jsonl").write_bytes(b"x" * 5 * MIB)
 
-    async def main() -> Space:
+    async def main() -> DiskSpace:
         host = await connect(Host("load1", "127.0.0.1", 22, "root", None, (), {"ansible_connection": "local"}))
         try:
             return await space(host, str(folder))
@@ -60,9 +61,11 @@ def test_a_hosts_own_words_are_understood(tmp_path: Path) -> None:
 def test_a_run_ends_before_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that does not answer once is asked again; the run ends as early ends do."""
     monkeypatch.setattr(disks, "LOOK_PERIOD_S", 0.01)
-    answers = iter([InfrastructureError("load1 does not answer"), Space(ENOUGH, 0), Space(ENOUGH, 0), Space(MIB, 0)])
+    answers = iter(
+        [InfrastructureError("load1 does not answer"), DiskSpace(ENOUGH, 0), DiskSpace(ENOUGH, 0), DiskSpace(MIB, 0)]
+    )
 
-    async def told(*_: Any) -> Space:
+    async def told(*_: Any) -> DiskSpace:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -70,13 +73,13 @@ def test_a_run_ends_before_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(disks, "space", told)
     worker = SimpleNamespace(connection=SimpleNamespace(name="load1"), spool="/spool/worker-0.jsonl")
-    watched = cast(Watched, SimpleNamespace(run_dir=tmp_path, load=SimpleNamespace(workers=[worker, worker])))
+    watched = cast(LiveRun, SimpleNamespace(run_dir=tmp_path, load=SimpleNamespace(workers=[worker, worker])))
 
     async def drill() -> None:
         await asyncio.Future()
 
     async def main() -> None:
-        await unless(drill(), [until_full(watched)])
+        await guarded(drill(), [until_disk_full(watched)])
 
     with pytest.raises(Unmet, match="abort: load host load1 has 1 MiB left for spools"):
         asyncio.run(main())
@@ -88,14 +91,14 @@ def test_a_host_that_takes_its_time_hides_nothing_of_the_others(
 ) -> None:
     monkeypatch.setattr(disks, "ANSWER_S", 0.05)
 
-    async def told(connection: Any, _: str) -> Space:
+    async def told(connection: Any, _: str) -> DiskSpace:
         if connection.name == "slow":
             await asyncio.sleep(60)
-        return Space(MIB, 0)
+        return DiskSpace(MIB, 0)
 
     monkeypatch.setattr(disks, "space", told)
     workers = [
         SimpleNamespace(connection=SimpleNamespace(name=name), spool="/spool/0.jsonl") for name in ("slow", "full")
     ]
-    watched = cast(Watched, SimpleNamespace(run_dir=tmp_path, load=SimpleNamespace(workers=workers)))
-    assert "load host full has 1 MiB left" in asyncio.run(asyncio.wait_for(until_full(watched), 20))
+    watched = cast(LiveRun, SimpleNamespace(run_dir=tmp_path, load=SimpleNamespace(workers=workers)))
+    assert "load host full has 1 MiB left" in asyncio.run(asyncio.wait_for(until_disk_full(watched), 20))

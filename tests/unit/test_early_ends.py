@@ -237,7 +237,7 @@ def _run_that(way: Callable[[], Awaitable[dict[str, bool]]], finish: Callable[[]
     parts: dict[str, Any] = {field.name: None for field in dataclasses.fields(_Run)}
     nobody = SimpleNamespace(lost="", keep=lambda _: None)
     parts |= {
-        "request": SimpleNamespace(run_dir=Path("/nonexistent/run"), watches=()),
+        "request": SimpleNamespace(run_dir=Path("/nonexistent/run"), guards=()),
         "load": SimpleNamespace(sending=False, begun=False, workers=[]),
         "executor": SimpleNamespace(lease=nobody, silenced="", in_effect=list),
         "system": SimpleNamespace(failed_watches=list),
@@ -251,9 +251,8 @@ def test_who_asks_a_run_to_end_while_it_ends_cuts_nothing_of_that_off(
     breaks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Healing, evidence and giving the hosts back are all of them after the signal here."""
-    for name in ("until_full", "until_gone", "fetch_finished", "measure_clocks"):
+    for name in ("until_disk_full", "until_fault_undone", "fetch_finished", "measure_clocks", "write_samples"):
         monkeypatch.setattr(f"brokerdrill.runner.run.{name}", lambda _: asyncio.sleep(60))
-    monkeypatch.setattr("brokerdrill.runner.run.live.write_samples", lambda _: asyncio.sleep(60))
     done: list[str] = []
 
     async def way() -> dict[str, bool]:

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from brokerdrill.base.errors import Unmet
-from brokerdrill.runner import watches
+from brokerdrill.runner.guards import guarded
 
 
 async def deaf(times: int) -> str:
@@ -26,10 +26,10 @@ async def says() -> str:
 
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_task_that_misses_a_cancellation_holds_up_no_end(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    monkeypatch.setattr(watches, "CANCELLED_AGAIN_S", 0.05)
+    monkeypatch.setattr(guarded, "CANCELLED_AGAIN_S", 0.05)
 
     async def main() -> None:
         with pytest.raises(Unmet, match="abort: a fault is gone"):
-            await watches.unless(deaf(times), [says(), deaf(times)])
+            await guarded.guarded(deaf(times), [says(), deaf(times)])
 
     asyncio.run(asyncio.wait_for(main(), 20))

@@ -17,7 +17,7 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner.pressure import LONGEST_SPAN_NS, PressureWatch, Span, between, joined, parse
+from brokerdrill.runner.watching.pressure import LONGEST_SPAN_NS, PressureSpan, PressureWatch, between, joined, parse
 
 S = 1_000_000_000
 FILES = """\
@@ -37,7 +37,7 @@ def counters(cpu_us: int = 0, steal_ticks: int = 0, btime: int = 1795929644) -> 
 
 def test_shares_are_of_the_time_that_passed_and_unknown_resources_are_left_out() -> None:
     span = between(counters(), counters(cpu_us=500_000, steal_ticks=50), 10 * S, 12 * S)
-    assert span == Span(10 * S, 12 * S, {"cpu": S // 2, "io": 0, "steal": S // 4})
+    assert span == PressureSpan(10 * S, 12 * S, {"cpu": S // 2, "io": 0, "steal": S // 4})
     assert span and span.shares == {"cpu": 0.25, "io": 0.0, "steal": 0.125}
 
 
@@ -51,13 +51,13 @@ def test_a_kernel_without_pressure_files_says_nothing_of_pressure() -> None:
 
 
 def test_calm_spans_that_follow_one_another_are_one() -> None:
-    calm, busy = Span(0, 2 * S, {"cpu": 4}), Span(2 * S, 4 * S, {"cpu": S})
-    assert joined(calm, Span(2 * S, 4 * S, {"cpu": 6})) == Span(0, 4 * S, {"cpu": 10})
+    calm, busy = PressureSpan(0, 2 * S, {"cpu": 4}), PressureSpan(2 * S, 4 * S, {"cpu": S})
+    assert joined(calm, PressureSpan(2 * S, 4 * S, {"cpu": 6})) == PressureSpan(0, 4 * S, {"cpu": 10})
     assert joined(calm, busy) is None
-    assert joined(busy, Span(4 * S, 6 * S, {"cpu": S})) is None, "when hosts were busy is to be known"
-    assert joined(calm, Span(3 * S, 4 * S, {"cpu": 4})) is None, "a gap between them was not measured"
-    assert joined(calm, Span(2 * S, LONGEST_SPAN_NS + 1, {"cpu": 4})) is None
-    assert joined(calm, Span(2 * S, 4 * S, {"cpu": 4, "io": 0})) is None
+    assert joined(busy, PressureSpan(4 * S, 6 * S, {"cpu": S})) is None, "when hosts were busy is to be known"
+    assert joined(calm, PressureSpan(3 * S, 4 * S, {"cpu": 4})) is None, "a gap between them was not measured"
+    assert joined(calm, PressureSpan(2 * S, LONGEST_SPAN_NS + 1, {"cpu": 4})) is None
+    assert joined(calm, PressureSpan(2 * S, 4 * S, {"cpu": 4, "io": 0})) is None
 
 
 @pytest.fixture

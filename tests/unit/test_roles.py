@@ -16,10 +16,12 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
-from brokerdrill.runner import roles as role_watch
-from brokerdrill.runner.roles import RoleWatch
+from brokerdrill.runner.guards.guarded import guarded
+from brokerdrill.runner.guards.sight import until_watch_failed
+from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.system import Instance, System
-from brokerdrill.runner.watches import Watched, unless, until_blind
+from brokerdrill.runner.watching import roles as role_watch
+from brokerdrill.runner.watching.roles import RoleWatch
 
 
 class Told:
@@ -142,7 +144,7 @@ def test_a_watch_that_dies_ends_the_run_with_its_reason(tmp_path: Path) -> None:
         system = System(Progress(Console(quiet=True)))
         _add(system, {"one": one, "two": two})
         events = EventWriter(tmp_path, "run", now_ns())
-        watched = Watched(tmp_path, None, system, None, None, events)  # type: ignore[arg-type]
+        watched = LiveRun(tmp_path, None, system, None, None, events)  # type: ignore[arg-type]
 
         async def work() -> None:
             system.watch(events)
@@ -151,7 +153,7 @@ def test_a_watch_that_dies_ends_the_run_with_its_reason(tmp_path: Path) -> None:
             await asyncio.Future()
 
         try:
-            await unless(work(), [until_blind(watched)])
+            await guarded(work(), [until_watch_failed(watched)])
         finally:
             await system.stop_watching()
             assert system.failed_watches() == ["the watch of the live roles failed: ValueError: odd"]

@@ -20,10 +20,10 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.products.artemis import ArtemisDescriptor, onlooker
 from brokerdrill.products.base import ManagementError
-from brokerdrill.runner import routers, steady_state
-from brokerdrill.runner.changes import Changes
+from brokerdrill.runner import steady_state
 from brokerdrill.runner.load.plan import plan_workers
-from brokerdrill.runner.pools import PoolWatch, View, combined
+from brokerdrill.runner.system import Changes
+from brokerdrill.runner.watching.pools import PoolWatch, View, combined
 from brokerdrill.scenario.facts import facts
 from brokerdrill.scenario.model import Load
 from brokerdrill.workload.client import Aim
@@ -242,7 +242,7 @@ def watched(told: Told, instances: Sequence[Descriptor], folder: Path, **change:
 
 
 def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
+    monkeypatch.setattr("brokerdrill.runner.watching.pools.PoolWatch.period_s", 0.0)
     a1, b1 = ("192.0.2.1", 1), ("192.0.2.2", 2)
     told = Told([a1, b1], [b1], None, [a1, b1])
     watched(told, TARGETS, tmp_path)
@@ -257,7 +257,7 @@ def test_what_changed_is_written_with_its_store(tmp_path: Path, monkeypatch: pyt
 
 def test_a_target_that_was_never_ready_is_none_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its store would count as ready while its active broker is away, and moves to another as unexcused."""
-    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
+    monkeypatch.setattr("brokerdrill.runner.watching.pools.PoolWatch.period_s", 0.0)
     told = Told([("192.0.2.2", 2)], [], [("192.0.2.3", 3)])
     watched(told, [leading("r1", "b1", "b2"), *TARGETS], tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "events" / FILE).read_text().splitlines()]
@@ -290,7 +290,7 @@ def test_a_router_lacks_what_is_active_and_not_ready_to_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("brokerdrill.runner.pools.PoolWatch.period_s", 0.0)
+    monkeypatch.setattr("brokerdrill.runner.watching.pools.PoolWatch.period_s", 0.0)
     told = Told(*answers)
     # Clients ask another router: what this one has ready is of no matter to them, and known all the same.
     watch = watched(told, [leading("r1", "a1", "b1"), *TARGETS], tmp_path, clients_ask=[])
@@ -317,11 +317,13 @@ class Lacking:
 
 
 def test_only_a_router_that_takes_up_nobody_again_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routers, "RECOVERY_S", 0.5)
+    monkeypatch.setattr(steady_state, "RECOVERY_S", 0.5)
 
     async def left(times: int) -> list[str]:
         system: Any = Lacking(times)
-        await routers.restart(await routers.still_lacking(system), system, Progress(Console(quiet=True)))
+        await steady_state.restart_routers(
+            await steady_state.routers_still_lacking(system), system, Progress(Console(quiet=True))
+        )
         return system.ran
 
     assert asyncio.run(left(2)) == []

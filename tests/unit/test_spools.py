@@ -24,7 +24,7 @@ from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.runner.evidence import spools
 from brokerdrill.runner.evidence.run_dir import has_load, make_run_dir
 from brokerdrill.runner.evidence.spools import fetch_finished, fetch_spool
-from brokerdrill.runner.watches import Watched
+from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.workload.ledger_writer import Spool, piece_path
 
 LINE = b'{"run_id":"r","client":"producer-0"}\n'
@@ -187,9 +187,9 @@ def test_a_disk_of_ours_that_takes_nothing(spool: Path, run_dir: Path) -> None:
     assert spool.exists() and piece_path(str(spool), 1).exists()
 
 
-def watched(run_dir: Path, host: Breaking, spool: Path) -> Watched:
+def watched(run_dir: Path, host: Breaking, spool: Path) -> LiveRun:
     load = SimpleNamespace(workers=[SimpleNamespace(connection=host, spool=str(spool))])
-    return cast(Watched, SimpleNamespace(run_dir=run_dir, load=load, events=EventWriter(run_dir, "run", now_ns())))
+    return cast(LiveRun, SimpleNamespace(run_dir=run_dir, load=load, events=EventWriter(run_dir, "run", now_ns())))
 
 
 async def until(holds: Callable[[], bool]) -> None:

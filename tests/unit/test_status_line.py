@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokerdrill.runner.abort import status_line
 from brokerdrill.runner.drain import received_words
+from brokerdrill.runner.guards.silence import status_line
 from brokerdrill.runner.load.control import Totals
 
 

@@ -13,9 +13,8 @@ from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
-from brokerdrill.runner.evidence.run_dir import make_run_dir
-from brokerdrill.runner.live import LIVE_FILE
-from brokerdrill.runner.watches import LOCK_FILE
+from brokerdrill.runner.evidence.run_dir import LOCK_FILE, make_run_dir
+from brokerdrill.runner.watching.live_file import LIVE_FILE
 from brokerdrill.scenario.drill import load_drill, resolve
 from tests.gameday.pair import PAIR, topology
 

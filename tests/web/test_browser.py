@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerdrill.runner.watches import ABORT_FILE
+from brokerdrill.runner.guards.stop_files import ABORT_FILE
 from tests.report.browser import Browser
 
 from .conftest import TOKEN

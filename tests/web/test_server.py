@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.runner.watches import ABORT_FILE
+from brokerdrill.runner.guards.stop_files import ABORT_FILE
 from brokerdrill.web.serve import Settings, check
 
 from .conftest import TOKEN

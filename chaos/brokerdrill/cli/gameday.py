@@ -162,13 +162,14 @@ def add_to(app: typer.Typer, console: Console) -> None:
         why: Annotated[str, typer.Option(help="Goes into the ledger.")] = "",
     ) -> None:
         """Have a run heal every fault and end."""
-        from brokerdrill.runner.watches import ask_to_abort, under_way
+        from brokerdrill.runner.evidence.run_dir import live_runs
+        from brokerdrill.runner.guards.stop_files import ask_to_abort
 
-        found = [run_dir] if run_dir else under_way(runs)
+        found = [run_dir] if run_dir else live_runs(runs)
         if not found:
             raise UsageError(f"no run goes on in {runs}")
         for one in found:
-            if one not in under_way(one.parent):
+            if one not in live_runs(one.parent):
                 raise UsageError(f"{one} is no run that goes on")
             ask_to_abort(one, why or f"by {getpass.getuser()}")
             console.print(f"asked to abort: {one}", markup=False)

@@ -23,9 +23,8 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.products.base import ManagementError
 from brokerdrill.products.registry import DESCRIPTORS, managed
-from brokerdrill.runner.changes import POLL_S
-from brokerdrill.runner.system import System, in_sync
-from brokerdrill.runner.watches import Watched
+from brokerdrill.runner.live_run import LiveRun
+from brokerdrill.runner.system import POLL_S, System, in_sync
 from brokerdrill.scenario.model import Scenario
 
 MIB = 1 << 20
@@ -125,24 +124,24 @@ async def _full_queues(system: System, roles: Mapping[str, str], addresses: Sequ
 
 @dataclass
 class Watching:
-    """The watches of one drill; `ended` says how the drill ends where one of them ended it."""
+    """The guards of one drill; `ended` says how the drill ends where one of them ended it."""
 
     guard: Guard
     until: datetime.datetime
     ended: str | None = None
 
-    async def over_time(self, _: Watched) -> str:
+    async def over_time(self, _: LiveRun) -> str:
         """Say when the time of the game day is over."""
         await asyncio.sleep(max(0.0, (self.until - datetime.datetime.now(datetime.UTC)).total_seconds()))
         self.ended = OVER_WINDOW
         return f"the game day's time was over at {self.until:%H:%M:%S %Z}"
 
-    async def too_deep(self, watched: Watched) -> str:
+    async def too_deep(self, run: LiveRun) -> str:
         """Say when a queue of the load is deeper than it may be."""
         limit = self.guard.queue_depth
-        addresses = watched.scenario.load.addresses
+        addresses = run.scenario.load.addresses
         while limit is not None:
-            for management in watched.system.active() if watched.load.workers else ():
+            for management in run.system.active() if run.load.workers else ():
                 try:
                     counts = await management.counts(addresses)
                 except ManagementError:  # a broker that does not answer has no depth to tell
@@ -154,7 +153,7 @@ class Watching:
             await asyncio.sleep(DEPTH_PERIOD_S)
         return await asyncio.Future()
 
-    async def too_high(self, _: Watched) -> str:
+    async def too_high(self, _: LiveRun) -> str:
         """Say when one of the guard's metrics is too high, or was not to be had for too long."""
         guard = self.guard
         async with asked(guard.metrics) as metrics:
@@ -173,11 +172,11 @@ class Watching:
                 await asyncio.sleep(METRIC_PERIOD_S)
         return await asyncio.Future()
 
-    async def stray(self, watched: Watched) -> str:
+    async def stray(self, run: LiveRun) -> str:
         """Say when an instance that no fault has hit is down for longer than it may be: a failure of its own."""
         since: dict[str, int] = {}
         while self.guard.stray_s is not None:
-            bad = strays(watched.system.roles, hit(watched)) if watched.load.workers else set()
+            bad = strays(run.system.roles, hit(run)) if run.load.workers else set()
             since = {name: since.get(name, now_ns()) for name in bad}
             late = sorted(name for name, from_ns in since.items() if now_ns() - from_ns > self.guard.stray_s * 1e9)
             if late:
@@ -186,17 +185,17 @@ class Watching:
             await asyncio.sleep(POLL_S)
         return await asyncio.Future()
 
-    async def broken(self, watched: Watched) -> str:
+    async def broken(self, run: LiveRun) -> str:
         """Say when a promise that the drill expects to be kept is seen to be broken."""
         best, since = 0, now_ns()
         while self.guard.broken_promise:
-            if watched.load.workers:
-                totals = watched.load.totals()
+            if run.load.workers:
+                totals = run.load.totals()
                 # Nothing is to be acknowledged before the first send, and in the drain.
                 if totals.sent_ok != best or not best or not totals.producers_running:
                     best, since = totals.sent_ok, now_ns()
-                roles = watched.system.stores(watched.system.roles)
-                if why := broken_now(watched.scenario, roles, (now_ns() - since) / 1e6):
+                roles = run.system.stores(run.system.roles)
+                if why := broken_now(run.scenario, roles, (now_ns() - since) / 1e6):
                     self.ended = FAILED
                     return why
             await asyncio.sleep(POLL_S)
@@ -218,13 +217,13 @@ def broken_now(scenario: Scenario, stores: Sequence[Sequence[str]], silent_ms: f
     return None
 
 
-def hit(watched: Watched) -> set[str]:
+def hit(run: LiveRun) -> set[str]:
     """Return the instances that the drill's faults have hit so far, at either end of a link."""
-    targets = [injection.target for injection in watched.executor.injections]
+    targets = [injection.target for injection in run.executor.injections]
     found = {item.instance for target in targets for item in target.instances}
     hosts = {link.dialler for target in targets for link in target.links}
     found |= {link.instance for target in targets for link in target.links}
-    return found | {name for name, item in watched.system.instances.items() if item.descriptor.host in hosts}
+    return found | {name for name, item in run.system.instances.items() if item.descriptor.host in hosts}
 
 
 def strays(roles: Mapping[str, str], struck: set[str]) -> set[str]:

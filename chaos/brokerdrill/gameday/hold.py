@@ -40,9 +40,9 @@ from brokerdrill.results import table
 from brokerdrill.results.judging import judge
 from brokerdrill.runner import approval
 from brokerdrill.runner.evidence.run_dir import new_run_dir
+from brokerdrill.runner.guards.stop_files import asked, refuse_stopped
 from brokerdrill.runner.healing import INTERRUPTED, heal_run, unfinished
 from brokerdrill.runner.recording import Interrupted, record, run_async
-from brokerdrill.runner.watches import asked, refuse_stopped
 from brokerdrill.scenario.drill import drills
 
 
@@ -308,7 +308,7 @@ class _Held:
             write(self.day, "drilled", state=history.FAILED, why=why)
             return history.FAILED, why, False
         watching = Watching(self.loaded.plan.guard, until)
-        watches = (watching.over_time, watching.too_deep, watching.too_high, watching.stray, watching.broken)
+        guards = (watching.over_time, watching.too_deep, watching.too_high, watching.stray, watching.broken)
         state, why, silent_s = history.EXPECTED, "", self.loaded.plan.guard.controller_silent_s
         try:
             record(
@@ -318,7 +318,7 @@ class _Held:
                 [seed],
                 self.console,
                 run_dir,
-                watches=watches,
+                guards=guards,
                 radius=self.loaded.plan.radius,
                 silent_s=silent_s,
             )

@@ -19,7 +19,7 @@ from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Host, Topology
 from brokerdrill.products.registry import DESCRIPTORS, managed
-from brokerdrill.runner.commands import OF_LOAD, commands
+from brokerdrill.runner.needed_commands import OF_LOAD, commands
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.drill import drills, resolve
 from brokerdrill.scenario.model import Action, Scenario

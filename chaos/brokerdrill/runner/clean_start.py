@@ -16,9 +16,8 @@ from brokerdrill.inventory.addresses import dead_letters, declared
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError, QueueCounts
-from brokerdrill.runner.changes import POLL_S
 from brokerdrill.runner.load.control import LoadControl
-from brokerdrill.runner.system import Instance, System
+from brokerdrill.runner.system import POLL_S, Instance, System
 from brokerdrill.workload.looking import Look, Seen
 
 # Brokers that tell their counts once in a while have told them by then.

@@ -9,11 +9,10 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.progress import Progress
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError
-from brokerdrill.runner.changes import POLL_S
 from brokerdrill.runner.clean_start import dead_letter_looks
 from brokerdrill.runner.load.clocks import write_clocks
 from brokerdrill.runner.load.control import LoadControl, Totals
-from brokerdrill.runner.system import System
+from brokerdrill.runner.system import POLL_S, System
 
 # How often a drain waits for as long as it may.
 WAITS = 3

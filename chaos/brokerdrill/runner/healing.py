@@ -18,8 +18,8 @@ from brokerdrill.hosts.connection import HostConnection, connected, reachable
 from brokerdrill.inventory.topology import Host, Topology, load
 from brokerdrill.ledger import contract, journal
 from brokerdrill.ledger.journal import Journal
+from brokerdrill.runner.evidence.run_dir import LOCK_FILE
 from brokerdrill.runner.evidence.spools import fetch_spool
-from brokerdrill.runner.watches import LOCK_FILE
 
 BY = "brokerdrill heal"
 # What is so where it was interrupted.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import join
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
-from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.connection import HostConnection, Result
+from brokerdrill.inventory.descriptors import control
 from brokerdrill.inventory.playbooks import operate, variables_file
+from brokerdrill.inventory.targets import Target
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger.contract import OPERATION, ROUND
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import INSTANCES
-from brokerdrill.runner import orders, probes
+from brokerdrill.runner import probes
 from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import System
@@ -118,10 +122,10 @@ class Method:
         begun = now_ns()
         target = self.injections.resolve(step.target)
         self.injections.outages.admit(step.name, target)
-        await orders.give(step, target, self.connections)
+        await give_order(step, target, self.connections)
         self.injections.outages.over(step.name, healed=False)
-        self._came(step.name, orders.came(step), begun)
-        self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {orders.came(step)}")
+        self._came(step.name, order_result(step), begun)
+        self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {order_result(step)}")
 
     async def _consume(self, step: Consume) -> None:
         """Let the consumers begin."""
@@ -160,3 +164,29 @@ class Method:
             came = f"not {step.until}"
         took = self._came(step.name, came, begun)
         self.progress.step(f"{step.name}: {came.replace('_', ' ')} after {took:.1f} s")
+
+
+def order_result(order: Order) -> str:
+    """Return in a word how `order` is to end."""
+    return "done" if order.refused is None else "refused"
+
+
+def order_problem(order: Order, result: Result) -> str | None:
+    """Return how `order` ended otherwise than it says, None where it ended so. A control command's exit status is 0
+    where it was done."""
+    said = " ".join(f"{result.out} {result.err}".split())
+    if order.refused is None:
+        return None if result.rc == 0 else f"refused: {said[:400]}"
+    if result.rc == 0:
+        return "done, not refused"
+    return None if re.search(order.refused, said) else f"refused in other words than {order.refused!r}: {said[:400]}"
+
+
+async def give_order(order: Order, target: Target, connections: Mapping[str, HostConnection]) -> None:
+    """Give `order` to the instances of `target`, one after the other. Raises Unmet where it ends otherwise than it
+    says, InfrastructureError where an instance has no control command or its host does not answer."""
+    for item in target.instances:
+        script = f"{control(item)} {join(order.words.split())}"
+        wrong = order_problem(order, await connections[item.host].sh(script, timeout=order.timeout, once=True))
+        if wrong:
+            raise Unmet(f"order {order.name}: {item.instance} was told {order.words!r}, and it was {wrong}")

@@ -15,9 +15,9 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.faults.lease import SILENT_S
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.evidence.run_dir import has_load, new_run_dir
+from brokerdrill.runner.live_run import RunGuard
 from brokerdrill.runner.request import RunRequest, check_request
 from brokerdrill.runner.run import run
-from brokerdrill.runner.watches import Watch
 from brokerdrill.scenario.drill import Drill
 from brokerdrill.scenario.radius import Radius
 
@@ -71,13 +71,13 @@ def record(
     run_dir: Path | None = None,
     settings: Mapping[str, str] | None = None,
     changes: Mapping[str, Any] | None = None,
-    watches: tuple[Watch, ...] = (),
+    guards: tuple[RunGuard, ...] = (),
     radius: Radius | None = None,
     purge: bool = False,
     silent_s: float = SILENT_S,
 ) -> list[Path]:
     """Run `drill` on `topology` once for each seed; return the run directories, new ones below `runs`. `settings` go
-    to run.json as they are, `changes` are places of the scenario with values, each of `watches` may end a run, and each
+    to run.json as they are, `changes` are places of the scenario with values, each of `guards` may end a run, and each
     run stays within `radius`, besides the inventory's own; `purge` empties the drill's addresses first. A host heals
     itself when it has heard nothing of the run for `silent_s`.
 
@@ -87,7 +87,7 @@ def record(
     for seed in seeds:
         target = run_dir or new_run_dir(runs, drill.name, topology.name, seed)
         request = RunRequest(
-            drill, topology, target, seed, settings or {}, changes or {}, watches, radius, purge, silent_s
+            drill, topology, target, seed, settings or {}, changes or {}, guards, radius, purge, silent_s
         )
         try:
             check_request(request)

@@ -14,7 +14,8 @@ from brokerdrill.inventory.allowance import Allowance
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner import approval
 from brokerdrill.runner.approval import Approval
-from brokerdrill.runner.watches import Watch, refuse_stopped
+from brokerdrill.runner.guards.stop_files import refuse_stopped
+from brokerdrill.runner.live_run import RunGuard
 from brokerdrill.scenario.drill import Drill
 from brokerdrill.scenario.model import LoadedScenario
 from brokerdrill.scenario.radius import Limits, Radius, Reached, limits, too_far
@@ -24,7 +25,7 @@ from brokerdrill.scenario.radius import Limits, Radius, Reached, limits, too_far
 class RunRequest:
     """What to run: a drill on a topology, with a seed, into a new directory `run_dir`; `changes` are places of the
     scenario with values for this run, `settings` say all that was set for it, and go to run.json as they are. Each of
-    `watches` may end the run. It stays within the inventory's radius, and within `radius`. `purge`: what waits in the
+    `guards` may end the run. It stays within the inventory's radius, and within `radius`. `purge`: what waits in the
     drill's addresses is removed, whosever it is. A host that does not hear of the run for `silent_s` heals itself.
     `approval`: who allowed the run, where the inventory asks for that."""
 
@@ -34,7 +35,7 @@ class RunRequest:
     seed: int
     settings: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
-    watches: tuple[Watch, ...] = ()
+    guards: tuple[RunGuard, ...] = ()
     radius: Radius | None = None
     purge: bool = False
     silent_s: float = SILENT_S

@@ -31,28 +31,31 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.journal import Journal
 from brokerdrill.products.base import Product
 from brokerdrill.products.registry import DESCRIPTORS, managed
-from brokerdrill.runner import live, routers
-from brokerdrill.runner.abort import under_load
 from brokerdrill.runner.clean_start import clean_start
-from brokerdrill.runner.commands import OF_LOAD, commands, refuse_without
-from brokerdrill.runner.disks import until_full
 from brokerdrill.runner.drain import drain
 from brokerdrill.runner.evidence.files import keep_command_outputs, keep_worker_errors
 from brokerdrill.runner.evidence.logs import Logged, processes, write_log
-from brokerdrill.runner.evidence.run_dir import make_run_dir
+from brokerdrill.runner.evidence.run_dir import LOCK_FILE, make_run_dir
 from brokerdrill.runner.evidence.run_info import clocks, first_info
 from brokerdrill.runner.evidence.spools import fetch_finished, fetch_spool
+from brokerdrill.runner.guards.disks import until_disk_full
+from brokerdrill.runner.guards.guarded import guarded
+from brokerdrill.runner.guards.sight import until_lease_lost, until_watch_failed
+from brokerdrill.runner.guards.silence import under_load
+from brokerdrill.runner.guards.stop_files import until_asked_to_stop
+from brokerdrill.runner.guards.undone_faults import until_fault_undone
 from brokerdrill.runner.injections import Injections, arm_ttl_s
+from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.load.clocks import measure_clocks
 from brokerdrill.runner.load.control import LoadControl, end_workers
 from brokerdrill.runner.load.start import LoadHost, load_hosts, start_load
 from brokerdrill.runner.method import Method
+from brokerdrill.runner.needed_commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.outages import Outages
-from brokerdrill.runner.presence import until_gone
 from brokerdrill.runner.request import RunRequest, approved, check_request, refuse_too_far
-from brokerdrill.runner.steady_state import settle, until_steady
+from brokerdrill.runner.steady_state import restart_routers, routers_still_lacking, settle, until_steady
 from brokerdrill.runner.system import System
-from brokerdrill.runner.watches import LOCK_FILE, Watched, unless, until_asked, until_blind, until_lost
+from brokerdrill.runner.watching.live_file import write_samples
 from brokerdrill.scenario.drill import resolve
 from brokerdrill.scenario.model import LoadedScenario, Scenario
 from brokerdrill.scenario.radius import reached
@@ -72,7 +75,7 @@ async def run(request: RunRequest, progress: Progress) -> Path:
     with inventory_lock(request.topology.directory):
         async with connected(request.topology.hosts) as connections:
             found = await read_all(connections.values(), DESCRIPTORS)
-            # What is not deployed first: no drill applies to it, and that is not why.
+            # Check for undeployed instances first, or resolve() would report 'no drill applies' and hide the cause.
             instances = managed(found)
             loaded = resolve(request.drill, found, request.topology.name, request.changes)
             refuse_undeclared(loaded.scenario.load.addresses, [item for _, item in instances], request.topology.name)
@@ -175,21 +178,21 @@ class _Run:
         ended: BaseException | None = None
         reason = ""
         drained: dict[str, bool] = {}
-        watched = Watched(self.request.run_dir, self.scenario, self.system, self.load, self.executor, self.events)
-        always = (
-            until_asked,
-            until_lost,
-            until_blind,
-            until_full,
-            until_gone,
+        live_run = LiveRun(self.request.run_dir, self.scenario, self.system, self.load, self.executor, self.events)
+        beside = (
+            until_asked_to_stop,
+            until_lease_lost,
+            until_watch_failed,
+            until_disk_full,
+            until_fault_undone,
             fetch_finished,
             measure_clocks,
-            live.write_samples,
+            write_samples,
+            *self.request.guards,
         )
-        watches = [watch(watched) for watch in (*always, *self.request.watches)]
         self.executor.lease.keep(self.executor)
         try:
-            drained = await unless(self._way(instances, hosts), watches)
+            drained = await guarded(self._way(instances, hosts), [guard(live_run) for guard in beside])
             outcome = "completed"
         except (asyncio.CancelledError, Exception) as error:
             outcome = "aborted" if isinstance(error, (asyncio.CancelledError, BrokerdrillError)) else "crashed"
@@ -332,13 +335,13 @@ class _Run:
         await _tried(self.load.close(), problems)
         self._note_left_over()
         until_ns = now_ns()
-        lacking = await _tried(routers.still_lacking(self.system), problems) or {}
+        lacking = await _tried(routers_still_lacking(self.system), problems) or {}
         await _tried(self.system.stop_watching(), problems)
         problems += self.system.failed_watches()
         for part in self._evidence(until_ns):
             await _tried(part, problems)
         # Their processes' ends are none of the run's: the logs have been read.
-        await _tried(routers.restart(lacking, self.system, self.progress), problems)
+        await _tried(restart_routers(lacking, self.system, self.progress), problems)
         if problems and outcome == "completed":
             outcome = "aborted"
         await self.system.close()

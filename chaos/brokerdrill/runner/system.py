@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,12 +15,32 @@ from brokerdrill.hosts.descriptors import read_credentials
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import Management, Product, Routing
-from brokerdrill.runner.alerts import AlertWatch, alert_watches
-from brokerdrill.runner.changes import POLL_S, Changes
-from brokerdrill.runner.polling import PollingWatch
-from brokerdrill.runner.pools import PoolWatch
-from brokerdrill.runner.pressure import PressureWatch
-from brokerdrill.runner.roles import RoleWatch
+from brokerdrill.runner.watching.alerts import AlertWatch, alert_watches
+from brokerdrill.runner.watching.polling import PollingWatch
+from brokerdrill.runner.watching.pools import PoolWatch
+from brokerdrill.runner.watching.pressure import PressureWatch
+from brokerdrill.runner.watching.roles import RoleWatch
+
+# A condition is looked at again after so long, with or without a change.
+POLL_S = 0.1
+
+
+class Changes:
+    """Wakes whoever waits for a condition as soon as a role or a worker's status has changed."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def wait(self, at_most_s: float) -> None:
+        """Wait for the next change, `at_most_s` seconds."""
+        self._changed.clear()
+        # Not `wait_for`: a cancellation that comes with the change would be lost.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
 
 
 @dataclass(frozen=True)

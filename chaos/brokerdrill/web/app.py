@@ -24,7 +24,7 @@ from brokerdrill.gameday.pages import PUBLISHED
 from brokerdrill.report.page import own, render
 from brokerdrill.results.regression import judged, series_of
 from brokerdrill.results.trends import coverage_rows, trends_view
-from brokerdrill.runner.watches import ask_to_abort
+from brokerdrill.runner.guards.stop_files import ask_to_abort
 from brokerdrill.web import past
 from brokerdrill.web.live import Stage
 

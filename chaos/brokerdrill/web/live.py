@@ -13,8 +13,8 @@ from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.faults.link import ARM
 from brokerdrill.ledger import contract, journal
 from brokerdrill.ledger.events import FILE as EVENTS_FILE
-from brokerdrill.runner.live import LIVE_FILE
-from brokerdrill.runner.watches import under_way
+from brokerdrill.runner.evidence.run_dir import live_runs
+from brokerdrill.runner.watching.live_file import LIVE_FILE
 from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Scenario, Step, Tamper, parse
 from brokerdrill.scenario.rounds import in_round
 from brokerdrill.web.tail import Tail
@@ -260,7 +260,7 @@ class Stage:
 
     def look(self) -> dict[str, Any] | None:
         """Return what the page shows of the run under way; None: there is none."""
-        going = under_way(self._runs)
+        going = live_runs(self._runs)
         if not going:
             self._live = None
             return None

@@ -45,8 +45,8 @@ class CoveredTime:
 
 
 def covered_times(boots: Sequence[Boot | None], span: tuple[int, int]) -> list[CoveredTime]:
-    """Return the times within `span` (begin and end, controller's clock, ns) that a journal covers. `boots`: all that it
-    knows, oldest first; None: one whose clock is not known, so that its entries have no place.
+    """Return the times within `span` (begin and end, controller's clock, ns) that a journal covers. `boots`: all that
+    it knows, oldest first; None: one whose clock is not known, so that its entries have no place.
 
     Between the orderly end of one start and the next one nothing ran, and nothing is missing.
     """

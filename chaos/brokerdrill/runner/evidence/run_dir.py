@@ -1,12 +1,17 @@
-"""The run's directory: its path and its making."""
+"""The run's directory: its path, its making, and whether its run goes on."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from pathlib import Path
 
-from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
+from brokerdrill.base.locks import is_held
 from brokerdrill.ledger import contract
+
+# Held by the directory's runner for as long as it lives.
+LOCK_FILE = ".lock"
 
 
 def new_run_dir(runs: Path, drill: str, topology: str, seed: int) -> Path:
@@ -35,3 +40,13 @@ def make_run_dir(run_dir: Path) -> None:
         raise UsageError(f"run directory {run_dir} exists already") from None
     except OSError as error:
         raise InfrastructureError(f"run directory {run_dir} cannot be made: {error.strerror}") from None
+
+
+def live_runs(runs: Path) -> list[Path]:
+    """Return the directories of the runs below `runs` that go on, oldest first. A killed runner's is none of them."""
+    found = []
+    for path in sorted(runs.glob(f"*/{contract.RUN_FILE}")):
+        with contextlib.suppress(BrokerdrillError):
+            if is_held(path.parent / LOCK_FILE) and contract.read_run(path.parent).outcome == "running":
+                found.append(path.parent)
+    return found

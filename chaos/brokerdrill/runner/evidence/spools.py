@@ -22,7 +22,7 @@ from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.hosts.session import COPY_TIMEOUT_S
 from brokerdrill.ledger import contract, evidence
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner.watches import Watched
+from brokerdrill.runner.live_run import LiveRun
 
 T = TypeVar("T")
 
@@ -48,14 +48,14 @@ async def fetch_spool(connection: HostConnection, spool: str, run_dir: Path, eve
     return target
 
 
-async def fetch_finished(watched: Watched) -> str:
+async def fetch_finished(run: LiveRun) -> str:
     """Bring the finished pieces of all workers into the run directory while the drill goes on, until cancelled. What
     does not come now comes later, at the latest when the run ends."""
     while True:
-        for worker in list(watched.load.workers):
+        for worker in list(run.load.workers):
             with contextlib.suppress(BrokerdrillError):
                 for piece in await finished(worker.connection, worker.spool):
-                    await _fetch_piece(worker.connection, piece, watched.run_dir, watched.events)
+                    await _fetch_piece(worker.connection, piece, run.run_dir, run.events)
         await asyncio.sleep(FETCH_PERIOD_S)
 
 
@@ -108,7 +108,7 @@ async def _copy(connection: HostConnection, remote: str, target: Path) -> tuple[
 
 
 async def _in_thread(work: Callable[..., T], *values: Any) -> T:
-    """Return what `work` does with `values`, which takes its time while roles are watched. Who is cancelled waits until
+    """Return what `work` does with `values`, which takes its time while roles are run. Who is cancelled waits until
     it is done: whoever goes on finds nothing under way."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *values))
     try:

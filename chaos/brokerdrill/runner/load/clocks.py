@@ -10,19 +10,19 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import OFFSET, UNCERTAINTY
+from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.load.worker import Worker
-from brokerdrill.runner.watches import Watched
 
 # A clock that is off by 100 parts in a million, more than quartz is, drifts half a millisecond meanwhile.
 PERIOD_S = 5.0
 
 
-async def measure_clocks(watched: Watched) -> str:
+async def measure_clocks(run: LiveRun) -> str:
     """Measure the clock of each worker of a load that has begun every PERIOD_S until cancelled, and write it down. One
     that does not answer leaves a gap."""
     while True:
-        if watched.load.begun:
-            await write_clocks(watched.load.workers, watched.events)
+        if run.load.begun:
+            await write_clocks(run.load.workers, run.events)
         await asyncio.sleep(PERIOD_S)
 
 

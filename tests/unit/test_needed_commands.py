@@ -10,7 +10,7 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.connection import Result
-from brokerdrill.runner.commands import commands, refuse_without
+from brokerdrill.runner.needed_commands import commands, refuse_without
 from brokerdrill.scenario.drill import load_drill
 
 

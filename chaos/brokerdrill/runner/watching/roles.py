@@ -1,4 +1,4 @@
-"""Live roles: each instance is asked over and over; what changed is written down with its uncertainty."""
+"""Live roles: each instance is polled; changes are written down with their uncertainty."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.ledger.evidence import GAPS, LONGEST, POLLS
 from brokerdrill.products.base import Management, ManagementError
-from brokerdrill.runner.polling import PollingWatch
+from brokerdrill.runner.watching.polling import PollingWatch
 
 
 @dataclass
-class Seen:
+class LastAnswer:
     """The last answer of one instance: its role; when it was last asked, and when it was asked what it last answered
     (controller's clock, ns)."""
 
     role: str = "starting"
     asked_ns: int = 0
-    told_ns: int = 0
+    answered_ns: int = 0
     answering: bool = True
 
 
@@ -30,7 +30,7 @@ GAP_NS = 5_000_000_000
 
 
 @dataclass
-class Answers:
+class AnswerTimes:
     """When an instance answered (controller's clock, ns): how often, the longest time between two questions that it
     answered, and each such time above GAP_NS."""
 
@@ -53,7 +53,7 @@ class Answers:
 
 
 class RoleWatch(PollingWatch):
-    """Polls the roles of all instances; `roles` holds the newest, `on_change` hears of changes.
+    """Polls the roles of all instances; `roles` holds the newest, `on_change` is called with each change.
 
     What a system did before `record`, on its way to the steady state, is no part of the run, and would make a broker
     that only kept the place warm look like the original one.
@@ -72,8 +72,8 @@ class RoleWatch(PollingWatch):
         self._instances = instances
         self._events = events
         self._on_change = on_change
-        self._seen = {name: Seen(role="") for name in instances}
-        self._answers: dict[str, Answers] = {}
+        self._seen = {name: LastAnswer(role="") for name in instances}
+        self._answers: dict[str, AnswerTimes] = {}
 
     @property
     def roles(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class RoleWatch(PollingWatch):
     def roles_since(self, since_ns: int) -> dict[str, str]:
         """The role of each instance that answered what it was asked at `since_ns` (controller's clock, ns) or later;
         an instance that did not is left out."""
-        return {name: seen.role for name, seen in self._seen.items() if seen.told_ns >= since_ns}
+        return {name: seen.role for name, seen in self._seen.items() if seen.answered_ns >= since_ns}
 
     async def _ask(self, name: str, asked_ns: int) -> None:
         descriptor, management = self._instances[name]
@@ -101,7 +101,7 @@ class RoleWatch(PollingWatch):
             if placed := self._placed(asked_ns, seen.asked_ns):
                 self._write(name, role, *placed)
             self._on_change(name, role)
-        self._seen[name] = Seen(role, asked_ns, asked_ns if answering else seen.told_ns, answering)
+        self._seen[name] = LastAnswer(role, asked_ns, asked_ns if answering else seen.answered_ns, answering)
         if answering and name in self._answers:
             self._answers[name].add(asked_ns)
 
@@ -114,7 +114,7 @@ class RoleWatch(PollingWatch):
                 self._write_answers(name, answers)
             self._answers = {}
 
-    def _write_answers(self, name: str, answers: Answers) -> None:
+    def _write_answers(self, name: str, answers: AnswerTimes) -> None:
         base_ns = self._events.base_ns
         gaps = ", ".join(f"{begin - base_ns}-{end - base_ns}" for begin, end in answers.gaps)
         self._events.write(
@@ -127,7 +127,7 @@ class RoleWatch(PollingWatch):
         )
 
     def _write_known(self, at_ns: int) -> None:
-        self._answers = {name: Answers(at_ns) for name in self._instances}
+        self._answers = {name: AnswerTimes(at_ns) for name in self._instances}
         for name, seen in self._seen.items():
             if seen.role:
                 self._write(name, seen.role, at_ns, at_ns - seen.asked_ns)

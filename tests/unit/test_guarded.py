@@ -10,8 +10,9 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.json_lines import append, entries
+from brokerdrill.runner.guards.guarded import guarded
+from brokerdrill.runner.guards.stop_files import STOP_FILE, ask_to_abort, asked, refuse_stopped
 from brokerdrill.runner.system import System
-from brokerdrill.runner.watches import STOP_FILE, ask_to_abort, asked, refuse_stopped, unless
 
 
 class Work:
@@ -42,29 +43,29 @@ async def _never() -> str:
 
 
 @pytest.mark.parametrize(
-    ("watch", "why"), [(lambda: _says("too deep"), "abort: too deep"), (_fails, "ValueError: odd")]
+    ("guard", "why"), [(lambda: _says("too deep"), "abort: too deep"), (_fails, "ValueError: odd")]
 )
-def test_a_watch_ends_the_work_which_heals_first(watch, why: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_guard_ends_the_work_which_heals_first(guard, why: str) -> None:  # type: ignore[no-untyped-def]
     work = Work()
 
     async def main() -> None:
-        await unless(work.go_on(), [_never(), watch()])
+        await guarded(work.go_on(), [_never(), guard()])
 
     with pytest.raises(InfrastructureError, match=why):
         asyncio.run(main())
     assert work.healed
 
 
-def test_work_that_is_done_ends_its_watches() -> None:
+def test_work_that_is_done_ends_its_guards() -> None:
     async def main() -> str:
-        return await unless(_says("done"), [_never()])
+        return await guarded(_says("done"), [_never()])
 
     assert asyncio.run(main()) == "done"
 
 
 def test_what_the_work_raises_is_raised() -> None:
     async def main() -> None:
-        await unless(_fails(), [_never()])
+        await guarded(_fails(), [_never()])
 
     with pytest.raises(ValueError, match="odd"):
         asyncio.run(main())
@@ -74,7 +75,7 @@ def test_a_cancelled_run_heals_before_it_ends() -> None:
     work = Work()
 
     async def main() -> None:
-        task = asyncio.ensure_future(unless(work.go_on(), [_never()]))
+        task = asyncio.ensure_future(guarded(work.go_on(), [_never()]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()

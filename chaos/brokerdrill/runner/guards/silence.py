@@ -1,4 +1,4 @@
-"""Abort conditions: what ends a run early, watched while its load and method last."""
+"""Guard of the load while it goes on: a run ends where nothing is acknowledged for too long, or it takes too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools of connection routers: each router is asked over and over whom it could choose; what changed is written down.
+"""Pools of connection routers: each router is polled for the targets it could choose; changes are written down.
 
 A target is ready in the ledger when every router that answers has it ready: what one of them does not see is no move
 that a client is to blame it for.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError, Routing
-from brokerdrill.runner.polling import PollingWatch
+from brokerdrill.runner.watching.polling import PollingWatch
 
 # What a descriptor calls the way from a router to an instance that it leads clients to.
 TARGET = "target"

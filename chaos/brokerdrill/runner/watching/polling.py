@@ -1,4 +1,4 @@
-"""What is asked over and over while a run goes on: one loop for each that is asked, and what all such watches share."""
+"""Polling: what all watches share that ask over and over while a run goes on, one loop for each that is asked."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from brokerdrill.base.errors import InfrastructureError, Unmet, UsageError
 from brokerdrill.hosts.connection import Result
 from brokerdrill.inventory.targets import Target
-from brokerdrill.runner.orders import came, give, problem
+from brokerdrill.runner.method import give_order, order_problem, order_result
 from brokerdrill.scenario.model import Order, parse
 from brokerdrill.scenario.radius import reached
 from brokerdrill.web.live import step_words, taken
@@ -38,9 +38,9 @@ def order(**values: Any) -> Order:
     ],
 )
 def test_what_comes_of_an_order(refused: str | None, result: Result, wrong: str | None) -> None:
-    found = problem(order(refused=refused), result)
+    found = order_problem(order(refused=refused), result)
     assert found == wrong or (wrong and found and found.startswith(wrong))
-    assert came(order(refused=refused)) == ("done" if refused is None else "refused")
+    assert order_result(order(refused=refused)) == ("done" if refused is None else "refused")
 
 
 class Host:
@@ -60,13 +60,13 @@ class Host:
 def test_an_order_goes_to_the_instances_host_word_by_word() -> None:
     host: Any = Host(DONE)
     broker = descriptor("b1", "openmq", control="/opt/imqcmd -f")
-    asyncio.run(give(order(timeout=7), Target("b1", (broker,)), {broker.host: host}))
+    asyncio.run(give_order(order(timeout=7), Target("b1", (broker,)), {broker.host: host}))
     assert host.told == [("/opt/imqcmd -f create dst -n 'a;b'", 7)]
     host.answer = REFUSED
     with pytest.raises(Unmet, match=r"order create: b1 was told 'create dst -n a;b', and it was refused: Error"):
-        asyncio.run(give(order(), Target("b1", (broker,)), {broker.host: host}))
+        asyncio.run(give_order(order(), Target("b1", (broker,)), {broker.host: host}))
     with pytest.raises(InfrastructureError, match="b2: its descriptor says no `control` command"):
-        asyncio.run(give(order(), Target("b2", (descriptor("b2", "artemis"),)), {}))
+        asyncio.run(give_order(order(), Target("b2", (descriptor("b2", "artemis"),)), {}))
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from brokerdrill.faults.executor import Applied, Executor, Injection
 from brokerdrill.inventory.targets import Target
 from brokerdrill.ledger.contract import EVENTS_DIR, FAULT_GONE
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner import presence
-from brokerdrill.runner.presence import until_gone
-from brokerdrill.runner.watches import Watched
+from brokerdrill.runner.guards import undone_faults
+from brokerdrill.runner.guards.undone_faults import until_fault_undone
+from brokerdrill.runner.live_run import LiveRun
 
 
 @dataclass
@@ -68,8 +68,8 @@ class Drill:
         """Return what the watch says; "" if it says nothing in so many looks."""
 
         async def main() -> str:
-            watched = Watched(Path(), cast(Any, None), cast(Any, None), cast(Any, None), self.executor, self.events)
-            watching = asyncio.ensure_future(until_gone(watched))
+            watched = LiveRun(Path(), cast(Any, None), cast(Any, None), cast(Any, None), self.executor, self.events)
+            watching = asyncio.ensure_future(until_fault_undone(watched))
             seen = self.host.asked.count("verify watched")
             while not watching.done() and self.host.asked.count("verify watched") - seen < looks:
                 await asyncio.sleep(0.001)
@@ -83,7 +83,7 @@ class Drill:
 
 @pytest.fixture
 def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drill:
-    monkeypatch.setattr(presence, "LOOK_PERIOD_S", 0.001)
+    monkeypatch.setattr(undone_faults, "LOOK_PERIOD_S", 0.001)
     made = Drill(tmp_path)
     made.inject("watched")
     return made
@@ -153,7 +153,7 @@ def test_what_a_step_of_the_drill_may_end_is_not_watched_any_more(drill: Drill) 
 
 
 def test_a_host_that_takes_its_time_hides_nothing_of_the_others(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "ANSWER_S", 0.05)
+    monkeypatch.setattr(undone_faults, "ANSWER_S", 0.05)
     drill.inject("slow")
     drill.inject("flushed")
     drill.host.hangs = "verify slow"

@@ -17,7 +17,7 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.ledger.events import CONTROLLER_CLOCK, EventWriter
 from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SINCE, STALLED
-from brokerdrill.runner.polling import PollingWatch
+from brokerdrill.runner.watching.polling import PollingWatch
 
 PRESSURE_DIR = "/proc/pressure"
 STAT_FILE = "/proc/stat"
@@ -40,7 +40,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Span:
+class PressureSpan:
     """A time on the controller's clock (ns), and for how long of it some task waited for each of PRESSURES (ns)."""
 
     since_ns: int
@@ -80,22 +80,22 @@ def parse(text: str) -> Counters:
     return Counters(waited, started)
 
 
-def between(earlier: Counters, later: Counters, since_ns: int, until_ns: int) -> Span | None:
-    """Return the Span between two samples (controller's clock, ns); None where the kernel was started anew."""
+def between(earlier: Counters, later: Counters, since_ns: int, until_ns: int) -> PressureSpan | None:
+    """Return the PressureSpan between two samples (controller's clock, ns); None where the kernel was started anew."""
     waited = {name: value - earlier.waited_ns.get(name, value) for name, value in later.waited_ns.items()}
     if any(value < 0 for value in waited.values()):
         return None
     # The kernel's count and the time between the samples are read a moment apart.
-    return Span(since_ns, until_ns, {name: min(until_ns - since_ns, value) for name, value in waited.items()})
+    return PressureSpan(since_ns, until_ns, {name: min(until_ns - since_ns, value) for name, value in waited.items()})
 
 
-def joined(before: Span, after: Span) -> Span | None:
+def joined(before: PressureSpan, after: PressureSpan) -> PressureSpan | None:
     """Return both spans as one where both are calm and follow one another, else None."""
     alike = before.is_calm and after.is_calm and before.stalled_ns.keys() == after.stalled_ns.keys()
     if not alike or before.until_ns != after.since_ns or after.until_ns - before.since_ns > LONGEST_SPAN_NS:
         return None
     stalled = {name: before.stalled_ns[name] + value for name, value in after.stalled_ns.items()}
-    return Span(before.since_ns, after.until_ns, stalled)
+    return PressureSpan(before.since_ns, after.until_ns, stalled)
 
 
 async def _of_controller() -> str:
@@ -123,10 +123,10 @@ class PressureWatch(PollingWatch):
         super().__init__(self._sources)
         self._events = events
         self._last: dict[str, tuple[int, Counters]] = {}
-        self._open: dict[str, Span] = {}
+        self._open: dict[str, PressureSpan] = {}
 
     @property
-    def spans(self) -> dict[str, Span]:
+    def spans(self) -> dict[str, PressureSpan]:
         """The newest span of each host that answers, still growing."""
         return dict(self._open)
 
@@ -154,7 +154,7 @@ class PressureWatch(PollingWatch):
         if span := between(before, counters, max(before_ns, self._since_ns), at_ns):
             self._take(name, span)
 
-    def _take(self, name: str, span: Span) -> None:
+    def _take(self, name: str, span: PressureSpan) -> None:
         if (known := self._open.get(name)) and (both := joined(known, span)):
             self._open[name] = both
             return

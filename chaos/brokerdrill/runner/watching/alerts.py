@@ -1,5 +1,4 @@
-"""Alerts: the Prometheus that watches the brokers is asked over and over which of them fire; what changed is written
-down.
+"""Alerts: the Prometheus that monitors the brokers is polled for those that fire; changes are written down.
 
 Alerts are told apart by name, instance and store; several that are alike in these are one, which fires while any does.
 """
@@ -18,14 +17,14 @@ from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import Descriptor, PrometheusDescriptor
 from brokerdrill.ledger.contract import ALERTS_WATCHED
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner.polling import PollingWatch
+from brokerdrill.runner.watching.polling import PollingWatch
 
 CALL_TIMEOUT_S = 5.0
 
 Labels = Mapping[str, str]
 
 
-class Key(NamedTuple):
+class AlertKey(NamedTuple):
     """What an alert is told apart by: its name, and its labels `instance` and `store` (None: it has none)."""
 
     name: str
@@ -33,14 +32,14 @@ class Key(NamedTuple):
     store: str | None
 
 
-def firing(answer: Any) -> dict[Key, Labels]:
+def firing(answer: Any) -> dict[AlertKey, Labels]:
     """Return the alerts that fire by an answer of Prometheus' /api/v1/alerts, with their labels. Raises ValueError for
     what is no such answer."""
     try:
         if answer["status"] != "success":
             raise ValueError(str(answer.get("error", answer["status"])))
         alerts = [one["labels"] for one in answer["data"]["alerts"] if one["state"] == "firing"]
-        return {Key(of["alertname"], of.get("instance"), of.get("store")): of for of in alerts}
+        return {AlertKey(of["alertname"], of.get("instance"), of.get("store")): of for of in alerts}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no list of alerts: {type(error).__name__} {error}") from None
 
@@ -68,7 +67,7 @@ class AlertWatch(PollingWatch):
         self._stores = stores
         self._events = events
         self._progress = progress
-        self._fires: dict[Key, Labels] = {}
+        self._fires: dict[AlertKey, Labels] = {}
         self._asked_ns = 0
         self._watched = False
         self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False)
@@ -98,7 +97,7 @@ class AlertWatch(PollingWatch):
         for key, labels in self._fires.items():
             self._write(key, labels, "firing", at_ns, 0)
 
-    def _take(self, fires: dict[Key, Labels], asked_ns: int) -> None:
+    def _take(self, fires: dict[AlertKey, Labels], asked_ns: int) -> None:
         """Take note of what fires by the answer to a question of that time (controller's clock, ns)."""
         if placed := self._placed(asked_ns, self._asked_ns):
             self._mark(True, placed[0])
@@ -115,7 +114,7 @@ class AlertWatch(PollingWatch):
             at = max(at_ns, self._since_ns)
             self._events.write("note", at_ns=at, target=self._descriptor.host, name=ALERTS_WATCHED, value=value)
 
-    def _write(self, key: Key, labels: Labels, value: str, at_ns: int, uncertainty_ns: int) -> None:
+    def _write(self, key: AlertKey, labels: Labels, value: str, at_ns: int, uncertainty_ns: int) -> None:
         self._progress.step(f"alert {key.name} of {key.instance or key.store or 'no instance'}: {value}")
         self._events.write(
             "alert",

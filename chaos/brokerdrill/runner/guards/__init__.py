@@ -1,0 +1,1 @@
+"""Guards: what may end a run early, each a coroutine beside the run's way that returns why."""

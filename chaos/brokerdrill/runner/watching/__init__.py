@@ -1,0 +1,1 @@
+"""What is observed of the drilled system while a run goes on, and written down: roles, pools, alerts, pressure."""
