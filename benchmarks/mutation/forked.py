@@ -3,9 +3,10 @@
     PYTHONPATH=chaos:. .venv/bin/python benchmarks/mutation/forked.py FILE [--mutants 300] [--seed 1] [--only PART ...]
 
 One operator of Python or of SQL is changed (`replaced.py`). A mutant of the analysis has to tell otherwise of some of
-the generated ledgers and of those made by hand, else to fail its unit tests; one of the runner's writers has to fail
-theirs. FILE has a line of JSON a mutant, and none is tried twice for the same text of its module. Not tried are those
-in `equivalent.txt`, whose lines say why a mutant tells nothing else. Exit status 1: one lives that nobody explains.
+the ledgers that `tests/analysis` judges (made by hand, generated, on coarse clocks, ended by other clients), else to
+fail its unit tests; one of the runner's writers has to fail theirs. FILE has a line of JSON a mutant, and none is tried
+twice for the same text of its module. Not tried are those in `equivalent.txt`, whose lines say why a mutant tells
+nothing else. Exit status 1: one lives that nobody explains.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ RUNNER: Mapping[str, Sequence[str]] = {
     "watching/pressure": ("test_pressure",),
     "watching/roles": ("test_roles",),
 }
-LEDGERS = 40
-# Of the ledgers each so manieth is judged first.
-FEW = 5
+# Generated ledgers; those on coarse clocks and those that other clients end are so many of the same seeds.
+LEDGERS = 300
+LEDGERS_CHANGED = 100
+# Of all ledgers each so manieth is judged first, then each so manieth, then all: most mutants are noticed at once.
+SHARES = (50, 10, 1)
 LIMIT_S = 600.0
 _COMPARED: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -191,18 +194,25 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._text, str(self._path), "exec"), module.__dict__)
 
 
-def told(few: bool = False) -> dict[str, str]:
-    """Return a digest of all that the analysis tells of each of the ledgers, or of a few of them."""
-    in_process = importlib.import_module("tests.analysis.in_process")
+def ledgers_of_the_tests() -> dict[str, Any]:
+    """Return every ledger that `tests/analysis` judges, by name."""
     generate = importlib.import_module("tests.analysis.generate").generate
     seen = importlib.import_module("tests.analysis.test_what_was_seen")
-    oracle_ledgers = importlib.import_module("tests.analysis.ledgers").judged_by_eye()
+    changes = importlib.import_module("tests.analysis.ledgers")
     ledgers = {name: seen.ledger(case) for name, case in seen.CASES.items()}
-    ledgers |= dict(list(oracle_ledgers.items())[::4])
+    ledgers |= changes.judged_by_eye()
     ledgers |= {f"seed {seed}": generate(seed) for seed in range(LEDGERS)}
-    if few:
-        ledgers = dict(list(ledgers.items())[::FEW])
-    with in_process.judging(ledgers, in_process.rows_of(ledgers), parts=1 if few else 3) as found:
+    for seed in range(LEDGERS_CHANGED):
+        ledgers[f"seed {seed}, ended by others"] = changes.ended_by_others(generate(seed))
+        ledgers[f"seed {seed}, coarse"] = changes.coarse(generate(seed), 500_000_000)
+    return ledgers
+
+
+def told(share: int = 1) -> dict[str, str]:
+    """Return a digest of all that the analysis tells of each of the ledgers, or of each `share`-th of them."""
+    in_process = importlib.import_module("tests.analysis.in_process")
+    ledgers = dict(list(ledgers_of_the_tests().items())[::share])
+    with in_process.judging(ledgers, in_process.rows_of(ledgers), parts=3) as found:
         results = found.finish().results
     return {
         key: hashlib.sha256(json.dumps(results[number], sort_keys=True, default=str).encode()).hexdigest()[:12]
@@ -227,7 +237,7 @@ def kills(module: str, expected: Mapping[str, str]) -> bool:
     units = [f"tests/analysis/test_{one}.py" for one in _UNITS]
     if name not in _BY_SQL and tests_fail(units):
         return True
-    return any(expected[key] != of for few in (True, False) for key, of in told(few=few).items())
+    return any(expected[key] != of for share in SHARES for key, of in told(share).items())
 
 
 def in_fork(work: Callable[[], Any], limit_s: float) -> Any:
@@ -297,9 +307,9 @@ def main() -> int:
     lines = words.file.read_text().splitlines() if words.file.exists() else []
     done = {row["key"]: row for row in map(json.loads, lines)}
     expected = in_fork(told, LIMIT_S)
-    few = in_fork(lambda: told(few=True), LIMIT_S)
+    few = in_fork(lambda: told(SHARES[0]), LIMIT_S)
     if not expected or not few or any(expected[key] != of for key, of in few.items()):
-        raise SystemExit("the original itself cannot be judged, or not alike in one partition and in several")
+        raise SystemExit("the original itself cannot be judged, or not alike alone and beside others")
     outcomes: dict[str, int] = {}
     living = []
     for number, mutant in enumerate(chosen, 1):

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 
 from brokerdrill.analysis import gaps, judge
-from brokerdrill.analysis.checks import failback_within, failover_within, single_active
+from brokerdrill.analysis.checks import available, failback_within, failover_within, single_active
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
-from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.checks.finding import CLOCKS, Finding, worst
 from brokerdrill.analysis.checks.no_dead_letters import Look, look_at
 from brokerdrill.analysis.completeness import Numbered, holes
 from brokerdrill.analysis.endings import endings, operations
 from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Span
 from brokerdrill.analysis.kernel import unpack
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
+from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.readiness import since_faults
 from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.tables import stage_tables
@@ -688,6 +689,26 @@ def test_a_span_falls_under_a_fault_that_was_in_effect_at_some_time_of_it(
 def test_a_span_falls_under_the_last_of_several_faults() -> None:
     first, last = KILL._replace(at=50, healed_at=None), KILL._replace(number=1, at=120, healed_at=None)
     assert fault_over(Timeline(run_end=900, faults=(first, last)), 100, 200) == last
+
+
+@pytest.mark.parametrize(
+    ("longest", "u", "found"),
+    [
+        (89, 5, (0, [])),
+        (90, 5, (0, [])),  # of this long it is known that it was within the bound
+        (91, 5, (0, [CLOCKS])),
+        (110, 5, (0, [CLOCKS])),
+        (111, 5, (1, [])),
+        (100, 0, (0, [])),
+        (101, 0, (1, [])),
+    ],
+)
+def test_a_span_is_longer_than_the_bound_where_clocks_leave_no_doubt(
+    longest: int, u: int, found: tuple[int, list[str]]
+) -> None:
+    times = Timeline(run_end=900, loads=((0, longest),), clocks={"c": Placed(u=u)})
+    told, outages = available.find(times, [available.Addressed(0, "q", [], 0, [])], 100, "send")
+    assert (told.n, told.why, len(outages)) == (*found, found[0])
 
 
 def test_an_instance_that_never_came_back_is_worse_than_one_that_was_late() -> None:

@@ -242,6 +242,13 @@ def test_rows_of_one_operation_merge_in_any_order() -> None:
         classes(whole, {**whole, "outcome": "fail"})
 
 
+def test_a_message_that_was_sent_with_several_payloads_comes_with_one_of_them() -> None:
+    again = [send("m", 10), send("m", 12, payload_sha="again")]
+    other = [send("n", 14), *got("n", 24)]
+    assert classes(*again, *other, *got("m", 20, payload_sha="again")) == {"ok": 2}
+    assert classes(*again, *other, *got("m", 20, payload_sha="neither")) == {"ok": 1, "corrupted": 1}
+
+
 def test_times_of_different_clocks_meet_on_run_time() -> None:
     run = changed(clocks={"c": Clock("host"), "far": Clock("host2", offset_ns=500 * MS)})
     assert classes(send("m", 10, expires_ns=1600 * MS), run=run) == {"expired": 1}

@@ -154,6 +154,18 @@ def a_producer_hangs_in_its_first_send(ops: list[Row], events: list[Row]) -> Non
     ops.append(op("h", "send", FAULT - 1, None, outcome="unknown", **columns))
 
 
+def acknowledged_by_nobody_knows_whom(after_ms: float) -> Change:
+    """A send of after the fault, of which the client cannot say which broker acknowledged it."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        message = {"address": "q", "message_id": "who", "payload_sha": "sha"}
+        ops.append(op("p", "send", FAULT + after_ms, FAULT + 10, durable=True, attempt=0, **message))
+        ops.append(op("c", "receive", 3450, 3451, instance="b", delivery="d-who", **message))
+        ops.append(op("c", "ack", 3452, 3453, address="q", delivery="d-who"))
+
+    return change
+
+
 def without_a_drains_end(read_until: float) -> Change:
     """The run broke off in its drain; the log of `a` was read until then."""
 
@@ -236,6 +248,15 @@ def looked_before_the_last_delivery(by: float) -> Change:
 def one_of_two_looks_is_refused(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="browse")["instance"] = "a"
     ops.append(op("inspector", "browse", 9002, 9003, outcome="fail", address="DLQ", instance="x"))
+
+
+def nobody_looks_but_something_is_acknowledged_there(ops: list[Row], events: list[Row]) -> None:
+    nobody_looks(ops, events)
+    ops.append(op("inspector", "ack", 9000, 9001, address="DLQ", delivery="of-somebody-else"))
+
+
+def nothing_is_received_there(ops: list[Row], events: list[Row]) -> None:
+    ops.append(op("inspector", "receive", 9002, 9003, outcome="fail", address="DLQ", instance="x"))
 
 
 def silent(instance: str, begin: float, end: float | None) -> Change:
@@ -481,6 +502,12 @@ CASES: dict[str, Case] = {
     "a producer hangs, and the run ends within the bound": Case(
         a_producer_hangs(1), {"failover_within": "unknown"}, run=bounded(failover_within=60_000)
     ),
+    "acknowledged as the fault began, nobody knows by whom": Case(
+        acknowledged_by_nobody_knows_whom(0), {"failover_within": "pass"}
+    ),
+    "acknowledged after the fault, nobody knows by whom": Case(
+        acknowledged_by_nobody_knows_whom(0.001), {"failover_within": "unknown"}
+    ),
     "the dead broker's log was not read": Case(unread("a"), {"stays_up": "unknown"}),
     "another broker's log was not read": Case(unread("b"), {"stays_up": "unknown"}),
     "no log was read": Case(unread("a", "b", "x"), {"stays_up": "unknown"}),
@@ -543,6 +570,10 @@ CASES: dict[str, Case] = {
         looked_before_the_last_delivery(0), {"no_dead_letters": "pass"}
     ),
     "one of two looks was refused": Case(one_of_two_looks_is_refused, {"no_dead_letters": "unknown"}),
+    "nobody looked at the dead letters, of which one was acknowledged": Case(
+        nobody_looks_but_something_is_acknowledged_there, {"no_dead_letters": "unknown"}
+    ),
+    "the dead letters were looked at, and none received": Case(nothing_is_received_there, {"no_dead_letters": "pass"}),
     "nobody could ask a broker beside the active one": Case(silent("b", 6000, 8000), {"single_active": "unknown"}),
     "nobody could ask a broker to the end": Case(silent("b", 6000, None), {"single_active": "unknown"}),
     "a broker was asked too seldom": Case(polls_are_slow, {"single_active": "unknown"}),
@@ -633,6 +664,8 @@ CASES: dict[str, Case] = {
 }
 # What a change says besides, by its nature.
 ALSO = {
+    "acknowledged as the fault began, nobody knows by whom": {"single_active"},
+    "acknowledged after the fault, nobody knows by whom": {"single_active"},
     "nothing acknowledged, nothing delivered": {"available", "failover_within", "atomic", "ordered"},
     "all messages expire": {"no_duplicates", "atomic", "ordered"},
     "no message is durable": {"atomic"},
