@@ -8,14 +8,12 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from brokerdrill.base import extras, java, paths
 from brokerdrill.base.atomic import write_json
@@ -29,6 +27,7 @@ from brokerdrill.base.errors import (
 )
 from brokerdrill.base.progress import Progress
 from brokerdrill.cli import across, check, describe, explore, gameday, init, interop
+from brokerdrill.cli.tables import print_table
 
 EPILOG = (
     "Exit status: 0 every promise kept (or every expected violation caught), 1 a promise broken, 2 unknown, "
@@ -64,7 +63,6 @@ def common(
     """What all commands share."""
 
 
-WIDE = 4096
 RUNS = Path("runs")
 RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
 PromiseOption = Annotated[
@@ -84,7 +82,7 @@ def list_topologies() -> None:
     """List the topologies: inventories that can be brought up, deployed and drilled."""
     from brokerdrill.inventory.topology import topologies
 
-    _table(("topology", "what it is"), topologies())
+    print_table(console, ("topology", "what it is"), topologies())
 
 
 @app.command("scenarios")
@@ -111,18 +109,20 @@ def list_scenarios(
         print(markdown(drills(), every, seen(current(read(PROVEN)))), end="")
     elif topology is None:
         rows = [(one.name, one.breaks, one.scenario.title, ", ".join(one.scenario.needs)) for one in drills()]
-        _table(("drill", "breaks", "what it does", "needs"), rows)
+        print_table(console, ("drill", "breaks", "what it does", "needs"), rows)
     else:
         found = find_topology(topology)
         with Progress(console) as progress:
             instances = planned(found, progress)
         places = [applied(one, instances, found.name) for one in drills()]
-        _table(
+        print_table(
+            console,
             ("drill", "breaks", "what it does", "expected"),
             [(one.drill.name, one.drill.breaks, one.scenario.title, one.expected) for one in places if one.scenario],
         )
         print()
-        _table(
+        print_table(
+            console,
             ("these do not apply", "for they need"),
             [(", ".join(names), why) for why, names in not_applicable(places)],
         )
@@ -142,7 +142,7 @@ def list_faults() -> None:
         )
         for item in FAULTS.values()
     ]
-    _table(("fault", "acts on", "what it does", "parameters with defaults"), rows)
+    print_table(console, ("fault", "acts on", "what it does", "parameters with defaults"), rows)
 
 
 @app.command()
@@ -162,15 +162,6 @@ def reference() -> None:
 
     for path in write_pages():
         console.print(str(path))
-
-
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    table = Table(*heads, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    # What another program reads is not wrapped.
-    out = console if console.is_terminal else Console(file=console.file, highlight=False, width=WIDE)
-    out.print(table)
 
 
 @bench_app.command("up")
@@ -216,7 +207,8 @@ def bench_status(topology: str) -> None:
     from brokerdrill.inventory.topology import find_topology
 
     rows = bench.status(find_topology(topology))
-    _table(tuple(rows[0]) if rows else ("host",), [tuple(str(value) for value in row.values()) for row in rows])
+    heads = tuple(rows[0]) if rows else ("host",)
+    print_table(console, heads, [tuple(str(value) for value in row.values()) for row in rows])
 
 
 @engine_app.command("stop")

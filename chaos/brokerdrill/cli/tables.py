@@ -1,0 +1,20 @@
+"""Tables on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+# In columns: what another program reads is not wrapped.
+WIDE = 4096
+
+
+def print_table(console: Console, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print `rows` below `heads`: for a person as wide as the terminal is, else unwrapped."""
+    table = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    out = console if console.is_terminal else Console(file=console.file, highlight=False, width=WIDE)
+    out.print(table)
