@@ -10,7 +10,7 @@ from rich.console import Console
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.progress import Progress
-from brokerdrill.inventory.playbooks import _Reader, extra_vars
+from brokerdrill.inventory.playbooks import _Reader, extra_vars, refusals
 
 LOG = Path("deploy.log")
 
@@ -87,6 +87,23 @@ def test_a_refusal_of_preflight_is_the_users() -> None:
     reader.line('fatal: [a]: FAILED! => {"msg": "no pair"}')
     with pytest.raises(UsageError, match="preflight refuses a: no pair"):
         reader.end(2, LOG)
+
+
+def test_what_preflight_refuses_is_told_of_all_hosts_at_once() -> None:
+    reader = _Reader(Progress(Console(file=io.StringIO())))
+    reader.line("TASK [artemis : Preflight] ***")
+    for host, why in (("a", "no pair"), ("b", "no heap"), ("c", "no pair")):
+        reader.line(f'fatal: [{host}]: FAILED! => {{"msg": "{why}"}}')
+    with pytest.raises(UsageError, match="preflight refuses a, c: no pair; preflight refuses b: no heap"):
+        reader.end(2, LOG)
+
+
+def test_what_is_ignored_is_kept_and_ends_nothing() -> None:
+    reader = _Reader(Progress(Console(file=io.StringIO())))
+    for line in ("TASK [artemis : Preflight] ***", 'fatal: [a]: FAILED! => {"msg": "no pair"}', "...ignoring"):
+        reader.line(line)
+    reader.end(0, LOG)
+    assert refusals(reader.failed) == ["preflight refuses a: no pair"]
 
 
 def test_variables_go_to_the_playbook_as_they_are() -> None:

@@ -26,7 +26,7 @@ from brokerdrill.base.errors import (
     UsageError,
 )
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli import across, check, describe, explore, gameday, init, interop
+from brokerdrill.cli import across, check, describe, explore, gameday, init, interop, validate
 from brokerdrill.cli.tables import print_table
 
 EPILOG = (
@@ -449,6 +449,7 @@ describe.add_to(app, console)
 gameday.add_to(app, console)
 init.add_to(app, console)
 interop.add_to(app, console)
+validate.add_to(app, console)
 
 
 def main() -> None:

@@ -69,6 +69,7 @@ NO_STEPS: Mapping[str, str] = MappingProxyType(
         "remove_broker": "it takes brokers away for good, and no heal brings them back",
         "restore": "it overwrites what the brokers keep, and no heal brings that back",
         "teardown": "it removes every instance, and no heal brings them back",
+        "validate": "it says what preflight would refuse, and no host hears of it",
     }
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from brokerdrill.inventory.playbooks import run_playbook
 from brokerdrill.inventory.topology import Topology, fingerprint
 
 PLAYBOOK = "describe"
+COLUMNS = ("host", "product", "instance", "version", "role", "store", "listens on")
 
 
 def planned(topology: Topology, progress: Progress, variables: Mapping[str, Any] | None = None) -> list[Descriptor]:
@@ -46,6 +47,22 @@ def load_hosts(topology: Topology) -> list[Descriptor]:
     return [
         Descriptor(schema=SCHEMA, product="load", instance=host.name, host=host.name) for host in topology.group("load")
     ]
+
+
+def rows(topology: Topology, descriptors: Sequence[Descriptor]) -> list[tuple[str, ...]]:
+    """Return what each host of `topology` would get, by host: `COLUMNS` of each instance that `descriptors` say, and of
+    a host without one the groups that it is in."""
+    found: list[tuple[str, ...]] = []
+    for host in topology.hosts:
+        of_host = [one for one in descriptors if one.host == host.name]
+        for one in of_host:
+            ports = ", ".join(
+                f"{listener.port} ({listener.protocol}{' TLS' if listener.tls else ''})" for listener in one.listeners
+            )
+            found.append((host.name, one.product, one.instance, one.version, one.role or "", one.store or "", ports))
+        if not of_host:
+            found.append((host.name, ", ".join(sorted({*host.groups} - {"all", "ungrouped"})), "", "", "", "", ""))
+    return found
 
 
 def _key(topology: Topology, variables: Mapping[str, Any]) -> str:

@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError, unknown_name
@@ -22,6 +22,8 @@ from brokerdrill.inventory.topology import Topology
 PLAYBOOKS = paths.COLLECTION / "playbooks"
 # A module's result is one line, files and all.
 MAX_LINE = 1 << 22
+# Of what a task says is told so much.
+MAX_SENTENCE = 400
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
 _RESULT = re.compile(r"^(?:ok|changed|skipping|fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\]")
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\].*?(?:FAILED!|UNREACHABLE!)? => (\{.*)$")
@@ -34,8 +36,21 @@ def playbook_log(topology: Topology, playbook: str) -> Path:
     return folder / f"{topology.name}-{playbook}.log"
 
 
-def failure(task: str, line: str, said: str = "") -> BrokerdrillError | None:
-    """Return the error that an output line of ansible-playbook amounts to; a refusal of preflight is the user's.
+class Failed(NamedTuple):
+    """A task that failed on a host, and why."""
+
+    host: str
+    task: str
+    sentence: str
+
+    @property
+    def refused(self) -> bool:
+        """Whether it is a refusal of preflight, which is the user's to mend."""
+        return "preflight" in self.task.lower()
+
+
+def failed(task: str, line: str, said: str = "") -> Failed | None:
+    """Return the failure that an output line of ansible-playbook tells of.
 
     `said`: what Ansible told before of a result that it hides.
     """
@@ -46,16 +61,22 @@ def failure(task: str, line: str, said: str = "") -> BrokerdrillError | None:
         message = json.loads(match[2]).get("msg") or said or match[2]
     except ValueError:
         message = match[2]
-    sentence = " ".join(str(message).split())[:400]
-    if "preflight" in task.lower():
-        return UsageError(f"preflight refuses {match[1]}: {sentence}")
-    return InfrastructureError(f"{match[1]}: task {task!r} failed: {sentence}")
+    return Failed(match[1], task, " ".join(str(message).split())[:MAX_SENTENCE])
+
+
+def refusals(found: Iterable[Failed]) -> list[str]:
+    """Return what preflight refuses, a sentence each, with all hosts that it is said of."""
+    hosts: dict[str, list[str]] = {}
+    for one in found:
+        if one.refused and one.host not in (named := hosts.setdefault(one.sentence, [])):
+            named.append(one.host)
+    return [f"preflight refuses {', '.join(named)}: {sentence}" for sentence, named in hosts.items()]
 
 
 class _Reader:
-    """Follows the output of ansible-playbook: the task it is at, and its first error that was the end of its host.
+    """Follows the output of ansible-playbook: the task it is at, and the errors that were the end of their hosts.
 
-    A host that has a result of a later task went on: its error was rescued.
+    A host that has a result of a later task went on: its error was rescued, or ignored.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -63,14 +84,21 @@ class _Reader:
         self._task = ""
         self._number = 0
         # By host, with the number of the task.
-        self._ended: dict[str, tuple[int, BrokerdrillError]] = {}
+        self._ended: dict[str, tuple[int, Failed]] = {}
+        # Every failure, whatever became of its host.
+        self.failed: list[Failed] = []
         # What is told of no host: the first, of a playbook that cannot be read; the newest, of the result that follows.
         self._said: BrokerdrillError | None = None
         self._newest = ""
 
     @property
     def error(self) -> BrokerdrillError | None:
-        return next((error for _, error in self._ended.values()), self._said)
+        ended = [error for _, error in self._ended.values()]
+        if not ended:
+            return self._said
+        if ended[0].refused:
+            return UsageError("; ".join(refusals(ended)))
+        return InfrastructureError(f"{ended[0].host}: task {ended[0].task!r} failed: {ended[0].sentence}")
 
     def line(self, line: str) -> None:
         """Take one line of the output."""
@@ -83,10 +111,11 @@ class _Reader:
             host = match[1]
             if host in self._ended and self._ended[host][0] < self._number:
                 del self._ended[host]
-            if error := failure(self._task, line, self._newest):
+            if error := failed(self._task, line, self._newest):
+                self.failed.append(error)
                 self._ended.setdefault(host, (self._number, error))
         elif line.startswith("[ERROR]"):
-            self._newest = " ".join(line.removeprefix("[ERROR]:").split())[:400]
+            self._newest = " ".join(line.removeprefix("[ERROR]:").split())[:MAX_SENTENCE]
             if self._said is None and "preflight" not in self._task.lower():
                 self._said = InfrastructureError(self._newest)
 
@@ -94,9 +123,9 @@ class _Reader:
         """Raise what the exit status and the output amount to; nothing where the playbook succeeded."""
         if status == 0:
             return
-        if self.error is None:
+        if (error := self.error) is None:
             raise InfrastructureError(f"ansible-playbook ended with status {status}; see {log}")
-        raise type(self.error)(f"{self.error} (all of it: {log})")
+        raise type(error)(f"{error} (all of it: {log})")
 
 
 def extra_vars(given: Sequence[str]) -> list[str]:
@@ -148,8 +177,8 @@ def playbook_path(playbook: str) -> Path:
     return path
 
 
-def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> None:
-    """Run playbooks/`playbook`.yml on the topology.
+def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> list[Failed]:
+    """Run playbooks/`playbook`.yml on the topology; return what failed in it without ending it.
 
     Raises UsageError where preflight refuses it, InfrastructureError where anything else fails; the whole output is in
     `playbook_log`.
@@ -177,6 +206,7 @@ def run_playbook(topology: Topology, playbook: str, progress: Progress, extra: S
             process.wait()
             raise
     reader.end(status, log)
+    return reader.failed
 
 
 async def operate(topology: Topology, playbook: str, progress: Progress, extra: Sequence[str] = ()) -> None:

@@ -30,6 +30,8 @@ from brokerdrill.scenario.places import set_places
 DRILLS = paths.ROOT / "chaos" / "scenarios"
 DEFAULTS_FILE = DRILLS / "defaults.yml"
 RENAMED_FILE = DRILLS / "renamed.yml"
+# By which a file is told from the name of a drill.
+SUFFIXES = (".yml", ".yaml")
 # Fields that say how a scenario comes about; a resolved one has none of them.
 OPEN = ("needs", "extends", "set", "where", "without")
 
@@ -71,7 +73,7 @@ def load_drill(name: str, extending: tuple[Path, ...] = ()) -> Drill:
     Raises UsageError: the nearest name, the new name of an old one, or file, line, field and what is wrong with it.
     """
     path = Path(name)
-    if path.suffix not in (".yml", ".yaml"):
+    if path.suffix not in SUFFIXES:
         known = drill_paths()
         if name not in known:
             if renamed := _plain(RENAMED_FILE).get(name):

@@ -1,0 +1,86 @@
+"""`validate` and `plan`: what is wrong with a drill or an inventory, and what hosts would get, without a host."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from brokerdrill.base import paths
+from brokerdrill.cli.app import app
+
+MINE = "extends: kill_active\ntitle: Mine\ndescription: As kill_active.\n"
+
+
+def validated(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["validate", *words])
+    return result.exit_code, result.stdout
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    """A copy of a topology that a test may change."""
+    folder = tmp_path / "mine"
+    shutil.copytree(paths.INVENTORIES / "artemis_shared_store", folder)
+    return folder
+
+
+def changed(inventory: Path, **variables: object) -> None:
+    file = inventory / "group_vars" / "all.yml"
+    told = yaml.safe_load(file.read_text()) if file.is_file() else {}
+    file.write_text(yaml.safe_dump({**(told or {}), **variables}))
+
+
+def test_an_inventory_without_a_mistake(inventory: Path) -> None:
+    assert validated(str(inventory)) == (0, f"{inventory}: no mistake\n")
+
+
+def test_all_mistakes_of_an_inventory_are_told_at_once(inventory: Path) -> None:
+    """Those of variables that no role has, and those of a role's own preflight, which comes after them."""
+    changed(inventory, artemis_acceptr_port=1, artemis_heap_mib=1)
+    status, told = validated(str(inventory))
+    assert status == 64
+    assert "no role has a variable artemis_acceptr_port" in told
+    assert "artemis_heap_mib" in told
+    # Once, of all hosts that it is said of.
+    assert told.count("artemis_acceptr_port") == 1
+
+
+def test_what_is_no_inventory_is_told_beside_what_is_well(tmp_path: Path) -> None:
+    drill = tmp_path / "mine.yml"
+    drill.write_text(MINE)
+    status, told = validated(str(drill), str(tmp_path / "nowhere"))
+    assert status == 64
+    assert told.splitlines()[0] == f"{drill}: no mistake"
+    assert "there is no inventory" in told.splitlines()[1]
+
+
+def test_all_mistakes_of_a_drill_are_told_at_once(tmp_path: Path) -> None:
+    drill = tmp_path / "mine.yml"
+    drill.write_text(MINE + "loadd: {}\npromises: [{name: failover_withn, bound_ms: 1}]\n")
+    status, told = validated(str(drill))
+    assert status == 64
+    assert "did you mean 'failover_within'?" in told
+    assert "loadd" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_a_drill_is_held_against_an_inventory() -> None:
+    assert validated("kill_active", "--on", "artemis_shared_store")[0] == 0
+    status, told = validated("kill_active", "--on", "openmq_peers")
+    assert (status, told.count("it needs standby")) == (64, 1)
+
+
+def test_each_host_of_an_inventory_is_planned() -> None:
+    result = CliRunner().invoke(app, ["plan", "artemis_shared_store", "--json"])
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)
+    brokers = [row for row in rows if row["product"] == "artemis"]
+    assert {row["store"] for row in brokers} == {"orders_pair1"}
+    assert all("61616" in row["listens on"] for row in brokers)
+    # A host that gets no broker stands there too.
+    assert any(row["product"].startswith("load") for row in rows)
