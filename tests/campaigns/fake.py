@@ -20,7 +20,7 @@ from brokerdrill.campaigns import deployments, execute
 from brokerdrill.campaigns.execute import Options
 from brokerdrill.campaigns.plan import Plan
 from brokerdrill.campaigns.sweep import sweep_plan
-from brokerdrill.cli import across
+from brokerdrill.cli import campaigns
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger import contract
 from brokerdrill.scenario.drill import Drill
@@ -99,7 +99,7 @@ class Fake:
 
 
 def carry_out(fake: Fake, chosen: Plan, **options: Any) -> int:
-    return across.carry_out(chosen, Options(fake.runs, **options), Console(file=sys.stdout, width=200))
+    return campaigns.carry_out(chosen, Options(fake.runs, **options), Console(file=sys.stdout, width=200))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.campaigns import execute
 from brokerdrill.campaigns.execute import Options
 from brokerdrill.campaigns.prove import Kept, exit_status, prove_plan
-from brokerdrill.cli import across
+from brokerdrill.cli import campaigns
 from brokerdrill.cli.app import app
 from brokerdrill.inventory import planned as planning
 from brokerdrill.inventory.topology import find_topology
@@ -39,7 +39,7 @@ def _a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prove(fake: Fake, repeat: int, kept: Kept, **options: Any) -> int | None:
     topology = find_topology(TOPOLOGY)
-    return across.prove(topology, DRILLS, repeat, 7, kept, Options(fake.runs, **options), CONSOLE)
+    return campaigns.prove(topology, DRILLS, repeat, 7, kept, Options(fake.runs, **options), CONSOLE)
 
 
 def ran(fake: Fake) -> list[int]:

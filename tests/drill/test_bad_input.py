@@ -78,9 +78,8 @@ def quick(tmp_path: Path) -> Path:
         (("run", "artemis_quorum_kill_active"), "it is now: brokerdrill run kill_active artemis_quorum"),
         (("run", "kill_active"), "say where to run it: brokerdrill run kill_active TOPOLOGY"),
         (("run",), "name a drill and a topology"),
-        (("run", "kill_active", "artemis_quorum", "-i", "artemis_peers"), "both say where to run"),
         (("run", "--all", "kill_active", "artemis_quorum"), "name the topology and nothing else"),
-        (("run", "kill_active", "-i", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
+        (("run", "kill_active", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("deploy", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
         (("deploy", "artemis_quorum", "-e", "nothing"), "write NAME=VALUE, a mapping as JSON, or @FILE"),
         (("bench", "up", "artemis_quorun"), "did you mean 'artemis_quorum'?"),
@@ -96,7 +95,7 @@ def test_names_that_are_not_there(words: tuple[str, ...], said: str) -> None:
 def test_a_copied_inventory_does_not_allow_drills(tmp_path: Path, quick: Path) -> None:
     folder = tmp_path / "production"
     shutil.copytree(ROOT / "inventories" / "artemis_quorum", folder)
-    assert_refused(brokerdrill("run", quick, "-i", folder), 64, "production", "drill_allowed: true")
+    assert_refused(brokerdrill("run", quick, folder), 64, "production", "drill_allowed: true")
 
 
 def test_preflight_refuses_before_anything_is_touched(topology: Topology, inventory: Callable[..., Path]) -> None:
@@ -110,7 +109,7 @@ def test_a_host_that_does_not_answer(topology: Topology, inventory: Callable[...
     def add(hosts: dict[str, Any]) -> None:
         hosts["all"]["children"]["load"]["hosts"] = {"load9": {"ansible_host": "172.30.16.99"}}
 
-    done = brokerdrill("run", quick, "-i", inventory(add), "--runs", quick.parent / "runs")
+    done = brokerdrill("run", quick, inventory(add), "--runs", quick.parent / "runs")
     assert_refused(done, 3, "load9", "172.30.16.99")
 
 
@@ -121,7 +120,7 @@ def test_a_topology_that_is_not_deployed(topology: Topology, inventory: Callable
 
     folder = inventory(only_load)
     (folder / "hosts.yml").write_text("all: {children: {load: {hosts: {load1: }}}}\n")
-    done = brokerdrill("run", "by_client", "-i", folder, "--runs", tmp_path / "runs")
+    done = brokerdrill("run", "by_client", folder, "--runs", tmp_path / "runs")
     assert_refused(done, 3, "no host has the descriptor of a broker", "is the topology deployed?")
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli import app
+from brokerdrill.cli import run
 from brokerdrill.faults.executor import Healed
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger import contract, journal
@@ -64,7 +64,7 @@ def test_a_run_whose_inventory_is_gone_keeps_none_of_the_others_from_being_heale
     monkeypatch.setattr(healing, "unfinished", lambda _: ["moved", "other"])
     monkeypatch.setattr(healing, "heal_run", heal_run)
     with pytest.raises(InfrastructureError, match="there is no inventory /moved"):
-        app.heal(tmp_path)
+        run.heal(tmp_path)
     assert healed == ["other"]
 
 
@@ -79,6 +79,6 @@ def test_who_interrupts_a_heal_is_not_told_that_all_is_healed(tmp_path: Path, mo
     monkeypatch.setattr(healing, "unfinished", lambda _: ["one", "other"])
     monkeypatch.setattr(healing, "heal_run", heal_run)
     with pytest.raises(Interrupted, match="interrupted by SIGINT; what is not healed yet its host heals") as raised:
-        app.heal(tmp_path)
+        run.heal(tmp_path)
     assert "every fault is healed" not in str(raised.value)
     assert begun == ["one"]

@@ -10,7 +10,7 @@ import pytest
 from brokerdrill.analysis import verdict
 from brokerdrill.base.errors import UsageError
 from brokerdrill.cli import reference
-from brokerdrill.cli.app import parse_promises
+from brokerdrill.cli.judging import parse_promises
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.contract import PromiseSpec
 from brokerdrill.ledger.verdict import verdict as read

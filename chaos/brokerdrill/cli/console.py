@@ -1,7 +1,8 @@
-"""Tables on the console."""
+"""What commands print on."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -9,9 +10,10 @@ from rich.table import Table
 
 # In columns: what another program reads is not wrapped.
 WIDE = 4096
+console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
-def print_table(console: Console, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print `rows` below `heads`: for a person as wide as the terminal is, else unwrapped."""
     table = Table(*heads, box=None, pad_edge=False)
     for row in rows:
