@@ -21,11 +21,13 @@ import importlib.machinery
 import io
 import json
 import os
+import pickle
 import random
 import re
 import select
 import signal
 import sys
+import tempfile
 import time
 import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,8 +196,9 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._text, str(self._path), "exec"), module.__dict__)
 
 
-def ledgers_of_the_tests() -> dict[str, Any]:
-    """Return every ledger that `tests/analysis` judges, by name."""
+def write_ledgers(file: Path) -> bool:
+    """Write every ledger that `tests/analysis` judges, by name: making them takes longer than judging them, and the
+    tests' modules import what a mutant is to replace."""
     generate = importlib.import_module("tests.analysis.generate").generate
     seen = importlib.import_module("tests.analysis.test_what_was_seen")
     changes = importlib.import_module("tests.analysis.ledgers")
@@ -205,13 +208,14 @@ def ledgers_of_the_tests() -> dict[str, Any]:
     for seed in range(LEDGERS_CHANGED):
         ledgers[f"seed {seed}, ended by others"] = changes.ended_by_others(generate(seed))
         ledgers[f"seed {seed}, coarse"] = changes.coarse(generate(seed), 500_000_000)
-    return ledgers
+    file.write_bytes(pickle.dumps(ledgers))
+    return True
 
 
-def told(share: int = 1) -> dict[str, str]:
-    """Return a digest of all that the analysis tells of each of the ledgers, or of each `share`-th of them."""
+def told(made: Mapping[str, Any], share: int = 1) -> dict[str, str]:
+    """Return a digest of all that the analysis tells of each of the ledgers `made`, or of each `share`-th of them."""
     in_process = importlib.import_module("tests.analysis.in_process")
-    ledgers = dict(list(ledgers_of_the_tests().items())[::share])
+    ledgers = dict(list(made.items())[::share])
     with in_process.judging(ledgers, in_process.rows_of(ledgers), parts=3) as found:
         results = found.finish().results
     return {
@@ -227,17 +231,16 @@ def tests_fail(files: Sequence[str]) -> bool:
     return int(pytest.main(words)) not in (0, 5)
 
 
-def kills(module: str, expected: Mapping[str, str]) -> bool:
+def kills(module: str, made: Mapping[str, Any], expected: Mapping[str, str]) -> bool:
     """Whether a check notices that `module` is another one (in a process that has not imported it yet)."""
     where, _, name = module.partition("/")
     if where == "runner":
         return tests_fail([f"tests/unit/{test}.py" for test in RUNNER[name]])
     if name == "sums":
         return tests_fail(["tests/analysis/test_sums.py", "-k", "file"])
-    units = [f"tests/analysis/test_{one}.py" for one in _UNITS]
-    if name not in _BY_SQL and tests_fail(units):
+    if any(expected[key] != of for share in SHARES for key, of in told(made, share).items()):
         return True
-    return any(expected[key] != of for share in SHARES for key, of in told(share).items())
+    return name not in _BY_SQL and tests_fail([f"tests/analysis/test_{one}.py" for one in _UNITS])
 
 
 def in_fork(work: Callable[[], Any], limit_s: float) -> Any:
@@ -267,13 +270,13 @@ def in_fork(work: Callable[[], Any], limit_s: float) -> Any:
     return json.loads(data) if data else None
 
 
-def tried(mutant: Mutant, source: str, expected: Mapping[str, str]) -> str:
+def tried(mutant: Mutant, source: str, made: Mapping[str, Any], expected: Mapping[str, str]) -> str:
     """Return what became of a mutant: `lives`, or how it died."""
     name = "brokerdrill." + mutant.module.replace("/", ".")
 
     def work() -> bool:
         sys.meta_path.insert(0, _Mutated(name, PACKAGE / f"{mutant.module}.py", mutant.text(source)))
-        return kills(mutant.module, expected)
+        return kills(mutant.module, made, expected)
 
     answer = in_fork(work, LIMIT_S)
     return {True: "noticed", False: "lives"}.get(answer, "ended")
@@ -306,8 +309,12 @@ def main() -> int:
     chosen = [one for one in chosen if not words.only or any(part in one.module for part in words.only)]
     lines = words.file.read_text().splitlines() if words.file.exists() else []
     done = {row["key"]: row for row in map(json.loads, lines)}
-    expected = in_fork(told, LIMIT_S)
-    few = in_fork(lambda: told(SHARES[0]), LIMIT_S)
+    with tempfile.NamedTemporaryFile() as file:
+        if not in_fork(lambda: write_ledgers(Path(file.name)), LIMIT_S):
+            raise SystemExit("the ledgers of the tests cannot be made")
+        made = pickle.loads(Path(file.name).read_bytes())
+    expected = in_fork(lambda: told(made), LIMIT_S)
+    few = in_fork(lambda: told(made, SHARES[0]), LIMIT_S)
     if not expected or not few or any(expected[key] != of for key, of in few.items()):
         raise SystemExit("the original itself cannot be judged, or not alike alone and beside others")
     outcomes: dict[str, int] = {}
@@ -320,7 +327,7 @@ def main() -> int:
             outcome = done[key]["outcome"]
         else:
             explained = line in known or line.removeprefix("analysis/") in known
-            outcome = "equivalent" if explained else tried(mutant, source, expected)
+            outcome = "equivalent" if explained else tried(mutant, source, made, expected)
             at = source.count("\n", 0, mutant.begin) + 1
             row = {"key": key, "outcome": outcome, "line": line, "at": at, "was": source[mutant.begin : mutant.end]}
             with words.file.open("a") as out:

@@ -1,4 +1,4 @@
-"""`validate` and `plan`: what is wrong with a drill or an inventory, and what hosts would get, without a host."""
+"""`new`, `validate`, `plan`: a drill of one's own, what is wrong with it or an inventory, what hosts would get."""
 
 from __future__ import annotations
 
@@ -84,3 +84,28 @@ def test_each_host_of_an_inventory_is_planned() -> None:
     assert all("61616" in row["listens on"] for row in brokers)
     # A host that gets no broker stands there too.
     assert any(row["product"].startswith("load") for row in rows)
+
+
+@pytest.mark.parametrize("words", [(), ("--extends", "kill_active")])
+def test_a_new_drill_runs_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "my_drill.yml"
+    assert CliRunner().invoke(app, ["new", str(file), *words]).exit_code == 0
+    assert validated(str(file), "--on", "artemis_shared_store") == (0, f"{file}: no mistake\n")
+    again = CliRunner().invoke(app, ["new", str(file)])
+    assert str(again.exception) == f"{file} is there already"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("mine",), "mine: a drill's file ends in .yml or .yaml"),
+        (("nowhere/mine.yml",), "nowhere/mine.yml cannot be written: No such file or directory"),
+        (("mine.yml", "--extends", "kil_active"), "no drill is called 'kil_active'; did you mean 'kill_active'?"),
+    ],
+)
+def test_a_drill_that_cannot_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert str(CliRunner().invoke(app, ["new", *words]).exception) == why
+    assert list(tmp_path.iterdir()) == []

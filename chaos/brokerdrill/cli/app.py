@@ -26,6 +26,7 @@ from brokerdrill.cli import (
     interop,
     judging,
     lists,
+    new,
     run,
     serve,
     validate,
@@ -43,7 +44,7 @@ app = typer.Typer(
     help="Deploy message brokers, break them under load, prove what they keep.",
     epilog=EPILOG,
 )
-for family in (lists, hosts, run, judging, campaigns, explore, check, describe, validate, serve, init, interop):
+for family in (lists, hosts, run, judging, campaigns, explore, check, describe, new, validate, serve, init, interop):
     app.add_typer(family.app)
 app.add_typer(gameday.app, name="gameday")
 

@@ -19,7 +19,7 @@ app = typer.Typer()
 def validate(
     names: Annotated[
         list[str],
-        typer.Argument(help="Drills' files or names, inventories' directories, topologies' names.", metavar="NAME..."),
+        typer.Argument(help="Drills' files or names, inventories' directories or names.", metavar="NAME..."),
     ],
     on: Annotated[
         str,
