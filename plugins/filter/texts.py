@@ -109,13 +109,15 @@ def _in_36(number: int, digits: int) -> str:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a kind of text may not have: parts, beginnings, spaces around it, more bytes; and why."""
+    """What a kind of text may not have: parts, beginnings, spaces around it, more bytes, characters beyond ASCII; and
+    why."""
 
     why: str
     parts: tuple[str, ...] = ()
     beginnings: tuple[str, ...] = ()
     spaces: bool = False
     bytes: int | None = None
+    ascii: bool = False
 
 
 # Before it parses the file and after it, so that no escape helps.
@@ -123,6 +125,8 @@ _REPLACED = _Rule("Artemis replaces it in broker.xml", ("${",))
 _SPRING = "Spring replaces it in ActiveMQ Classic's files"
 _RABBITMQ_CONF = (
     _Rule("rabbitmq.conf takes it for something else", ("#", "'", '"', "$("), ("encrypted:",), spaces=True),
+    # With one beyond Latin-1 the broker does not start, with others its own tools end in a traceback.
+    _Rule("rabbitmq.conf knows no others", ascii=True),
 )
 _RULES: Mapping[str, tuple[_Rule, ...]] = {
     "artemis_name": (
@@ -180,6 +184,8 @@ def _problems(text: str, kind: str) -> Iterable[str]:
             yield f"spaces around it: {rule.why}"
         if rule.bytes is not None and len(text.encode()) > rule.bytes:
             yield f"more than {rule.bytes} bytes: {rule.why}"
+        if rule.ascii and not text.isascii():
+            yield f"a character beyond ASCII: {rule.why}"
 
 
 def duplicate_problems(named: Mapping[str, Iterable[Any]]) -> list[str]:

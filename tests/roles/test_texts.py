@@ -298,6 +298,7 @@ def test_a_whole_broker_xml_with_odd_names(reader: Reader, tmp_path: Path) -> No
         ("postgresql_name", "ä" * 32, "has more than 63 bytes"),
         ("rabbitmq_name", "a#b", "x 'a#b' has '#': rabbitmq.conf takes it for something else"),
         ("rabbitmq_setting", "a#b", "x has '#': rabbitmq.conf takes it for something else"),
+        ("rabbitmq_name", "größe", "x 'größe' has a character beyond ASCII: rabbitmq.conf knows no others"),
     ],
 )
 def test_what_no_file_can_hold_is_refused(kind: str, text: str, said: str) -> None:
