@@ -28,8 +28,29 @@ def pair_problems(states: Mapping[str, str], pairs: Mapping[str, Sequence[str]])
     return problems
 
 
+def successors_seen(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Return the hosts of `answers`, the results of the module `health` in a loop over hosts, and how each one is."""
+    seen = (
+        f"{answer['item']['key']} {'unreachable' if answer.get('unreachable') else answer.get('state', 'unknown')}"
+        for answer in answers
+    )
+    return ", ".join(seen) or "there is no other"
+
+
+def successors_ready(answers: Sequence[Mapping[str, Any]], states: Sequence[str]) -> list[str]:
+    """Return the hosts of `answers` (see `successors_seen`) that are in one of `states`."""
+    return [
+        answer["item"]["key"] for answer in answers if not answer.get("unreachable") and answer.get("state") in states
+    ]
+
+
 class FilterModule:
     """Names for templates."""
 
     def filters(self) -> dict[str, Any]:
-        return {"health_states": health_states, "pair_problems": pair_problems}
+        return {
+            "health_states": health_states,
+            "pair_problems": pair_problems,
+            "successors_ready": successors_ready,
+            "successors_seen": successors_seen,
+        }

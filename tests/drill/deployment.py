@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -43,3 +44,11 @@ def on_host(topology: Topology, host: str, script: str) -> str:
             return (await connections[host].sh(script, check=True)).out
 
     return asyncio.run(main())
+
+
+def until(holds: Callable[[], bool], deadline_s: float, between_s: float = 1.0) -> None:
+    """Ask each `between_s` until it holds; it has to within `deadline_s`."""
+    end = time.monotonic() + deadline_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(between_s)

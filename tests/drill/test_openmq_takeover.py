@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +15,7 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.load.plan import endpoints
 from brokerdrill.workload.config import Credentials, WorkerConfig
-from tests.drill.deployment import deployed, on_host, run
+from tests.drill.deployment import deployed, on_host, run, until
 from tests.drill.openmq_cluster import BROKERS, changed, command
 from tests.workload import openmq_process as process
 from tests.workload.standalone_openmq import unpack
@@ -76,13 +75,6 @@ def config(cluster: Topology, tmp_path_factory: pytest.TempPathFactory) -> Calla
         )
 
     return made
-
-
-def until(holds: Callable[[], bool], deadline_s: float) -> None:
-    end = time.monotonic() + deadline_s
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(1)
 
 
 def ask_database(topology: Topology, statement: str) -> str:

@@ -22,3 +22,19 @@ pairs = plugin("filter", "pairs")
 )
 def test_a_pair_is_healthy_with_one_active_and_passive_copies(states: dict[str, str], good: bool) -> None:
     assert (pairs.pair_problems(states, {"p1": ["a1", "a2"]}) == []) is good
+
+
+ASKED = [
+    {"item": {"key": "a1", "value": "a1"}, "unreachable": True, "msg": "No route to host"},
+    {"item": {"key": "a2", "value": "a2"}, "state": "syncing"},
+    {"item": {"key": "a3", "value": "a3"}, "failed": True, "msg": "nothing was deployed"},
+]
+
+
+def test_who_could_serve_in_anothers_place() -> None:
+    ready = {"item": {"key": "a4", "value": "a4"}, "state": "passive"}
+    assert pairs.successors_ready(ASKED, ["passive"]) == []
+    assert pairs.successors_ready([*ASKED, ready], ["passive"]) == ["a4"]
+    assert pairs.successors_ready([*ASKED, ready], ["active"]) == []
+    assert pairs.successors_seen(ASKED) == "a1 unreachable, a2 syncing, a3 unknown"
+    assert pairs.successors_seen([]) == "there is no other"
