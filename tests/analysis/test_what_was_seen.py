@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis import verdict
+from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import Clock, PromiseSpec, RunInfo
 from brokerdrill.ledger.coverage import Minimum
 from tests.analysis.batch import Ledger, Row, analyse
@@ -753,10 +754,9 @@ def test_a_run_that_did_not_complete_passes_never(outcome: str) -> None:
     assert verdict.of_run(told, ["pass", "fail"]) == "fail"
 
 
-def test_investigated_is_kept() -> None:
-    """A question excuses nothing: what an earlier version called investigated has to be kept."""
+def test_what_is_expected_of_a_promise_is_one_of_three_words() -> None:
     from brokerdrill.ledger.contract import run_from_json
 
     value = {"run_id": "r", "schema_version": 1, "expect": {"no_loss": "investigated"}}
-    run: RunInfo = run_from_json(value, "run.json")
-    assert run.expect == {"no_loss": "kept"}
+    with pytest.raises(UsageError, match="expect's no_loss"):
+        run_from_json(value, "run.json")

@@ -75,7 +75,6 @@ def quick(tmp_path: Path) -> Path:
     ("words", "said"),
     [
         (("run", "kill_activ", "artemis_quorum"), "did you mean 'kill_active'?"),
-        (("run", "artemis_quorum_kill_active"), "it is now: brokerdrill run kill_active artemis_quorum"),
         (("run", "kill_active"), "say where to run it: brokerdrill run kill_active TOPOLOGY"),
         (("run",), "name a drill and a topology"),
         (("run", "--all", "kill_active", "artemis_quorum"), "name the topology and nothing else"),

@@ -91,11 +91,9 @@ def test_a_broken_scenario_names_file_line_and_field(old: str, new: str, expecte
         assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_drill_gets_the_nearest_name_and_an_old_name_its_command() -> None:
+def test_an_unknown_drill_gets_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="no drill is called 'kill_activ'; did you mean 'kill_active'"):
         load_drill("kill_activ")
-    with pytest.raises(UsageError, match="it is now: brokerdrill run kill_active artemis_quorum"):
-        load_drill("artemis_quorum_kill_active")
 
 
 def test_the_published_schema_is_the_one_that_is_checked() -> None:

@@ -102,8 +102,6 @@ ALERT_VALUES = ("firing", "cleared")
 
 RUN_OUTCOMES = ("running", "completed", "aborted", "crashed")
 EXPECTATIONS = ("kept", "violated", "known")
-# An earlier version's word for a promise whose verdict was the question. A question excuses nothing.
-_OLDER_EXPECTATIONS = {"investigated": "kept"}
 VERDICTS = ("pass", "fail", "unknown")
 
 # The classes of a unit (message, subscription): the first that applies is its class.
@@ -451,7 +449,6 @@ def run_from_json(value: object, where: str) -> RunInfo:
         raise UsageError(f"{where}: schema_version {version} never existed")
     scenario = _take(value, "scenario", dict, where, {})
     expect = _map_of(value, "expect", str, where)
-    expect = {promise: _OLDER_EXPECTATIONS.get(word, word) for promise, word in expect.items()}
     for promise, word in expect.items():
         _one_of(promise, PROMISES, "expect's promise", where)
         _one_of(word, EXPECTATIONS, f"expect's {promise}", where)

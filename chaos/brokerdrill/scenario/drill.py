@@ -29,7 +29,6 @@ from brokerdrill.scenario.places import set_places
 
 DRILLS = paths.ROOT / "chaos" / "scenarios"
 DEFAULTS_FILE = DRILLS / "defaults.yml"
-RENAMED_FILE = DRILLS / "renamed.yml"
 # By which a file is told from the name of a drill.
 SUFFIXES = (".yml", ".yaml")
 # Fields that say how a scenario comes about; a resolved one has none of them.
@@ -70,14 +69,12 @@ def drills() -> list[Drill]:
 def load_drill(name: str, extending: tuple[Path, ...] = ()) -> Drill:
     """Load a drill by its name in chaos/scenarios or by a path; `extending` are the files that extend it.
 
-    Raises UsageError: the nearest name, the new name of an old one, or file, line, field and what is wrong with it.
+    Raises UsageError: the nearest name, or file, line, field and what is wrong with it.
     """
     path = Path(name)
     if path.suffix not in SUFFIXES:
         known = drill_paths()
         if name not in known:
-            if renamed := _plain(RENAMED_FILE).get(name):
-                raise UsageError(f"scenario {name} is told anew; it is now: brokerdrill run {renamed}")
             raise unknown_name("drill", name, known)
         path = known[name]
     return _load(path, path.stat().st_mtime_ns if path.is_file() else 0, extending)
