@@ -631,6 +631,15 @@ def test_sticky(
     assert (result["verdict"], result["count"], result["excused"]) == (verdict, count, excused)
 
 
+def test_what_excuses_a_move_for_certain_counts_whichever_connect_came_first() -> None:
+    """The clocks leave open which of two connects came first, and the period is longer than that."""
+    run = changed(clocks={"c": Clock("host", uncertainty_ns=10 * MS)})
+    spec = PromiseSpec("sticky", check_period_ms=60)
+    events = [*BOTH_ACTIVE, role("a", "down", 120), event("note", 1000)]
+    result = promised(spec, connect(150, "a", 0), connect(155, "x", 1), events=events, run=run)
+    assert (result["verdict"], result["excused"]) == ("pass", 1)
+
+
 # --- single_active --------------------------------------------------------------------------------------------------
 
 TAKEOVER = [role("a", "active", 1), role("a", "down", 100), role("b", "active", 150)]
