@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from brokerdrill.base import paths
+from brokerdrill.base.errors import UsageError
+from brokerdrill.scenario.table import Seen
 
 README_BYTES = 8_000
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -43,3 +48,73 @@ def test_the_pages_of_statements_say_what_was_seen() -> None:
         [sys.executable, "docs/statements.py", "--check"], cwd=paths.ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.fixture(scope="module")
+def statements() -> Any:
+    """docs/statements.py, which is no module of a package."""
+    name = "statements_of_documents"
+    spec = importlib.util.spec_from_file_location(name, paths.ROOT / "docs" / "statements.py")
+    assert spec and spec.loader
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[name] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+def told(statements: Any, work: Path, *said: dict[str, Any]) -> Any:
+    source = work / "one.yml"
+    source.write_text(json.dumps({"title": "t", "product": "openmq", "sections": {"first": list(said)}}))
+    return statements.load(source)
+
+
+HERE = "tests/unit/test_docs.py"
+GOOD: list[dict[str, Any]] = [
+    {"says": "a", "drills": ["kill_broker openmq_peers", "full_speed"]},
+    {"says": "b", "tests": [f"{HERE}::test_the_readme_is_short"], "rendered": [f"{HERE}::test_the_readme_is_short"]},
+    {"says": "c", "refused": ["plugins/filter/openmq_preflight.py::_cluster"], "found": "e"},
+    {"says": "d", "rendered": [f"{HERE}::test_the_readme_is_short"]},
+    {"says": "e", "findings": ["Open MQ 6.5.1, conventional and enhanced clusters"]},
+]
+
+
+def test_a_page_says_what_holds_each_statement(statements: Any, tmp_path: Path) -> None:
+    seen = {
+        ("full_speed", "openmq_master"): Seen(3, 2, versions={"openmq": "6.5.1"}),
+        ("kill_broker", "openmq_master"): Seen(1, 1, versions={"openmq": "6.5.1"}),
+    }
+    page = statements.page(told(statements, tmp_path, *GOOD), seen)
+    assert "Of 5 statements 1 have a drill (1 of them one with kept runs), 1 more a test" in page
+    assert "1 more are about what is refused before anything is deployed, 1 more are only rendered; 1 have n" in page
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    link = f"[test_the_readme_is_short](../{HERE})"
+    assert rows == [
+        "| a | `kill_broker`: no run kept on openmq_peers<br>`full_speed`: openmq_master 2/3 (6.5.1) |  |",
+        f"| b | test {link}<br>rendered: {link} |  |",
+        "| c | refused: [plugins/filter/openmq_preflight.py](../plugins/filter/openmq_preflight.py) | e |",
+        f"| d | rendered, not drilled: {link} |  |",
+        "| e | **not drilled** | Finding: [Open MQ 6.5.1, conventional and enhanced clusters](../FINDINGS.md). |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"drills": ["kill_brokers"]}, "kill_brokers"),
+        (
+            {"drills": ["kill_broker openmq_enhanced"]},
+            "'a' names the drill kill_broker on openmq_enhanced, where it do",
+        ),
+        ({"tests": ["tests/unit/nobody.py::test_x"]}, "names tests/unit/nobody.py, which is not there"),
+        ({"tests": [f"{HERE}::test_nobody"]}, f"names test_nobody, which is not in {HERE}"),
+        ({"tests": [f"{HERE}::told"]}, "which is no test"),
+        ({"rendered": [HERE]}, "which is no test"),
+        ({"refused": ["plugins/filter/openmq_preflight.py::_nobody"]}, "_nobody, which is not in"),
+        ({"findings": ["Open MQ"]}, "the finding Open MQ, which FINDINGS.md does not have"),
+        ({"says": "a | b"}, "neither"),
+        ({"drill": "kill_broker"}, "Extra inputs"),
+    ],
+)
+def test_what_a_statement_names_is_there(statements: Any, tmp_path: Path, said: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)):
+        told(statements, tmp_path, {"says": "a", **said})
