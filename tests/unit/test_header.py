@@ -38,5 +38,5 @@ def test_what_an_earlier_run_left_behind_says_so() -> None:
 
 
 def test_the_header_needs_no_jpype() -> None:
-    done = "import sys, brokerdrill.workload.header, brokerdrill.workload.load; sys.exit('jpype' in sys.modules)"
+    done = "import sys, brokerdrill.workload.header, brokerdrill.workload.producer; sys.exit('jpype' in sys.modules)"
     subprocess.run([sys.executable, "-c", done], check=True)

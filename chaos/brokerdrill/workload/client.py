@@ -1,8 +1,8 @@
 """The small protocol that a client of each messaging protocol implements, and the registry of those that do.
 
 One `Client` object is one logical client's connection and session, used by one thread. It says what became of each
-operation as an `Outcome`; `fail` only with proof (the writers' rules of the ledger's contract). The loops of `load.py`
-decide what to do then, and write the ledger.
+operation as an `Outcome`; `fail` only with proof (the writers' rules of the ledger's contract). The loops of
+`producer.py` and `consumer.py` decide what to do then, and write the ledger.
 """
 
 from __future__ import annotations

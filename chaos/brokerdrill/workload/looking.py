@@ -14,9 +14,9 @@ from typing import Any
 
 from brokerdrill.workload import header
 from brokerdrill.workload.client import DONE, FAIL, SELECTS, TAKES, Client, ClientError, Delivery, Outcome
+from brokerdrill.workload.client_loop import ClientLoop, Stopped
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Op
-from brokerdrill.workload.load import Runner, Stopped
 
 # So many ids of messages that nobody knows are said.
 EXAMPLES = 3
@@ -55,7 +55,7 @@ class Seen:
         return asdict(self)
 
 
-class Browser(Runner):
+class Browser(ClientLoop):
     """Looks once, with a row of the look itself and one of each message of this run that it saw. Messages of others
     have no row: they are no part of the run."""
 

@@ -33,10 +33,12 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload import config as configuration
 from brokerdrill.workload.client import Client, ClientError, client_type
+from brokerdrill.workload.client_loop import ClientCounts
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
+from brokerdrill.workload.consumer import Consumer
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
-from brokerdrill.workload.load import Consumer, Counts, Producer, Schedule, Visitor
 from brokerdrill.workload.looking import Browser, Look, Seen
+from brokerdrill.workload.producer import Producer, RoutedProducer, SendSchedule
 from brokerdrill.workload.tampering import Tampering, tamper
 
 STATUS_S = 0.25
@@ -156,10 +158,10 @@ class Load:
     def _producer(self, number: int, spec: ClientSpec) -> Producer:
         config = self._config
         share = len(config.producers)
-        schedule = Schedule(config.rate, share, max(1, config.transaction), number / share) if config.rate else None
+        schedule = SendSchedule(config.rate, share, max(1, config.transaction), number / share) if config.rate else None
         client = self._kind(own(config, spec), spec.name)
-        runner = Visitor if spec.keys else Producer
-        return runner(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
+        loop = RoutedProducer if spec.keys else Producer
+        return loop(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:
         """Start all clients, the consumers first; with a backlog these wait to be told, or for `stop_producers`, and
@@ -314,7 +316,7 @@ class Load:
 
     def status(self) -> dict[str, Any]:
         """The worker's progress so far, summed over its clients."""
-        counts: list[Counts] = [client.counts for client in [*self._producers, *self._consumers]]
+        counts: list[ClientCounts] = [client.counts for client in [*self._producers, *self._consumers]]
         acks = [item.last_ack_ns for item in counts if item.last_ack_ns is not None]
         return {
             "sent_ok": sum(item.sent_ok for item in counts),

@@ -15,8 +15,9 @@ from brokerdrill.ledger import spool
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Message, Outcome, Reconnect
 from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.consumer import Consumer
 from brokerdrill.workload.ledger_writer import ClientLedger, Clock
-from brokerdrill.workload.load import Consumer, Payloads, Producer, Schedule, Visitor
+from brokerdrill.workload.producer import Payloads, Producer, RoutedProducer, SendSchedule
 from tests.workload.fake_client import FakeClient
 from tests.workload.worker_process import judge, merged
 
@@ -403,7 +404,7 @@ def test_what_an_earlier_run_left_behind_is_taken_away_and_counted_apart(transac
 
 
 def test_schedule_does_not_depend_on_replies() -> None:
-    schedule = Schedule(rate=100.0, share=4, batch=10, phase=0.25)
+    schedule = SendSchedule(rate=100.0, share=4, batch=10, phase=0.25)
     assert [schedule.due_s(n) for n in range(3)] == pytest.approx([0.1, 0.5, 0.9])
 
 
@@ -429,7 +430,7 @@ def test_who_waits_behind_a_call_that_hangs_waits_too() -> None:
     ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
     client = Stalling(settings, "producer-0")
     # A batch of 2 each 10 ms, the first one in a second: there is time to begin.
-    schedule = Schedule(rate=200.0, share=1, batch=2, phase=100.0)
+    schedule = SendSchedule(rate=200.0, share=1, batch=2, phase=100.0)
     producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
     assert producer.behind_s() == 0
     thread = threading.Thread(target=producer.run, daemon=True)
@@ -471,7 +472,7 @@ def test_a_client_that_takes_its_time_to_connect_makes_no_message_late() -> None
     stop, data = threading.Event(), list[bytes]()
     ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
     client = Slow(settings, "producer-0")
-    schedule = Schedule(rate=200.0, share=1, batch=2, phase=0.0)
+    schedule = SendSchedule(rate=200.0, share=1, batch=2, phase=0.0)
     producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
     thread = threading.Thread(target=producer.run, daemon=True)
     thread.start()
@@ -498,7 +499,7 @@ def test_a_resend_is_as_late_as_its_message() -> None:
     ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
     settings = config(rate=200.0)
     # Due long ago, as it were.
-    schedule = Schedule(rate=200.0, share=1, batch=2, phase=-100.0)
+    schedule = SendSchedule(rate=200.0, share=1, batch=2, phase=-100.0)
     producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
     thread = threading.Thread(target=producer.run, daemon=True)
     thread.start()
@@ -563,7 +564,7 @@ def test_who_keeps_its_connection_is_led_anew_only_when_it_broke(keeps: bool) ->
     stop, data = threading.Event(), list[bytes]()
     client = Led(settings, "producer-0")
     spec = ClientSpec("producer-0", ("q",), keys=("anna",))
-    visitor = Visitor(settings, spec, client, ClientLedger(data.append, Clock(), HEADER, "producer-0"), stop)
+    visitor = RoutedProducer(settings, spec, client, ClientLedger(data.append, Clock(), HEADER, "producer-0"), stop)
     thread = threading.Thread(target=visitor.run, daemon=True)
     thread.start()
     end = time.monotonic() + 30
