@@ -37,7 +37,7 @@ def _a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "planned", lambda *_: pair)
 
 
-def prove(fake: Fake, repeat: int, kept: Kept, **options: Any) -> int | None:
+def prove(fake: Fake, repeat: int | None, kept: Kept, **options: Any) -> int | None:
     topology = find_topology(TOPOLOGY)
     return campaigns.prove(topology, DRILLS, repeat, 7, kept, Options(fake.runs, **options), CONSOLE)
 
@@ -86,6 +86,20 @@ def test_a_run_that_could_not_be_made_is_lacking_and_made_the_next_time(fake: Fa
     assert proof.read(folder) == []
     assert prove(fake, 1, Kept(folder)) == 0
     assert ran(fake) == [7, 7] and len(proof.read(folder)) == 1
+
+
+def test_again_runs_what_was_not_as_expected_once_more(fake: Fake, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    prove(fake, 2, Kept(folder))
+    assert prove(fake, None, Kept(folder)) is None
+    (_, last) = proof.read(folder)
+    proof.append(folder, {**last, "as_expected": False, "verdict": "unknown"})
+    prove(fake, None, Kept(folder))
+    assert ran(fake) == [7, 8, 9]
+    # The one that came now was.
+    assert prove(fake, None, Kept(folder)) is None
+    words = ["prove", TOPOLOGY, "--again", "--proof", str(folder), "--runs", str(fake.runs)]
+    assert CliRunner().invoke(app, words).exit_code == 0
 
 
 def test_what_applies_nowhere_is_told(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,10 +27,14 @@ KIND = "prove"
 
 
 def prove_plan(
-    drills: Sequence[Drill], topology: Topology, descriptors: Sequence[Descriptor], repeat: int, seed: int
+    drills: Sequence[Drill],
+    topology: Topology,
+    descriptors: Sequence[Descriptor],
+    repeat: int | Mapping[str, int],
+    seed: int,
 ) -> Plan | None:
-    """Return the plan that runs each of `drills` that applies to the instances of `topology` `repeat` times, in rounds
-    over all of them; seeds count from `seed`. None: none applies."""
+    """Return the plan that runs each of `drills` that applies to the instances of `topology` `repeat` times (all alike,
+    or by the drill's name), in rounds over all of them; seeds count from `seed`. None: none applies."""
     if all(drill.unmet(descriptors) for drill in drills):
         return None
     plan = everything_plan(drills, topology, descriptors, repeat, seed)
@@ -58,6 +62,16 @@ class Kept:
             for row in self._rows
             if (cell := cells.get(row["cell"])) and proof.unchanged(row, rests_on[cell.drill], self._parts)
         }
+
+    def unexpected(self, topology: str, rests_on: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+        """Return drill → how many rows that count it has on `topology`, of those whose newest run was not as
+        expected."""
+        counted: dict[str, list[Mapping[str, Any]]] = {}
+        for row in self._rows:
+            now = rests_on.get(row["drill"])
+            if row["topology"] == topology and now is not None and proof.unchanged(row, now, self._parts):
+                counted.setdefault(row["drill"], []).append(row)
+        return {name: len(rows) for name, rows in counted.items() if not rows[-1]["as_expected"]}
 
     def keep(
         self, plan: Plan, ended: Mapping[str, Ended], runs: Path, rests_on: Mapping[str, Mapping[str, str]]

@@ -108,6 +108,10 @@ def prove_(
         list[str] | None, typer.Option("--drill", help="Only this drill; repeatable. Without it all that apply.")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How many runs each drill is to have on each topology.")] = 3,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Instead: one more run of each drill whose newest kept run was not as expected."),
+    ] = False,
     unchanged: Annotated[
         str,
         typer.Option(help="Which of drill, inventory, roles, engine have to be for a kept run what they are now."),
@@ -135,8 +139,12 @@ def prove_(
     kept = Kept(proof, [word.strip() for word in unchanged.split(",")])
     chosen = [load_drill(name) for name in drill] if drill else drills()
     where = [find_topology(name) for name in named or [name for name, _ in topologies()]]
-    statuses = [prove(topology, chosen, repeat, seed, kept, options, console) for topology in where]
+    times = None if again else repeat
+    statuses = [prove(topology, chosen, times, seed, kept, options, console) for topology in where]
     if not any(status is not None for status in statuses):
+        if again:
+            console.print("the newest run of each drill was as expected")
+            raise typer.Exit(EXIT_KEPT)
         raise UsageError("nothing to prove: brokerdrill scenarios TOPOLOGY says which drills apply")
     raise typer.Exit(worst([status for status in statuses if status is not None]))
 
@@ -216,14 +224,15 @@ def run_everything(
 def prove(
     topology: Topology,
     drills: Sequence[Drill],
-    repeat: int,
+    repeat: int | None,
     seed: int,
     kept: Kept,
     options: Options,
     console: Console,
 ) -> int | None:
-    """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept`; return the
-    exit status, None where none applies. What cannot be carried out is printed: the next topology has its turn."""
+    """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept` (None: once
+    more where its newest row is not as expected); return the exit status, None where there is nothing to run. What
+    cannot be carried out is printed: the next topology has its turn."""
     extras.need("pyspark")
     from brokerdrill.campaigns.execute import Ended, execute
     from brokerdrill.campaigns.prove import exit_status, prove_plan
@@ -232,11 +241,16 @@ def prove(
 
     with Progress(console) as progress:
         instances = [*planned(topology, progress), *load_hosts(topology)]
-    plan = prove_plan(drills, topology, instances, repeat, seed)
-    if plan is None:
-        console.print(f"{topology.name}: none of the drills applies", markup=False)
-        return None
     parts = {drill.name: rests_on(drill, topology) for drill in drills}
+    if repeat is None:
+        times = {name: count + 1 for name, count in kept.unexpected(topology.name, parts).items()}
+        plan = prove_plan([one for one in drills if one.name in times], topology, instances, times, seed)
+    else:
+        plan = prove_plan(drills, topology, instances, repeat, seed)
+    if plan is None:
+        nothing = "none of the drills applies" if repeat else "no newest run of a drill was unexpected"
+        console.print(f"{topology.name}: {nothing}", markup=False)
+        return None
 
     def written(ended: dict[str, Ended]) -> None:
         kept.keep(plan, ended, options.runs, parts)
