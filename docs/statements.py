@@ -13,7 +13,7 @@ import functools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -171,7 +171,8 @@ def _runs(entry: str, product: str, found: Found) -> list[tuple[str, Seen]]:
 
 
 def _held(one: Statement, product: str, found: Found) -> str:
-    parts = [_drill(entry, product, found) for entry in one.drills]
+    names = dict.fromkeys(entry.partition(" ")[0] for entry in one.drills)
+    parts = [_drill([entry for entry in one.drills if entry.split()[0] == name], product, found) for name in names]
     parts += [f"test {_link(entry)}" for entry in one.tests]
     parts += [f"refused: {_link(entry)}" for entry in one.refused]
     only = "rendered, not drilled" if one.held_by == "rendered" else "rendered"
@@ -179,11 +180,15 @@ def _held(one: Statement, product: str, found: Found) -> str:
     return "<br>".join(parts) or "**not drilled**"
 
 
-def _drill(entry: str, product: str, found: Found) -> str:
-    name, _, place = entry.partition(" ")
-    runs = _runs(entry, product, found)
-    said = ", ".join(f"{topology} {one.as_expected}/{one.runs} ({one.versions[product]})" for topology, one in runs)
-    return f"`{name}`: {said or ' '.join(filter(None, ('no run kept', place and f'on {place}')))}"
+def _drill(entries: Sequence[str], product: str, found: Found) -> str:
+    """What the runs of one drill have shown, on the topologies that the statement names."""
+    runs = {entry: _runs(entry, product, found) for entry in entries}
+    said = [
+        f"{place} {one.as_expected}/{one.runs} ({one.versions[product]})" for of in runs.values() for place, one in of
+    ]
+    never = ", ".join(entry.partition(" ")[2] for entry, of in runs.items() if not of)
+    said += [f"no run kept on {never}"] if never else []
+    return f"`{entries[0].split()[0]}`: {', '.join(said) or 'no run kept'}"
 
 
 def _link(entry: str) -> str:
