@@ -22,7 +22,7 @@ def main(small: Path, run_dir: Path, out: Path) -> None:
     begun = time.monotonic()
     result, _ = analyze_with_series([run_dir])
     print(time.monotonic() - begun, flush=True)
-    out.write_text(json.dumps(result))
+    out.write_text(json.dumps(result.to_json()))
     stop()
 
 

@@ -219,7 +219,9 @@ def told(made: Mapping[str, Any], share: int = 1) -> dict[str, str]:
     with in_process.judging(ledgers, in_process.rows_of(ledgers), parts=3) as found:
         results = found.finish().results
     return {
-        key: hashlib.sha256(json.dumps(results[number], sort_keys=True, default=str).encode()).hexdigest()[:12]
+        key: hashlib.sha256(json.dumps(results[number].to_json(), sort_keys=True, default=str).encode()).hexdigest()[
+            :12
+        ]
         for number, key in enumerate(ledgers)
     }
 

@@ -41,7 +41,9 @@ def disagreements(
     """Return what the analysis and the oracle tell differently, a line each."""
     with judging(ledgers, rows, parts=parts) as found:
         results = found.finish().results
-    return [line for number, key in enumerate(ledgers) for line in differences(key, results[number], told[key])]
+    return [
+        line for number, key in enumerate(ledgers) for line in differences(key, results[number].to_json(), told[key])
+    ]
 
 
 def all_wrong(ledgers: Mapping[str, Ledger], rows: pa.Table, told: Mapping[str, dict[str, Any]]) -> Iterator[list[str]]:

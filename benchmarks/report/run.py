@@ -34,7 +34,6 @@ from brokerdrill.analysis.gaps import MOST_ROWS  # noqa: E402
 from brokerdrill.analysis.measures import MOST_BUCKETS  # noqa: E402
 from brokerdrill.analysis.stories import MOST_EVENTS, MOST_OPS  # noqa: E402
 from brokerdrill.analysis.verdict import WITNESSES  # noqa: E402
-from brokerdrill.report import write_report  # noqa: E402
 
 PAGE_BYTES, OPEN_S = 5_000_000, 2.0
 TIMES = 5
@@ -75,7 +74,7 @@ def fullest(folder: Path) -> Path:
     for name, most in (("failover", MOST_ROWS), ("outages", MOST_ROWS), ("attribution", 200), ("redeliveries", 200)):
         result[name] = [result[name][place % len(result[name])] for place in range(most)]
     series |= {"failover": result["failover"], "outages": result["outages"]}
-    return write_report(run, result, series, folder / "fullest" / "report.html")
+    return sample.write_report(run, result, series, folder / "fullest" / "report.html")
 
 
 def show(name: str, page: Path, kept: Path | None) -> bool:

@@ -63,7 +63,7 @@ def analyse(spark: SparkSession, ledgers: Mapping[str, Ledger], *, parts: int = 
         first = judging.check()
         assert not first.get("problem") and not first.get("conflict"), first
         results = judging.finish().results
-    return {key: results[number] for number, key in enumerate(ledgers)}
+    return {key: results[number].to_json() for number, key in enumerate(ledgers)}
 
 
 def expected(ledger: Ledger) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def disagreements(ledgers: Mapping[str, Ledger], parts: int) -> dict[str, list[s
     with judging(ledgers, rows_of(ledgers), parts=parts) as found:
         results = found.finish().results
     return {
-        key: differences(key, results[number], expected(ledger)) for number, (key, ledger) in enumerate(ledgers.items())
+        key: differences(key, results[number].to_json(), expected(ledger))
+        for number, (key, ledger) in enumerate(ledgers.items())
     }
 
 

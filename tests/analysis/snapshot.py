@@ -47,7 +47,13 @@ def told(ledgers: Mapping[str, Ledger], rows: pa.Table, parts: int) -> Told:
     ]
     with judging(ledgers, rows, parts=parts, series=True) as found:
         results, series = judged(found, runs, with_series=True)
-    return {run.key: {**results[run.number], "series": series.get(run.number)} for run in runs}
+    return {
+        run.key: {
+            **results[run.number].to_json(),
+            "series": drawn.to_json() if (drawn := series.get(run.number)) else None,
+        }
+        for run in runs
+    }
 
 
 def alone(ledgers: Mapping[str, Ledger], rows: pa.Table) -> Told:

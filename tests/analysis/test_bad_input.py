@@ -174,7 +174,7 @@ def _judge_all(folder: Path, seeds: list[int], chance: int) -> None:
         good.append(run_dir(folder / f"good-{number}", run, ops, events, as_parquet=spoiling.parquet))
         paths.append(run_dir(folder / f"bad-{number}", run, ops, events, as_parquet=spoiling.parquet))
         spoiling.spoil(rng, paths[-1])
-    results = analyze([*paths, *good])["runs"]
+    results = analyze([*paths, *good]).to_json()["runs"]
     for (name, spoiling), path, found, known in zip(
         SPOILINGS.items(), paths, results[: len(paths)], results[len(paths) :], strict=True
     ):

@@ -34,7 +34,7 @@ publish(Path(sys.argv[1]), Path(sys.argv[2]), old, told)
 
 
 def _told(path: Path) -> dict[str, Any]:
-    result = analyze([path])
+    result = analyze([path]).to_json()
     return {key: value for key, value in result.items() if key != "notes"}
 
 
@@ -64,7 +64,7 @@ def test_runs_move_into_one_ledger(spark: SparkSession, tmp_path: Path) -> None:
     made = compact(paths, tmp_path / "ledger")
     assert [path.parent for path in made] == [tmp_path / "ledger"] * 2
     assert [_told(path) for path in made] == before
-    together = analyze([tmp_path / "ledger"])
+    together = analyze([tmp_path / "ledger"]).to_json()
     assert {run["run_id"] for run in together["runs"]} == {run["run_id"] for run in before}
     assert compact(paths, tmp_path / "ledger") == made  # what is there stays
 
@@ -73,14 +73,14 @@ def test_a_torn_line_is_still_told(spark: SparkSession, tmp_path: Path) -> None:
     path = _spooled(tmp_path / "run", 11)
     spool = path / "ops" / "worker-1.jsonl"
     spool.write_bytes(spool.read_bytes() + b'{"run_id": "gen')
-    before = analyze([path])
+    before = analyze([path]).to_json()
     assert any("torn" in note for note in before["notes"])
     compact([path])
-    after = analyze([path])
+    after = analyze([path]).to_json()
     assert any("torn" in note for note in after["notes"])
     assert after["promises"] == before["promises"]
     compact([path])
-    assert analyze([path])["promises"] == before["promises"]
+    assert analyze([path]).to_json()["promises"] == before["promises"]
 
 
 def test_bad_input_is_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_killed_at_each_step_of_the_change(spark: SparkSession, tmp_path: Path) 
         ended = subprocess.run([sys.executable, "-c", _CHILD, str(copy), str(staging), str(step)])
         assert ended.returncode == -signal.SIGKILL
         paths.append(copy)
-    results = analyze(paths)["runs"]
+    results = analyze(paths).to_json()["runs"]
     assert all({key: value for key, value in one.items() if key != "notes"} == before for one in results)
 
 

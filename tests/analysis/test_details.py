@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis.activity import Active, client_spans
-from brokerdrill.analysis.details import add_details
+from brokerdrill.analysis.details import explained as explained_by
 from brokerdrill.analysis.events import Event, Fault
 from brokerdrill.analysis.judge import Judging, database
 from brokerdrill.analysis.measures import bucket_ns, lengths, segments
 from brokerdrill.analysis.series import series_of
-from brokerdrill.analysis.stories import events_around, tell, wanted
+from brokerdrill.analysis.stories import events_around, wanted, with_stories
 from brokerdrill.analysis.timeline import Timeline
 from tests.analysis import test_checks_can_fail as ledgers
 from tests.analysis.batch import Ledger, ledger_of, source_of
@@ -32,11 +32,12 @@ def explain(spark: SparkSession, given: dict[str, Ledger]) -> tuple[Results, Res
         found = judging.finish()
         widths = {run: bucket_ns(one.run_end) for run, one in found.times.items()}
         with database(found.partials, widths) as base:
-            add_details(base, found.results, found.times)
-            series = series_of(base, found.times, found.results)
+            results = explained_by(base, found.results, found.times)
+            series = series_of(base, found.times, results)
         runs = dict(enumerate(run for run, _, _ in given.values()))
-        tell(found.results, runs, found.times, judging.look_up)
-    return {key: found.results[n] for n, key in enumerate(given)}, {key: series[n] for n, key in enumerate(given)}
+        results = with_stories(results, runs, found.times, judging.look_up)
+    told = {key: results[n].to_json() for n, key in enumerate(given)}
+    return told, {key: series[n].to_json() for n, key in enumerate(given)}
 
 
 def a_send_fails_first(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
@@ -312,7 +313,7 @@ def test_events_around_say_what_was_already_so() -> None:
     faults = (Fault(1, "cut", None, "link", None, 10, 0, 45), Fault(2, "kill", "a", "host", "s", 200, 0, None))
     times = Timeline(run_end=300, roles=roles, faults=faults)
     steps = events_around(times, 40, 60)
-    assert sorted((s["t_ns"], s["kind"], s.get("value") or s["name"]) for s in steps) == [
+    assert sorted((s.t_ns, s.kind, s.value or s.name) for s in steps) == [
         (1, "role", "active"),
         (2, "role", "passive"),
         (10, "fault", "cut"),
@@ -339,12 +340,12 @@ def test_a_client_that_does_little_is_not_taken_for_one_that_waits() -> None:
     def rows(*starts: int, failed: int = 0) -> list[Active]:
         return [Active("p", at * S, not failed, failed) for at in starts]
 
-    assert [(s["start_ns"], s["end_ns"]) for s in client_spans(rows(0, 5, 10, 15, 40, 45), S)] == [
+    assert [(s.start_ns, s.end_ns) for s in client_spans(rows(0, 5, 10, 15, 40, 45), S)] == [
         (0, 16 * S),
         (40 * S, 46 * S),
     ]
     often = client_spans([*rows(*range(10)), *rows(12, 13), *rows(10, 11, failed=2)], S // 10)
-    assert [(s["value"], s["start_ns"] // S, s["failures"]) for s in often] == [
+    assert [(s.value, s.start_ns // S, s.failures) for s in often] == [
         ("served", 0, 0),
         ("failed", 10, 2),
         ("failed", 11, 2),

@@ -202,7 +202,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> di
         dirs.append(run_dir(folder / name, RUN, OPS, EVENTS))
         change(dirs[-1])
     dirs.append(run_dir(folder / "good", RUN, OPS, EVENTS))
-    result = analyze(dirs)
+    result = analyze(dirs).to_json()
     assert result["verdict"] == "unknown"
     assert result["as_expected"] is False
     return dict(zip([*BAD, "good"], result["runs"], strict=True))
@@ -306,9 +306,9 @@ def test_what_is_no_bad_input(tmp_path: Path) -> None:
         change(folder)
     dirs += [f"file://{tmp_path}/parquet", f"file://{tmp_path}/no last newline"]  # type: ignore[list-item]
     result = analyze(dirs, promises=[PromiseSpec("no_loss")])
-    told = [(run.get("error"), run.get("messages", {}).get("ok")) for run in result["runs"]]
+    told = [(run.error, run.count("ok")) for run in result.runs]
     assert told == [(None, 1)] * len(dirs)
-    verdicts = [run["verdict"] for run in result["runs"]]
+    verdicts = [run.verdict for run in result.runs]
     assert verdicts == ["pass"] * len(dirs)
     assert exit_status(result) == 0
 
@@ -326,27 +326,28 @@ def test_a_torn_last_line_is_skipped_counted_and_lets_no_pass_stand(tmp_path: Pa
         file.write(b'{"run_id":"r","clock"')
     lost = run_dir(tmp_path / "lost", RUN, [SEND], EVENTS)
     ops_are(SEND, TEAR)(lost)
-    broken = [analyze([folder]) for folder in (whole, torn_ops, torn_events, lost)]
-    verdicts = [{p["name"]: p["verdict"] for p in one["promises"]} for one in broken]
+    results = [analyze([folder]) for folder in (whole, torn_ops, torn_events, lost)]
+    broken = [result.runs[0] for result in results]
+    verdicts = [{p.name: p.verdict for p in one.promises} for one in broken]
     assert verdicts[0] == {"no_phantoms": "pass", "no_loss": "pass", "available": "pass"}
     assert verdicts[1] == {"no_phantoms": "unknown", "no_loss": "unknown", "available": "unknown"}
     assert verdicts[2] == {"no_phantoms": "pass", "no_loss": "unknown", "available": "unknown"}
     assert verdicts[3]["no_loss"] == "fail"
-    assert broken[0]["notes"] == []
-    assert "1 torn last line" in broken[1]["notes"][0]
-    assert "ops/worker-1.jsonl" in broken[1]["notes"][0]
-    assert [exit_status(one) for one in broken] == [0, 2, 2, 1]
+    assert broken[0].notes == ()
+    assert "1 torn last line" in broken[1].notes[0]
+    assert "ops/worker-1.jsonl" in broken[1].notes[0]
+    assert [exit_status(one) for one in results] == [0, 2, 2, 1]
 
 
 def test_a_clock_that_run_json_does_not_place(tmp_path: Path) -> None:
     ops = [SEND, {**GOT, "clock": "stray"}, ACK]
-    result = analyze([run_dir(tmp_path / "run", RUN, ops, EVENTS)])
-    assert {p["name"]: p["verdict"] for p in result["promises"]} == {
+    (result,) = analyze([run_dir(tmp_path / "run", RUN, ops, EVENTS)]).runs
+    assert {p.name: p.verdict for p in result.promises} == {
         "no_phantoms": "pass",
         "no_loss": "pass",
         "available": "unknown",
     }
-    assert "clock" in result["notes"][0]
+    assert "clock" in result.notes[0]
 
 
 def test_generated_ledgers_through_files(tmp_path: Path) -> None:
@@ -358,12 +359,11 @@ def test_generated_ledgers_through_files(tmp_path: Path) -> None:
     ]
     result, series = analyze_with_series(dirs)
     wrong = []
-    for (key, ledger), mine in zip(ledgers.items(), result["runs"], strict=True):
+    for (key, ledger), mine in zip(ledgers.items(), result.runs, strict=True):
         run = ledger[0]
         unlisted = [PromiseSpec(name) for name in sorted(set(run.expect) - {p.name for p in run.promises})]
         assert not unlisted
-        wrong += differences(key, mine, expected(ledger))
-        drawn = series[run.run_id]
-        json.dumps(drawn)
+        wrong += differences(key, mine.to_json(), expected(ledger))
+        drawn = json.loads(json.dumps(series[run.run_id].to_json()))
         assert len(drawn["buckets"]) <= 600
     assert not wrong, "\n".join(wrong)

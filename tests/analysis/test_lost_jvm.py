@@ -27,7 +27,7 @@ def ended(self):
     os.kill(SparkContext._gateway.proc.pid, number)
     return check(self)
 
-print(analyze([run])["verdict"])
+print(analyze([run]).verdict)
 Judging.check = ended
 try:
     analyze([run])
@@ -35,7 +35,7 @@ except InfrastructureError as error:
     print(error)
 Judging.check = check
 if sys.argv[3:]:
-    print(analyze([run])["verdict"])
+    print(analyze([run]).verdict)
 """
 _ENDED = "Spark's Java virtual machine ended during the work: it was ended by SIG"
 

@@ -250,7 +250,7 @@ def test_of_many_outages_the_longest_and_the_first_are_shown() -> None:
     assert base.execute("SELECT count(*) FROM outage").fetchall() == [(4,)]
     assert base.execute("SELECT gap_from, gap_to FROM shown ORDER BY ALL").fetchall() == [(0, 5), (8, 20), (20, 31)]
     who = base.sql(gaps._SIDES).to_arrow_table().to_pylist()
-    assert {(row["moment"], row["who"]["client"]) for row in who} == {
+    assert {(row["moment"], row["client"]) for row in who} == {
         (0, "p0"), (5, "p1"), (8, "p0"), (20, "p1"), (31, "p0"), (32, "p1")
     }  # fmt: skip
 
@@ -725,7 +725,7 @@ def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
     joined: int | None, before: bool, due: bool
 ) -> None:
     times = Timeline(run_end=900, hits=(Hit(KILL, HIT, NEXT, False, None),))
-    client = failover_within.Client(KILL.number, "p", joined, before, 200, None, 200, False)
+    client = failover_within.ClientAtFault(KILL.number, "p", joined, before, 200, None, 200, False)
     assert [one.took for one in failover_within.failovers([client], times)] == ([100] if due else [])
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.failover_within import Failover
+from brokerdrill.analysis.checks.failover_within import DueFailover
 from brokerdrill.analysis.checks.finding import Finding
-from brokerdrill.analysis.checks.rounds import broken, place, rounds_json
-from brokerdrill.analysis.events import NEVER, Epoch, Event, Hit, Round
+from brokerdrill.analysis.checks.rounds import broken, place, rounds_of
+from brokerdrill.analysis.events import NEVER, Epoch, Event, Hit, MethodRound
 from brokerdrill.analysis.timeline import Timeline, rounds, timeline
 from brokerdrill.ledger.contract import PromiseSpec
+from brokerdrill.ledger.verdict import Outage
 
 
 def mark(number: int, at: int, edge: str = "begin") -> Event:
@@ -16,11 +17,11 @@ def mark(number: int, at: int, edge: str = "begin") -> Event:
 
 def test_a_round_lasts_until_its_end_and_counts_until_the_next() -> None:
     events = [mark(2, 30), mark(1, 10), mark(1, 25, "end"), mark(2, 50, "end"), Event("note", 40, name="1")]
-    assert rounds(events, 90) == (Round("1", 10, 25, 30), Round("2", 30, 50, NEVER))
+    assert rounds(events, 90) == (MethodRound("1", 10, 25, 30), MethodRound("2", 30, 50, NEVER))
 
 
 def test_a_round_that_broke_off_lasts_until_the_run_ends() -> None:
-    assert rounds([mark(1, 10), mark(2, 30)], 90) == (Round("1", 10, 30, 30), Round("2", 30, 90, NEVER))
+    assert rounds([mark(1, 10), mark(2, 30)], 90) == (MethodRound("1", 10, 30, 30), MethodRound("2", 30, 90, NEVER))
     assert rounds([], 90) == ()
 
 
@@ -56,10 +57,10 @@ def test_a_row_has_the_slowest_of_its_round() -> None:
     made = timeline(events, {"s": ("a", "b")}, None)
     hit = made.hits[0]
     assert isinstance(hit, Hit) and isinstance(hit.epoch, Epoch)
-    waits = [Failover(hit, name, True, None, False, took, 0) for name, took in (("x", 3_000_000), ("y", 4_000_000))]
-    never = Failover(made.hits[1], "x", True, None, False, None, 0)
-    rows = rounds_json(made, [*waits, never], [{"start_ns": 31_000_000}], {1: {"failover_within": 1}})
-    assert rows == [
+    waits = [DueFailover(hit, name, True, None, False, took, 0) for name, took in (("x", 3_000_000), ("y", 4_000_000))]
+    never = DueFailover(made.hits[1], "x", True, None, False, None, 0)
+    rows = rounds_of(made, [*waits, never], [Outage(31_000_000)], {1: {"failover_within": 1}})
+    assert [row.to_json() for row in rows] == [
         {"round": "1", "start_ns": 10_000_000, "end_ns": 30_000_000, "faults": 1, "failover_ms": 4.0,
          "failback_ms": 4.0, "outages": 0, "broken": {}},
         {"round": "2", "start_ns": 30_000_000, "end_ns": 35_000_000, "faults": 1, "failover_ms": None,

@@ -90,6 +90,6 @@ def test_of_the_keys_of_all_partitions_those_that_moved_most_are_drawn() -> None
     totals = [(0, "s", len(KEYS), len(KEYS), 0), (0, "z", 0, 1, 1), (1, "z", 1, 2, 0)]
     with database(partials(route=told, route_total=totals)) as base:
         found = routes.routes(base, {0: (), 1: ()})
-    assert sorted({span["key"] for span in found[0]["spans"]}) == [*KEYS[:-2], KEYS[-1]]
-    assert [span["store"] for span in found[0]["spans"] if span["key"] == KEYS[-1]] == ["s", "z"]
-    assert [span["key"] for span in found[1]["spans"]] == [KEYS[-2]]
+    assert sorted({stay.key for stay in found[0].stays}) == [*KEYS[:-2], KEYS[-1]]
+    assert [stay.store for stay in found[0].stays if stay.key == KEYS[-1]] == ["s", "z"]
+    assert [stay.key for stay in found[1].stays] == [KEYS[-2]]

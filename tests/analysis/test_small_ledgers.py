@@ -41,7 +41,7 @@ def judged(*ledgers: Ledger, parts: int = 1) -> list[dict[str, Any]]:
     with judging(given, rows_of(given), parts=parts) as found:
         assert parts == 1 or len(found._first["end"]) > 1
         results = found.finish().results
-    return [results[number] for number in range(len(ledgers))]
+    return [results[number].to_json() for number in range(len(ledgers))]
 
 
 def classes(result: dict[str, Any]) -> dict[str, int]:

@@ -69,14 +69,14 @@ def test_all_anomalies_are_found_and_no_others(
         "apart": (True, True, True),
         "spread": (False, False, True),
     }[tasks]
-    found = analyze([tmp_path / "run"])
+    found = analyze([tmp_path / "run"]).to_json()
     _check(found, known)
     assert found["verdict"] == "fail"
 
 
 def test_a_run_without_anomalies_keeps_everything(spark: SparkSession, tmp_path: Path) -> None:
     known = synthesize(tmp_path / "run", 10_000, {}, seed=1)
-    found = analyze([tmp_path / "run"])
+    found = analyze([tmp_path / "run"]).to_json()
     _check(found, known)
     assert found["verdict"] == "pass"
     assert all(promise["verdict"] == "pass" for promise in found["promises"])

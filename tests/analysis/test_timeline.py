@@ -142,5 +142,5 @@ def test_a_takeover_is_a_begin_that_another_instance_served_before(drawn: list[E
     made = timeline(drawn, STORES, ops_end=60)
     for store in STORES:
         served = [epoch.instance for epoch in made.epochs if epoch.store == store]
-        told = [(one.before, one.instance) for one in made.takeovers if one.store == store]
+        told = [(one.other_instance, one.instance) for one in made.takeovers if one.store == store]
         assert told == [(a, b) for a, b in pairwise(served) if a != b]

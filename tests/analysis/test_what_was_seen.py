@@ -17,6 +17,7 @@ from brokerdrill.analysis import verdict
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import Clock, PromiseSpec, RunInfo
 from brokerdrill.ledger.coverage import Minimum
+from brokerdrill.ledger.verdict import Verdict
 from tests.analysis.batch import Ledger, Row, analyse
 from tests.analysis.test_checks_can_fail import ACTIVE_A, FAULT, HEAL, MS, ended, event, find, kept, numbered, op
 
@@ -708,7 +709,7 @@ def test_no_more_is_said_than_was_seen(results: dict[str, dict[str, Any]], name:
     if case.vacuous:
         assert set(told.values()) <= {"unknown"}, told
         assert not result["as_expected"]
-        assert verdict.exit_status(result) == 2
+        assert verdict.exit_status(Verdict.from_json(result)) == 2
         return
     if case.all_unknown:
         assert {name: word for name, word in told.items() if name not in EVENTS_ALONE and word != "unknown"} == {}

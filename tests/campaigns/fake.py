@@ -23,6 +23,7 @@ from brokerdrill.campaigns.sweep import sweep_plan
 from brokerdrill.cli import campaigns
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import Verdict
 from brokerdrill.scenario.drill import Drill
 
 from .series import START, verdict
@@ -83,13 +84,13 @@ class Fake:
 
     def judge(
         self, run_dirs: Sequence[Path], console: Console, *, master: str | None = None
-    ) -> tuple[dict[str, Any], list[Path]]:
+    ) -> tuple[Verdict, list[Path]]:
         info = contract.read_run(run_dirs[0])
         session = float(info.settings.get(VARIABLE, 4000))
         result = verdict(info.run_id, session + 10 * (info.seed or 0))
         (run_dirs[0] / "verdict.json").write_text(json.dumps(result))
         (run_dirs[0] / "report.html").write_text("<title>a run</title>")
-        return result, []
+        return Verdict.from_json(result), []
 
     def install(self) -> None:
         """Put this in the place of hosts and Spark."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brokerdrill.ledger import contract
-from brokerdrill.ledger.verdict import run_verdict
+from brokerdrill.ledger.verdict import RunVerdict
 from brokerdrill.results.table import append_rows, rows_of
 
 START = datetime.datetime(2026, 9, 1, 8, tzinfo=datetime.UTC)
@@ -76,7 +76,7 @@ def rows(
         run_id = f"{scenario}-{place:03d}"
         run = run_info(run_id, started, scenario=contract.Scenario(scenario, "title: x", "0" * 64), **values)
         result = verdict(run_id, time, ("no_loss",) if place in broken else ())
-        found += rows_of(run, run_verdict(result), started, started)
+        found += rows_of(run, RunVerdict.from_json(result), started, started)
     return [row | {name: dict(row[name]) for name in ("versions", "settings")} for row in found]
 
 

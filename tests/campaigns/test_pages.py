@@ -15,7 +15,7 @@ from brokerdrill.campaigns.pages import write_results
 from brokerdrill.campaigns.plan import Cell, Plan
 from brokerdrill.campaigns.results import Outcome
 from brokerdrill.cli.app import app
-from brokerdrill.ledger.verdict import RunVerdict, run_verdict
+from brokerdrill.ledger.verdict import RunVerdict
 from tests.report.browser import Browser
 
 from .series import failovers, rows, verdict, write
@@ -38,7 +38,7 @@ def cells(
         for repeat in (1, 2):
             cell = Cell(dict(zip(axes, label, strict=True)), repeat, "s", "t", {"n": place}, repeat)
             ended: Ended | None = Ended(DONE, f"run-{place}-{repeat}")
-            result: RunVerdict | None = run_verdict(
+            result: RunVerdict | None = RunVerdict.from_json(
                 verdict(f"run-{place}-{repeat}", 3000.0 + 500 * place + repeat, ("no_loss",) * (word == "broken"))
             )
             if word in ("failed", "refused"):

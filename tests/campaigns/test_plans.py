@@ -27,7 +27,7 @@ from brokerdrill.campaigns.results import Outcome, Place, compared, outcomes, pl
 from brokerdrill.campaigns.settings import text
 from brokerdrill.campaigns.sweep import parse_vary, sweep_plan
 from brokerdrill.inventory.topology import find_topology
-from brokerdrill.ledger.verdict import RunVerdict, Takeover, run_verdict
+from brokerdrill.ledger.verdict import RunVerdict, Takeover, Verdict
 from brokerdrill.scenario.drill import load_drill
 from tests.unit.descriptors import broker
 
@@ -198,7 +198,7 @@ def test_a_run_that_was_surprised_leaves_its_hosts_to_nobody(fake: Fake, monkeyp
     monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
     two = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [100, 200]}, 1, 5)
     results = [verdict("broken", 4000, broken=["no_loss"]), verdict("kept", 4000)]
-    fake.judge = lambda *_, **__: (results.pop(0), [])  # type: ignore[method-assign]
+    fake.judge = lambda *_, **__: (Verdict.from_json(results.pop(0)), [])  # type: ignore[method-assign]
     fake.install()
     first, second = execute.execute(
         two, Options(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None
@@ -239,7 +239,7 @@ def outcome(labels: dict[str, str], repeat: int, word: str, failover: float | No
     if word == "pending":
         return Outcome(cell, None, None)
     result = verdict("r", failover, ("no_loss",) if word == "broken" else (), ("no_loss",) if word == "unknown" else ())
-    return Outcome(cell, Ended(DONE, "r"), run_verdict(result))
+    return Outcome(cell, Ended(DONE, "r"), RunVerdict.from_json(result))
 
 
 def test_settings_that_differ_are_told_apart() -> None:

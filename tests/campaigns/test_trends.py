@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.cli.app import app
 from brokerdrill.ledger import contract
-from brokerdrill.ledger.verdict import run_verdict
+from brokerdrill.ledger.verdict import RunVerdict
 from brokerdrill.results.regression import Judged, exit_status, judged, series_of
 from brokerdrill.results.table import TABLE, append, read
 from brokerdrill.results.trends import coverage_rows
@@ -104,7 +104,7 @@ def test_an_unknown_verdict_is_neither_kept_nor_broken(tmp_path: Path) -> None:
     run = tmp_path / "r1"
     run.mkdir()
     contract.write_run(run, run_info("r1", START))
-    append(run, run_verdict(verdict("r1", 4000.0, unknown=("no_loss",))))
+    append(run, RunVerdict.from_json(verdict("r1", 4000.0, unknown=("no_loss",))))
     ((point,),) = [one.runs for one in series_of(read(tmp_path))]
     assert point.violated is None and point.slowest == 4000.0
 
@@ -116,8 +116,8 @@ def test_a_run_is_in_the_table_once_and_the_newest_analysis_counts(tmp_path: Pat
     run = tmp_path / "r1"
     run.mkdir()
     contract.write_run(run, run_info("r1", START, settings={"load.rate": "400"}, seed=7))
-    append(run, run_verdict(verdict("r1", 4000.0)))
-    append(run, run_verdict(verdict("r1", None, broken=("no_loss",))))
+    append(run, RunVerdict.from_json(verdict("r1", 4000.0)))
+    append(run, RunVerdict.from_json(verdict("r1", None, broken=("no_loss",))))
     found = read(tmp_path)
     assert [(row["kind"], row["name"], row["verdict"], row["measured"]) for row in found] == [
         ("promise", "no_loss", "fail", None),
@@ -163,7 +163,7 @@ def test_no_table_and_no_room(tmp_path: Path) -> None:
     contract.write_run(run, run_info("r1", START))
     (tmp_path / TABLE).write_text("a file where the table should be")
     with pytest.raises(InfrastructureError, match="cannot be written"):
-        append(run, run_verdict(verdict("r1", 4000.0)))
+        append(run, RunVerdict.from_json(verdict("r1", 4000.0)))
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

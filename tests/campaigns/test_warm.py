@@ -12,9 +12,9 @@ from brokerdrill.results import warm
 
 
 def test_the_small_run_is_judged_whole(tmp_path: Path) -> None:
-    result = analyze([warm.small_run(tmp_path / "warm")])
-    assert result["verdict"] == "pass"
-    assert {promise["verdict"] for promise in result["promises"]} == {"pass"}
+    (result,) = analyze([warm.small_run(tmp_path / "warm")]).runs
+    assert result.verdict == "pass"
+    assert {promise.verdict for promise in result.promises} == {"pass"}
 
 
 _AT_ONCE = """
@@ -24,7 +24,7 @@ from brokerdrill.results import warm
 from brokerdrill.analysis.analyze import analyze
 warm.warm_up()
 if sys.argv[1:]:
-    print(analyze([Path(sys.argv[1])])["verdict"])
+    print(analyze([Path(sys.argv[1])]).verdict)
 sys.exit(3)
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,6 +15,7 @@ from brokerdrill.campaigns import deployments, execute
 from brokerdrill.cli.app import app
 from brokerdrill.inventory import planned as planning
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import Verdict
 from brokerdrill.scenario.drill import load_drill
 from brokerdrill.scenario.model import Action
 from tests.campaigns.fake import Fake
@@ -31,14 +31,14 @@ class System(Fake):
 
     def judge(
         self, run_dirs: Sequence[Path], console: Console, *, master: str | None = None
-    ) -> tuple[dict[str, Any], list[Path]]:
+    ) -> tuple[Verdict, list[Path]]:
         info = contract.read_run(run_dirs[0])
         drill = load_drill(str(next(self.runs.glob(f"plans/*/drills/{info.scenario.name}.yml"))))
         steps = [step for step in drill.scenario.method if isinstance(step, Action)]
         lost = any((step.fault, step.target) == ("kill", self.bad) for step in steps)
         result = verdict(info.run_id, 4000.0, ["no_loss"] if lost else [])
         (run_dirs[0] / "verdict.json").write_text(json.dumps(result))
-        return result, []
+        return Verdict.from_json(result), []
 
 
 @pytest.fixture

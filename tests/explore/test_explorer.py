@@ -13,6 +13,7 @@ from brokerdrill.explore.defects import Break, Signature, breaks, signature, sus
 from brokerdrill.explore.explorer import HUNT, SHRINK, Explorer, Find, Told, Trial, asked, replay, told
 from brokerdrill.explore.shrink import Shrinker
 from brokerdrill.ledger.verdict import FAIL, Attribution, PromiseVerdict, RunVerdict
+from brokerdrill.ledger.witness import Witness
 
 from .places import TOPOLOGY, drawn_on
 
@@ -113,9 +114,9 @@ def test_a_defect_is_known_by_what_broke_and_its_faults() -> None:
 def test_a_verdict_says_what_broke_gravest_first_and_under_which_faults() -> None:
     result = RunVerdict(
         promises=(
-            PromiseVerdict("no_duplicates", FAIL, witnesses=({"class": "duplicated"},)),
-            PromiseVerdict("no_loss", FAIL, witnesses=({"class": "lost"},)),
-            PromiseVerdict("single_active", FAIL, witnesses=({"store": "pair1"},)),
+            PromiseVerdict("no_duplicates", FAIL, witnesses=(Witness({"class": "duplicated"}),)),
+            PromiseVerdict("no_loss", FAIL, witnesses=(Witness({"class": "lost"}),)),
+            PromiseVerdict("single_active", FAIL, witnesses=(Witness({"store": "pair1"}),)),
             PromiseVerdict("ordered", "pass"),
         ),
         attribution=(Attribution("lost", "pause", count=1), Attribution("lost", "kill", count=5)),

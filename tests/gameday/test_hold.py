@@ -24,6 +24,7 @@ from brokerdrill.gameday.model import GameDay
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Host, Topology
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import Verdict
 from brokerdrill.runner import approval
 from brokerdrill.runner.guards.stop_files import STOP_FILE, ask_to_abort
 from brokerdrill.runner.recording import Interrupted
@@ -87,11 +88,12 @@ class Stage:
             raise end
         contract.write_run(run_dir, contract.finished(info, "completed"))
 
-    def judge(self, run_dirs: list[Path], *_: Any, **__: Any) -> tuple[dict[str, Any], list[Path]]:
+    def judge(self, run_dirs: list[Path], *_: Any, **__: Any) -> tuple[Verdict, list[Path]]:
         name = contract.read_run(run_dirs[0]).scenario.name
         verdict = self.verdicts.get(name, "pass")
         promises = [{"name": "no_loss", "verdict": verdict}]
-        return {"verdict": verdict, "as_expected": verdict == "pass", "promises": promises}, []
+        result = {"verdict": verdict, "as_expected": verdict == "pass", "promises": promises}
+        return Verdict.from_json(result), []
 
     async def steady(self, where: Topology, guard: Any, runs: Path, progress: Any, empty: Any = ()) -> list[str]:
         self.looked.append((where.name, *empty))

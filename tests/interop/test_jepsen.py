@@ -45,7 +45,7 @@ def test_our_verdicts_and_the_way_back(tmp_path: Path) -> None:
         export_jepsen(first, tmp_path / f"{name}.edn")
         assert import_jepsen(tmp_path / f"{name}.edn", again) == before
         folders += [first, again]
-    result = analyze(folders)
+    result = analyze(folders).to_json()
     for place, name in enumerate(EXPECTED):
         for run in result["runs"][2 * place : 2 * place + 2]:
             assert {word: count for word, count in run["messages"].items() if count} == EXPECTED[name]["classes"], name

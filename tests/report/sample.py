@@ -14,9 +14,10 @@ from rich.console import Console
 from brokerdrill import report
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.journal import Journal
-from brokerdrill.ledger.verdict import run_verdict, verdict
+from brokerdrill.ledger.series import Series
+from brokerdrill.ledger.verdict import RunVerdict, Verdict
 from brokerdrill.report import markdown as markdown_report
-from brokerdrill.report import series as report_series
+from brokerdrill.report.shown import Shown
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -163,32 +164,33 @@ def rounds() -> list[dict[str, Any]]:
 
 
 def write_report(run_dir: Path, result: Mapping[str, Any], series: Mapping[str, Any], out: Path) -> Path:
-    return report.write_report(run_dir, run_verdict(result), series, out)
+    return report.write_report(run_dir, RunVerdict.from_json(result), shown(series, result).series, out)
 
 
 def write_index(runs: Sequence[tuple[Path, Mapping[str, Any]]], out: Path) -> Path:
-    return report.write_index([(run_dir, run_verdict(result)) for run_dir, result in runs], out)
+    return report.write_index([(run_dir, RunVerdict.from_json(result)) for run_dir, result in runs], out)
 
 
 def write_junit(result: Mapping[str, Any], path: Path, expect: Mapping[str, str] | None = None) -> Path:
-    return report.write_junit(verdict(result), path, expect)
+    return report.write_junit(Verdict.from_json(result), path, expect)
 
 
 def write_markdown(result: Mapping[str, Any], path: Path) -> Path:
-    return report.write_markdown(verdict(result), path)
+    return report.write_markdown(Verdict.from_json(result), path)
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    return markdown_report.markdown(verdict(result))
+    return markdown_report.markdown(Verdict.from_json(result))
 
 
 def print_verdict(result: Mapping[str, Any], console: Console) -> None:
-    for one in verdict(result).runs:
+    for one in Verdict.from_json(result).runs:
         report.print_verdict(one, console)
 
 
-def shown(series: Mapping[str, Any], result: Mapping[str, Any]) -> report_series.Series:
-    return report_series.from_json(series, run_verdict(result))
+def shown(series: Mapping[str, Any], result: Mapping[str, Any]) -> Shown:
+    """The series with the verdict's outages and failovers, as the analysis makes them."""
+    return Shown.of(Series.from_json({**{name: result.get(name) for name in ("outages", "failover")}, **series}))
 
 
 def phase(name: str, seconds: float, count: int) -> dict[str, Any]:

@@ -9,6 +9,10 @@ import pytest
 
 from brokerdrill.analysis.analyze import analyze_with_series
 from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, json_line
+from brokerdrill.ledger.series import Series
+from brokerdrill.ledger.verdict import RunVerdict
+from brokerdrill.report import write_report
+from brokerdrill.report.shown import Shown
 
 from . import sample
 from .sample import ACTIVE_AGAIN, BACK, HEAL, KILL, MS, S
@@ -84,35 +88,35 @@ def events(run_id: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunVerdict, Series]:
     run_dir = sample.write_run(tmp_path_factory.mktemp("ledger") / "run", run_id="run")
     for name, rows, columns in (("ops", operations("run"), OP_COLUMNS), ("events", events("run"), EVENT_COLUMNS)):
         (run_dir / name).mkdir()
         (run_dir / name / "all.jsonl").write_bytes(b"".join(json_line(row, columns) for row in rows))
     result, series = analyze_with_series([run_dir])
-    return run_dir, result, series["run"]
+    return run_dir, result.runs[0], series["run"]
 
 
-def test_the_series_are_understood(judged: tuple[Path, dict[str, Any], dict[str, Any]]) -> None:
+def test_the_series_are_understood(judged: tuple[Path, RunVerdict, Series]) -> None:
     _, result, series = judged
-    shown = sample.shown(series, result)
+    shown = Shown.of(series)
     sends = sum(row["op"] == "send" for row in operations("run"))
-    assert sum(bucket.sends for bucket in shown.buckets) == sends == result["messages"]["ok"]
+    assert sum(bucket.sends for bucket in shown.buckets) == sends == result.count("ok")
     assert sum(bucket.deliveries for bucket in shown.buckets) == sends
     assert max(bucket.send_max_ms or 0 for bucket in shown.buckets) > 3000
     quiet = [bucket for bucket in shown.buckets if KILL + S <= bucket.start_ns < ACTIVE_AGAIN - S]
     assert quiet and not any(bucket.sends for bucket in quiet)
-    assert {(role.instance, role.value) for role in shown.roles} >= {("artemis1", "down"), ("artemis2", "active")}
+    assert {(role.instance, role.value) for role in series.roles} >= {("artemis1", "down"), ("artemis2", "active")}
     assert [(band.mark, band.name, band.start_ns, band.end_ns, band.healed) for band in shown.bands] == [
         ("F1", "kill", KILL, HEAL, True)
     ]
-    assert [phase.name for phase in shown.phases] == ["load", "drain"]
-    assert {row.client for row in shown.failover} == {"producer-0", "producer-1"}
+    assert [phase.name for phase in series.phases] == ["load", "drain"]
+    assert {row.client for row in series.failover} == {"producer-0", "producer-1"}
 
 
-def test_the_page_shows_them(judged: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
+def test_the_page_shows_them(judged: tuple[Path, RunVerdict, Series], tmp_path: Path) -> None:
     run_dir, result, series = judged
-    page = parsed(sample.write_report(run_dir, result, series, tmp_path / "report.html"))
+    page = parsed(write_report(run_dir, result, series, tmp_path / "report.html"))
     assert text_of(page.xpath("//h1")[0]).startswith("Kept, as expected"), result
     assert len(page.xpath("//*[@class='plot timed']")) == 3
     assert "1 failover; the slowest client's next acknowledged send came 3,9" in text_of(page)

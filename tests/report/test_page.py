@@ -11,19 +11,14 @@ import pytest
 from lxml import etree, html
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.ledger.verdict import Failover, run_verdict
+from brokerdrill.ledger.series import Stay
+from brokerdrill.ledger.verdict import Failover, RunVerdict
 from brokerdrill.report.index import repeat_bounds, strip
-from brokerdrill.report.pictures import (
-    MAX_BARS,
-    draw,
-    failover_bars,
-    log_ticks,
-    mark_rows,
-    merged_bands,
-    plain,
-    until_elsewhere,
-)
-from brokerdrill.report.series import Stay, mark_faults
+from brokerdrill.report.pictures import draw
+from brokerdrill.report.pictures.failover import MAX_BARS, failover_bars
+from brokerdrill.report.pictures.figures import mark_rows, merged_bands, plain
+from brokerdrill.report.pictures.latency import log_ticks
+from brokerdrill.report.pictures.routes import until_elsewhere
 
 from . import sample
 
@@ -372,13 +367,13 @@ def test_a_disk_that_does_not_take_the_page(tmp_path: Path) -> None:
 
 
 def test_faults_of_one_step_share_a_mark() -> None:
-    bands = mark_faults(sample.series()["faults"], sample.END)
+    bands = sample.shown(sample.series(), {}).bands
     assert [band.mark for band in bands] == ["F1", "F2", "F2"]
     merged = merged_bands(bands)
     assert [band.mark for band in merged] == ["F1", "F2"]
     assert merged[1].target == "link artemis1→artemis2, link artemis2→artemis1"
     assert merged[1].end_ns == sample.PARTITION_HEALED + 2 * sample.MS
-    open_band = mark_faults([{"name": "kill", "start_ns": 5, "end_ns": None}], 99)[0]
+    (open_band,) = sample.shown({"faults": [{"name": "kill", "start_ns": 5, "end_ns": None}], "end_ns": 99}, {}).bands
     assert (open_band.end_ns, open_band.healed) == (99, False)
 
 
@@ -436,10 +431,10 @@ def test_buckets_in_which_nothing_happened_are_there() -> None:
 
 def test_repeats_bound_what_they_did_not_see() -> None:
     kept = [sample.result(f"run-{index}") for index in range(20)]
-    bounds = {row.name: row for row in repeat_bounds([*map(run_verdict, kept)])}
+    bounds = {row.name: row for row in repeat_bounds([*map(RunVerdict.from_json, kept)])}
     assert bounds["all"].trials == 20 and bounds["all"].violations == 0
     assert bounds["all"].upper == pytest.approx(0.1391, abs=5e-5)
-    bounds = {row.name: row for row in repeat_bounds([*map(run_verdict, [*kept, sample.broken()])])}
+    bounds = {row.name: row for row in repeat_bounds([*map(RunVerdict.from_json, [*kept, sample.broken()])])}
     assert (bounds["all"].trials, bounds["all"].violations) == (21, 1)
     assert (bounds["no_phantoms"].trials, bounds["no_phantoms"].violations) == (21, 0)
     assert (bounds["failback_within"].trials, bounds["failback_within"].unjudged) == (20, 1)

@@ -19,7 +19,7 @@ from brokerdrill.base.errors import EXIT_BROKEN, EXIT_UNKNOWN, InfrastructureErr
 from brokerdrill.cli import judged as judged_module
 from brokerdrill.cli.judged import judged
 from brokerdrill.ledger import contract
-from brokerdrill.ledger.verdict import run_verdict
+from brokerdrill.ledger.verdict import PromiseVerdict, RunVerdict, Verdict
 from brokerdrill.report.words import headline
 from brokerdrill.results import judging
 from brokerdrill.runner import recording
@@ -31,11 +31,11 @@ CONSOLE = Console(quiet=True)
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the analysis is made to find, the first of it; and then which runs it was asked about."""
-    found: list[dict[str, Any]] = []
+    found: list[Any] = []
 
-    def judge(run_dirs: Any, *_: Any, **__: Any) -> tuple[dict[str, Any], list[Path]]:
+    def judge(run_dirs: Any, *_: Any, **__: Any) -> tuple[Verdict, list[Path]]:
         found.append({"asked": list(run_dirs)})
         return found[0], [Path("report.html")]
 
@@ -51,8 +51,9 @@ def _ends(error: InfrastructureError, *runs: str) -> Any:
     return record
 
 
-KEPT = {"as_expected": True, "verdict": "pass", "promises": []}
-BROKEN = {"as_expected": False, "verdict": "fail", "promises": [{"verdict": "fail", "as_expected": False}]}
+KEPT = judging_verdict.together([RunVerdict("pass", as_expected=True)])
+LOST = PromiseVerdict("no_loss", "fail", as_expected=False)
+BROKEN = judging_verdict.together([RunVerdict("fail", promises=(LOST,))])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ BROKEN = {"as_expected": False, "verdict": "fail", "promises": [{"verdict": "fai
     ],
 )
 def test_what_was_recorded_is_judged(
-    told: list[dict[str, Any]], error: InfrastructureError, verdict: dict[str, Any], status: int
+    told: list[Any], error: InfrastructureError, verdict: Verdict, status: int
 ) -> None:
     told.append(verdict)
     with pytest.raises(type(error), match=str(error)) as raised:
@@ -74,7 +75,7 @@ def test_what_was_recorded_is_judged(
     assert told[1]["asked"] == [Path("one"), Path("two")]
 
 
-def test_what_did_not_work_on_the_way_out_of_an_interrupted_run_counts(told: list[dict[str, Any]]) -> None:
+def test_what_did_not_work_on_the_way_out_of_an_interrupted_run_counts(told: list[Any]) -> None:
     told.append(KEPT)
     ended = recording.Interrupted("interrupted by SIGINT; a fault is not healed")
     ended.__cause__ = InfrastructureError("a fault is not healed")
@@ -83,7 +84,7 @@ def test_what_did_not_work_on_the_way_out_of_an_interrupted_run_counts(told: lis
     assert raised.value.exit_status == 3
 
 
-def test_nothing_recorded_is_nothing_to_judge(told: list[dict[str, Any]]) -> None:
+def test_nothing_recorded_is_nothing_to_judge(told: list[Any]) -> None:
     with pytest.raises(InfrastructureError, match="no SSH"):
         judged(_ends(InfrastructureError("no SSH")), CONSOLE)
     assert told == []
@@ -150,18 +151,19 @@ def test_a_drain_that_breaks_keeps_nothing_from_healing() -> None:
 @pytest.mark.parametrize(("count", "expected"), [(0, "kept"), (1, "kept"), (1, "violated"), (0, "violated")])
 def test_a_run_that_ended_early_says_of_nothing_that_it_was_kept(outcome: str, count: int, expected: str) -> None:
     run = contract.RunInfo("run", outcome=outcome)
-    one = judging_verdict.promise_json(contract.PromiseSpec("no_loss"), expected, count=count, evidence=True)
+    one = judging_verdict.of_promise(contract.PromiseSpec("no_loss"), expected, count=count, evidence=True)
     not_met = {"no_loss": "it is not as expected"} if (count == 0) != (expected == "kept") else {}
-    more: dict[str, Any] = {"failover": (), "outages": (), "rounds": (), "notes": (), "not_met": not_met}
-    found = judging_verdict.run_json(run, [one], messages={}, redelivered={}, **more)
-    told = headline(run_verdict(found))
+    found = judging_verdict.concluded(run, RunVerdict(promises=(one,)), not_met)
+    told = headline(found)
     if outcome == "completed" or count:
-        assert found["as_expected"] == ((count == 0) == (expected == "kept"))
+        assert found.as_expected == ((count == 0) == (expected == "kept"))
         assert told.startswith("broken" if count else "kept")
     else:
-        assert (found["verdict"], found["as_expected"]) == ("unknown", False)
+        assert (found.verdict, found.as_expected) == ("unknown", False)
         assert "kept" not in told
-        assert judging_verdict.exit_status(found) == (EXIT_UNKNOWN if expected == "kept" else EXIT_BROKEN)
+        assert judging_verdict.exit_status(judging_verdict.together([found])) == (
+            EXIT_UNKNOWN if expected == "kept" else EXIT_BROKEN
+        )
     if outcome != "completed" and not count and expected == "kept":
         assert told == "unknown, not as expected: it ended early, and broke none of 1 promises until then"
 

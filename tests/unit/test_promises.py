@@ -13,7 +13,7 @@ from brokerdrill.cli import reference
 from brokerdrill.cli.judging import parse_promises
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.contract import PromiseSpec
-from brokerdrill.ledger.verdict import verdict as read
+from brokerdrill.ledger.verdict import Verdict
 from brokerdrill.promises.catalogue import PROMISES, broken_by_class, doubted_by, promise
 from brokerdrill.promises.definition import BOUND, Doubt, Field, Promise, Words
 from brokerdrill.report import junit, view, words
@@ -147,9 +147,9 @@ def test_a_new_promise_is_one_definition(toy: Promise) -> None:
     assert "fresh" in doubted_by(Doubt.UNPLACED_CLOCK) and "fresh" not in doubted_by(Doubt.TORN_EVENTS)
     assert words.breaks("expired") == "fresh"
 
-    told = verdict.promise_json(spec, "kept", count=2, measured=120.0)
+    told = verdict.of_promise(spec, "kept", count=2, measured=120.0).to_json()
     assert (told["bound"], told["from"], told["name"]) == (100, "commit", "fresh")
-    found = read({"run_id": "r1", "verdict": "fail", "promises": [told]})
+    found = Verdict.from_json({"run_id": "r1", "verdict": "fail", "promises": [told]})
     (result,) = found.runs
     assert words.meaning(result.promises[0]) == "2 messages were stale: 120 ms at worst."
     (row,) = view.promise_rows(result, None)

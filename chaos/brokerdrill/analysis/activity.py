@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 
 from brokerdrill.analysis.clients import MOST_CLIENTS
+from brokerdrill.ledger.series import ClientSpan
 
 # A client that does little is not taken for one that waits.
 SILENCE_NS = 1_000_000_000
@@ -60,28 +61,27 @@ def clients(base: duckdb.DuckDBPyConnection, widths: Mapping[int, int]) -> Mappi
     return found
 
 
-def client_spans(rows: Iterable[Active], width: int) -> list[dict[str, Any]]:
-    """Return one run's rows as spans by client and time: {client, value (served or failed), start_ns,
-    end_ns, failures}. A time without a served operation counts as served if it is no longer than a second, or than four
-    times what is usual for the client."""
+def client_spans(rows: Iterable[Active], width: int) -> tuple[ClientSpan, ...]:
+    """Return one run's rows, in buckets of `width` (ns), as spans by client and time. A time without a served operation
+    counts as served if it is no longer than a second, or than four times what is usual for the client."""
     by_client: dict[str, list[Active]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.client, row.start_ns)):
         by_client[row.client].append(row)
-    spans: list[dict[str, Any]] = []
+    spans: list[ClientSpan] = []
     for client, own in by_client.items():
         starts = [row.start_ns for row in own if row.served]
         usual = median(b - a for a, b in pairwise(starts)) if len(starts) > 1 else 0
         near = max(SILENCE_NS, 4 * usual)
-        last: dict[str, dict[str, Any]] = {}
+        # Where a client's last span of either kind stands.
+        last: dict[str, int] = {}
         for row in own:
             for value, there, reach in (("served", row.served, near), ("failed", row.failed > 0, 0)):
                 if not there:
                     continue
-                before = last.get(value)
-                if before is None or row.start_ns - before["end_ns"] > reach:
-                    last[value] = {"client": client, "value": value, "start_ns": row.start_ns, "failures": 0}
-                    spans.append(last[value])
-                last[value]["end_ns"] = row.start_ns + width
-                if value == "failed":
-                    last[value]["failures"] += row.failed
-    return spans
+                place = last.get(value)
+                if place is None or row.start_ns - spans[place].end_ns > reach:
+                    last[value] = place = len(spans)
+                    spans.append(ClientSpan(client, value, row.start_ns))
+                failures = spans[place].failures + (row.failed if value == "failed" else 0)
+                spans[place] = replace(spans[place], end_ns=row.start_ns + width, failures=failures)
+    return tuple(spans)

@@ -1,15 +1,14 @@
-"""`brokerdrill analyze`: from run directories to the JSON of the contract, and to the series that the report draws."""
+"""`brokerdrill analyze`: from run directories to their verdicts, and to the series that the report draws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from brokerdrill.analysis import verdict
-from brokerdrill.analysis.details import add_details
+from brokerdrill.analysis.details import explained
 from brokerdrill.analysis.files import remote_runs_of, runs_of
 from brokerdrill.analysis.judge import Judging, Ledger, database
 from brokerdrill.analysis.load import Run, load
@@ -18,17 +17,18 @@ from brokerdrill.analysis.problems import refused
 from brokerdrill.analysis.series import series_of
 from brokerdrill.analysis.sources import source_of
 from brokerdrill.analysis.spark import using
-from brokerdrill.analysis.stories import tell
+from brokerdrill.analysis.stories import with_stories
 from brokerdrill.analysis.sums import Sums
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import EVENTS_DIR, LEFT_BEHIND, OPS_DIR, PromiseSpec
+from brokerdrill.ledger.series import Series
+from brokerdrill.ledger.verdict import RunVerdict, Verdict
 
 
 def analyze(
     run_dirs: Sequence[Path | str], promises: Sequence[PromiseSpec] | None = None, master: str | None = None
-) -> dict[str, Any]:
-    """Return the JSON object of the contract: a run's for one run directory, `{"verdict", "as_expected", "runs"}` for
-    several.
+) -> Verdict:
+    """Return the verdict on runs, whose `to_json` is the contract's JSON object.
 
     `run_dirs` are local paths or Hadoop-compatible URIs, of runs or of folders of many runs; `promises` replaces the
     promises that run.json lists (no_phantoms is always checked); `master` is Spark's (default: two local cores). Raises
@@ -43,8 +43,8 @@ def analyze_with_series(
     master: str | None = None,
     *,
     with_series: bool = True,
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """As `analyze`; returns its JSON and, by run_id, the series of each run that can be read (`series.series_of`)."""
+) -> tuple[Verdict, dict[str, Series]]:
+    """As `analyze`; returns its verdict and, by run_id, the series of each run that can be read."""
     if not run_dirs:
         raise UsageError("no run directory is given")
     run_dirs = runs_of(run_dirs)
@@ -54,7 +54,7 @@ def analyze_with_series(
 
 def _analyzed(
     spark: SparkSession, run_dirs: Sequence[Path | str], promises: Sequence[PromiseSpec] | None, *, with_series: bool
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+) -> tuple[Verdict, dict[str, Series]]:
     run_dirs = remote_runs_of(spark, run_dirs)
     runs, errors = load(spark, run_dirs)
     checked: dict[int, tuple[PromiseSpec, ...]] = {}
@@ -64,8 +64,8 @@ def _analyzed(
         except UsageError as error:
             errors[run.number] = str(error)
     good = [run for run in runs if run.number not in errors]
-    results: dict[int, dict[str, Any]] = {}
-    drawn: dict[int, dict[str, Any]] = {}
+    results: dict[int, RunVerdict] = {}
+    drawn: dict[int, Series] = {}
     if good:
         source, parts = source_of(spark, good, spark.sparkContext.defaultParallelism)
         ledger = Ledger(
@@ -88,25 +88,22 @@ def _analyzed(
         verdict.unreadable(str(run_dir), errors[place]) if place in errors else results[place]
         for place, run_dir in enumerate(run_dirs)
     ]
-    return (told[0] if len(run_dirs) == 1 else verdict.several(told)), {
-        run.info.run_id: drawn[run.number] for run in good if run.number in drawn
-    }
+    return verdict.together(told), {run.info.run_id: drawn[run.number] for run in good if run.number in drawn}
 
 
 def judged(
     judging: Judging, good: Sequence[Run], *, with_series: bool
-) -> tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]]:
-    """Return the verdict's JSON, with what explains it, and the series of each run in `good`, by number."""
+) -> tuple[dict[int, RunVerdict], dict[int, Series]]:
+    """Return the verdict, with what explains it, and the series of each run in `good`, by number."""
     found = judging.finish(lambda unplaced: _doubts(good, unplaced))
-    results = {run.number: found.results[run.number] for run in good}
     times = {run.number: found.times[run.number] for run in good}
-    drawn: dict[int, dict[str, Any]] = {}
+    drawn: dict[int, Series] = {}
     with database(found.partials, {run: bucket_ns(one.run_end) for run, one in times.items()}) as base:
-        add_details(base, results, times)
+        results = explained(base, {run.number: found.results[run.number] for run in good}, times)
         if with_series:
             drawn = series_of(base, times, results)
-    tell(results, {run.number: run.info for run in good}, times, judging.look_up, follows=judging.follows)
-    return results, drawn
+    runs = {run.number: run.info for run in good}
+    return with_stories(results, runs, times, judging.look_up, follows=judging.follows), drawn
 
 
 def _doubts(runs: Sequence[Run], unplaced: frozenset[int]) -> tuple[dict[int, frozenset[str]], dict[int, list[str]]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from brokerdrill.analysis.events import Event, Fault
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PREPARATIONS, RunInfo
 from brokerdrill.ledger.coverage import ANY, Minimum
 from brokerdrill.ledger.evidence import MET_COUNTS
+from brokerdrill.ledger.verdict import Met
 
 
 @dataclass(frozen=True)
@@ -22,38 +22,6 @@ class Counts:
     clients: int = 0
     in_flight: int = 0
     operations: int = 0
-
-
-@dataclass(frozen=True)
-class Met:
-    """What the load met of one fault. `role` is that of the instance just before it was hit (None: not known);
-    `measured` what counters on hosts say (`MET_COUNTS`; without what was not measured); `lacking` says what is less
-    than the `least` that was asked for."""
-
-    fault: Fault
-    role: str | None
-    counts: Counts
-    measured: Mapping[str, int]
-    least: Minimum
-    lacking: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row of the verdict's JSON."""
-        fault = self.fault
-        return {
-            "fault": fault.name,
-            "step": fault.step,
-            "instance": fault.instance,
-            "target": fault.target,
-            "store": fault.store,
-            "t_ns": fault.at,
-            "healed_ns": fault.healed_at,
-            "role": self.role,
-            **asdict(self.counts),
-            "measured": dict(self.measured),
-            "minimum": {name: number for name, number in self.least.to_json().items() if number},
-            "lacking": list(self.lacking),
-        }
 
 
 def disturbing(times: Timeline) -> list[Fault]:
@@ -130,25 +98,48 @@ def lacks(counts: Counts, told: Mapping[str, int], least: Minimum) -> tuple[str,
 
 
 def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapping[int, Counts]) -> tuple[Met, ...]:
-    """Return what the load met of each fault that disturbs something; `counts` by the fault's number."""
+    """Return what the load met of each fault that disturbs something; `counts` by the fault's number. What counters on
+    hosts say is `MET_COUNTS`, without what was not measured; the minimum is without zeros."""
     found = []
     for fault in disturbing(times):
-        least = run.minimum.get((fault.step or "").split(" (round ")[0], ANY)
+        least = run.minimum.get(_step(fault.step), ANY)
         told = measured(fault, events)
         own = counts.get(fault.number, Counts())
-        found.append(Met(fault, role_before(fault, times), own, told, least, lacks(own, told, least)))
+        found.append(
+            Met(
+                fault=fault.name,
+                step=fault.step,
+                instance=fault.instance,
+                target=fault.target,
+                store=fault.store,
+                t_ns=fault.at,
+                healed_ns=fault.healed_at,
+                role=role_before(fault, times),
+                clients=own.clients,
+                in_flight=own.in_flight,
+                operations=own.operations,
+                measured=told,
+                minimum={name: number for name, number in least.to_json().items() if number},
+                lacking=lacks(own, told, least),
+            )
+        )
     return tuple(found)
+
+
+def _step(name: str | None) -> str:
+    """The name of a scenario's step, without the round."""
+    return (name or "").split(" (round ")[0]
 
 
 def why_vacuous(run: RunInfo, met: Sequence[Met], events: Iterable[Event]) -> tuple[str, ...]:
     """Return why a run says nothing about its drill, a sentence each; none: it does."""
     found = [
-        f"{one.fault.name} of {one.fault.instance or one.fault.target or 'nothing named'} "
-        f"at {one.fault.at / 1e9:.1f} s met too little: {', '.join(one.lacking)}"
+        f"{one.fault} of {one.instance or one.target or 'nothing named'} "
+        f"at {one.t_ns / 1e9:.1f} s met too little: {', '.join(one.lacking)}"
         for one in met
         if one.lacking
     ]
-    injected = {(one.fault.step or "").split(" (round ")[0] for one in met}
+    injected = {_step(one.step) for one in met}
     found += [f"{step} was never injected" for step in run.planned if step not in injected]
     worked = any(event.kind == "note" and "operation" in dict(event.detail) for event in events)
     if run.outcome != "completed" and not met and not worked and not run.planned:

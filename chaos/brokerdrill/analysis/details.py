@@ -1,51 +1,64 @@
-"""What explains a verdict: quantiles by phase, redeliveries, and whom breaks hit, from the stages' partial results."""
+"""What explains a verdict: quantiles by phase, takeovers, redeliveries, and whom breaks hit, from the stages' partial
+results."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import duckdb
 
 from brokerdrill.analysis import measures
 from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.ledger.verdict import Attribution, Redelivery, RunVerdict
 
 # More ways than a reader can go through; the rest is left out, the most frequent first.
 MOST_ROWS = 200
-
-_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "attribution": ("class", "fault", "fault_ns", "target", "instance", "client"),
-    "redeliveries": ("flagged", "in_doubt", "client", "instance", "fault", "fault_ns", "target"),
-}
+Way = TypeVar("Way", Attribution, Redelivery)
 
 
-def add_details(
-    base: duckdb.DuckDBPyConnection, results: Mapping[int, dict[str, Any]], times: Mapping[int, Timeline]
-) -> None:
-    """Extend each run's verdict JSON by `phases` (`measures.phases_json`), `takeovers` (`Timeline.takeovers`: store,
-    instance, other_instance that had served it before, t_ns), `attribution` (each way in which units broke: class,
-    fault, fault_ns, target, instance, client, count) and `redeliveries` (each way in which messages were delivered
-    again: flagged, in_doubt, client, instance, fault, fault_ns, target, count). `base` as for `series.series_of`."""
-    phases: dict[int, list[Any]] = defaultdict(list)
+def explained(
+    base: duckdb.DuckDBPyConnection, results: Mapping[int, RunVerdict], times: Mapping[int, Timeline]
+) -> dict[int, RunVerdict]:
+    """Return each run's verdict with its phases, its takeovers, and each way in which units broke or were delivered
+    again, the most frequent first. `base` as for `series.series_of`."""
+    rows: dict[int, list[Any]] = defaultdict(list)
     for run, *of in measures.by_phase(base):
-        phases[run].append(of)
-    ways = {name: _ways(base, name, fields) for name, fields in _FIELDS.items()}
-    for run, result in results.items():
-        result["phases"] = measures.phases_json(phases[run], times[run])
-        result["takeovers"] = [
-            {"store": one.store, "instance": one.instance, "other_instance": one.before, "t_ns": one.at}
-            for one in times[run].takeovers
-        ]
-        for name, found in ways.items():
-            rows = sorted(found[run], key=lambda row: (-row["count"], json.dumps(row, sort_keys=True)))
-            result[name] = rows[:MOST_ROWS]
+        rows[run].append(of)
+    broken = _ways(
+        base,
+        Attribution,
+        "SELECT run, class, fault, fault_ns, target, instance, client, sum(n)::BIGINT FROM attribution GROUP BY ALL",
+    )
+    again = _ways(
+        base,
+        Redelivery,
+        "SELECT run, flagged, in_doubt, client, instance, fault, fault_ns, target, sum(n)::BIGINT FROM redeliveries "
+        "GROUP BY ALL",
+    )
+    return {
+        run: replace(
+            result,
+            phases=measures.phases(rows[run], times[run]),
+            takeovers=times[run].takeovers,
+            attribution=_most_frequent(broken[run]),
+            redeliveries=_most_frequent(again[run]),
+        )
+        for run, result in results.items()
+    }
 
 
-def _ways(base: duckdb.DuckDBPyConnection, name: str, fields: tuple[str, ...]) -> dict[int, list[dict[str, Any]]]:
-    columns = ", ".join(fields)
-    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for run, *of in base.execute(f"SELECT run, {columns}, sum(n)::BIGINT FROM {name} GROUP BY ALL").fetchall():
-        found[run].append(dict(zip((*fields, "count"), of, strict=True)))
+def _ways(base: duckdb.DuckDBPyConnection, kind: type[Way], query: str) -> dict[int, list[Way]]:
+    """The rows of a query, whose columns after the run are the fields of `kind`, by run."""
+    found: dict[int, list[Way]] = defaultdict(list)
+    for run, *of in base.execute(query).fetchall():
+        found[run].append(kind(*of))
     return found
+
+
+def _most_frequent(ways: list[Way]) -> tuple[Way, ...]:
+    ways.sort(key=lambda way: (-way.count, json.dumps(way.to_json(), sort_keys=True)))
+    return tuple(ways[:MOST_ROWS])

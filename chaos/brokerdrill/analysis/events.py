@@ -79,15 +79,6 @@ class Hit(NamedTuple):
     detected_at: int | None
 
 
-class Takeover(NamedTuple):
-    """The begin of an epoch on a store that another instance had served last."""
-
-    store: str
-    before: str
-    instance: str
-    at: int
-
-
 class Failback(NamedTuple):
     """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none).
 
@@ -117,7 +108,7 @@ class Ending(NamedTuple):
     doubted: bool = False
 
 
-class Round(NamedTuple):
+class MethodRound(NamedTuple):
     """A pass through a method that is repeated: its steps took from `start` to `end`, and what happened before
     `until`, the begin of the next one (NEVER: there is none), is of this one."""
 

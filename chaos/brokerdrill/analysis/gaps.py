@@ -46,13 +46,14 @@ QUALIFY row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_
 _COUNTS = "SELECT run, spec, number, address, count(*) AS n FROM outage GROUP BY ALL"
 # Who was served at the ends of slices and of outages.
 _SIDES = f"""
+SELECT run, side, address, moment, who.client AS client, who.server AS server FROM (
 SELECT t.run, t.side, t.address, e.moment, min({{'client': t.client, 'server': t.server}}) AS who
 FROM "time" t JOIN (
     SELECT {_KEY}, unnest([first, last]) AS moment FROM slices WHERE side <> 'failback'
     UNION SELECT {_KEY}, unnest([gap_from, gap_to]) FROM shown) e
 ON t.run = e.run AND t.side = e.side AND t.number = e.number AND t.address = e.address AND t.slice = e.slice
     AND list_contains(t.moments, e.moment)
-GROUP BY t.run, t.side, t.address, e.moment
+GROUP BY t.run, t.side, t.address, e.moment)
 """
 
 

@@ -1,5 +1,4 @@
-"""From the partial results of the stages to the verdict's JSON: what is left is small and put together by the
-driver."""
+"""From the partial results of the stages to the verdict: what is left is small and put together by the driver."""
 
 from __future__ import annotations
 
@@ -30,6 +29,7 @@ from brokerdrill.analysis.stages import Partials, Source, Stages
 from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables, table
 from brokerdrill.analysis.timeline import Timeline, timeline
 from brokerdrill.ledger.contract import CLASSES_SHOWN, PromiseSpec, RunInfo
+from brokerdrill.ledger.verdict import PromiseVerdict, RunVerdict
 
 # A run's end before its operations are seen: later than all of them, and times may be added to it.
 OPEN_END = NEVER >> 1
@@ -73,10 +73,10 @@ _EMPTY = {
 
 @dataclass
 class Judged:
-    """What the stages found: `results` (the verdict's JSON by the run's number), `times` (each run's timeline) and
+    """What the stages found: `results` (each run's verdict, by its number), `times` (each run's timeline) and
     `partials` of all stages."""
 
-    results: dict[int, dict[str, Any]]
+    results: dict[int, RunVerdict]
     times: dict[int, Timeline]
     partials: dict[str, list[pa.Table]]
 
@@ -249,8 +249,8 @@ def _verdicts(
     partials: Partials,
     doubts: Mapping[int, frozenset[str]],
     notes: Mapping[int, Sequence[str]],
-) -> dict[int, dict[str, Any]]:
-    """The verdict's JSON of each run."""
+) -> dict[int, RunVerdict]:
+    """The verdict on each run."""
     with database(partials) as base:
         found = rules.Findings(base, ledger.promises, times)
         seen = Seen(base, ledger.runs)
@@ -261,7 +261,7 @@ def _verdicts(
             counts[run].append((name, flagged, in_doubt, n))
         witnesses = _witnesses(partials)
         who = _who(partials)
-        told: dict[int, dict[str, Any]] = {}
+        told: dict[int, RunVerdict] = {}
         for run, info in ledger.runs.items():
             specs, events = ledger.promises[run], ledger.events[run]
             findings = found.of(run, info, counts[run], witnesses[run])
@@ -270,19 +270,21 @@ def _verdicts(
             met = covered(info, times[run], events, seen.met[run])
             vacuous = why_vacuous(info, met, events)
             apply_doubts(specs, findings, counts[run], doubts.get(run, frozenset()), lacking, vacuous)
-            verdicts = [verdict.promise_verdict(one.n, one.evidence, one.doubt) for one in findings]
-            told[run] = verdict.run_json(
-                info,
-                _promises_json(info, specs, findings),
-                **_messages_json(counts[run]),
+            promises = _promises(info, specs, findings)
+            verdicts = [promise.verdict for promise in promises]
+            result = RunVerdict(
+                promises=promises,
+                messages=_messages(counts[run]),
+                redelivered=_redelivered(counts[run]),
                 failover=found.failover(run)[:MOST_ROWS],
                 outages=outages[:MOST_ROWS],
                 rounds=found.rounds(run, findings, outages, whole=not lacking),
-                notes=[*notes.get(run, ()), *lacking, *_in_doubt(counts[run])],
-                not_met=seen.not_met(run, specs, findings, verdicts, targets(times[run], info.stores)),
+                notes=(*notes.get(run, ()), *lacking, *_in_doubt(counts[run])),
                 vacuous=vacuous,
-                coverage=[one.to_json() for one in met],
+                coverage=met,
             )
+            not_met = seen.not_met(run, specs, findings, verdicts, targets(times[run], info.stores))
+            told[run] = verdict.concluded(info, result, not_met)
         return told
 
 
@@ -295,19 +297,19 @@ def _witnesses(partials: Partials) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def _who(partials: Partials) -> dict[int, dict[tuple[str, str, int], dict[str, Any]]]:
-    """Who had the success at (side, address, time), by run: of several the first client."""
-    found: dict[int, dict[tuple[str, str, int], dict[str, Any]]] = defaultdict(dict)
+def _who(partials: Partials) -> dict[int, dict[tuple[str, str, int], tuple[str, str | None]]]:
+    """Who (client, server) had the success at (side, address, time), by run: of several the first client."""
+    found: dict[int, dict[tuple[str, str, int], tuple[str, str | None]]] = defaultdict(dict)
     for one in partials.get("side", ()):
         for row in one.to_pylist():
             # Where two loads meet, two partitions tell of that time: each of all that had a success then.
-            found[row["run"]][row["side"], row["address"], row["moment"]] = row["who"]
+            found[row["run"]][row["side"], row["address"], row["moment"]] = row["client"], row["server"]
     return found
 
 
-def _promises_json(run: RunInfo, specs: Sequence[PromiseSpec], findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [
-        verdict.promise_json(
+def _promises(run: RunInfo, specs: Sequence[PromiseSpec], findings: Sequence[Finding]) -> tuple[PromiseVerdict, ...]:
+    return tuple(
+        verdict.of_promise(
             spec,
             run.expect.get(spec.name, "kept"),
             count=finding.n,
@@ -320,18 +322,25 @@ def _promises_json(run: RunInfo, specs: Sequence[PromiseSpec], findings: Sequenc
             judged_from=finding.judged_from,
         )
         for spec, finding in zip(specs, findings, strict=True)
-    ]
+    )
 
 
-def _messages_json(counts: Sequence[tuple[str, bool, bool, int]]) -> dict[str, dict[str, int]]:
+def _messages(counts: Sequence[tuple[str, bool, bool, int]]) -> dict[str, int]:
+    """How many units each class has."""
     messages = dict.fromkeys(CLASSES_SHOWN, 0)
+    for name, _, _, n in counts:
+        messages[name] += n
+    return messages
+
+
+def _redelivered(counts: Sequence[tuple[str, bool, bool, int]]) -> dict[str, int]:
+    """Those of that class by the broker's flag, and by whether an acknowledgement was in doubt."""
     split = {"flagged": 0, "unflagged": 0, "in_doubt": 0, "not_in_doubt": 0}
     for name, flagged, in_doubt, n in counts:
-        messages[name] += n
         if name == "redelivered":
             split["flagged" if flagged else "unflagged"] += n
             split["in_doubt" if in_doubt else "not_in_doubt"] += n
-    return {"messages": messages, "redelivered": split}
+    return split
 
 
 def _in_doubt(counts: Sequence[tuple[str, bool, bool, int]]) -> list[str]:

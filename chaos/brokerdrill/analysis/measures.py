@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import duckdb
 
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PREPARATIONS
+from brokerdrill.ledger.verdict import Numbers, PhaseNumbers
 
 KINDS = ("send", "commit", "receive")
 PHASES = ("load", "before_fault", "during_fault", "after_heal", "drain", "outside")
+# As `Numbers` has them.
 QUANTILES = (0.5, 0.95, 0.99)
 SECOND_NS = 1_000_000_000
 MOST_BUCKETS = 600
@@ -116,25 +117,20 @@ def by_phase(base: duckdb.DuckDBPyConnection) -> list[tuple[int, str, str, int, 
     return [(run, phase, kind, count, q, longest) for run, phase, kind, count, q, longest in found]
 
 
-def phases_json(
+def phases(
     rows: Iterable[tuple[str, str, int, list[float] | None, float | None]], times: Timeline
-) -> list[dict[str, Any]]:
-    """Return one run's `phases` of the verdict's JSON from its rows of `by_phase` (without the run): {phase, seconds,
-    and for each kind that happened: {count, per_s, p50_ms, p95_ms, p99_ms, max_ms (null: none has a latency)}}."""
+) -> tuple[PhaseNumbers, ...]:
+    """Return one run's phases with what was done in them, from its rows of `by_phase` (without the run); without those
+    that took no time and in which nothing ended."""
     seconds = {name: ns / 1e9 for name, ns in lengths(times).items()}
-    kinds: dict[str, dict[str, Any]] = defaultdict(dict)
+    kinds: dict[str, dict[str, Numbers]] = defaultdict(dict)
     for phase, kind, count, latencies, longest in rows:
         if count:
-            shares: list[float | None] = [*latencies] if latencies else [None] * len(QUANTILES)
             lasted = seconds.get(phase, 0.0)
-            kinds[phase][kind] = {
-                "count": count,
-                "per_s": count / lasted if lasted else None,
-                **{f"p{share * 100:.0f}_ms": ms for share, ms in zip(QUANTILES, shares, strict=True)},
-                "max_ms": longest,
-            }
-    return [
-        {"phase": name, "seconds": seconds.get(name, 0.0)} | {k: kinds[name][k] for k in KINDS if k in kinds[name]}
+            p50, p95, p99 = latencies or (None, None, None)
+            kinds[phase][kind] = Numbers(count, count / lasted if lasted else None, p50, p95, p99, longest)
+    return tuple(
+        PhaseNumbers(name, seconds.get(name, 0.0), {kind: kinds[name][kind] for kind in KINDS if kind in kinds[name]})
         for name in PHASES
         if name in kinds or (name != "outside" and seconds.get(name))
-    ]
+    )

@@ -5,12 +5,13 @@ SQL over one partition of stage 2, which has all connects of a key; and what the
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import duckdb
 
 from brokerdrill.base.statistics import evenness
+from brokerdrill.ledger.series import RoutedStore, Routes, Spread, Stay
 
 # More lanes than a picture can show; of the keys those that moved most.
 MOST_KEYS = 200
@@ -43,43 +44,48 @@ ON s.run = k.run AND s.key = k.key
 """
 
 
-def routes(base: duckdb.DuckDBPyConnection, pooled: Mapping[int, Collection[str]]) -> dict[int, dict[str, Any]]:
-    """Return by run what its keys reached, JSON-able: keys, connects, moves (connects that reached another store than
-    the key's previous one) in all; moved: {excused, unexcused}, how many keys moved at all, by whether some move of
-    theirs breaks the promise; stores: {store, keys (first led there), connects, moves (to it)}, those of `pooled` (by
-    run: the stores that routers may choose) among them although no key reached them; spread: {chi_square, p, most} of
-    the keys' first stores against an even choice, `most` the fullest store's part over an even one, null where there is
-    one store; spans: {key, store, start_ns, end_ns, connects}, of at most MOST_KEYS keys. A store that is not known is
-    "".
-    """
-    found: dict[int, dict[str, Any]] = {}
-    for run, store, keys, connects, moves in base.execute(
+def routes(base: duckdb.DuckDBPyConnection, pooled: Mapping[int, Collection[str]]) -> dict[int, Routes]:
+    """Return by run whom its keys were led to; runs in which nobody was are left out. The stores that routers may
+    choose (`pooled`, by run) are there although no key reached them; stays are of at most MOST_KEYS keys."""
+    stores: dict[int, list[RoutedStore]] = defaultdict(list)
+    for run, *of in base.execute(
         "SELECT run, store, sum(keys)::BIGINT, sum(connects)::BIGINT, sum(moves)::BIGINT FROM route_total "
-        "GROUP BY run, store ORDER BY run, store"
+        "GROUP BY run, store"
     ).fetchall():
-        none = {"keys": 0, "connects": 0, "moves": 0, "moved": {"excused": 0, "unexcused": 0}}
-        one = found.setdefault(run, {**none, "stores": [], "spread": None, "spans": []})
-        one["stores"].append({"store": store, "keys": keys, "connects": connects, "moves": moves})
-        for name, value in (("keys", keys), ("connects", connects), ("moves", moves)):
-            one[name] += value
-    for run, unexcused, excused in base.execute(
-        "SELECT run, sum(unexcused)::BIGINT, sum(excused)::BIGINT FROM route_moved GROUP BY run"
-    ).fetchall():
-        found[run]["moved"] = {"excused": excused, "unexcused": unexcused}
-    for run, one in found.items():
-        reached = {row["store"] for row in one["stores"]}
-        one["stores"] += [{"store": s, "keys": 0, "connects": 0, "moves": 0} for s in {*pooled[run]} - reached]
-        one["stores"].sort(key=lambda row: row["store"])
-        one["spread"] = _spread([row["keys"] for row in one["stores"] if row["store"]])
-    for run, key, store, since, until, n in base.execute(
+        stores[run].append(RoutedStore(*of))
+    moved = {
+        run: (excused, unexcused)
+        for run, excused, unexcused in base.execute(
+            "SELECT run, sum(excused)::BIGINT, sum(unexcused)::BIGINT FROM route_moved GROUP BY run"
+        ).fetchall()
+    }
+    stays: dict[int, list[Stay]] = defaultdict(list)
+    for run, *of in base.execute(
         "SELECT run, key, store, since, until, n FROM route SEMI JOIN (SELECT run, key FROM route GROUP BY run, key "
         f"QUALIFY row_number() OVER (PARTITION BY run ORDER BY count(*) DESC, key) <= {MOST_KEYS}) USING (run, key) "
         "ORDER BY run, key, since"
     ).fetchall():
-        found[run]["spans"].append({"key": key, "store": store, "start_ns": since, "end_ns": until, "connects": n})
-    return found
+        stays[run].append(Stay(*of))
+    return {run: _routes(reached, pooled[run], moved.get(run, (0, 0)), stays[run]) for run, reached in stores.items()}
 
 
-def _spread(counts: Sequence[int]) -> dict[str, float] | None:
+def _routes(
+    reached: Sequence[RoutedStore], pooled: Collection[str], moved: tuple[int, int], stays: Sequence[Stay]
+) -> Routes:
+    never = [RoutedStore(store) for store in {*pooled} - {one.store for one in reached}]
+    stores = sorted([*reached, *never], key=lambda one: one.store)
+    return Routes(
+        keys=sum(one.keys for one in stores),
+        connects=sum(one.connects for one in stores),
+        moves=sum(one.moves for one in stores),
+        excused=moved[0],
+        unexcused=moved[1],
+        stores=tuple(stores),
+        spread=_spread([one.keys for one in stores if one.store]),
+        stays=tuple(stays),
+    )
+
+
+def _spread(counts: Sequence[int]) -> Spread | None:
     spread = evenness(counts)
-    return spread and {"chi_square": spread[0], "p": spread[1], "most": max(counts) * len(counts) / sum(counts)}
+    return spread and Spread(*spread, most=max(counts) * len(counts) / sum(counts))

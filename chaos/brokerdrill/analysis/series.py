@@ -1,10 +1,11 @@
-"""What the report draws, from the stages' partial results: counts and latencies over time, roles, faults, phases,
-outages, failovers."""
+"""What the report draws, from the stages' partial results and the timeline: counts and latencies over time, roles,
+faults, phases, clients, routes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -13,48 +14,54 @@ from brokerdrill.analysis.activity import client_spans, clients
 from brokerdrill.analysis.measures import bucket_ns, quantiles
 from brokerdrill.analysis.routes import routes
 from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.ledger.series import (
+    AlertSpan,
+    Bucket,
+    EndingMark,
+    FailbackSpan,
+    FaultSpan,
+    PhaseSpan,
+    RoleSpan,
+    Series,
+)
+from brokerdrill.ledger.verdict import RunVerdict
 
 _SHOWN = {"p50": 0.5, "p99": 0.99}
 
 
 def series_of(
-    base: duckdb.DuckDBPyConnection, times: Mapping[int, Timeline], results: Mapping[int, Mapping[str, Any]]
-) -> dict[int, dict[str, Any]]:
-    """Return each run's series, JSON-able, by its number; times are run time in ns, latencies ms. `base` has the
-    partial results and the table `bins` (`judge.database`).
-
-    bucket_ns; buckets: {start_ns, sends (acknowledged), deliveries, send_p50_ms, send_p99_ms, send_max_ms (of a send,
-    in a transaction of its commit), delivery_p50_ms, ... (from the start of the send to the message's first delivery)},
-    empty ones left out; roles: {instance, store, value, start_ns, end_ns, uncertainty_ns}; faults:
-    {name, target, instance, store, start_ns, end_ns, uncertainty_ns, healed}; phases: {name, start_ns, end_ns};
-    failbacks: {instance, store, fault, start_ns, end_ns}; endings (of processes): {instance, at_ns, how, status, last,
-    meant}; alerts (while they fired): {name, instance, store, start_ns, end_ns, uncertainty_ns, cleared}; clients
-    (`activity.client_spans`) and client_count, how many the run has; routes (`routes.routes`), null where nobody was
-    led; outages and failover as in the verdict; end_ns.
-    """
+    base: duckdb.DuckDBPyConnection, times: Mapping[int, Timeline], results: Mapping[int, RunVerdict]
+) -> dict[int, Series]:
+    """Return each run's series, by its number. `base` has the partial results and the table `bins`
+    (`judge.database`)."""
     width = {run: bucket_ns(one.run_end) for run, one in times.items()}
     buckets = _buckets(base)
     active = clients(base, width)
     led = routes(base, {run: one.pooled for run, one in times.items()})
     return {
-        run: {
-            "bucket_ns": width[run],
-            "buckets": [{"start_ns": start, **buckets[run][start]} for start in sorted(buckets[run])],
-            **_spans(times[run]),
-            "clients": client_spans(active[run].rows, width[run]),
-            "client_count": active[run].count,
-            "routes": led.get(run),
-            "outages": list(results[run]["outages"]),
-            "failover": list(results[run]["failover"]),
-            "end_ns": times[run].run_end,
-        }
-        for run in results
+        run: Series(
+            bucket_ns=width[run],
+            buckets=tuple(Bucket(start, **buckets[run][start]) for start in sorted(buckets[run])),
+            roles=role_spans(times[run]),
+            faults=_faults(times[run]),
+            phases=_phases(times[run]),
+            failbacks=_failbacks(times[run]),
+            endings=_endings(times[run]),
+            alerts=_alerts(times[run]),
+            clients=client_spans(active[run].rows, width[run]),
+            client_count=active[run].count,
+            routes=led.get(run),
+            outages=result.outages,
+            failover=result.failover,
+            end_ns=times[run].run_end,
+        )
+        for run, result in results.items()
     }
 
 
 def _buckets(base: duckdb.DuckDBPyConnection) -> dict[int, dict[int, dict[str, Any]]]:
-    """What ended in each bucket, by run and the bucket's start. A commit's latency is a send's: its client waits for
-    that."""
+    """The numbers of each bucket in which something ended, by run and the bucket's start. A commit's latency is a
+    send's: its client waits for that."""
     keys = "run, start_ns, side"
     quantiles(base, keys, _SHOWN.values()).create("bucket_quantiles")
     found: dict[int, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
@@ -70,76 +77,70 @@ def _buckets(base: duckdb.DuckDBPyConnection) -> dict[int, dict[int, dict[str, A
     return found
 
 
-def _spans(times: Timeline) -> dict[str, list[dict[str, Any]]]:
-    """The parts that events alone tell."""
-    roles: list[dict[str, Any]] = []
-    running: dict[str, dict[str, Any]] = {}
+def role_spans(times: Timeline) -> tuple[RoleSpan, ...]:
+    """Return each instance's roles, by begin: each lasts to the instance's next one, the last to the run's end."""
+    spans: list[RoleSpan] = []
+    running: dict[str, int] = {}
     for change in times.roles:
-        span = {
-            "instance": change.instance,
-            "store": change.store,
-            "value": change.value,
-            "start_ns": change.at,
-            "end_ns": times.run_end,
-            "uncertainty_ns": change.u,
-        }
-        before = running.get(change.instance or "")
-        if before is not None:
-            before["end_ns"] = change.at
-        running[change.instance or ""] = span
-        roles.append(span)
-    drain = (
-        []
-        if times.drain_begin is None
-        else [{"name": "drain", "start_ns": times.drain_begin, "end_ns": times.drain_end or times.run_end}]
+        instance = change.instance or ""
+        if instance in running:
+            spans[running[instance]] = replace(spans[running[instance]], end_ns=change.at)
+        running[instance] = len(spans)
+        spans.append(
+            RoleSpan(
+                instance, change.store or "", change.value or "", change.at, times.run_end, uncertainty_ns=change.u
+            )
+        )
+    return tuple(spans)
+
+
+def _faults(times: Timeline) -> tuple[FaultSpan, ...]:
+    return tuple(
+        FaultSpan(
+            name=fault.name or "",
+            target=fault.target or "",
+            instance=fault.instance or "",
+            store=fault.store or "",
+            start_ns=fault.at,
+            end_ns=times.run_end if fault.healed_at is None else fault.healed_at,
+            uncertainty_ns=fault.u,
+            healed=fault.healed_at is not None,
+        )
+        for fault in times.faults
     )
-    return {
-        "roles": roles,
-        "faults": [
-            {
-                "name": fault.name,
-                "target": fault.target,
-                "instance": fault.instance,
-                "store": fault.store,
-                "start_ns": fault.at,
-                "end_ns": times.run_end if fault.healed_at is None else fault.healed_at,
-                "uncertainty_ns": fault.u,
-                "healed": fault.healed_at is not None,
-            }
-            for fault in times.faults
-        ],
-        "phases": [{"name": "load", "start_ns": start, "end_ns": end} for start, end in times.loads] + drain,
-        "failbacks": [
-            {
-                "instance": back.instance,
-                "store": back.store,
-                "fault": back.name,
-                "start_ns": back.healed_at,
-                "end_ns": back.back_at,
-            }
-            for back in times.failbacks
-        ],
-        "endings": [
-            {
-                "instance": one.instance,
-                "at_ns": one.at,
-                "how": one.how,
-                "status": one.status,
-                "last": one.last,
-                "meant": one.meant,
-            }
-            for one in times.endings
-        ],
-        "alerts": [
-            {
-                "name": one.name,
-                "instance": one.instance,
-                "store": one.store,
-                "start_ns": one.at,
-                "end_ns": times.run_end if one.cleared_at is None else one.cleared_at,
-                "uncertainty_ns": one.at_u,
-                "cleared": one.cleared_at is not None,
-            }
-            for one in times.alerts
-        ],
-    }
+
+
+def _phases(times: Timeline) -> tuple[PhaseSpan, ...]:
+    loads = [PhaseSpan("load", start, end) for start, end in times.loads]
+    if times.drain_begin is None:
+        return tuple(loads)
+    return (*loads, PhaseSpan("drain", times.drain_begin, times.drain_end or times.run_end))
+
+
+def _failbacks(times: Timeline) -> tuple[FailbackSpan, ...]:
+    return tuple(
+        FailbackSpan(back.instance, back.store, back.name or "", back.healed_at, back.back_at)
+        for back in times.failbacks
+    )
+
+
+def _endings(times: Timeline) -> tuple[EndingMark, ...]:
+    return tuple(
+        EndingMark(one.instance, one.at, one.how or "", one.status or "", one.last or "", one.meant)
+        for one in times.endings
+    )
+
+
+def _alerts(times: Timeline) -> tuple[AlertSpan, ...]:
+    return tuple(
+        AlertSpan(
+            name=one.name,
+            instance=one.instance or "",
+            store=one.store or "",
+            start_ns=one.at,
+            end_ns=times.run_end if one.cleared_at is None else one.cleared_at,
+            uncertainty_ns=one.at_u,
+            cleared=one.cleared_at is not None,
+        )
+        for one in times.alerts
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from brokerdrill.analysis.clients import OFFSET, PLACED_BY
 from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.tables import Runs, Times, table
 from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.ledger.verdict import RunVerdict
+from brokerdrill.ledger.witness import FAULT, HEAL, OP, ROLE, Step, Witness
 
 # Events this long before and after a witness's operations belong to its story.
 AROUND_NS = 1_000_000_000
@@ -39,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(witness: Mapping[str, Any]) -> Wanted:
-    """Return what to look up for a witness of any promise: by its fields alone."""
+    """Return what to look up for a witness of any promise, by its fields."""
     messages = frozenset(
         (str(witness[f"{prefix}address"]), str(witness[f"{prefix}message_id"]))
         for prefix in ("", "seen_")
@@ -61,7 +64,7 @@ def wanted(witness: Mapping[str, Any]) -> Wanted:
 
 # Rows of the ledger (the contract's columns and `run`) that one of these small tables asks for.
 LookUp = Callable[[Mapping[str, pa.Table]], Iterable[dict[str, Any]]]
-Steps = dict[tuple[str, int], dict[str, Any]]
+Operations = dict[tuple[str, int], dict[str, Any]]
 
 # What is looked up, table by table; `span` are what a client did, `key` its connects, from w_from to w_to (run time).
 WANTED = {
@@ -126,38 +129,43 @@ def narrowed(tables: Mapping[str, pa.Table]) -> dict[str, pa.Array]:
     }
 
 
-def tell(
-    results: Mapping[int, dict[str, Any]], runs: Runs, times: Times, look_up: LookUp, *, follows: bool = False
-) -> None:
-    """Give every witness of `results` (the verdict's JSON by run) its `story`: a list of steps by time. `follows`:
-    `look_up` gives what `followed` would ask it for.
-
-    A step of kind `op` has t_ns, end_ns (null: the call had not returned), client, op, outcome and where known session,
-    address, subscription, message_id, attempt, txn, delivery, redelivered, instance, error; one of kind `fault`, `heal`
-    or `role` has t_ns, name or value, target, instance, store. Nulls are left out.
-    """
+def with_stories(
+    results: Mapping[int, RunVerdict], runs: Runs, times: Times, look_up: LookUp, *, follows: bool = False
+) -> dict[int, RunVerdict]:
+    """Return each run's verdict with a story for every witness, its steps by time. `follows`: `look_up` gives what
+    `followed` would ask it for."""
     asked = {
-        run: [wanted(witness) for promise in result["promises"] for witness in promise["witnesses"]]
+        run: [wanted(witness.fields) for promise in result.promises for witness in promise.witnesses]
         for run, result in results.items()
     }
     if not any(asked.values()):
-        return
+        return dict(results)
     steps = _operations(asked, times, look_up, follows=follows)
-    for run, result in results.items():
-        for promise in result["promises"]:
-            for witness in promise["witnesses"]:
-                witness["story"] = _story(wanted(witness), steps[run], runs[run].dead_letters, times[run])
+
+    def told(run: int, witness: Witness) -> Witness:
+        return replace(witness, story=_story(wanted(witness.fields), steps[run], runs[run].dead_letters, times[run]))
+
+    return {
+        run: replace(
+            result,
+            promises=tuple(
+                replace(promise, witnesses=tuple(told(run, witness) for witness in promise.witnesses))
+                for promise in result.promises
+            ),
+        )
+        for run, result in results.items()
+    }
 
 
 def _operations(
     asked: Mapping[int, Sequence[Wanted]], times: Times, look_up: LookUp, *, follows: bool
-) -> Mapping[int, Steps]:
+) -> Mapping[int, Operations]:
     """All operations of the stories, by run and (client, op_id)."""
     clocks = table(
         ((run, name, *span) for run in asked for name, one in times[run].clocks.items() for span in one.spans()),
         WANTED["clock"],
     )
-    found: Mapping[int, Steps] = defaultdict(dict)
+    found: Mapping[int, Operations] = defaultdict(dict)
     rows = followed(_first_wants(asked), clocks, look_up, once=follows)
     for (run, client, op_id), of in rows.items():
         found[run][client, op_id] = _merged(of, times[run].clocks)
@@ -251,7 +259,7 @@ def _story(
     rows: Mapping[tuple[str, int], Mapping[str, Any]],
     dead: Mapping[str, str],
     times: Timeline,
-) -> list[dict[str, Any]]:
+) -> tuple[Step, ...]:
     own: dict[tuple[str, int], Mapping[str, Any]] = {who: row for who, row in rows.items() if _belongs(want, row, dead)}
     if want.messages:
         deliveries = {row["delivery"] for row in own.values() if row["delivery"]}
@@ -269,7 +277,7 @@ def _story(
     steps = [_op_step(row) for row in chosen]
     if starts:
         steps += events_around(times, min(starts) - AROUND_NS, max(ends) + AROUND_NS)
-    return sorted(steps, key=lambda step: (step["t_ns"], step["kind"] == "op"))
+    return tuple(sorted(steps, key=lambda step: (step.t_ns, step.kind == OP)))
 
 
 def _told_of_client(
@@ -297,31 +305,39 @@ def _told_of_client(
     return told | {one[1]: rows[one[1]] for one in (before, after) if one is not None}
 
 
-def _op_step(row: Mapping[str, Any]) -> dict[str, Any]:
-    step = {"t_ns": row["start"], "kind": "op", "op": row["op"], "client": row["client"], "outcome": row["outcome"]}
-    step |= {"end_ns": row["end"], "instance": row["instance"] or row["broker"], "error": row.get("error")}
-    for name in ("session", "address", "subscription", "message_id", "attempt", "txn", "delivery", "redelivered"):
-        step[name] = row[name]
-    return {name: value for name, value in step.items() if value is not None}
+def _op_step(row: Mapping[str, Any]) -> Step:
+    return Step(
+        OP,
+        t_ns=row["start"],
+        end_ns=row["end"],
+        instance=row["instance"] or row["broker"],
+        **{name: row.get(name) for name in _OF_ROW},
+    )
 
 
-def events_around(times: Timeline, start: int, end: int) -> list[dict[str, Any]]:
+# What a step says as its operation's row does.
+_OF_ROW = (
+    *("op", "client", "outcome", "error", "session", "address", "subscription", "message_id", "attempt", "txn"),
+    *("delivery", "redelivered"),
+)
+
+
+def events_around(times: Timeline, start: int, end: int) -> list[Step]:
     """Return the role changes, faults and heals from `start` to `end` (ns), and what was already so at `start`: each
     instance's role and the faults in effect."""
-    steps: list[dict[str, Any]] = []
-    standing: dict[str, dict[str, Any]] = {}
+    steps: list[Step] = []
+    standing: dict[str, Step] = {}
     for role in times.roles:
-        step = {"t_ns": role.at, "kind": "role", "instance": role.instance, "value": role.value, "store": role.store}
+        step = Step(ROLE, role.at, instance=role.instance, value=role.value, store=role.store)
         if role.at < start:
             standing[role.instance or ""] = step
         elif role.at <= end:
             steps.append(step)
     for fault in times.faults:
-        what = {"name": fault.name, "target": fault.target, "instance": fault.instance}
         healed = times.run_end if fault.healed_at is None else fault.healed_at
+        injected = Step(FAULT, fault.at, name=fault.name, target=fault.target, instance=fault.instance)
         if fault.at <= end and healed >= start:
-            steps.append({"t_ns": fault.at, "kind": "fault", **what})
+            steps.append(injected)
         if fault.healed_at is not None and start <= fault.healed_at <= end:
-            steps.append({"t_ns": fault.healed_at, "kind": "heal", **what})
-    chosen = [*standing.values(), *sorted(steps, key=lambda step: step["t_ns"])[:MOST_EVENTS]]
-    return [{name: value for name, value in step.items() if value is not None} for step in chosen]
+            steps.append(replace(injected, kind=HEAL, t_ns=fault.healed_at))
+    return [*standing.values(), *sorted(steps, key=lambda step: step.t_ns)[:MOST_EVENTS]]

@@ -23,11 +23,10 @@ from brokerdrill.analysis.events import (
     Fault,
     Hit,
     LogRead,
+    MethodRound,
     Overlap,
     Pressure,
-    Round,
     Span,
-    Takeover,
     Unwatched,
     in_order,
 )
@@ -37,6 +36,7 @@ from brokerdrill.analysis.watching import logs_read, pressures, unwatched
 from brokerdrill.ledger.contract import ALERTS_WATCHED, ROUND, TOWARD
 from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, TTL
+from brokerdrill.ledger.verdict import Takeover
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Timeline:
     unwatched: tuple[Unwatched, ...] = ()
     pressures: tuple[Pressure, ...] = ()
     clocks: Mapping[str, Placed] = field(default_factory=dict)
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[MethodRound, ...] = ()
     alerts: tuple[Alert, ...] = ()
     # The times (begin, end) for which it is known which alerts fired.
     alerts_watched: tuple[tuple[int, int], ...] = ()
@@ -136,7 +136,7 @@ def loads(events: Sequence[Event], run_end: int) -> tuple[tuple[int, int], ...]:
     return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
 
 
-def rounds(events: Sequence[Event], run_end: int) -> tuple[Round, ...]:
+def rounds(events: Sequence[Event], run_end: int) -> tuple[MethodRound, ...]:
     """Return the rounds of the method, by time; one that did not come to its end lasts until the next, or the run's
     end."""
     marks = sorted((e.at, e.name or "", dict(e.detail)[ROUND]) for e in events if ROUND in dict(e.detail))
@@ -144,7 +144,7 @@ def rounds(events: Sequence[Event], run_end: int) -> tuple[Round, ...]:
     found = []
     for (at, name), (until, _) in zip(begins, [*begins, (NEVER, "")][1:], strict=True):
         ends = [end for end, of, edge in marks if edge == "end" and of == name and at <= end]
-        found.append(Round(name, at, min([*ends, until, max(at, run_end)]), until))
+        found.append(MethodRound(name, at, min([*ends, until, max(at, run_end)]), until))
     return tuple(found)
 
 
@@ -249,7 +249,7 @@ def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:
     for one in epoch:
         before = last.setdefault(one.store, one.instance)
         if before != one.instance:
-            found.append(Takeover(one.store, before, one.instance, one.start))
+            found.append(Takeover(one.store, one.instance, before, one.start))
         last[one.store] = one.instance
     return tuple(found)
 

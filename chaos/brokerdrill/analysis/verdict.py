@@ -1,13 +1,16 @@
-"""From counted evidence to verdicts: fail > unknown > pass, held against what the scenario expects. Plain values, no
-Spark."""
+"""From counted evidence to verdicts: fail > unknown > pass, held against what the scenario expects. Typed values
+(`ledger.verdict`), no Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from brokerdrill.base.errors import EXIT_BROKEN, EXIT_KEPT, EXIT_UNKNOWN, UsageError
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo, check_promise
+from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, PromiseVerdict, RunVerdict, Verdict
+from brokerdrill.ledger.witness import Witness
 from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, doubted_by
 from brokerdrill.promises.definition import Doubt
 
@@ -23,22 +26,22 @@ DOUBTED_BY_MISSING = doubted_by(Doubt.MISSING_OPERATIONS)
 def merged(verdicts: Iterable[str]) -> str:
     """Return the worst of `verdicts` (fail > unknown > pass); of none: unknown."""
     found = set(verdicts)
-    return next((verdict for verdict in ("fail", "unknown", "pass") if verdict in found), "unknown")
+    return next((verdict for verdict in (FAIL, UNKNOWN, PASS) if verdict in found), UNKNOWN)
 
 
-def promise_verdict(count: int, evidence: bool, doubt: bool) -> str:
-    """Return the verdict of one promise: `count` breaks, `evidence` that there was something to check, `doubt` that
+def decided(count: int, evidence: bool, doubt: bool) -> str:
+    """Return how it stands with one promise: `count` breaks, `evidence` that there was something to check, `doubt` that
     forbids a pass."""
     if count:
-        return "fail"
-    return "pass" if evidence and not doubt else "unknown"
+        return FAIL
+    return PASS if evidence and not doubt else UNKNOWN
 
 
 def of_run(run: RunInfo, verdicts: Iterable[str]) -> str:
     """Return the verdict of a run from its promises': of one that ended early, or has not ended, it is not known what
     more it would have seen, so that it is never a pass."""
     found = merged(verdicts)
-    return "unknown" if found == "pass" and run.outcome != "completed" else found
+    return UNKNOWN if found == PASS and run.outcome != "completed" else found
 
 
 def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tuple[PromiseSpec, ...]:
@@ -58,7 +61,7 @@ def checked(run: RunInfo, given: Sequence[PromiseSpec] | None, where: str) -> tu
     return tuple(specs)
 
 
-def promise_json(
+def of_promise(
     spec: PromiseSpec,
     expectation: str,
     *,
@@ -67,95 +70,56 @@ def promise_json(
     evidence: bool = False,
     doubt: bool = False,
     measured: float | None = None,
-    witnesses: Sequence[Mapping[str, Any]] = (),
+    witnesses: Iterable[Mapping[str, Any]] = (),
     why: Sequence[str] = (),
     judged_from: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return a promise's object of the verdict's JSON; its fields that are a choice or a name (scope, side, alert) are
-    there, too, `expected` and `as_expected` say what the scenario asks for, `reason` why it is unknown, `judged_from`
-    how much was seen."""
-    verdict = promise_verdict(count, evidence, doubt)
-    result: dict[str, Any] = {
-        "name": spec.name,
-        "verdict": verdict,
-        "count": count,
-        "excused": excused,
-        "bound": spec.bound_ms,
-        "measured": measured,
-        "witnesses": [dict(witness) for witness in witnesses],
-        "expected": expectation,
-        "judged_from": dict(judged_from or {}),
-    }
-    if why and verdict == "unknown":
-        result["reason"] = "; ".join(why)
-    return result | {field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.told}
+) -> PromiseVerdict:
+    """Return the verdict on a promise, of which the scenario expects `expectation`; `why` it cannot pass, a sentence
+    each. Its fields that are a choice or a name (scope, side, alert) are its `values`."""
+    verdict = decided(count, evidence, doubt)
+    return PromiseVerdict(
+        name=spec.name,
+        verdict=verdict,
+        count=count,
+        excused=excused,
+        bound=spec.bound_ms,
+        measured=measured,
+        witnesses=tuple(map(Witness, witnesses)),
+        expected=expectation,
+        reason="; ".join(why) if verdict == UNKNOWN else "",
+        values={field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.told},
+        judged_from=judged_from or {},
+    )
 
 
-def run_json(
-    run: RunInfo,
-    promises: Sequence[Mapping[str, Any]],
-    *,
-    messages: Mapping[str, int],
-    redelivered: Mapping[str, int],
-    failover: Sequence[Mapping[str, Any]],
-    outages: Sequence[Mapping[str, Any]],
-    rounds: Sequence[Mapping[str, Any]],
-    notes: Sequence[str],
-    not_met: Mapping[str, str],
-    vacuous: Sequence[str] = (),
-    coverage: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return a run's object of the verdict's JSON. `redelivered` splits that class by the broker's flag and by
-    whether an acknowledgement was in doubt; `notes` are sentences on what the reader should know of the input;
-    `not_met` says why promises are not as the drill asks for, by name; `vacuous` why the run says nothing about its
-    drill; `coverage` has what the load met of each fault."""
-    told = [{**promise, "as_expected": promise["name"] not in not_met} for promise in promises]
-    for promise in told:
-        if why := not_met.get(promise["name"]):
-            promise["beyond"] = why
-    verdict = of_run(run, (promise["verdict"] for promise in promises))
+def concluded(run: RunInfo, found: RunVerdict, not_met: Mapping[str, str]) -> RunVerdict:
+    """Return what was found of a run with its verdict, and whether it is as expected; `not_met` says why promises are
+    not as the drill asks for, by name ("": their own verdict says it)."""
+    promises = tuple(
+        replace(promise, as_expected=promise.name not in not_met, beyond=not_met.get(promise.name, ""))
+        for promise in found.promises
+    )
+    verdict = of_run(run, (promise.verdict for promise in promises))
     # What broke, as it was to, is seen however the run ended.
-    seen = run.outcome == "completed" or verdict == "fail"
-    return {
-        "run_id": run.run_id,
-        "verdict": verdict,
-        "as_expected": seen and all(promise["as_expected"] for promise in told) and not vacuous,
-        "vacuous": list(vacuous),
-        "coverage": [dict(row) for row in coverage],
-        "messages": dict(messages),
-        "redelivered": dict(redelivered),
-        "promises": told,
-        "failover": [dict(row) for row in failover],
-        "outages": [dict(row) for row in outages],
-        "rounds": [dict(row) for row in rounds],
-        "notes": list(notes),
-    }
+    seen = run.outcome == "completed" or verdict == FAIL
+    as_expected = seen and all(promise.as_expected for promise in promises) and not found.vacuous
+    return replace(found, run_id=run.run_id, verdict=verdict, as_expected=as_expected, promises=promises)
 
 
-def unreadable(run_dir: str, error: str) -> dict[str, Any]:
-    """Return the object of a run that cannot be read, among several runs."""
-    return {"run_id": None, "run_dir": run_dir, "verdict": "unknown", "as_expected": False, "error": error}
+def unreadable(run_dir: str, error: str) -> RunVerdict:
+    """Return the verdict on a run that cannot be read, among several runs."""
+    return RunVerdict(run_dir=run_dir, error=error)
 
 
-def several(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the JSON of several runs: the merged verdict, whether all are as expected, and each run's object."""
-    return {
-        "verdict": merged(run["verdict"] for run in runs),
-        "as_expected": all(run["as_expected"] for run in runs),
-        "runs": list(runs),
-    }
+def together(runs: Sequence[RunVerdict]) -> Verdict:
+    """Return the verdict on several runs: the worst of theirs, and whether all are as expected."""
+    return Verdict(tuple(runs), merged(run.verdict for run in runs), all(run.as_expected for run in runs))
 
 
-def exit_status(result: Mapping[str, Any]) -> int:
-    """Return the exit status that follows `as_expected` of an analysis' JSON: 0 as expected, 1 a promise is broken that
+def exit_status(result: Verdict) -> int:
+    """Return the exit status that follows from whether runs are as expected: 0 they are, 1 a promise is broken that
     should be kept or kept that should be violated, 2 what is expected is not known."""
-    if result["as_expected"]:
+    if result.as_expected:
         return EXIT_KEPT
-    runs = result.get("runs", [result])
-    wrong = [
-        promise["verdict"] != "unknown"
-        for run in runs
-        for promise in run.get("promises", [])
-        if not promise["as_expected"]
-    ]
+    wrong = [promise.verdict != UNKNOWN for run in result.runs for promise in run.promises if not promise.as_expected]
     return EXIT_BROKEN if any(wrong) else EXIT_UNKNOWN

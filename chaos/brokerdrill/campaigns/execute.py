@@ -28,6 +28,7 @@ from brokerdrill.campaigns.settings import text
 from brokerdrill.inventory.planned import load_hosts, planned
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import FAIL
 from brokerdrill.results.judging import judge
 from brokerdrill.results.warm import warm_up
 from brokerdrill.runner import approval
@@ -293,11 +294,12 @@ def _judged(cell: Cell, end: Ended, options: Options, console: Console, record_:
         except BrokerdrillError as error:
             end = Ended(FAILED, end.run_dir, end.error or str(error))
         else:
-            broken = result["verdict"] == "fail"
+            (run,) = result.runs
+            broken = run.verdict == FAIL
             # A run that broke off because a promise was broken has said what it was to say; one that had not begun
             # with its faults by then only saw what was there before it.
-            state = DONE if broken and not result["vacuous"] else end.state
-            end = Ended(state, end.run_dir, end.error, broken and not result["as_expected"])
+            state = DONE if broken and not run.vacuous else end.state
+            end = Ended(state, end.run_dir, end.error, broken and not run.as_expected)
     if end.error:
         console.print(f"{end.state}: {end.error}", markup=False)
     record_.append(cell, end.state, **{name: value for name, value in asdict(end).items() if name != "state" and value})

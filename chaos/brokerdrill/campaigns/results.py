@@ -25,7 +25,7 @@ from brokerdrill.base.statistics import (
 )
 from brokerdrill.campaigns.execute import DONE, FAILED, REFUSED, Ended
 from brokerdrill.campaigns.plan import Cell, Plan
-from brokerdrill.ledger.verdict import FAIL, RunVerdict, run_verdict
+from brokerdrill.ledger.verdict import FAIL, RunVerdict
 
 VERDICT_FILE = "verdict.json"
 KEPT, BROKEN, UNKNOWN, PENDING = "kept", "broken", "unknown", "pending"
@@ -65,7 +65,7 @@ def verdict_of(ended: Ended | None, runs: Path) -> RunVerdict | None:
         found = json.loads((runs / ended.run_dir / VERDICT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return run_verdict(found) if isinstance(found, dict) else None
+    return RunVerdict.from_json(found) if isinstance(found, dict) else None
 
 
 @dataclass(frozen=True)

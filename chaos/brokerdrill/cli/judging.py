@@ -33,21 +33,19 @@ def analyze(
     from brokerdrill.analysis.analyze import analyze as judge_only
     from brokerdrill.analysis.files import runs_of
     from brokerdrill.analysis.verdict import exit_status
-    from brokerdrill.ledger.verdict import verdict
     from brokerdrill.report import print_verdict
     from brokerdrill.results.judging import add_to_table
 
     found = runs_of(run_dirs)
     result = judge_only(found, parse_promises(promise or []) or None, master)
-    told = verdict(result)
-    for one in told.runs:
+    for one in result.runs:
         print_verdict(one, console)
     if not promise and not any("://" in str(run_dir) for run_dir in found):  # the table is of this machine's runs
-        for run_dir, one in zip(found, told.runs, strict=True):
+        for run_dir, one in zip(found, result.runs, strict=True):
             if not one.error:
                 add_to_table(Path(run_dir), one, console)
     if json_file:
-        write_json(json_file, result)
+        write_json(json_file, result.to_json())
     raise typer.Exit(exit_status(result))
 
 

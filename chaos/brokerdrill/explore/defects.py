@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerdrill.ledger.verdict import FAIL, RunVerdict
+from brokerdrill.ledger.witness import Witness
 
 # A run that breaks several promises is about the first of these; any other comes after them, by name.
 GRAVEST = ("no_loss", "atomic", "no_phantoms", "single_active", "no_duplicates", "ordered", "available", "stays_up")
@@ -88,11 +89,11 @@ def _rank(promise: str) -> int:
     return GRAVEST.index(promise) if promise in GRAVEST else len(GRAVEST)
 
 
-def _kind(witnesses: Sequence[Mapping[str, Any]]) -> str:
+def _kind(witnesses: Sequence[Witness]) -> str:
     """The kind of a promise's witnesses: the class of the worst, or what it is about."""
     if not witnesses:
         return ""
-    worst = witnesses[0]
+    worst = witnesses[0].fields
     if worst.get("class"):
         return str(worst["class"])
     return next((name for name in ("message_id", "txn", "key", "address", "store") if worst.get(name)), "")

@@ -9,10 +9,9 @@ from __future__ import annotations
 import datetime
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -35,6 +34,7 @@ from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.inventory.planned import planned as deployed
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
+from brokerdrill.ledger.verdict import FAIL, PASS, RunVerdict
 from brokerdrill.products.registry import DESCRIPTORS
 from brokerdrill.results import table
 from brokerdrill.results.judging import judge
@@ -365,22 +365,22 @@ class _Held:
             result, _ = judge([run_dir], self.console, master=self.master)
         except BrokerdrillError as error:
             return history.worst([state, history.FAILED]), why or str(error), ""
-        harm = harm_of(result)
-        if result["as_expected"]:
+        (run,) = result.runs
+        harm = harm_of(run)
+        if run.as_expected:
             return state, why, harm
-        broken = [one["name"] for one in result.get("promises", ()) if one["verdict"] != "pass"]
-        if result["verdict"] != "fail" and state != history.EXPECTED:
+        broken = [one.name for one in run.promises if one.verdict != PASS]
+        if run.verdict != FAIL and state != history.EXPECTED:
             return state, why, harm
-        said = f"verdict {result['verdict']}: {', '.join(broken)}"
-        if result.get("vacuous"):
-            said = f"vacuous: {'; '.join(result['vacuous'])}"
+        said = f"verdict {run.verdict}: {', '.join(broken)}"
+        if run.vacuous:
+            said = f"vacuous: {'; '.join(run.vacuous)}"
         return history.UNEXPECTED, "; ".join(filter(None, (said, why))), harm
 
 
-def harm_of(result: Mapping[str, Any]) -> str:
+def harm_of(result: RunVerdict) -> str:
     """Return in words how many messages a run's verdict says were lost or processed twice; "": none."""
-    counts = result.get("messages", {})
-    told = [(counts.get("lost", 0), "lost"), (counts.get("duplicated", 0), "processed more than once")]
+    told = [(result.count("lost"), "lost"), (result.count("duplicated"), "processed more than once")]
     return ", ".join(f"{n} messages {what}" for n, what in told if n)
 
 

@@ -6,8 +6,8 @@
     write_junit(verdict, path, expect=None) -> Path       one test case a promise
     write_markdown(verdict, path) -> Path                 a summary for a CI job's page
 
-`result` is the verdict on one run, `verdict` that of an analysis (`ledger.verdict`), `series` the analysis' aggregates
-over time.
+`result` is the verdict on one run, `verdict` that of an analysis (`ledger.verdict`), `series` what the analysis found
+over time (`ledger.series`).
 """
 
 from __future__ import annotations

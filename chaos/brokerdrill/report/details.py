@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from brokerdrill.ledger.series import Routes, Spread
 from brokerdrill.ledger.verdict import Numbers, Outage, RunVerdict
+from brokerdrill.ledger.witness import FAULT, HEAL, OP, ROLE, Step
 from brokerdrill.report import format as fmt
 from brokerdrill.report import words
-from brokerdrill.report.series import Band, Routes
+from brokerdrill.report.shown import Band
 
 # A page shows so many ways in which something broke; the verdict's JSON has more.
 MOST_ROWS = 24
@@ -42,18 +43,16 @@ def fault_words(fault: str | None, fault_ns: int | None, target: str | None, ban
 _OUTCOME_TONES = {"ok": "good", "fail": "bad", "unknown": "doubt"}
 
 
-def _what(step: Mapping[str, Any], bands: Sequence[Band]) -> str:
-    kind = step.get("kind")
-    if kind == "role":
-        return f"is {step.get('value')}"
-    if kind in ("fault", "heal"):
-        healed = kind == "heal"
-        which = mark(bands, step.get("name"), step.get("t_ns"), healed)
-        return " ".join(filter(None, (which, str(step.get("name") or ""), "healed" if healed else "injected")))
-    attempt = step.get("attempt")
-    tried = f", attempt {int(attempt) + 1}" if step.get("op") == "send" and attempt is not None else ""
-    flagged = ", flagged as redelivered" if step.get("redelivered") else ""
-    return f"{step.get('op')}{tried}{flagged}"
+def _what(step: Step, bands: Sequence[Band]) -> str:
+    if step.kind == ROLE:
+        return f"is {step.value}"
+    if step.kind in (FAULT, HEAL):
+        healed = step.kind == HEAL
+        which = mark(bands, step.name, step.t_ns, healed)
+        return " ".join(filter(None, (which, step.name, "healed" if healed else "injected")))
+    tried = f", attempt {step.attempt + 1}" if step.op == "send" and step.attempt is not None else ""
+    flagged = ", flagged as redelivered" if step.redelivered else ""
+    return f"{step.op}{tried}{flagged}"
 
 
 @dataclass(frozen=True)
@@ -72,31 +71,30 @@ class StoryRow:
     error: str
 
 
-def story_rows(story: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -> list[StoryRow]:
+def story_rows(story: Sequence[Step], bands: Sequence[Band] = ()) -> list[StoryRow]:
     """Return a story's steps as rows."""
     rows = []
     for step in story:
-        kind = str(step.get("kind"))
-        start, end = step.get("t_ns"), step.get("end_ns")
-        outcome = str(step.get("outcome") or "")
+        outcome = step.outcome or ""
         took = ""
-        if kind == "op":
-            took = "no answer" if end is None or start is None else fmt.milliseconds((end - start) / 1e6)
-        about = [f"{name} {fmt.value(name, step[name])}" for name in ("txn", "delivery", "session") if name in step]
-        if kind == "op" and step.get("message_id") is not None:
-            about.insert(0, fmt.clean(step["message_id"]))
+        if step.kind == OP:
+            took = "no answer" if step.end_ns is None else fmt.milliseconds((step.end_ns - step.t_ns) / 1e6)
+        ids = (("txn", step.txn), ("delivery", step.delivery), ("session", step.session))
+        about = [f"{name} {fmt.value(name, one)}" for name, one in ids if one is not None]
+        if step.kind == OP and step.message_id is not None:
+            about.insert(0, fmt.clean(step.message_id))
         rows.append(
             StoryRow(
-                kind=kind,
-                time=fmt.seconds(start),
+                kind=step.kind,
+                time=fmt.seconds(step.t_ns),
                 took=took,
-                who=fmt.clean(step.get("client") or step.get("instance") or step.get("target") or ""),
+                who=fmt.clean(step.client or step.instance or step.target or ""),
                 what=fmt.clean(_what(step, bands)),
                 outcome=outcome,
                 tone=_OUTCOME_TONES.get(outcome, ""),
-                where=fmt.clean(step.get("instance") or "") if kind == "op" else fmt.clean(step.get("store") or ""),
+                where=fmt.clean((step.instance if step.kind == OP else step.store) or ""),
                 about=", ".join(about),
-                error=fmt.clean(step.get("error") or ""),
+                error=fmt.clean(step.error or ""),
             )
         )
     return rows
@@ -365,11 +363,12 @@ def route_words(routes: Routes | None) -> str:
             f" Of the keys {fmt.percent(routes.excused / routes.keys)} moved, each move excused, and "
             f"{fmt.percent(routes.unexcused / routes.keys)} without an excuse."
         )
-    if routes.chi_square is not None:
+    spread = routes.spread or Spread()
+    if spread.chi_square is not None:
         told += (
-            f" First choices against an even one: chi-square {routes.chi_square:.1f} with {len(routes.stores)} stores, "
-            f"p {fmt.p_text(routes.p)}"
+            f" First choices against an even one: chi-square {spread.chi_square:.1f} with {len(routes.stores)} stores, "
+            f"p {fmt.p_text(spread.p)}"
         )
-        told += f"; the fullest store has {routes.most:.2f} times its even part." if routes.most is not None else "."
+        told += f"; the fullest store has {spread.most:.2f} times its even part." if spread.most is not None else "."
     drawn = len({stay.key for stay in routes.stays})
     return told if drawn == routes.keys else f"{told} Drawn are {fmt.number(drawn)} keys, those that moved most first."

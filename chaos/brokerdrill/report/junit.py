@@ -16,7 +16,7 @@ WITNESSES = 50
 
 def _witnesses(promise: PromiseVerdict) -> str:
     lines = [
-        ", ".join(f"{key}={fmt.value(str(key), item)}" for key, item in witness.items() if item is not None)
+        ", ".join(f"{key}={fmt.value(str(key), item)}" for key, item in witness.fields.items() if item is not None)
         for witness in promise.witnesses[:WITNESSES]
     ]
     if len(promise.witnesses) > WITNESSES:

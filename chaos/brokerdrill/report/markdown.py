@@ -102,12 +102,10 @@ def _witnesses(promise: PromiseVerdict) -> list[str]:
     lines = []
     for item in promise.witnesses[:WITNESSES]:
         pairs = [
-            f"{text(fmt.label(str(k)))} {text(fmt.value(str(k), v))}"
-            for k, v in item.items()
-            if k != "story" and v is not None
+            f"{text(fmt.label(str(k)))} {text(fmt.value(str(k), v))}" for k, v in item.fields.items() if v is not None
         ]
         lines += [f"- {', '.join(pairs)}"]
-        for step in details.story_rows(item.get("story") or ()):
+        for step in details.story_rows(item.story or ()):
             words_of = (step.time, step.who, step.what, step.outcome, step.took, step.where, step.error)
             lines.append(f"  - {' · '.join(text(word) for word in words_of if word)}")
     more = len(promise.witnesses) - WITNESSES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +15,17 @@ from markupsafe import Markup
 from brokerdrill.base.atomic import write
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger import contract, journal
+from brokerdrill.ledger.series import Series
 from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, RunVerdict
 from brokerdrill.report import details, view, words
 from brokerdrill.report import format as fmt
 from brokerdrill.report.index import index_view
 from brokerdrill.report.palette import variables
-from brokerdrill.report.pictures import ROLE_SHAPES, Pictures, client_names, draw, merged_bands, store_colours
-from brokerdrill.report.series import Series, from_json
+from brokerdrill.report.pictures import Pictures, draw
+from brokerdrill.report.pictures.figures import merged_bands
+from brokerdrill.report.pictures.routes import store_colours
+from brokerdrill.report.pictures.timeline import ROLE_SHAPES, client_names
+from brokerdrill.report.shown import Shown
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT_FILE = "report.html"
@@ -147,33 +151,33 @@ class Key(NamedTuple):
     colour: str = ""
 
 
-def _zooms(series: Series) -> list[Zoom]:
+def _zooms(shown: Shown) -> list[Zoom]:
     """Each fault with what follows it, and the phases."""
     zooms = []
-    for band in merged_bands(series.bands):
+    for band in merged_bands(shown.bands):
         after = [
             item.first_send_ms * 1e6
-            for item in series.failover
+            for item in shown.series.failover
             if item.first_send_ms is not None and abs(item.t_ns - band.start_ns) < details.SAME_NS
         ]
         length = max([min(band.end_ns - band.start_ns, 20e9), *after, 1e9])
         start, end = band.start_ns - 0.35 * length, band.start_ns + 1.6 * length
         label = f"{band.mark} {fmt.clean(band.name)} at {fmt.seconds(band.start_ns)}"
-        zooms.append(Zoom(label, f"{max(0.0, start) / 1e9:.6f}", f"{min(end, series.end_ns) / 1e9:.6f}"))
-    for phase in series.phases:
+        zooms.append(Zoom(label, f"{max(0.0, start) / 1e9:.6f}", f"{min(end, shown.series.end_ns) / 1e9:.6f}"))
+    for phase in shown.series.phases:
         label = f"phase {fmt.clean(phase.name)}"
         zooms.append(Zoom(label, f"{phase.start_ns / 1e9:.6f}", f"{phase.end_ns / 1e9:.6f}"))
     return zooms
 
 
-def _marks(series: Series) -> list[Mark]:
+def _marks(shown: Shown) -> list[Mark]:
     return [
         Mark(
             band.mark,
             f"{fmt.clean(band.name)} {fmt.clean(band.target)}, {fmt.seconds(band.start_ns)} to "
             + (fmt.seconds(band.end_ns) if band.healed else "the end, not healed"),
         )
-        for band in merged_bands(series.bands)
+        for band in merged_bands(shown.bands)
     ]
 
 
@@ -227,10 +231,10 @@ def bokeh_scripts() -> list[Markup]:
     return [script(text) for text in INLINE.clone(components=["bokeh"]).js_raw]
 
 
-def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) -> str:
+def render_report(run_dir: Path, result: RunVerdict, series: Series) -> str:
     """Return the HTML of one run's report; see `write_report`."""
     run, entries, problems = _read(run_dir)
-    shown = from_json(series, result)
+    shown = Shown.of(series)
     bounds = [row.bound for row in result.promises if row.name == "failover_within"]
     bound = next((value for value in bounds if value is not None), None)
     pictures: Pictures = draw(shown, result.messages, bound)
@@ -248,7 +252,7 @@ def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) 
         expected=words.AS_EXPECTED[result.as_expected],
         summary=_summary(result, run),
         title=f"{scenario.get('title') or name}{f' ({name})' if scenario.get('title') else ''}{started}",
-        facts=_facts(result, shown, run),
+        facts=_facts(result, series, run),
         notes=[*(f"Vacuous: {why}." for why in result.vacuous), *problems, *view.notes(result, run)],
         coverage=details.coverage_rows(result),
         promises=view.promise_rows(result, run, shown.bands),
@@ -263,19 +267,19 @@ def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) 
             key: Markup(pictures.divs.get(key, ""))
             for key in ("timeline", "throughput", "latency", "routes", "failover", "classes")
         },
-        roles=_roles(shown),
+        roles=_roles(series),
         marks=_marks(shown),
-        timeline_words=f"Roles of {len({role.instance for role in shown.roles})} brokers and "
-        f"{len({band.mark for band in shown.bands})} faults over {fmt.span(shown.end_ns)}",
-        alert_lanes=bool(shown.alerts),
-        unplanned_ends=any(not one.meant for one in shown.endings),
-        client_lanes=len(client_names(shown)),
+        timeline_words=f"Roles of {len({role.instance for role in series.roles})} brokers and "
+        f"{len({band.mark for band in shown.bands})} faults over {fmt.span(series.end_ns)}",
+        alert_lanes=bool(series.alerts),
+        unplanned_ends=any(not one.meant for one in series.endings),
+        client_lanes=len(client_names(series)),
         clients_left_out=fmt.number(left_out)
-        if (left_out := shown.client_count - len(client_names(shown))) > 0
+        if (left_out := series.client_count - len(client_names(series))) > 0
         else "",
-        outage_count=len(shown.outages),
-        route_words=details.route_words(shown.routes),
-        route_rows=details.route_rows(shown.routes, store_colours(shown.routes)) if shown.routes else [],
+        outage_count=len(series.outages),
+        route_words=details.route_words(series.routes),
+        route_rows=details.route_rows(series.routes, store_colours(series.routes)) if series.routes else [],
         parts=_failover_parts(result),
         failover_bound=fmt.milliseconds(bound) if bound is not None else "",
         failover_words=_failover_words(result),
@@ -296,11 +300,11 @@ def render_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any]) 
     )
 
 
-def write_report(run_dir: Path, result: RunVerdict, series: Mapping[str, Any], out: Path) -> Path:
+def write_report(run_dir: Path, result: RunVerdict, series: Series, out: Path) -> Path:
     """Write the page of one run and return its path.
 
-    `run_dir` gives run.json and journal.jsonl; `result` is the run's verdict, `series` the analysis' aggregates over
-    time (`series.py`), `out` the file, or a directory that gets `report.html`. A run whose own files cannot be read
+    `run_dir` gives run.json and journal.jsonl; `result` is the run's verdict, `series` what the analysis found over
+    time, `out` the file, or a directory that gets `report.html`. A run whose own files cannot be read
     gets a page that says so. Raises InfrastructureError when the page cannot be written.
     """
     target = out / REPORT_FILE if out.is_dir() else out

@@ -13,10 +13,11 @@ import yaml
 from brokerdrill.base.documents import plain_yaml
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import RunVerdict
+from brokerdrill.ledger.witness import Witness
 from brokerdrill.promises.catalogue import PROMISES
 from brokerdrill.report import details, words
 from brokerdrill.report import format as fmt
-from brokerdrill.report.series import Band, Series
+from brokerdrill.report.shown import Band, Shown
 
 WITNESS_ROWS = 50
 # The columns of a witness that say most come first; others follow by name.
@@ -62,18 +63,18 @@ class WitnessTable:
     more: int
 
 
-def witness_table(witnesses: Sequence[Mapping[str, Any]], bands: Sequence[Band] = ()) -> WitnessTable:
+def witness_table(witnesses: Sequence[Witness], bands: Sequence[Band] = ()) -> WitnessTable:
     """Return the table of a promise's witnesses."""
-    shown = witnesses[:WITNESS_ROWS]
-    names = {str(key) for item in shown for key, value in item.items() if value is not None and key != "story"}
+    top = witnesses[:WITNESS_ROWS]
+    names = {str(key) for item in top for key, value in item.fields.items() if value is not None}
     order = [name for name in WITNESS_ORDER if name in names] + sorted(names - set(WITNESS_ORDER))
     return WitnessTable(
         columns=[fmt.label(name) for name in order],
         rows=[
             WitnessRow(
-                [fmt.value(name, item.get(name)) for name in order], details.story_rows(item.get("story") or (), bands)
+                [fmt.value(name, item.fields.get(name)) for name in order], details.story_rows(item.story or (), bands)
             )
-            for item in shown
+            for item in top
         ],
         more=max(0, len(witnesses) - WITNESS_ROWS),
     )
@@ -334,19 +335,16 @@ def clock_rows(run: contract.RunInfo | None) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def count_rows(result: RunVerdict, series: Series, run: contract.RunInfo | None) -> list[tuple[str, str]]:
+def count_rows(result: RunVerdict, shown: Shown, run: contract.RunInfo | None) -> list[tuple[str, str]]:
     """Return the counts at the end of the page, and every count of the verdict that has no place of its own."""
+    series = shown.series
     outages = [(series.end_ns if item.end_ns is None else item.end_ns) - item.start_ns for item in series.outages]
-    backs = [
-        item["end_ns"] - item["start_ns"]
-        for item in series.failbacks
-        if item.get("end_ns") is not None and item.get("start_ns") is not None
-    ]
+    backs = [item.end_ns - item.start_ns for item in series.failbacks if item.end_ns is not None]
     rows = [
         ("messages judged", fmt.number(result.count(*contract.CLASSES))),
         ("acknowledged sends", fmt.number(sum(bucket.sends for bucket in series.buckets))),
         ("deliveries", fmt.number(sum(bucket.deliveries for bucket in series.buckets))),
-        ("faults", fmt.number(len({band.mark for band in series.bands}))),
+        ("faults", fmt.number(len({band.mark for band in shown.bands}))),
         ("failovers", fmt.number(len(result.failovers()))),
         ("failbacks", fmt.number(len(backs))),
         ("slowest failback", fmt.span(max(backs)) if backs else fmt.NOTHING),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from brokerdrill.base.atomic import write_json
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.ledger import contract
-from brokerdrill.ledger.verdict import RunVerdict, Verdict, verdict
+from brokerdrill.ledger.verdict import RunVerdict, Verdict
 
 
 def judge(
@@ -22,18 +21,17 @@ def judge(
     master: str | None = None,
     json_file: Path | None = None,
     report_dir: Path | None = None,
-) -> tuple[dict[str, Any], list[Path]]:
+) -> tuple[Verdict, list[Path]]:
     """Analyse `run_dirs`, print each verdict, write the reports into `report_dir` (None: beside each run).
 
-    Returns the JSON object of the ledger's contract and the reports' paths.
+    Returns the verdict and the reports' paths.
     """
     from brokerdrill.analysis.analyze import analyze_with_series  # Spark is slow to import: only where it is used
     from brokerdrill.report import print_verdict, write_index, write_junit, write_markdown, write_report
 
     result, series = analyze_with_series(list(run_dirs), list(promises) if promises else None, master)
-    told = verdict(result)
     reports = []
-    for run_dir, one, written in zip(run_dirs, told.runs, result.get("runs", [result]), strict=True):
+    for run_dir, one in zip(run_dirs, result.runs, strict=True):
         print_verdict(one, console)
         if one.error or one.run_id is None:
             continue
@@ -43,16 +41,16 @@ def judge(
         alone = Verdict((one,), one.verdict, one.as_expected)
         write_junit(alone, folder / "junit.xml")
         write_markdown(alone, folder / "summary.md")
-        write_json(folder / "verdict.json", written)
+        write_json(folder / "verdict.json", one.to_json())
         if not promises:  # an answer to another question is none of the run's results
             add_to_table(run_dir, one, console)
     if len(run_dirs) > 1:
         folder = report_dir or run_dirs[-1].parent
-        reports.append(write_index(list(zip(run_dirs, told.runs, strict=True)), folder / "index.html"))
-        write_junit(told, folder / "junit.xml")
-        write_markdown(told, folder / "summary.md")
+        reports.append(write_index(list(zip(run_dirs, result.runs, strict=True)), folder / "index.html"))
+        write_junit(result, folder / "junit.xml")
+        write_markdown(result, folder / "summary.md")
     if json_file:
-        write_json(json_file, result)
+        write_json(json_file, result.to_json())
     return result, reports
 
 

@@ -15,7 +15,7 @@ from brokerdrill.base.atomic import write, write_json
 from brokerdrill.base.statistics import quantile_interval, rate_interval, to_json
 from brokerdrill.report import format as fmt
 from brokerdrill.report.page import bokeh_scripts, own, render, script
-from brokerdrill.report.pictures import MIN_LEFT_PX, plain, quiet, themed, tip
+from brokerdrill.report.pictures.figures import MIN_LEFT_PX, plain, quiet, themed, tip
 from brokerdrill.results.regression import Judged, RunPoint, versions_text
 
 PAGE_FILE, JSON_FILE = "trends.html", "trends.json"

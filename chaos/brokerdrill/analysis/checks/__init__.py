@@ -26,9 +26,10 @@ from brokerdrill.analysis.checks import (
     stays_up,
 )
 from brokerdrill.analysis.checks.finding import Finding, worst
-from brokerdrill.analysis.checks.rounds import broken, rounds_json
+from brokerdrill.analysis.checks.rounds import broken, rounds_of
 from brokerdrill.analysis.tables import Specs, Times, ns
 from brokerdrill.ledger.contract import RunInfo
+from brokerdrill.ledger.verdict import Failover, Outage, Round
 from brokerdrill.promises.catalogue import PROMISES
 from brokerdrill.promises.definition import ALL
 
@@ -102,7 +103,7 @@ class Findings:
             "SELECT run, spec, number, address, gap_from, gap_to FROM outage"
         ).fetchall():
             self._shown[run, spec, number, address].append((span[0], span[1]))
-        self._outages: dict[int, list[tuple[str, available.Outage]]] = defaultdict(list)
+        self._gaps: dict[int, list[tuple[str, available.Gap]]] = defaultdict(list)
         self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
         for run, what, number, n in base.execute(
             "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
@@ -114,13 +115,13 @@ class Findings:
         rows = base.execute("SELECT run, spec, number, address, sum(n)::BIGINT FROM outages GROUP BY ALL").fetchall()
         return {(run, spec, number, address): n for run, spec, number, address, n in rows}
 
-    def _due(self, base: duckdb.DuckDBPyConnection) -> dict[int, list[failover_within.Failover]]:
-        clients: dict[int, list[failover_within.Client]] = defaultdict(list)
+    def _due(self, base: duckdb.DuckDBPyConnection) -> dict[int, list[failover_within.DueFailover]]:
+        clients: dict[int, list[failover_within.ClientAtFault]] = defaultdict(list)
         for run, *of in base.execute(
             "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover "
             "ORDER BY run, fault, client"
         ).fetchall():
-            clients[run].append(failover_within.Client(*of))
+            clients[run].append(failover_within.ClientAtFault(*of))
         return {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
 
     def of(
@@ -184,18 +185,18 @@ class Findings:
             )
             for number, address in self._used[run, side]
         ]
-        finding, outages = available.find(self._times[run], addressed, bound, side, named)
-        self._outages[run] += [(side, one) for one in outages]
+        finding, gaps = available.find(self._times[run], addressed, bound, side, named)
+        self._gaps[run] += [(side, one) for one in gaps]
         return finding
 
-    def failover(self, run: int) -> list[dict[str, Any]]:
-        """Return the run's rows of `failover`, by time and client."""
-        return failover_within.split(self._failovers.get(run, ()), self._received[run])
+    def failover(self, run: int) -> tuple[Failover, ...]:
+        """Return the ways of the run's clients over its failovers, by time and client."""
+        return tuple(failover_within.split(self._failovers.get(run, ()), self._received[run]))
 
     def rounds(
-        self, run: int, findings: Sequence[Finding], outages: Iterable[Mapping[str, Any]], *, whole: bool
-    ) -> list[dict[str, Any]]:
-        """Return the run's rows of `rounds`, from what `of` and `outages` have returned; `whole`: no operation is
+        self, run: int, findings: Sequence[Finding], outages: Iterable[Outage], *, whole: bool
+    ) -> tuple[Round, ...]:
+        """Return the run's rounds, from what `of` and `outages` have returned; `whole`: no operation is
         missing, else what rests on what is not there is none."""
         times = self._times[run]
         of_class = {name: rule.name for rule in RULES.values() for name in rule.breaking}
@@ -205,12 +206,12 @@ class Findings:
             if whole or not _rests_on_absence(what)
         ]
         breaks = broken(times, self._promises[run], findings, counted)
-        return rounds_json(times, self._failovers.get(run, ()), outages, breaks)
+        return tuple(rounds_of(times, self._failovers.get(run, ()), outages, breaks))
 
-    def outages(self, run: int, who: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the run's rows of `outages` by time; `of` must have been called."""
-        rows = [row for side, one in self._outages[run] for row in available.outage_rows([one], side, who)]
-        return sorted(rows, key=lambda row: (row["start_ns"], row["address"], row["side"]))
+    def outages(self, run: int, who: Mapping[tuple[str, str, int], tuple[str, str | None]]) -> tuple[Outage, ...]:
+        """Return the run's outages by time; `of` must have been called. `who` as `available.outages` has it."""
+        rows = [row for side, one in self._gaps[run] for row in available.outages([one], side, who)]
+        return tuple(sorted(rows, key=lambda row: (row.start_ns, row.address or "", row.side or "")))
 
 
 def _rests_on_absence(what: str) -> bool:

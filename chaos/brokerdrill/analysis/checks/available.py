@@ -9,6 +9,7 @@ from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseco
 from brokerdrill.analysis.events import Fault
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import stalled
+from brokerdrill.ledger.verdict import Outage
 
 NAME = "available"
 
@@ -23,7 +24,7 @@ class Slice(NamedTuple):
     longest: int | None
 
 
-class Outage(NamedTuple):
+class Gap(NamedTuple):
     """A span longer than the bound (ns) on an address, and the fault that it falls under."""
 
     start: int
@@ -71,13 +72,13 @@ def fault_over(times: Timeline, start: int, end: int) -> Fault | None:
 
 def find(
     times: Timeline, addressed: Sequence[Addressed], bound: int, side: str, named: Collection[str] = ()
-) -> tuple[Finding, list[Outage]]:
-    """Return what the addresses' slices say of the promise, and its outages: each span longer than the bound (ns)
+) -> tuple[Finding, list[Gap]]:
+    """Return what the addresses' slices say of the promise, and its gaps: each span longer than the bound (ns)
     breaks, whatever the clocks were off by; an acknowledged send (delivery) under load is evidence. A span that may be
     longer casts doubt, and so does one that busy hosts explain, and an address of the load (`named`) that was not
     used."""
     finding = Finding()
-    outages = []
+    gaps = []
     off = times.slack
     explained = 0
     for one in addressed:
@@ -88,10 +89,10 @@ def find(
         finding.evidence |= bool(one.slices)
         finding.measured = max(finding.measured or 0.0, longest / 1e6)
         finding.n += len(between) + one.inner
-        outages += [Outage(start, until, one.address, None) for start, until in (*between, *one.shown)]
-    for out in list(outages):
+        gaps += [Gap(start, until, one.address, None) for start, until in (*between, *one.shown)]
+    for out in list(gaps):
         if stalled(times.pressures, out.start, out.end) >= out.end - out.start - bound:
-            outages.remove(out)
+            gaps.remove(out)
             explained += 1
             finding.doubted(BUSY)
     finding.n -= explained
@@ -99,13 +100,13 @@ def find(
     for address in sorted({*named} - used if times.loads else ()):
         finding.doubted(f"nobody {'sent to' if side == 'send' else 'received from'} {address}")
     finding.judged_from = {"addresses": sorted(used)}
-    outages = [one._replace(fault=fault_over(times, one.start, one.end)) for one in outages]
-    finding.moments = [one.start for one in outages]
-    finding.witnesses = worst(_witness(one, side) for one in outages)
-    return finding, outages
+    gaps = [one._replace(fault=fault_over(times, one.start, one.end)) for one in gaps]
+    finding.moments = [one.start for one in gaps]
+    finding.witnesses = worst(_witness(one, side) for one in gaps)
+    return finding, gaps
 
 
-def _witness(one: Outage, side: str) -> dict[str, Any]:
+def _witness(one: Gap, side: str) -> dict[str, Any]:
     return {
         "weight": one.end - one.start,
         "address": one.address,
@@ -118,26 +119,24 @@ def _witness(one: Outage, side: str) -> dict[str, Any]:
     }
 
 
-def outage_rows(
-    outages: Sequence[Outage], side: str, who: Mapping[tuple[str, str, int], Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return outages as the verdict's JSON has them; `who` had the success at (side, address, time): the last before
-    and the first after (none: the load's own begin or end is there)."""
+def outages(gaps: Sequence[Gap], side: str, who: Mapping[tuple[str, str, int], tuple[str, str | None]]) -> list[Outage]:
+    """Return the gaps as outages; `who` (client, server) had the success at (side, address, time): the last before and
+    the first after (none: the load's own begin or end is there)."""
     rows = []
-    for one in outages:
-        before, after = (who.get((side, one.address, at), {}) for at in (one.start, one.end))
+    for one in gaps:
+        before, after = (who.get((side, one.address, at), (None, None)) for at in (one.start, one.end))
         rows.append(
-            {
-                "start_ns": one.start,
-                "end_ns": one.end,
-                "fault": one.fault and one.fault.name,
-                "target": one.fault and (one.fault.instance or one.fault.target),
-                "address": one.address,
-                "side": side,
-                "client": before.get("client"),
-                "instance": before.get("server"),
-                "next_client": after.get("client"),
-                "next_instance": after.get("server"),
-            }
+            Outage(
+                start_ns=one.start,
+                end_ns=one.end,
+                fault=one.fault and one.fault.name,
+                target=one.fault and (one.fault.instance or one.fault.target),
+                address=one.address,
+                side=side,
+                client=before[0],
+                instance=before[1],
+                next_client=after[0],
+                next_instance=after[1],
+            )
         )
     return rows

@@ -13,11 +13,12 @@ from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseco
 from brokerdrill.analysis.events import NEVER, Hit, Pressure
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import stalled
+from brokerdrill.ledger.verdict import Failover
 
 NAME = "failover_within"
 
 
-class Client(NamedTuple):
+class ClientAtFault(NamedTuple):
     """What stage 1 tells of a client and a fault (`clients._FAILOVERS`)."""
 
     fault: int
@@ -31,7 +32,7 @@ class Client(NamedTuple):
     u: int = 0
 
 
-class Failover(NamedTuple):
+class DueFailover(NamedTuple):
     """A client at a fault that an epoch did not outlive: `blind` (it is not known who served it first), `took` (ns from
     the fault to the success; None: blind, or none), `last_try` (ns), `u` how uncertain the times between the fault and
     the client's are (ns)."""
@@ -46,7 +47,7 @@ class Failover(NamedTuple):
     u: int = 0
 
 
-def failovers(clients: Iterable[Client], times: Timeline) -> list[Failover]:
+def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFailover]:
     """Return the failovers that are due.
 
     An epoch outlived a fault if it served on after it and was hit again before the next began, or never ended and had
@@ -67,11 +68,11 @@ def failovers(clients: Iterable[Client], times: Timeline) -> list[Failover]:
         blind = one.nameless is not None and (one.success is None or one.nameless < one.success)
         took = None if blind or one.success is None else one.success - hit.fault.at
         last_try = times.run_end if one.last_try == NEVER else one.last_try
-        found.append(Failover(hit, one.client, one.before, one.success, blind, took, last_try, hit.fault.u + one.u))
+        found.append(DueFailover(hit, one.client, one.before, one.success, blind, took, last_try, hit.fault.u + one.u))
     return found
 
 
-def find(found: Iterable[Failover], bound: int, pressures: Sequence[Pressure] = ()) -> Finding:
+def find(found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure] = ()) -> Finding:
     """Return what `failovers` say of the promise: a client served later than the bound (ns) breaks, and one that was
     served before the fault and tried on past the bound without success. What breaks it only if clocks were off, or is
     explained by hosts that were busy (`pressures`), casts doubt, and so does a client that tried in vain and not for
@@ -120,10 +121,9 @@ def find(found: Iterable[Failover], bound: int, pressures: Sequence[Pressure] = 
     return finding
 
 
-def split(found: Iterable[Failover], received: Mapping[int, int]) -> list[dict[str, Any]]:
-    """Return one row for each client that was served again after a fault: fault (its type), instance, store, t_ns,
-    client, and from the fault in ms (None: the events do not tell): detection_ms, activation_ms, first_send_ms,
-    first_delivery_ms (`received`, by the fault's number).
+def split(found: Iterable[DueFailover], received: Mapping[int, int]) -> list[Failover]:
+    """Return one row for each client that was served again after a fault, by time and client, and what of its way the
+    events tell; the first delivery is `received`, by the fault's number.
 
     Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any
     consumer that an epoch of that store which began after the fault served.
@@ -138,16 +138,16 @@ def split(found: Iterable[Failover], received: Mapping[int, int]) -> list[dict[s
             return None if time is None else milliseconds(time - at)
 
         rows.append(
-            {
-                "fault": fault.name,
-                "instance": fault.instance,
-                "store": one.hit.epoch.store,
-                "t_ns": at,
-                "client": one.client,
-                "detection_ms": since(one.hit.detected_at),
-                "activation_ms": since(one.hit.next.start if one.hit.next else None),
-                "first_send_ms": since(one.success),
-                "first_delivery_ms": since(received.get(fault.number)),
-            }
+            Failover(
+                fault=fault.name,
+                instance=fault.instance,
+                store=one.hit.epoch.store,
+                t_ns=at,
+                client=one.client,
+                detection_ms=since(one.hit.detected_at),
+                activation_ms=since(one.hit.next.start if one.hit.next else None),
+                first_send_ms=since(one.success),
+                first_delivery_ms=since(received.get(fault.number)),
+            )
         )
-    return sorted(rows, key=lambda row: (row["t_ns"], row["client"]))
+    return sorted(rows, key=lambda row: (row.t_ns, row.client))

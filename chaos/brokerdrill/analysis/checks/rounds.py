@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from brokerdrill.analysis.checks.failover_within import Failover
+from brokerdrill.analysis.checks.failover_within import DueFailover
 from brokerdrill.analysis.checks.finding import Finding, milliseconds
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PREPARATIONS, PromiseSpec
+from brokerdrill.ledger.verdict import Outage, Round
 
 
 def place(times: Timeline, at: int) -> int | None:
@@ -39,15 +39,14 @@ def broken(
     return {of: dict(sorted(counts.items())) for of, counts in found.items()}
 
 
-def rounds_json(
+def rounds_of(
     times: Timeline,
-    failovers: Iterable[Failover],
-    outages: Iterable[Mapping[str, Any]],
+    failovers: Iterable[DueFailover],
+    outages: Iterable[Outage],
     breaks: Mapping[int, Mapping[str, int]],
-) -> list[dict[str, Any]]:
-    """Return the rounds as the verdict's JSON has them, by time: round (its name), start_ns, end_ns, faults (how many
-    were injected), failover_ms (of the client that waited longest) and failback_ms (of the slowest; each null where
-    there was none), outages (how many began) and broken (promise → how often)."""
+) -> list[Round]:
+    """Return the rounds by time: their faults, the failover of the client that waited longest, the slowest failback,
+    how many of the `outages` began in each, and how often each promise broke there (`breaks`)."""
     faults = Counter(place(times, one.at) for one in times.faults if one.name not in PREPARATIONS)
     over: dict[int | None, list[int]] = defaultdict(list)
     for one in failovers:
@@ -57,17 +56,17 @@ def rounds_json(
     for due in times.failbacks:
         if due.back_at is not None:
             back[place(times, due.healed_at)].append(max(0, due.back_at - due.healed_at))
-    out = Counter(place(times, row["start_ns"]) for row in outages)
+    out = Counter(place(times, outage.start_ns) for outage in outages)
     return [
-        {
-            "round": one.name,
-            "start_ns": one.start,
-            "end_ns": one.end,
-            "faults": faults[number],
-            "failover_ms": milliseconds(max(over[number], default=None)),
-            "failback_ms": milliseconds(max(back[number], default=None)),
-            "outages": out[number],
-            "broken": dict(breaks.get(number, {})),
-        }
+        Round(
+            round=one.name,
+            start_ns=one.start,
+            end_ns=one.end,
+            faults=faults[number],
+            failover_ms=milliseconds(max(over[number], default=None)),
+            failback_ms=milliseconds(max(back[number], default=None)),
+            outages=out[number],
+            broken=breaks.get(number, {}),
+        )
         for number, one in enumerate(times.rounds)
     ]
