@@ -12,6 +12,8 @@ import pytest
 from brokerdrill.base import paths
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.bench import bench, engine
+from brokerdrill.bench.keys import ssh_command
+from brokerdrill.bench.labels import LABEL
 from brokerdrill.inventory.topology import Topology, load
 
 pytestmark = pytest.mark.bench
@@ -43,7 +45,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 
 
 def ssh(topology: Topology, host: str, script: str) -> subprocess.CompletedProcess[str]:
-    command = [*bench.ssh_command(topology.host(host)), script]
+    command = [*ssh_command(topology.host(host)), script]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
@@ -134,7 +136,7 @@ def test_what_faults_need_works_in_a_host(topology: Topology) -> None:
     while systemctl is-active -q victim; do sleep 0.05; done
     """
     done = subprocess.run(
-        [*bench.ssh_command(topology.host("one")), "bash -s"], input=script, capture_output=True, text=True, timeout=60
+        [*ssh_command(topology.host("one")), "bash -s"], input=script, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     begun, ended = (int(line) for line in done.stdout.split())
@@ -170,7 +172,7 @@ def test_down_leaves_nothing(topology: Topology) -> None:
     assert SUBNET in known.read_text()
     assert bench.down(topology) == 2
     client = engine.require().client()
-    label: dict[str, Any] = {"label": f"{bench.LABEL}={topology.name}"}
+    label: dict[str, Any] = {"label": f"{LABEL}={topology.name}"}
     assert client.containers.list(all=True, filters=label) == []
     assert client.networks.list(filters=label) == []
     assert SUBNET not in known.read_text()

@@ -14,6 +14,7 @@ from tests.roles.conftest import BIN
 
 from brokerdrill.base import paths
 from brokerdrill.bench import bench
+from brokerdrill.bench.keys import ssh_command
 from brokerdrill.inventory.topology import Topology, load
 
 pytestmark = [pytest.mark.bench, pytest.mark.long]
@@ -68,7 +69,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 
 
 def ssh(topology: Topology, script: str, stdin: bytes = b"") -> str:
-    command = [*bench.ssh_command(topology.host("control")), script]
+    command = [*ssh_command(topology.host("control")), script]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
@@ -82,7 +83,7 @@ def until(what: Callable[[], bool], failure: Callable[[], str]) -> None:
 
 
 def play(topology: Topology, *more: str) -> subprocess.CompletedProcess[str]:
-    key = bench.ssh_command(topology.host("control"))
+    key = ssh_command(topology.host("control"))
     options = ["--ssh-common-args", " ".join(key[1:-1])]
     command = [str(BIN / "ansible-playbook"), "-i", str(topology.directory), *options, *more, "playbooks/gameday.yml"]
     return subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, env=paths.child_environment())

@@ -16,6 +16,7 @@ import pytest
 from brokerdrill.base import paths
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.bench import bench
+from brokerdrill.bench.keys import ssh_command
 from brokerdrill.hosts.connection import HostConnection, connect
 from brokerdrill.inventory.topology import Host, load
 
@@ -58,7 +59,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     useradd -m -s /bin/bash -G sudo {USER}
     chpasswd
     cp -r /root/.ssh /home/{USER}/ && chown -R {USER}: /home/{USER}/.ssh"""
-    subprocess.run([*bench.ssh_command(root), script], input=f"{USER}:{PASSWORD}\n", text=True, check=True, timeout=60)
+    subprocess.run([*ssh_command(root), script], input=f"{USER}:{PASSWORD}\n", text=True, check=True, timeout=60)
     yield read(USER)
     bench.down(topology)
 

@@ -31,6 +31,7 @@ from rich.console import Console
 
 from brokerdrill.base.progress import Progress
 from brokerdrill.bench import bench, engine
+from brokerdrill.bench.plan import plan
 from brokerdrill.faults.registry import FAULTS
 from brokerdrill.gameday.guards import steady
 from brokerdrill.gameday.model import Guard
@@ -104,7 +105,7 @@ class Machine:
     """The hosts of a topology, through the engine that runs them."""
 
     def __init__(self, topology: Topology) -> None:
-        self._plan = bench.plan(topology)
+        self._plan = plan(topology)
         self._client = engine.require().client()
 
     def sh(self, host: str, script: str) -> tuple[int, str]:

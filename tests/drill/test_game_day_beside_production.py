@@ -16,6 +16,7 @@ import yaml
 
 from brokerdrill.base import paths
 from brokerdrill.bench import bench
+from brokerdrill.bench.keys import ssh_command
 from brokerdrill.inventory.topology import Topology
 from tests.control_host import project
 from tests.drill import by_hand
@@ -75,7 +76,7 @@ def play(topology: Topology, playbook: str, *options: str) -> None:
 
 
 def on_control(topology: Topology, script: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [*bench.ssh_command(topology.host("control")), script]
+    command = [*ssh_command(topology.host("control")), script]
     return subprocess.run(command, input=given, capture_output=True, timeout=600, check=False)
 
 

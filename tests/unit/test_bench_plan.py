@@ -13,8 +13,9 @@ from docker.errors import APIError, NotFound
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
-from brokerdrill.bench import bench, kernel_limits
-from brokerdrill.bench.bench import conflict, image, plan, recipes, volumes
+from brokerdrill.bench import hosts, image, kernel_limits
+from brokerdrill.bench.network import conflict
+from brokerdrill.bench.plan import plan, recipes, volumes
 from brokerdrill.inventory.topology import Host, Topology, load
 
 
@@ -111,14 +112,14 @@ def test_a_host_is_made_of_the_image_it_names(tmp_path: Path) -> None:
 def test_a_host_that_gives_no_answer_is_asked_again(
     answers: list[str | Exception], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "POLL_S", 0)
+    monkeypatch.setattr(hosts, "POLL_S", 0)
     client = Mock()
     found = client.containers.get.return_value
     found.status = "running"
     found.exec_run.side_effect = [
         answer if isinstance(answer, Exception) else Mock(output=answer.encode()) for answer in answers
     ]
-    assert bench._booted(client, "two") == told
+    assert hosts.system_state(client, "two") == told
     assert found.exec_run.call_count == len(answers)
 
 

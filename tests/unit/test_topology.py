@@ -11,7 +11,7 @@ import pytest
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
-from brokerdrill.bench.bench import plan
+from brokerdrill.bench.plan import plan
 from brokerdrill.inventory import playbooks
 from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, load, topologies
 
