@@ -170,6 +170,7 @@ ENDINGS: list[tuple[str, list[Row], str, str]] = [
     ("in doubt, rolled back", [end("commit", "x", 12, "unknown"), end("rollback", "x", 14)], "phantom", "lost"),
     ("rollback in doubt", [end("rollback", "x", 12, "unknown")], "phantom", "lost"),
     ("prepared", [end("prepare", "x", 12)], "recovered", "lost"),
+    ("prepared, then refused", [end("prepare", "x", 12), end("commit", "x", 14, "fail")], "phantom", "lost"),
     ("open", [], "phantom", "lost"),
 ]
 
