@@ -516,6 +516,15 @@ def find_epochs(run: RunInfo, events: Sequence[Row]) -> list[Epoch]:
             if role != before:  # a change, no repetition
                 epoch.earliest = max(epoch.earliest, e["t_ns"] - e["uncertainty_ns"])
             before = role
+        # "not before a line of its log that says active, which the poll may have come after"
+        polled = own[begin]
+        for e in own[begin:]:
+            if e.get("value") != "active":
+                break
+            if e.get("name") == "log":
+                if e["t_ns"] - e["uncertainty_ns"] <= polled["t_ns"] + polled["uncertainty_ns"]:
+                    epoch.earliest = max(epoch.earliest, e["t_ns"] - e["uncertainty_ns"])
+                break
         # "over by any other role before the instance is active again"
         if epoch.end is not None:
             bounds = [epoch.end + epoch.end_uncertainty]

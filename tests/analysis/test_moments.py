@@ -668,6 +668,27 @@ def test_an_epoch_is_bounded_by_the_surest_of_the_roles_around_it(
 
 
 @pytest.mark.parametrize(
+    ("told", "earliest"),
+    [
+        # (at, value, uncertainty, source): a poll found it active, and its log says since when
+        ([(100, "active", 50, "poll"), (110, "active", 2, "log")], 108),
+        ([(100, "active", 50, "poll"), (152, "active", 2, "log")], 150),
+        ([(100, "active", 50, "poll"), (153, "active", 2, "log")], 50),  # it was active before that line
+        ([(100, "active", 50, "poll"), (110, "active", 2, "poll")], 50),
+        ([(100, "active", 50, "poll"), (105, "active", 2, "poll"), (110, "active", 2, "log")], 108),
+        ([(100, "active", 50, "poll"), (105, "down", 2, "log"), (110, "active", 2, "log")], 50),
+        ([(100, "active", 50, "poll"), (110, "active", 70, "log")], 50),  # no surer than the poll
+        ([(100, "active", 50, "poll"), (110, "active", 2, "log"), (112, "active", 0, "log")], 108),
+    ],
+)
+def test_an_epoch_begins_not_before_the_line_of_the_log_that_says_so(
+    told: list[tuple[int, str, int, str]], earliest: int
+) -> None:
+    events = [replace(role(at, "a", value, "s", u), name=source) for at, value, u, source in told]
+    assert timeline(events, {"s": ("a",)}, 900).epochs[0].earliest == earliest
+
+
+@pytest.mark.parametrize(
     ("at", "healed", "falls"),
     [
         (99, None, True),

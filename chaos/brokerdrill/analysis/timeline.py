@@ -178,8 +178,9 @@ def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> lis
 
 
 def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
-    """Return the epochs that `role_changes` of `events` make, by start. An epoch begins after any change before it, and
-    is over by any other role that is told before the instance is active again: of those the surest bounds it."""
+    """Return the epochs that `role_changes` of `events` make, by start. An epoch begins after any change before it, not
+    before the line of its log that says so where that can be, and is over by any other role that is told before the
+    instance is active again: of those the surest bounds it."""
     told: dict[str, list[Event]] = defaultdict(list)
     for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
         told[event.instance or ""].append(event)
@@ -193,6 +194,8 @@ def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> t
             earliest = max(earliest, begun.at - begun.u)
             if begun.value != "active" or begun.store is None:
                 continue
+            line = _said_by_its_log(begun, told[instance])
+            earliest = earliest if line is None else max(earliest, line)
             if end is None:
                 found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True, earliest, run_end))
                 continue
@@ -201,6 +204,15 @@ def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> t
             latest = min([end.at + end.u, *(one.at + one.u for one in others)])
             found.append(Epoch(begun.store, instance, begun.at, begun.u, end.at, end.u, False, earliest, latest))
     return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
+
+
+def _said_by_its_log(begun: Event, told: Sequence[Event]) -> int | None:
+    """Return before when the instance was not active by the line of its log that says it is, where the poll that found
+    it active (`begun`) may have come after that line; None: there is none. `told`: its roles in their order."""
+    since = dropwhile(lambda e: (e.at, e.value, e.u) != (begun.at, begun.value, begun.u), told)
+    lines = (e for e in takewhile(lambda e: e.value == "active", since) if e.name == BY_LOG)
+    line = next(lines, None)
+    return None if line is None or line.at - line.u > begun.at + begun.u else line.at - line.u
 
 
 def overlaps(epoch: Sequence[Epoch], halting: Sequence[Fault] = ()) -> tuple[Overlap, ...]:
