@@ -64,12 +64,14 @@ class Statement(BaseModel):
 
 
 class Document(BaseModel):
-    """The statements of one document by section, in its order; `product`: whose versions stand beside the runs."""
+    """The statements of one document by section, in its order; `product`: whose versions stand beside the runs; `note`:
+    what a reader of the whole page has to know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
     product: str
+    note: str = ""
     sections: dict[str, tuple[Statement, ...]]
 
     @property
@@ -153,6 +155,7 @@ def page(document: Document, found: Found) -> str:
         f"anything is deployed, {count['rendered']} more are only rendered; {count['nothing']} have nothing. A drill's "
         "numbers are how many of its runs were as it expects, on each topology; what it expects and promises there "
         "says [drills.md](drills.md).",
+        *(["", document.note] if document.note else []),
     ]
     for section, of in document.sections.items():
         lines += ["", f"## {section}", "", "| the document says | held by | found |", "|---|---|---|"]
