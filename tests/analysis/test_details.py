@@ -50,6 +50,16 @@ def a_send_fails_first(ops: list[dict[str, Any]], events: list[dict[str, Any]]) 
     first["attempt"] = 1
 
 
+def several_come_twice(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    """Eight of them before the fault, whatever partition they are in; another one was sent before it, and comes again
+    while it is in effect."""
+    for message, at in (*((f"m{number}", 1500 + 4 * number) for number in range(8)), ("m116", 4150)):
+        first = ledgers.find(ops, op="receive", message_id=message)
+        again = {"delivery": f"again-{message}", "txn": None, "start_ns": at * MS, "end_ns": (at + 1) * MS}
+        ops.append({**first, **again, "instance": ledgers.server(at)})
+        ops.append(ledgers.op("c", "ack", at + 2, at + 3, address="q", delivery=f"again-{message}"))
+
+
 def a_batch_begins_late(ops: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
     """That of t0, by 3 s."""
     for row in ops:
@@ -77,6 +87,7 @@ def a_store_is_never_chosen(ops: list[dict[str, Any]], events: list[dict[str, An
 def explained(spark: SparkSession) -> tuple[Results, Results]:
     changes = {
         "twice": a_send_fails_first,
+        "several twice": several_come_twice,
         "lost": ledgers.a_message_is_lost,
         "apart": ledgers.a_transaction_comes_apart,
         "moved": ledgers.a_key_moves,
@@ -269,6 +280,14 @@ def test_redeliveries_by_flag_doubt_consumer_broker_and_fault(results: Results) 
     }
     # Delivered again at 1.2 s, before any fault.
     assert {row["fault"] for row in rows} == {None}
+
+
+def test_a_redelivery_is_of_the_fault_that_was_in_effect_since_its_message_was_sent(results: Results) -> None:
+    rows = results["several twice"]["redeliveries"]
+    assert sorted((str(row["fault"]), row["instance"], row["count"]) for row in rows) == [
+        ("None", "a", 8),
+        ("kill", "b", 1),
+    ]
 
 
 def test_outages_name_who_was_served_before_and_after(results: Results) -> None:
