@@ -23,11 +23,11 @@ from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.results.proof import PROVEN, current, read, seen
 from brokerdrill.scenario.drill import load_drill
-from brokerdrill.scenario.table import Seen
+from brokerdrill.scenario.table import KeptResults
 
 DOCS = Path(__file__).resolve().parent
 KEPT_RUNS = "[results/](../results)"
-Found = Mapping[tuple[str, str], Seen]
+Found = Mapping[tuple[str, str], KeptResults]
 """(drill, topology) → what kept runs have shown."""
 
 
@@ -163,7 +163,7 @@ def page(document: Document, found: Found) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _runs(entry: str, product: str, found: Found) -> list[tuple[str, Seen]]:
+def _runs(entry: str, product: str, found: Found) -> list[tuple[str, KeptResults]]:
     """The topologies of `product` on which there are kept runs of DRILL or DRILL TOPOLOGY."""
     name, _, place = entry.partition(" ")
     return [

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from brokerdrill.base import java
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -55,8 +55,8 @@ class Load:
             worker=name,
             clock=name,
             client="core",
-            endpoints=(Endpoint("127.0.0.1", broker.port, "a1", "h1"),),
-            credentials=Credentials(USER, broker.password),
+            endpoints=(BrokerEndpoint("127.0.0.1", broker.port, "a1", "h1"),),
+            credentials=ClientAccount(USER, broker.password),
             addresses=(QUEUE,),
             producers=tuple(ClientSpec(f"producer-{n}", (QUEUE,)) for n in range(options.clients)),
             transaction=options.transaction,

@@ -18,14 +18,14 @@ from brokerdrill.interop.effects import read_rows
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.spool import Header, rows
 from brokerdrill.workload.client import DONE, Delivery, Message, Outcome
-from brokerdrill.workload.config import Endpoint
-from brokerdrill.workload.ledger_writer import ClientLedger, Clock, Spool, piece_path
+from brokerdrill.workload.config import BrokerEndpoint
+from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock, Spool, piece_path
 
-KNOWN, OTHER = Endpoint("10.0.0.1", 1, "a1", "h1"), Endpoint("10.0.0.2", 1, "a2", "h2")
+KNOWN, OTHER = BrokerEndpoint("10.0.0.1", 1, "a1", "h1"), BrokerEndpoint("10.0.0.2", 1, "a2", "h2")
 HEADER = Header("run", "w0", "core", ["producer-0", "producer-0-", "consumer-0", "q"], [("h1", "a1")])
 
 
-class Ticks(Clock):
+class Ticks(LedgerClock):
     """Each look at it is a microsecond later."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 
 from brokerdrill.faults.lease import Lease, LeaseRequest, take
-from brokerdrill.hosts.connection import Refused, connected
+from brokerdrill.hosts.connection import KernelRefused, connected
 from brokerdrill.inventory.topology import find_topology
 
 
@@ -28,8 +28,8 @@ async def main(inventory: str, name: str, tries: str) -> None:
         taken = await asyncio.gather(*(take(one, connections) for one in requests), return_exceptions=True)
         took_s = time.monotonic() - begun
         leases = [one for one in taken if isinstance(one, Lease)]
-        refused = [str(one) for one in taken if isinstance(one, Refused)]
-        others = [repr(one) for one in taken if not isinstance(one, (Lease, Refused))]
+        refused = [str(one) for one in taken if isinstance(one, KernelRefused)]
+        others = [repr(one) for one in taken if not isinstance(one, (Lease, KernelRefused))]
         won = [one.request.run for one in leases]
         print(json.dumps({"won": won, "refused": refused, "others": others, "took_s": took_s}), flush=True)
         await asyncio.to_thread(sys.stdin.read)

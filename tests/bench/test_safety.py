@@ -23,7 +23,7 @@ from brokerdrill.bench import bench
 from brokerdrill.faults.executor import Executor
 from brokerdrill.faults.lease import LeaseRequest, leased, left_over
 from brokerdrill.faults.registry import fault_type
-from brokerdrill.hosts.connection import HostConnection, Refused, connected
+from brokerdrill.hosts.connection import HostConnection, KernelRefused, connected
 from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.hosts.safety_kernel import STATE
 from brokerdrill.inventory.targets import Scene, resolve
@@ -154,7 +154,7 @@ def test_a_host_that_holds_nothing_starts_no_guard(topology: Topology, drilled: 
 def test_another_controller_is_refused_by_the_host(topology: Topology, drilled: Any) -> None:
     async def work(connections: Connections, executor: Executor, inject: Inject) -> None:
         async with connected(topology.hosts) as others:
-            with pytest.raises(Refused, match="holds it for run selftest"):
+            with pytest.raises(KernelRefused, match="holds it for run selftest"):
                 async with leased(LeaseRequest("another", "elsewhere"), others):
                     pass
 

@@ -17,8 +17,8 @@ from rich.console import Console
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.campaigns import deployments, execute
-from brokerdrill.campaigns.execute import Options
-from brokerdrill.campaigns.plan import Plan
+from brokerdrill.campaigns.execute import CampaignOptions
+from brokerdrill.campaigns.plan import CampaignPlan
 from brokerdrill.campaigns.sweep import sweep_plan
 from brokerdrill.cli import campaigns
 from brokerdrill.inventory.topology import Topology
@@ -33,7 +33,7 @@ TOPOLOGY = "artemis_quorum"
 VARIABLE = "artemis_quorum_session_ms"
 
 
-def plan(repeat: int = 2) -> Plan:
+def plan(repeat: int = 2) -> CampaignPlan:
     return sweep_plan(DRILL, TOPOLOGY, {VARIABLE: [2000, 4000], "load.rate": [400]}, repeat, seed=11)
 
 
@@ -99,8 +99,8 @@ class Fake:
         execute.judge = self.judge  # type: ignore[assignment]
 
 
-def carry_out(fake: Fake, chosen: Plan, **options: Any) -> int:
-    return campaigns.carry_out(chosen, Options(fake.runs, **options), Console(file=sys.stdout, width=200))
+def carry_out(fake: Fake, chosen: CampaignPlan, **options: Any) -> int:
+    return campaigns.carry_out(chosen, CampaignOptions(fake.runs, **options), Console(file=sys.stdout, width=200))
 
 
 if __name__ == "__main__":

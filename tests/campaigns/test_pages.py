@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from brokerdrill.campaigns.execute import DONE, Ended
 from brokerdrill.campaigns.pages import write_results
-from brokerdrill.campaigns.plan import Cell, Plan
-from brokerdrill.campaigns.results import Outcome
+from brokerdrill.campaigns.plan import CampaignPlan, Cell
+from brokerdrill.campaigns.results import CellOutcome
 from brokerdrill.cli.app import app
 from brokerdrill.ledger.verdict import RunVerdict
 from tests.report.browser import Browser
@@ -31,9 +31,9 @@ def browser() -> Iterator[Browser]:
 
 def cells(
     axes: tuple[str, ...], labels: list[tuple[str, ...]], words: list[str], runs: Path
-) -> tuple[Plan, list[Outcome]]:
+) -> tuple[CampaignPlan, list[CellOutcome]]:
     """A plan with two runs of each place, the first as `words` say."""
-    made: list[Outcome] = []
+    made: list[CellOutcome] = []
     for place, (label, word) in enumerate(zip(labels, words, strict=True)):
         for repeat in (1, 2):
             cell = Cell(dict(zip(axes, label, strict=True)), repeat, "s", "t", {"n": place}, repeat)
@@ -48,9 +48,9 @@ def cells(
             else:
                 (runs / f"run-{place}-{repeat}").mkdir(parents=True)
                 (runs / f"run-{place}-{repeat}" / "report.html").write_text("<title>a run</title>")
-            made.append(Outcome(cell, ended, result))
+            made.append(CellOutcome(cell, ended, result))
     kind = "matrix" if "mode" in axes else "sweep"
-    return Plan(kind, "name", f"What is kept {EVIL}", axes, tuple(one.cell for one in made)), made
+    return CampaignPlan(kind, "name", f"What is kept {EVIL}", axes, tuple(one.cell for one in made)), made
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from brokerdrill.base.locks import held
 from brokerdrill.bench import bench
 from brokerdrill.campaigns import deployments, execute
 from brokerdrill.campaigns.everything import everything_plan
-from brokerdrill.campaigns.execute import DONE, FAILED, Ended, Options, Record, plan_folder
+from brokerdrill.campaigns.execute import DONE, FAILED, CampaignOptions, CellLog, Ended, plan_folder
 from brokerdrill.campaigns.matrix import Matrix, load_matrix, matrix_plan, squares
 from brokerdrill.campaigns.plan import Cell
-from brokerdrill.campaigns.results import Outcome, Place, compared, outcomes, place_json, places
+from brokerdrill.campaigns.results import CellOutcome, OutcomeGroup, compared, outcomes, place_json, places
 from brokerdrill.campaigns.settings import text
 from brokerdrill.campaigns.sweep import parse_vary, sweep_plan
 from brokerdrill.inventory.topology import find_topology
@@ -134,7 +134,7 @@ def test_a_killed_runner_goes_on_where_it_was(tmp_path: Path) -> None:
         process.wait()
     before = [entry for entry in Fake(runs).entries() if "run" in entry]
     folder = plan_folder(plan(repeat=3), runs)
-    done = set(Record(folder).ended())
+    done = set(CellLog(folder).ended())
     assert len(done) == 2
     # A crash may also tear the last line of the record.
     with (folder / "cells.jsonl").open("ab") as file:
@@ -143,7 +143,7 @@ def test_a_killed_runner_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again.returncode == 0 and "2 of 6 cells are done" in again.stdout, again.stdout + again.stderr
     after = [entry for entry in Fake(runs).entries() if "run" in entry]
     assert after[:3] == before and len(after) == 3 + 4
-    ended = Record(folder).ended()
+    ended = CellLog(folder).ended()
     assert len(ended) == 6 and done <= set(ended) and {end.state for end in ended.values()} == {DONE}
     assert len({end.run_dir for end in ended.values()} & {before[2]["run"]}) == 0
     # The settings of the run that was cut off were deployed: they are made sure of first, and undone at the end.
@@ -174,7 +174,7 @@ def test_a_run_that_could_not_be_made_is_tried_again_and_two_in_a_row_end_it(fak
     fake.fails = [InfrastructureError("artemis1 does not answer"), InfrastructureError("nor does artemis2")]
     with pytest.raises(InfrastructureError, match=r"2 runs in a row could not be made.*nor does artemis2"):
         carry_out(fake, other)
-    ended = Record(plan_folder(other, fake.runs)).ended()
+    ended = CellLog(plan_folder(other, fake.runs)).ended()
     assert [end.state for end in ended.values()] == [FAILED, FAILED]
 
 
@@ -188,7 +188,7 @@ def test_hosts_of_the_plans_own_are_made_anew_after_a_run_that_could_not_be_made
     three = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [100, 200, 300, 400]}, 1, 5)
     fake.fails = [InfrastructureError(f"artemis{number} does not answer") for number in range(3)]
     with pytest.raises(InfrastructureError, match=r"3 runs in a row could not be made.*artemis2"):
-        execute.execute(three, Options(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None)
+        execute.execute(three, CampaignOptions(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None)
     assert [next(iter(entry)) for entry in fake.entries()] == ["up", "deploy", "run", "down"] * 3
 
 
@@ -201,14 +201,14 @@ def test_a_run_that_was_surprised_leaves_its_hosts_to_nobody(fake: Fake, monkeyp
     fake.judge = lambda *_, **__: (Verdict.from_json(results.pop(0)), [])  # type: ignore[method-assign]
     fake.install()
     first, second = execute.execute(
-        two, Options(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None
+        two, CampaignOptions(fake.runs, bench_hosts=True), Console(quiet=True), lambda _: None
     ).values()
     assert (first.state, first.surprised, second.surprised) == (DONE, True, False)
     assert [next(iter(entry)) for entry in fake.entries()] == ["up", "deploy", "run", "down"] * 2
     early = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [300]}, 1, 5)
     fake.fails = [InfrastructureError("no steady state")]
     results.append(verdict("early", None, broken=["no_loss"]) | {"vacuous": ["kill-active"]})
-    (only,) = execute.execute(early, Options(fake.runs), Console(quiet=True), lambda _: None).values()
+    (only,) = execute.execute(early, CampaignOptions(fake.runs), Console(quiet=True), lambda _: None).values()
     assert (only.state, only.error) == (FAILED, "no steady state")
 
 
@@ -217,7 +217,7 @@ def test_settings_that_preflight_refuses_are_told_once_and_the_rest_is_run(fake:
     assert carry_out(fake, plan()) == 3
     sites = [entry for entry in fake.entries() if entry.get("deploy") == "site"]
     assert [entry.get(VARIABLE) for entry in sites] == [2000, 4000, None]
-    words = [one.word for one in outcomes(plan(), Record(plan_folder(plan(), fake.runs)).ended(), fake.runs)]
+    words = [one.word for one in outcomes(plan(), CellLog(plan_folder(plan(), fake.runs)).ended(), fake.runs)]
     assert words == ["refused", "refused", "kept", "kept"]
     assert "preflight refuses artemis1" in (plan_folder(plan(), fake.runs) / "index.html").read_text()
 
@@ -232,14 +232,14 @@ def test_one_process_at_a_time(fake: Fake) -> None:
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
-def outcome(labels: dict[str, str], repeat: int, word: str, failover: float | None = 4000.0) -> Outcome:
+def outcome(labels: dict[str, str], repeat: int, word: str, failover: float | None = 4000.0) -> CellOutcome:
     cell = Cell(labels, repeat, DRILL, "artemis_quorum", labels, repeat)
     if word in ("failed", "refused"):
-        return Outcome(cell, Ended(word, None, "why"), None)
+        return CellOutcome(cell, Ended(word, None, "why"), None)
     if word == "pending":
-        return Outcome(cell, None, None)
+        return CellOutcome(cell, None, None)
     result = verdict("r", failover, ("no_loss",) if word == "broken" else (), ("no_loss",) if word == "unknown" else ())
-    return Outcome(cell, Ended(DONE, "r"), RunVerdict.from_json(result))
+    return CellOutcome(cell, Ended(DONE, "r"), RunVerdict.from_json(result))
 
 
 def test_settings_that_differ_are_told_apart() -> None:
@@ -280,7 +280,7 @@ def test_a_square_is_kept_broken_or_kept_only_with_some_settings(words: dict[str
 
 
 def test_a_place_counts_violations_and_failovers_that_never_ended() -> None:
-    place = Place({"x": "1"}, tuple(
+    place = OutcomeGroup({"x": "1"}, tuple(
         outcome({"x": "1"}, n, word, time)
         for n, (word, time) in enumerate([("kept", 1.0), ("broken", None), ("unknown", 3.0), ("failed", None)])
     ))  # fmt: skip
@@ -290,7 +290,7 @@ def test_a_place_counts_violations_and_failovers_that_never_ended() -> None:
 
 def test_a_place_counts_how_often_its_stores_changed_hands() -> None:
     changed = ([], ["pair1", "pair1"], ["pair1", "db"])
-    place = Place({}, tuple(
+    place = OutcomeGroup({}, tuple(
         replace(one, result=replace(one.result or RunVerdict(), takeovers=tuple(map(Takeover, stores))))
         for stores, one in zip(changed, (outcome({}, n, "kept") for n in range(3)), strict=True)
     ))  # fmt: skip

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.campaigns import execute
-from brokerdrill.campaigns.execute import Options
+from brokerdrill.campaigns.execute import CampaignOptions
 from brokerdrill.campaigns.prove import Kept, exit_status, prove_plan
 from brokerdrill.cli import campaigns
 from brokerdrill.cli.app import app
@@ -20,7 +20,7 @@ from brokerdrill.inventory import planned as planning
 from brokerdrill.inventory.topology import find_topology
 from brokerdrill.results import proof
 from brokerdrill.scenario.drill import load_drill
-from brokerdrill.scenario.table import Seen
+from brokerdrill.scenario.table import KeptResults
 from tests.unit.descriptors import broker
 
 from .fake import DRILL, TOPOLOGY, Fake
@@ -39,7 +39,7 @@ def _a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prove(fake: Fake, repeat: int | None, kept: Kept, **options: Any) -> int | None:
     topology = find_topology(TOPOLOGY)
-    return campaigns.prove(topology, DRILLS, repeat, 7, kept, Options(fake.runs, **options), CONSOLE)
+    return campaigns.prove(topology, DRILLS, repeat, 7, kept, CampaignOptions(fake.runs, **options), CONSOLE)
 
 
 def ran(fake: Fake) -> list[int]:
@@ -140,7 +140,7 @@ def test_what_was_seen_is_counted_from_the_rows(fake: Fake, tmp_path: Path) -> N
     found = proof.seen([first, last])[DRILL, TOPOLOGY]
     assert (found.runs, found.as_expected, found.vacuous) == (2, 1, 1)
     assert set(found.broken.values()) == {1}
-    assert Seen(8, 7).words == "7 of 8 (47% to 100%)"
+    assert KeptResults(8, 7).words == "7 of 8 (47% to 100%)"
 
 
 def test_a_row_of_another_text_or_inventory_is_not_counted(fake: Fake, tmp_path: Path) -> None:

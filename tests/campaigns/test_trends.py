@@ -17,7 +17,7 @@ from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.cli.app import app
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import RunVerdict
-from brokerdrill.results.regression import Judged, exit_status, judged, series_of
+from brokerdrill.results.regression import ComparedSeries, exit_status, judged, series_of
 from brokerdrill.results.table import TABLE, append, read
 from brokerdrill.results.trends import coverage_rows
 
@@ -26,7 +26,7 @@ from .series import START, failovers, rows, run_info, verdict, write
 ALPHA = 0.05
 
 
-def look(found: list[dict[str, object]], **words: object) -> list[Judged]:
+def look(found: list[dict[str, object]], **words: object) -> list[ComparedSeries]:
     return judged(series_of(found), ALPHA, **words)  # type: ignore[arg-type]
 
 

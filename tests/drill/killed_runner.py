@@ -21,11 +21,11 @@ from rich.console import Console
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.progress import Progress
-from brokerdrill.faults.executor import Applied, Executor
+from brokerdrill.faults.executor import AppliedChange, Executor
 from brokerdrill.faults.lease import SILENT_S, Lease, LeaseRequest, take
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
-from brokerdrill.hosts.connection import HostConnection, Refused, connected
+from brokerdrill.hosts.connection import HostConnection, KernelRefused, connected
 from brokerdrill.hosts.descriptors import read_all
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import Scene, is_link, resolve
@@ -62,7 +62,7 @@ class MortalExecutor(Executor):
 
     mortal_at = ""
 
-    async def _apply(self, *item: Any) -> Applied:
+    async def _apply(self, *item: Any) -> AppliedChange:
         if self.mortal_at == "registered":
             die()
         return await super()._apply(*item)
@@ -85,7 +85,7 @@ async def free_again(request: LeaseRequest, connections: Mapping[str, HostConnec
     while True:
         try:
             return await take(request, connections)
-        except Refused:
+        except KernelRefused:
             if asyncio.get_running_loop().time() > end:
                 raise
             await asyncio.sleep(0.5)

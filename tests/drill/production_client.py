@@ -50,12 +50,14 @@ def look_jms(client: JmsClient, address: str) -> Messages:
 def send_amqp(client: Amqp091, address: str, bodies: list[str]) -> None:
     import pika
 
-    line = client._line
-    assert line is not None
+    connection = client._connection
+    assert connection is not None
     # What is not confirmed may be lost: the leader of a queue that was just made, for one, may change.
     for number, body in enumerate(bodies, start=1):
-        line.tell(line.channel.basic_publish, "", address, body.encode(), pika.BasicProperties(delivery_mode=2))
-        line.wait(partial(client._answers.__contains__, number), None, "no confirm")
+        connection.call(
+            connection.channel.basic_publish, "", address, body.encode(), pika.BasicProperties(delivery_mode=2)
+        )
+        connection.wait(partial(client._answers.__contains__, number), None, "no confirm")
         assert client._answers[number], f"{address} did not take {body}"
 
 
@@ -63,8 +65,8 @@ def look_amqp(client: Amqp091, address: str) -> Messages:
     """Get all without an acknowledgement: once, at the end of everything."""
     from pika.spec import Basic
 
-    line = client._line
-    assert line is not None
+    connection = client._connection
+    assert connection is not None
     found: Messages = []
     answers: list[bool] = []
 
@@ -72,11 +74,11 @@ def look_amqp(client: Amqp091, address: str) -> Messages:
         found.append([body.decode(errors="replace"), bool(method.redelivered)])
         answers.append(True)
 
-    line.channel.add_callback(lambda _: answers.append(False), [Basic.GetEmpty], one_shot=False)
+    connection.channel.add_callback(lambda _: answers.append(False), [Basic.GetEmpty], one_shot=False)
     while True:
         answers.clear()
-        line.tell(line.channel.basic_get, address, got)
-        line.wait(lambda: bool(answers), None, "no answer to basic_get")
+        connection.call(connection.channel.basic_get, address, got)
+        connection.wait(lambda: bool(answers), None, "no answer to basic_get")
         if not answers[0]:
             return found
 

@@ -14,7 +14,7 @@ from brokerdrill.hosts.descriptors import read_all, read_credentials
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.runner.load.plan import endpoints
-from brokerdrill.workload.config import Credentials, WorkerConfig
+from brokerdrill.workload.config import ClientAccount, WorkerConfig
 from tests.drill.deployment import deployed, on_host, run, until
 from tests.drill.openmq_cluster import BROKERS, changed, command
 from tests.workload import openmq_process as process
@@ -47,14 +47,14 @@ def config(cluster: Topology, tmp_path_factory: pytest.TempPathFactory) -> Calla
     """Return the configuration of a client of that broker, as the load's clients have it."""
     folder = tmp_path_factory.mktemp("client")
 
-    async def read() -> tuple[list[Descriptor], Credentials, str]:
+    async def read() -> tuple[list[Descriptor], ClientAccount, str]:
         async with connected(cluster.hosts) as connections:
             found = [item for item in await read_all(connections.values(), {}) if item.product == "openmq"]
             (first,) = [item for item in found if item.instance == DEAD]
             account = await read_credentials(connections[first.host], first)
             assert first.tls
             trusted = await connections[first.host].sh(f"cat {first.tls.ca}", check=True)
-            return found, Credentials(account["username"], account["password"]), trusted.out
+            return found, ClientAccount(account["username"], account["password"]), trusted.out
 
     brokers, credentials, trusted = asyncio.run(read())
     (folder / "ca.pem").write_text(trusted)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brokerdrill.explore.coverage import Coverage, Role, Seen, Span, observed, of_events, parse, planned
-from brokerdrill.explore.schedule import Hit, Schedule
+from brokerdrill.explore.coverage import Coverage, FaultWindow, Role, Situation, observed, of_events, parse, planned
+from brokerdrill.explore.schedule import Schedule, ScheduledFault
 
 S = 1_000_000_000
 ROLES = [
@@ -15,7 +15,7 @@ ROLES = [
 
 
 def test_each_operation_is_placed_in_state_and_faults() -> None:
-    faults = [Span("kill active", 5 * S, 9 * S), Span("pause one of zookeeper", 6 * S, 8 * S)]
+    faults = [FaultWindow("kill active", 5 * S, 9 * S), FaultWindow("pause one of zookeeper", 6 * S, 8 * S)]
     operations = [
         (-1, "connect"),
         (S, "send"),
@@ -25,11 +25,11 @@ def test_each_operation_is_placed_in_state_and_faults() -> None:
         (9 * S, "ack"),
     ]
     assert observed(ROLES, faults, operations) == {
-        Seen("active+passive", "-", "send"),
-        Seen("down+passive", "kill active", "send"),
-        Seen("down+passive", "kill active, pause one of zookeeper", "commit unknown"),
-        Seen("active+down", "kill active", "send"),
-        Seen("active+down", "-", "ack"),
+        Situation("active+passive", "-", "send"),
+        Situation("down+passive", "kill active", "send"),
+        Situation("down+passive", "kill active, pause one of zookeeper", "commit unknown"),
+        Situation("active+down", "kill active", "send"),
+        Situation("active+down", "-", "ack"),
     }
 
 
@@ -44,25 +44,25 @@ def test_events_tell_roles_and_faults_by_the_words_of_the_drill() -> None:
     ]
     roles, spans = of_events(events)
     assert roles == [Role(0, "s", "a", "active")]
-    assert spans == [Span("kill one of zookeeper", 1, 4), Span("cut a→b", 3, 1 << 62)]
+    assert spans == [FaultWindow("kill one of zookeeper", 1, 4), FaultWindow("cut a→b", 3, 1 << 62)]
 
 
 def test_what_was_seen_is_kept_as_text() -> None:
-    one = Seen("active+passive", "kill active, pause b", "commit unknown")
+    one = Situation("active+passive", "kill active, pause b", "commit unknown")
     assert parse(str(one)) == one
 
 
 def test_what_was_not_tried_is_worth_more_and_what_showed_something_is_kept() -> None:
-    tried, other = Schedule((Hit("kill", "active"),)), Schedule((Hit("pause", "passive"),))
+    tried, other = Schedule((ScheduledFault("kill", "active"),)), Schedule((ScheduledFault("pause", "passive"),))
     found = Coverage()
     assert found.novelty(tried) == found.novelty(other)
-    assert found.add(tried, [Seen("s", "-", "send")]) == 1
+    assert found.add(tried, [Situation("s", "-", "send")]) == 1
     assert found.novelty(tried) < found.novelty(other)
-    assert found.add(other, [Seen("s", "-", "send")]) == 0
+    assert found.add(other, [Situation("s", "-", "send")]) == 0
     assert [one for one, _ in found.fruitful] == [tried]
 
 
 def test_a_schedule_plans_its_hits_beside_each_other() -> None:
-    hits = (Hit("kill", "primary", 1, overlaps=True), Hit("pause", "one of zookeeper", 0))
+    hits = (ScheduledFault("kill", "primary", 1, overlaps=True), ScheduledFault("pause", "one of zookeeper", 0))
     found = planned(Schedule(hits, "backlog"))
     assert {"pause one of zookeeper while kill primary", "kill primary under backlog", "kill primary 1"} <= found

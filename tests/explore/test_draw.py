@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from brokerdrill.explore import document
 from brokerdrill.explore import schedule as schedules
 from brokerdrill.explore.draw import changed, fresh
-from brokerdrill.explore.schedule import AT_ONCE, FAILED_OVER, IN_SYNC, SERVED, SYNCING, Hit, Schedule, valid
+from brokerdrill.explore.schedule import AT_ONCE, FAILED_OVER, IN_SYNC, SERVED, SYNCING, Schedule, ScheduledFault, valid
 from brokerdrill.explore.shrink import smaller
-from brokerdrill.explore.space import Choice, instance_targets, space, spans, unlive
+from brokerdrill.explore.space import FaultChoice, instance_targets, space, spans, unlive
 from brokerdrill.inventory.targets import validate_spec
 from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.facts import facts
@@ -24,7 +24,7 @@ from tests.unit.descriptors import broker, instance
 from .places import TOPOLOGY, drawn_on, pair
 
 SPACE = drawn_on()
-KILL = Hit("kill", "majority of zookeeper", 1)
+KILL = ScheduledFault("kill", "majority of zookeeper", 1)
 
 
 def test_what_can_be_hit_is_said_by_role() -> None:
@@ -34,7 +34,7 @@ def test_what_can_be_hit_is_said_by_role() -> None:
         "all of zookeeper",
     }  # fmt: skip
     assert SPACE.choice("partition", "link active→zookeeper")
-    assert SPACE.choice("toxic", "link load→active") == Choice("toxic", "link load→active", "link load→artemis", 8)
+    assert SPACE.choice("toxic", "link load→active") == FaultChoice("toxic", "link load→active", "link load→artemis", 8)
     assert SPACE.choice("nothing", "active") is None
     # What the topology lacks is not drawn: a router, a lock file, a database, a disk of the store's own.
     assert not {one.fault for one in SPACE.choices} & {"drain", "hold", "lock_file", "switchover", "disk_full", "clock"}
@@ -101,29 +101,44 @@ def test_the_same_seed_draws_the_same() -> None:
     ("hits", "right"),
     [
         ((KILL,), True),
-        ((Hit("kill", "active", wait=IN_SYNC),), False),
-        ((Hit("kill", "active", overlaps=True),), False),
-        ((KILL, Hit("kill", "active")), False),
-        ((KILL, Hit("kill", "active", wait=SERVED)), True),
-        ((KILL, Hit("kill", "passive", wait=SERVED)), False),
-        ((KILL, Hit("kill", "passive", wait=IN_SYNC)), True),
+        ((ScheduledFault("kill", "active", wait=IN_SYNC),), False),
+        ((ScheduledFault("kill", "active", overlaps=True),), False),
+        ((KILL, ScheduledFault("kill", "active")), False),
+        ((KILL, ScheduledFault("kill", "active", wait=SERVED)), True),
+        ((KILL, ScheduledFault("kill", "passive", wait=SERVED)), False),
+        ((KILL, ScheduledFault("kill", "passive", wait=IN_SYNC)), True),
         # While the ensemble is away nobody may be active.
-        ((Hit("kill", "all of zookeeper", overlaps=True), Hit("kill", "active")), False),
-        ((Hit("kill", "all of zookeeper", overlaps=True), Hit("kill", "primary")), True),
-        ((Hit("kill", "all of zookeeper", overlaps=True), Hit("kill", "primary", wait=SYNCING)), False),
-        ((Hit("kill", "active", overlaps=True), Hit("kill", "active", wait=FAILED_OVER)), False),
-        ((Hit("kill", "active", overlaps=True), Hit("pause", "active", wait=FAILED_OVER)), True),
-        ((Hit("kill", "active", overlaps=True), Hit("clock", "primary", wait=AT_ONCE)), False),
-        ((Hit("partition", "link load→active", overlaps=True), Hit("kill", "primary", wait=FAILED_OVER)), False),
+        ((ScheduledFault("kill", "all of zookeeper", overlaps=True), ScheduledFault("kill", "active")), False),
+        ((ScheduledFault("kill", "all of zookeeper", overlaps=True), ScheduledFault("kill", "primary")), True),
+        (
+            (
+                ScheduledFault("kill", "all of zookeeper", overlaps=True),
+                ScheduledFault("kill", "primary", wait=SYNCING),
+            ),
+            False,
+        ),
+        ((ScheduledFault("kill", "active", overlaps=True), ScheduledFault("kill", "active", wait=FAILED_OVER)), False),
+        ((ScheduledFault("kill", "active", overlaps=True), ScheduledFault("pause", "active", wait=FAILED_OVER)), True),
+        ((ScheduledFault("kill", "active", overlaps=True), ScheduledFault("clock", "primary", wait=AT_ONCE)), False),
+        (
+            (
+                ScheduledFault("partition", "link load→active", overlaps=True),
+                ScheduledFault("kill", "primary", wait=FAILED_OVER),
+            ),
+            False,
+        ),
     ],
 )  # fmt: skip
-def test_a_schedule_whose_hits_would_miss_is_none(hits: tuple[Hit, ...], right: bool) -> None:
+def test_a_schedule_whose_hits_would_miss_is_none(hits: tuple[ScheduledFault, ...], right: bool) -> None:
     assert valid(Schedule(hits)) == right
 
 
 def test_the_words_of_a_schedule_say_what_it_does() -> None:
     one = Schedule(
-        (Hit("kill", "primary", 1, hold_s=2, overlaps=True), Hit("partition", "link active→zookeeper", 0, FAILED_OVER))
+        (
+            ScheduledFault("kill", "primary", 1, hold_s=2, overlaps=True),
+            ScheduledFault("partition", "link active→zookeeper", 0, FAILED_OVER),
+        )
     )
     assert document.in_words(one) == (
         "kill primary for 2 s; then while that lasts, once failed over, "

@@ -8,8 +8,8 @@ import random
 import statistics
 from typing import Any
 
-from brokerdrill.explore.coverage import Seen
-from brokerdrill.explore.defects import Break, Signature, breaks, signature, suspects, unexplained
+from brokerdrill.explore.coverage import Situation
+from brokerdrill.explore.defects import BrokenPromise, Signature, breaks, signature, suspects, unexplained
 from brokerdrill.explore.explorer import HUNT, SHRINK, Explorer, Find, Told, Trial, asked, replay, told
 from brokerdrill.explore.shrink import Shrinker
 from brokerdrill.ledger.verdict import FAIL, Attribution, PromiseVerdict, RunVerdict
@@ -18,14 +18,14 @@ from brokerdrill.ledger.witness import Witness
 from .places import TOPOLOGY, drawn_on
 
 SPACE = drawn_on()
-LOSS = Break("no_loss", "lost")
+LOSS = BrokenPromise("no_loss", "lost")
 BAD = "kill majority of zookeeper"
 
 
 def judge(trial: Trial, rng: random.Random, rate: float = 0.5) -> Told:
     """What a made-up system does: a majority that is away long enough loses messages, at a rate."""
     bad = any(hit.what == BAD and hit.hold_s >= 2 for hit in trial.schedule.hits)
-    seen = frozenset(Seen("active+passive", hit.what, "send") for hit in trial.schedule.hits)
+    seen = frozenset(Situation("active+passive", hit.what, "send") for hit in trial.schedule.hits)
     broke = (LOSS,) if bad and rng.random() < rate else ()
     return Told(broke, frozenset({"no_loss"}), seen, ("kill",) if broke else (), f"run{trial.number}", 30.0)
 
@@ -96,7 +96,7 @@ def test_what_goes_too_far_is_not_drawn() -> None:
 def test_a_defect_is_known_by_what_broke_and_its_faults() -> None:
     known = Signature(LOSS, frozenset({BAD}), TOPOLOGY)
     assert signature(known.to_json()) == known
-    double = Break("no_duplicates", "duplicated")
+    double = BrokenPromise("no_duplicates", "duplicated")
     both = Signature(LOSS, frozenset({BAD}), TOPOLOGY, frozenset({double}))
     assert signature(json.loads(json.dumps(both.to_json()))) == both
     assert unexplained([double], {BAD}, TOPOLOGY, [both]) is None
@@ -104,7 +104,7 @@ def test_a_defect_is_known_by_what_broke_and_its_faults() -> None:
     assert unexplained([LOSS], {BAD, "pause active"}, TOPOLOGY, [known]) is None
     assert unexplained([LOSS], {"pause active"}, TOPOLOGY, [known]) == LOSS
     assert unexplained([LOSS], {BAD}, "elsewhere", [known]) == LOSS
-    other = Break("single_active", "store")
+    other = BrokenPromise("single_active", "store")
     assert unexplained([other], {BAD}, TOPOLOGY, [known]) == other
     # One cause breaks several promises.
     assert unexplained([other, LOSS], {BAD}, TOPOLOGY, [known]) is None
@@ -121,19 +121,23 @@ def test_a_verdict_says_what_broke_gravest_first_and_under_which_faults() -> Non
         ),
         attribution=(Attribution("lost", "pause", count=1), Attribution("lost", "kill", count=5)),
     )
-    assert breaks(result) == (LOSS, Break("single_active", "store"), Break("no_duplicates", "duplicated"))
+    assert breaks(result) == (
+        LOSS,
+        BrokenPromise("single_active", "store"),
+        BrokenPromise("no_duplicates", "duplicated"),
+    )
     assert suspects(result) == ("kill", "pause")
 
 
 def test_a_further_run_breaks_the_same_when_it_breaks_any_of_it() -> None:
     """A stale copy that takes over loses messages, or has those again that were consumed meanwhile, or both."""
-    double = Break("no_duplicates", "duplicated")
+    double = BrokenPromise("no_duplicates", "duplicated")
     schedule = Explorer(SPACE, 1).next().schedule
     find = Find(1, LOSS, (double,), schedule, 1, None, 1.0, TOPOLOGY, Shrinker(schedule))
     both = frozenset({"no_loss", "no_duplicates"})
     assert find.again(Told((double,), both)) is True
     assert find.again(Told((double,), frozenset({"no_duplicates"}))) is True
-    assert find.again(Told((Break("ordered"),), both)) is False
+    assert find.again(Told((BrokenPromise("ordered"),), both)) is False
     assert find.again(Told((), frozenset({"no_duplicates"}))) is None
 
 

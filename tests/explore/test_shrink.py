@@ -10,15 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerdrill.explore.draw import fresh
-from brokerdrill.explore.schedule import AT_ONCE, IN_SYNC, Hit, Schedule, valid
+from brokerdrill.explore.schedule import AT_ONCE, IN_SYNC, Schedule, ScheduledFault, valid
 from brokerdrill.explore.shrink import BUDGET, CONFIRM, Shrinker, size, smaller
 
 from .places import drawn_on
 
 SPACE = drawn_on()
-BAD = Hit("kill", "majority of zookeeper", 1, hold_s=9.0, pause_s=2.0)
+BAD = ScheduledFault("kill", "majority of zookeeper", 1, hold_s=9.0, pause_s=2.0)
 FOUND = Schedule(
-    (Hit("pause", "one of zookeeper"), BAD, Hit("partition", "link load→artemis", 1, IN_SYNC, 4.0, 10.0)),
+    (
+        ScheduledFault("pause", "one of zookeeper"),
+        BAD,
+        ScheduledFault("partition", "link load→artemis", 1, IN_SYNC, 4.0, 10.0),
+    ),
     "backlog",
     resyncs=True,
 )

@@ -14,7 +14,7 @@ from brokerdrill.gameday.history import (
     RUNNING,
     STOPPED,
     UNEXPECTED,
-    Record,
+    GameDayLog,
     days,
     last_begun,
     worst,
@@ -25,13 +25,13 @@ from brokerdrill.scenario.drill import load_drill, resolve
 from .pair import PAIR, topology
 
 
-def begun(record: Record, day: str) -> None:
+def begun(record: GameDayLog, day: str) -> None:
     record.write(day, "begin")
     record.write(day, "drill", drill="kill_active", topology="pair", run=f"run-{day}")
 
 
 def test_a_day_that_ended(tmp_path: Path) -> None:
-    record = Record(tmp_path, "weekly")
+    record = GameDayLog(tmp_path, "weekly")
     begun(record, "1")
     record.write("1", "drilled", state=UNEXPECTED, why="verdict fail: no_loss", run="run-1")
     record.write("1", "end", state=UNEXPECTED, why="")
@@ -41,7 +41,7 @@ def test_a_day_that_ended(tmp_path: Path) -> None:
 
 
 def test_a_day_without_an_end_runs_while_its_lock_is_held_and_has_crashed_after(tmp_path: Path) -> None:
-    record = Record(tmp_path, "weekly")
+    record = GameDayLog(tmp_path, "weekly")
     begun(record, "1")
     begun(record, "2")
     with held(record.lock, "busy"):
@@ -52,7 +52,7 @@ def test_a_day_without_an_end_runs_while_its_lock_is_held_and_has_crashed_after(
 
 
 def test_a_line_that_a_crash_tore_was_not_written(tmp_path: Path) -> None:
-    record = Record(tmp_path, "weekly")
+    record = GameDayLog(tmp_path, "weekly")
     begun(record, "1")
     with record.path.open("a") as file:
         file.write('{"day": "1", "phase": "end", "sta')
@@ -99,14 +99,14 @@ def test_a_promise_that_is_seen_to_be_broken() -> None:
 
 
 def test_why_a_day_ended_may_have_what_some_take_for_the_end_of_a_line(tmp_path: Path) -> None:
-    record = Record(tmp_path, "it")
+    record = GameDayLog(tmp_path, "it")
     begun(record, "one")
     record.write("one", "end", state=FAILED, why="odd\u2028words\x85of a log")
     assert [(day.state, day.why) for day in record.days()] == [(FAILED, "odd\u2028words\x85of a log")]
 
 
 def test_a_drill_that_its_days_end_cut_off_runs_no_more(tmp_path: Path) -> None:
-    record = Record(tmp_path, "it")
+    record = GameDayLog(tmp_path, "it")
     begun(record, "one")
     record.write("one", "end", state=STOPPED, why="interrupted by SIGTERM")
     (day,) = record.days()

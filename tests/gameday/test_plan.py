@@ -8,14 +8,14 @@ import pytest
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.gameday.model import Choice
-from brokerdrill.gameday.plan import Place, last_held, planned
+from brokerdrill.gameday.plan import PlannedTopology, last_held, planned
 from brokerdrill.inventory.planned import load_hosts
 from brokerdrill.scenario.drill import load_drill
 from brokerdrill.scenario.radius import Radius
 
 from .pair import PAIR, topology
 
-PLACE = Place(topology(), [*PAIR, *load_hosts(topology())])
+PLACE = PlannedTopology(topology(), [*PAIR, *load_hosts(topology())])
 KILL, STOP, REPLY = (load_drill(name) for name in ("kill_active", "stop_active", "lost_reply"))
 
 
@@ -27,7 +27,7 @@ def test_what_was_not_held_for_longest_comes_first() -> None:
     def then(day: int) -> datetime.datetime:
         return datetime.datetime(2026, 11, day, tzinfo=datetime.UTC)
 
-    other = Place(topology("other"), PLACE.descriptors)
+    other = PlannedTopology(topology("other"), PLACE.descriptors)
     rows = [
         {"scenario": "kill_active", "topology": "pair", "started_at": then(1), "outcome": "completed"},
         {"scenario": "kill_active", "topology": "pair", "started_at": then(3), "outcome": "completed"},
@@ -49,7 +49,7 @@ def test_what_may_not_be_held_is_told_and_takes_no_place() -> None:
     assert names(chosen) == ["lost_reply@pair"]
     assert names(refused) == ["kill_active@pair"]
     assert refused[0].refused == ("it could hit artemis1, artemis2, outside load",)
-    closed = Place(topology(allowed=False), PLACE.descriptors)
+    closed = PlannedTopology(topology(allowed=False), PLACE.descriptors)
     chosen, refused = planned(Choice(), Radius(), [KILL], [closed], {})
     assert chosen == [] and "drill_allowed" in refused[0].refused[0]
 

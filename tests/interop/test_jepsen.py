@@ -17,7 +17,7 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.cli.app import app
 from brokerdrill.interop.effects import read_rows
 from brokerdrill.interop.folder import read_origin
-from brokerdrill.interop.history import Op, read_history
+from brokerdrill.interop.history import HistoryOp, read_history
 from brokerdrill.interop.jepsen import import_jepsen
 from brokerdrill.interop.jepsen_export import export_jepsen
 from brokerdrill.interop.total_queue import total_queue
@@ -136,7 +136,7 @@ def test_a_crashed_drain_is_beyond_the_checker(tmp_path: Path) -> None:
     assert contract.read_run(tmp_path / "run").drained == {"queue": False}
 
 
-def by_lists(ops: Sequence[Op]) -> dict[str, int]:
+def by_lists(ops: Sequence[HistoryOp]) -> dict[str, int]:
     """The checker's counts by plain lists, an element taken out for each that matches it."""
 
     def values(f: str, kind: str) -> list[str]:
@@ -189,7 +189,9 @@ def generated(seed: int) -> list[dict[str, Any]]:
 
 @given(st.integers(0, 1 << 32))
 def test_multisets_agree_with_plain_lists(seed: int) -> None:
-    ops = [Op(i, i, o["process"], o["type"], o["f"], o["value"], o["time"]) for i, o in enumerate(generated(seed))]
+    ops = [
+        HistoryOp(i, i, o["process"], o["type"], o["f"], o["value"], o["time"]) for i, o in enumerate(generated(seed))
+    ]
     assert total_queue(ops).counts == by_lists(ops)
 
 

@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.products.activemq_classic import ActiveMQClassic, ActiveMQClassicDescriptor, Jolokia, counts_of
+from brokerdrill.products.activemq_classic import (
+    ActiveMQClassic,
+    ActiveMQClassicDescriptor,
+    ClassicJolokia,
+    counts_of,
+)
 from brokerdrill.products.base import ManagementError
 from brokerdrill.products.health.activemq_classic import health_of, state_of
 from brokerdrill.products.logs import role_changes
@@ -106,7 +111,7 @@ def purge(queues: Queues, *names: str) -> int:
     descriptor = ActiveMQClassicDescriptor.model_validate(
         {"schema": 1, "product": "activemq_classic", "instance": "b", "host": "b", "management": management}
     )
-    jolokia = Jolokia(descriptor, {"username": "u", "password": "p"}, "")
+    jolokia = ClassicJolokia(descriptor, {"username": "u", "password": "p"}, "")
     jolokia._client = queues  # type: ignore[assignment]
     return asyncio.run(jolokia.purge(names))
 

@@ -25,7 +25,7 @@ SYSTEM = [*PAIR, *ZOOKEEPER, LOAD]
 RUNNER = 54321
 
 
-def asked(drill: str = "lost_reply", **changes: str) -> approval.Asked:
+def asked(drill: str = "lost_reply", **changes: str) -> approval.ApprovalRequest:
     loaded = resolve(load_drill(drill), SYSTEM, "pair", changes)
     place = Topology("pair", Path("/pair"), (), True, "0" * 64, {})
     return approval.asked(loaded, place, reached(loaded.scenario, SYSTEM))
@@ -42,7 +42,7 @@ def as_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: RUNNER)
 
 
-def refused(runs: Path, what: approval.Asked, now: datetime.datetime = NOW) -> str:
+def refused(runs: Path, what: approval.ApprovalRequest, now: datetime.datetime = NOW) -> str:
     with pytest.raises(UsageError) as raised:
         approval.take(runs, what, "run", now)
     return str(raised.value)
@@ -82,7 +82,7 @@ def test_who_allows_a_drill_does_not_allow_to_empty_its_addresses(runs: Path, as
     place = Topology("pair", Path("/pair"), (), True, "0" * 64, {})
     reach = reached(loaded.scenario, SYSTEM)
     request = RunRequest(load_drill("lost_reply"), place, runs / "one", 1, purge=True)
-    wanted: list[approval.Asked] = []
+    wanted: list[approval.ApprovalRequest] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(approval, "asks", lambda _: True)
         patch.setattr(approval, "take", lambda _runs, what, *_: wanted.append(what))

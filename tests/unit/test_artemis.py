@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.products.artemis import Artemis, ArtemisDescriptor, Jolokia
+from brokerdrill.products.artemis import Artemis, ArtemisDescriptor, ArtemisJolokia
 from brokerdrill.products.base import ManagementError
 from brokerdrill.products.health.answer import Health, listening_ports
 from brokerdrill.products.health.artemis import health_of, may_wait_its_turn, serving, state_of, waits_for_the_store
@@ -159,7 +159,7 @@ def test_the_log_of_a_failover_and_failback_gives_its_roles_in_order() -> None:
     assert changes == [(1, "starting"), (2, "syncing"), (3, "passive"), (5, "active"), (7, "down")]
 
 
-class Answering(Jolokia):
+class Answering(ArtemisJolokia):
     """A broker's management that gives one answer."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
@@ -185,7 +185,7 @@ def test_no_answer_is_not_nothing_in_transit() -> None:
         asyncio.run(Answering({"status": 403, "error": "forbidden"}).in_transit())
 
 
-class Deployed(Jolokia):
+class Deployed(ArtemisJolokia):
     """The management of a described broker that answers that it has no broker bean, or something else."""
 
     def __init__(self, answer: Mapping[str, Any] = NO_BEAN, **change: Any) -> None:

@@ -14,11 +14,15 @@ import pytest
 
 from brokerdrill.workload.asking import target_of
 from brokerdrill.workload.client import Aim, ClientError, known_as
-from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, Router, WorkerConfig
 from brokerdrill.workload.stomp import Stomp
 
 HERE = "127.0.0.1"
-TARGETS = (Endpoint(HERE, 1, "a1", "h1"), Endpoint(HERE, 2, "b1", "h2"), Endpoint("127.0.0.2", 3, "r1", "h3"))
+TARGETS = (
+    BrokerEndpoint(HERE, 1, "a1", "h1"),
+    BrokerEndpoint(HERE, 2, "b1", "h2"),
+    BrokerEndpoint("127.0.0.2", 3, "r1", "h3"),
+)
 SECRET = "the-password"
 
 
@@ -70,7 +74,7 @@ def aim(url: str, key: str = "anna") -> Aim:
 
 def config(**changes: Any) -> WorkerConfig:
     made = WorkerConfig(
-        run_id="r", worker="w", clock="w", client="stomp", endpoints=TARGETS, credentials=Credentials("u", SECRET),
+        run_id="r", worker="w", clock="w", client="stomp", endpoints=TARGETS, credentials=ClientAccount("u", SECRET),
         addresses=("q",), key_type="SNI_HOST", transaction=0, call_timeout_ms=5000,
     )  # fmt: skip
     return replace(made, **changes)
@@ -128,7 +132,7 @@ def test_a_stomp_client_goes_where_its_key_belongs(management: Management) -> No
         threads = [threading.Thread(target=answer, args=(it, n), daemon=True) for n, it in enumerate((first, second))]
         for thread in threads:
             thread.start()
-        own = config(endpoints=tuple(Endpoint(HERE, port, f"t{n}", "h") for n, port in enumerate(ports)))
+        own = config(endpoints=tuple(BrokerEndpoint(HERE, port, f"t{n}", "h") for n, port in enumerate(ports)))
         client = Stomp(own, "c")
         for number in (1, 0, 1):
             management.names(HERE, ports[number])

@@ -14,7 +14,7 @@ from brokerdrill.products.logs import role_changes
 from brokerdrill.runner.load.plan import endpoints
 from brokerdrill.scenario.facts import facts
 from brokerdrill.workload.client import endpoint_certified
-from brokerdrill.workload.config import Endpoint
+from brokerdrill.workload.config import BrokerEndpoint
 
 from .descriptors import instance
 from .test_routing import listener, planned
@@ -83,9 +83,9 @@ def test_clients_that_could_not_tell_who_serves_are_refused(protocol: str, tls: 
 )
 def test_a_certificate_tells_whose_it_is(names: set[str], instance_name: str | None) -> None:
     ends = (
-        Endpoint("192.0.2.1", 1, "a1", "h1"),
-        Endpoint("192.0.2.1", 2, "a1", "h1"),
-        Endpoint("192.0.2.2", 1, "a2", "h2"),
+        BrokerEndpoint("192.0.2.1", 1, "a1", "h1"),
+        BrokerEndpoint("192.0.2.1", 2, "a1", "h1"),
+        BrokerEndpoint("192.0.2.2", 1, "a2", "h2"),
     )
     found = endpoint_certified(names, ends)
     assert (found.instance if found else None) == instance_name

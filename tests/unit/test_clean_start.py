@@ -15,7 +15,7 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
 from brokerdrill.products.base import ManagementError, QueueCounts
 from brokerdrill.runner import clean_start
-from brokerdrill.workload.looking import Look, Seen
+from brokerdrill.workload.looking import Look, QueueContents
 from tests.unit.descriptors import broker
 
 ADDRESSES = [
@@ -63,13 +63,16 @@ class Broker:
 
 
 def begin(
-    brokers: Sequence[Broker], sees: Sequence[Seen] = (), purge: bool = False, then: Sequence[Seen] | None = None
+    brokers: Sequence[Broker],
+    sees: Sequence[QueueContents] = (),
+    purge: bool = False,
+    then: Sequence[QueueContents] | None = None,
 ) -> tuple[dict[str, int], list[Look], str]:
     """Return what was added, where was looked, and what was said. A look sees `sees`, a second one `then`."""
     said = io.StringIO()
     looks: list[Look] = []
 
-    async def look(wanted: Sequence[Look]) -> list[Seen]:
+    async def look(wanted: Sequence[Look]) -> list[QueueContents]:
         looks.extend(wanted)
         return [*(sees if then is None or len(looks) == len(wanted) else then)]
 
@@ -91,7 +94,7 @@ def test_nothing_is_looked_at_or_removed_where_nothing_is() -> None:
 
 def test_what_earlier_drills_left_is_removed_and_said() -> None:
     one = Broker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
-    _, looks, said = begin([one], [Seen("q", "b1", {"aaaaaaaa": 2, "bbbbbbbb": 1})])
+    _, looks, said = begin([one], [QueueContents("q", "b1", {"aaaaaaaa": 2, "bbbbbbbb": 1})])
     assert looks == [Look("q", "b1", 3, drills=True)]
     assert "2 messages of kill-1, 1 messages of a run with tag bbbbbbbb" in said
     assert one.purged == ["q"] and one.messages == {"q": 0, "dead": 4, "orders": 7, "DLQ": 7}
@@ -99,8 +102,8 @@ def test_what_earlier_drills_left_is_removed_and_said() -> None:
 
 def test_a_look_that_was_not_whole_is_tried_again() -> None:
     one = Broker("b1", {"q": 3, "dead": 0})
-    short = Seen("q", "b1", {"aaaaaaaa": 2}, error="the broker shows 2 of 3")
-    _, looks, _ = begin([one], [short], then=[Seen("q", "b1", {"aaaaaaaa": 3})])
+    short = QueueContents("q", "b1", {"aaaaaaaa": 2}, error="the broker shows 2 of 3")
+    _, looks, _ = begin([one], [short], then=[QueueContents("q", "b1", {"aaaaaaaa": 3})])
     assert len(looks) == 2 and one.purged == ["q"]
 
 
@@ -108,14 +111,19 @@ def test_a_look_that_was_not_whole_is_tried_again() -> None:
     ("seen", "words"),
     [
         (
-            Seen("q", "b1", {"aaaaaaaa": 1}, 2, ["ID:1"]),
+            QueueContents("q", "b1", {"aaaaaaaa": 1}, 2, ["ID:1"]),
             "q at b1 has 1 messages of kill-1, 2 messages that no drill has sent (such as ID:1)",
         ),
-        (Seen("q", "b1", {"aaaaaaaa": 1}, error="the broker shows 1 of 3"), "not known: the broker shows 1 of 3"),
-        (Seen("q", "b1", error="refused"), "refused"),
+        (
+            QueueContents("q", "b1", {"aaaaaaaa": 1}, error="the broker shows 1 of 3"),
+            "not known: the broker shows 1 of 3",
+        ),
+        (QueueContents("q", "b1", error="refused"), "refused"),
     ],
 )
-def test_anybody_elses_messages_are_refused_and_stay(monkeypatch: pytest.MonkeyPatch, seen: Seen, words: str) -> None:
+def test_anybody_elses_messages_are_refused_and_stay(
+    monkeypatch: pytest.MonkeyPatch, seen: QueueContents, words: str
+) -> None:
     monkeypatch.setattr(clean_start, "LOOK_AGAIN_S", 0)
     one = Broker("b1", {"q": 3, "dead": 0})
     with pytest.raises(InfrastructureError) as refused:
@@ -143,7 +151,7 @@ def test_what_a_broker_does_not_give_up_ends_the_run_before_its_load(monkeypatch
     with pytest.raises(
         InfrastructureError, match=r"b1 does not give up 2 messages in q, .* prepared transactions \(t1\)$"
     ):
-        begin([Broker("b1", {"q": 3}, ["t1"], stuck=2)], [Seen("q", "b1", {"aaaaaaaa": 3})])
+        begin([Broker("b1", {"q": 3}, ["t1"], stuck=2)], [QueueContents("q", "b1", {"aaaaaaaa": 3})])
 
 
 def test_where_dead_letters_are_looked_for() -> None:

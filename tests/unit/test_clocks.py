@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from brokerdrill.base.clock import Clock, now_ns
+from brokerdrill.base.clock import ClockOffset, now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.channels import CommandEnd
 from brokerdrill.ledger.events import FILE, EventWriter
@@ -28,11 +28,11 @@ class Drifting:
         self.clock_name, self.connection = "worker-0", SimpleNamespace(name="load1")
         self.measured = 0
 
-    async def measured_clock(self) -> Clock:
+    async def measured_clock(self) -> ClockOffset:
         self.measured += 1
         if self.measured == 2:
             raise InfrastructureError("worker worker-0 does not answer")
-        return Clock(5_000_000 + self.measured * 1_000_000, 70)
+        return ClockOffset(5_000_000 + self.measured * 1_000_000, 70)
 
 
 def test_clocks_are_measured_through_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_one_that_takes_its_time_keeps_no_other_waiting(tmp_path: Path) -> None:
     """The last readings are on the way of the drain."""
 
     class Slow(Drifting):
-        async def measured_clock(self) -> Clock:
+        async def measured_clock(self) -> ClockOffset:
             await asyncio.sleep(0.3)
             raise InfrastructureError("worker worker-0 does not answer")
 
@@ -104,7 +104,7 @@ def test_a_worker_that_answers_too_late_is_listened_to_still(monkeypatch: pytest
     monkeypatch.setattr(worker_module, "PONG_S", 0.1)
     monkeypatch.setattr(worker_module, "CLOCK_SAMPLES", 1)
 
-    async def main() -> Clock:
+    async def main() -> ClockOffset:
         line = Line()
         worker = Worker("w", cast(Any, SimpleNamespace(name="load1")), "w", "/s", cast(Any, line))
         worker.reader = asyncio.ensure_future(worker.read(lambda: None))

@@ -15,7 +15,7 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.describe import artemis, look
-from brokerdrill.describe.found import Found, Options, matched
+from brokerdrill.describe.found import DescribeOptions, Found, matched
 from brokerdrill.describe.look import chosen, describer, seconds
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.descriptors import parse
@@ -87,7 +87,7 @@ BOOTSTRAP = """<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 </broker>
 """
 COMMAND = ("java", "-Xmx2G", "-Dartemis.home=/opt/artemis", "-Dartemis.instance=/srv/mq", artemis.MARKER, "run")
-NONE = Options()
+NONE = DescribeOptions()
 
 
 def found(host: str = "mq1", other: str = "mq2", role: str = "primary", **changes: str) -> Found:
@@ -151,7 +151,7 @@ def test_a_pair_knows_its_members_by_name() -> None:
 def test_each_policy_has_its_word(policy: str, word: str, role: str, features: set[str]) -> None:
     text = BROKER[BROKER.index("<ha-policy>") : BROKER.index("</ha-policy>") + len("</ha-policy>")]
     changed = found(**{text.replace("ROLE", "primary"): f"<ha-policy>{policy}</ha-policy>" if policy else ""})
-    told = artemis.describe(changed, Options(store="pair"))
+    told = artemis.describe(changed, DescribeOptions(store="pair"))
     assert (told["ha_policy"], told["role"], told["store"]) == (word, role, "pair")
     assert set(told["features"]) == features | {"duplicate_ids"}
     if word == "primary_only":
@@ -179,7 +179,9 @@ def test_each_policy_has_its_word(policy: str, word: str, role: str, features: s
         ({"binding": "nothing"}, NONE, "has no web binding: say the URL"),
     ],
 )
-def test_what_cannot_be_known_ends_with_one_sentence(changes: dict[str, str], options: Options, said: str) -> None:
+def test_what_cannot_be_known_ends_with_one_sentence(
+    changes: dict[str, str], options: DescribeOptions, said: str
+) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         artemis.describe(found(**changes), options)
     assert str(caught.value).startswith("host mq1: ")
@@ -222,7 +224,7 @@ def test_every_address_of_an_acceptor_and_every_cluster_connection() -> None:
 def test_options_answer_it() -> None:
     told = artemis.describe(
         found(**{"http://0.0.0.0:8161": "https://localhost:8161"}),
-        Options(store="mine", ca="/etc/ssl/mq.pem", management_url="https://mq1.example/jolokia/"),
+        DescribeOptions(store="mine", ca="/etc/ssl/mq.pem", management_url="https://mq1.example/jolokia/"),
     )
     assert (told["store"], told["tls"]) == ("mine", {"ca": "/etc/ssl/mq.pem"})
     assert told["management"]["url"] == "https://mq1.example/jolokia/"

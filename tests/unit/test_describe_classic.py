@@ -8,7 +8,7 @@ import pytest
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.describe import activemq_classic
-from brokerdrill.describe.found import Found, Options
+from brokerdrill.describe.found import DescribeOptions, Found
 from brokerdrill.inventory.descriptors import parse
 from brokerdrill.products.activemq_classic import ActiveMQClassicDescriptor
 from brokerdrill.products.registry import DESCRIPTORS
@@ -51,7 +51,7 @@ COMMAND = (
     *("-Dactivemq.data=/srv/mq/data", "-jar", "/opt/activemq/bin/activemq.jar", "start"),
 )
 KAHADB = '<kahaDB directory="${activemq.data}/kahadb"/>'
-NONE = Options()
+NONE = DescribeOptions()
 
 
 def found(**changes: str) -> Found:
@@ -124,7 +124,7 @@ def test_each_locker_has_its_word(
 ) -> None:
     changed = found(**{KAHADB: store})
     (parsed,) = parse(
-        "mq1", {"mq1.json": json.dumps(activemq_classic.describe(changed, Options(store="pair")))}, DESCRIPTORS
+        "mq1", {"mq1.json": json.dumps(activemq_classic.describe(changed, DescribeOptions(store="pair")))}, DESCRIPTORS
     )
     assert isinstance(parsed, ActiveMQClassicDescriptor)
     assert (parsed.locker, set(parsed.features), parsed.store) == (locker, features, "pair")
@@ -182,7 +182,7 @@ LEASE = (
 )
 def test_a_locker_that_stands_elsewhere_in_the_file(store: str, beside: str, locker: str) -> None:
     changed = found(**{KAHADB: store, "<import ": f"{beside}<import "})
-    told = activemq_classic.describe(changed, Options(store="pair"))
+    told = activemq_classic.describe(changed, DescribeOptions(store="pair"))
     assert (told["locker"], told["settings"]["lock_acquire_sleep_interval_ms"]) == (locker, 7000)
 
 

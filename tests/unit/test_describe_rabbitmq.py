@@ -9,13 +9,13 @@ import pytest
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.describe import rabbitmq
-from brokerdrill.describe.found import Found, Options, with_drill_addresses
+from brokerdrill.describe.found import DescribeOptions, Found, with_drill_addresses
 from brokerdrill.inventory.descriptors import parse
 from brokerdrill.products.rabbitmq import RabbitDescriptor
 from brokerdrill.products.registry import DESCRIPTORS
 
 BROKER, LISTENERS, CLUSTER, QUEUES, POLICIES = rabbitmq.COMMANDS
-NONE = Options()
+NONE = DescribeOptions()
 WORDS = ("broker", "listeners", "cluster", "queues", "policies")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
-from brokerdrill.scenario.table import Seen
+from brokerdrill.scenario.table import KeptResults
 
 README_BYTES = 8_000
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -80,8 +80,8 @@ GOOD: list[dict[str, Any]] = [
 
 def test_a_page_says_what_holds_each_statement(statements: Any, tmp_path: Path) -> None:
     seen = {
-        ("full_speed", "openmq_master"): Seen(3, 2, versions={"openmq": "6.5.1"}),
-        ("kill_broker", "openmq_master"): Seen(1, 1, versions={"openmq": "6.5.1"}),
+        ("full_speed", "openmq_master"): KeptResults(3, 2, versions={"openmq": "6.5.1"}),
+        ("kill_broker", "openmq_master"): KeptResults(1, 1, versions={"openmq": "6.5.1"}),
     }
     page = statements.page(told(statements, tmp_path, *GOOD), seen)
     assert "Of 5 statements 1 have a drill (1 of them one with kept runs), 1 more a test" in page

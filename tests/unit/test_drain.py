@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brokerdrill.base.clock import Clock
+from brokerdrill.base.clock import ClockOffset
 from brokerdrill.base.progress import Progress
 from brokerdrill.products.base import ManagementError, QueueCounts
 from brokerdrill.runner.drain import drain
@@ -56,9 +56,9 @@ class Load:
 
     stop_producers = all_reach = _done
 
-    async def measured_clock(self) -> Clock:
+    async def measured_clock(self) -> ClockOffset:
         self.steps.append("clock")
-        return Clock()
+        return ClockOffset()
 
     async def stop(self, *_: Any) -> None:
         self.steps.append("stop")

@@ -18,8 +18,8 @@ from brokerdrill.inventory.targets import of_store
 from brokerdrill.scenario.drill import check_changes, drills, load_drill, resolve
 from brokerdrill.scenario.expectations import Defect
 from brokerdrill.scenario.facts import facts, settings
-from brokerdrill.scenario.model import Promise, Scenario, validated
-from brokerdrill.scenario.table import Seen, applied, markdown, not_applicable
+from brokerdrill.scenario.model import ExpectedPromise, Scenario, validated
+from brokerdrill.scenario.table import KeptResults, applied, markdown, not_applicable
 
 from .descriptors import broker, instance
 
@@ -62,7 +62,9 @@ def on(name: str, found: Sequence[Descriptor], **changes: Any) -> Scenario:
 
 
 def bounds(scenario: Scenario) -> dict[str, float]:
-    return {spec.name: spec.bound_ms for spec in map(Promise.spec, scenario.promises) if spec.bound_ms is not None}
+    return {
+        spec.name: spec.bound_ms for spec in map(ExpectedPromise.spec, scenario.promises) if spec.bound_ms is not None
+    }
 
 
 def steps(scenario: Scenario) -> list[str]:
@@ -322,7 +324,7 @@ def test_the_table_says_what_is_expected_and_why_not() -> None:
     assert "| `active_cut_off` |  | ✗ |" in page and "available 30 s" not in page
     assert "0 of 1 pairs" in page
     day = datetime.date(2026, 11, 29)
-    seen = Seen(3, 2, 1, {"single_active": 2}, day, {"activemq_classic": "5.18.3"})
+    seen = KeptResults(3, 2, 1, {"single_active": 2}, day, {"activemq_classic": "5.18.3"})
     page = markdown([drill], topologies, {("active_cut_off", "files"): seen, ("active_cut_off", "elsewhere"): seen})
     assert "| `active_cut_off` |  | ✗ 2/3 |" in page
     assert "2 of 3 (9% to 99%) | 1 | single_active 2 | 2026-11-29 | activemq_classic 5.18.3 |" in page

@@ -19,7 +19,7 @@ from brokerdrill.faults import lease as lease_module
 from brokerdrill.faults.base import FaultType, HostChange, Parameters
 from brokerdrill.faults.executor import Executor
 from brokerdrill.faults.lease import LeaseRequest, leased, left_over, take
-from brokerdrill.hosts.connection import HostConnection, Refused, connect
+from brokerdrill.hosts.connection import HostConnection, KernelRefused, connect
 from brokerdrill.inventory.targets import Target
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger.events import FILE, EventWriter
@@ -155,7 +155,9 @@ def test_an_order_that_comes_after_the_heal_is_refused_by_the_host(on_stage: Any
         stage.plan("a", tmp_path / "broken")
         injection = await stage.inject()
         await stage.executor.heal(injection)
-        with pytest.raises(Refused, match="host a: the effect of fault tag-1 comes too late: it is healed by runner"):
+        with pytest.raises(
+            KernelRefused, match="host a: the effect of fault tag-1 comes too late: it is healed by runner"
+        ):
             await stage.executor._effect("tag-1", stage.changes[0])
         assert not (tmp_path / "broken").exists()
 
@@ -180,7 +182,7 @@ def test_a_heal_that_fails_is_a_problem_of_this_run_and_refuses_the_next(
         assert [entry["fault_id"] for entry in unhealed(stage.journal())] == ["tag-1"]
         await stage.executor.lease.give_back()
         with pytest.raises(
-            Refused, match=r"a fault of an earlier run is not healed .tag-1 of run run; last try: no answer"
+            KernelRefused, match=r"a fault of an earlier run is not healed .tag-1 of run run; last try: no answer"
         ):
             await take(LeaseRequest("next", "inventory"), stage.connections)
         answers.touch()
@@ -258,7 +260,7 @@ def test_a_host_that_heard_nothing_says_so(on_stage: Any, tmp_path: Path) -> Non
 def test_a_second_controller_has_none_of_the_hosts(on_stage: Any) -> None:
     async def work(stage: Stage) -> None:
         other = LeaseRequest("other", "elsewhere")
-        with pytest.raises(Refused, match=r"host [ab]: .* holds it for run run .inventory. since "):
+        with pytest.raises(KernelRefused, match=r"host [ab]: .* holds it for run run .inventory. since "):
             await take(other, stage.connections)
         await stage.executor.lease.give_back()
         async with leased(other, stage.connections):
@@ -278,12 +280,12 @@ def test_a_lease_that_one_host_refuses_is_given_back_on_all(
         async def kernel(self: HostConnection, verb: str, **values: Any) -> Any:
             asked.append(f"{verb} {self.name}")
             if (verb, self.name) == ("take", "b"):
-                raise Refused("host b: somebody holds it")
+                raise KernelRefused("host b: somebody holds it")
             return await real(self, verb, **values)
 
         monkeypatch.setattr(HostConnection, "kernel", kernel)
         try:
-            with pytest.raises(Refused, match="host b: somebody holds it"):
+            with pytest.raises(KernelRefused, match="host b: somebody holds it"):
                 await take(LeaseRequest("run", "inventory"), connections)
             assert (await connections["a"].kernel("status"))["lease"] is None
             assert asked[2:] == ["take a", "take b", "give_back a", "give_back b", "status a"]

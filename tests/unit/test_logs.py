@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brokerdrill.base.clock import Clock
+from brokerdrill.base.clock import ClockOffset
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.contract import EVENTS_DIR, LOG_READ, OPS_DIR
@@ -45,7 +45,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.scripts: list[str] = []
-        self.boots = {"b-1": Clock(10**9, 1_000_000), "b-2": Clock(10 * 10**9, 2_000_000)}
+        self.boots = {"b-1": ClockOffset(10**9, 1_000_000), "b-2": ClockOffset(10 * 10**9, 2_000_000)}
         self.answer = row(2_000_000, ACTIVE)
         self.starts = [start("b1", 0, 9_000_000, stop=9_000_000), start("b2", 100_000, 500_000)]
 

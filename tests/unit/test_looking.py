@@ -12,9 +12,9 @@ import pytest
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload import header
 from brokerdrill.workload.client import Browsing, ClientError, Delivery, Message
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
-from brokerdrill.workload.ledger_writer import ClientLedger, Clock, Spool
-from brokerdrill.workload.looking import Browser, Look, Seen
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
+from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock, Spool
+from brokerdrill.workload.looking import Browser, Look, QueueContents
 from tests.workload.fake_client import FakeClient
 from tests.workload.worker_process import merged, rows_of
 
@@ -25,8 +25,8 @@ CONFIG = WorkerConfig(
     worker="w0",
     clock="w0",
     client="core",
-    endpoints=(Endpoint("192.0.2.1", 1, "b1", "h1"),),
-    credentials=Credentials("u", "p"),
+    endpoints=(BrokerEndpoint("192.0.2.1", 1, "b1", "h1"),),
+    credentials=ClientAccount("u", "p"),
     addresses=("q",),
 )
 
@@ -56,13 +56,13 @@ class Broker(FakeClient):
 
 def looked(
     tmp_path: Path, shown: list[Delivery] | ClientError, browsing: Browsing, **look: Any
-) -> tuple[Seen, list[dict[str, Any]]]:
+) -> tuple[QueueContents, list[dict[str, Any]]]:
     """What was seen, and the rows of the ledger."""
     client = Broker(CONFIG, "looker")
     client.messages, client.browsing = shown, browsing  # type: ignore[misc]
     heads = Header(RUN, "w0", "core", ["looker", "DLQ"], [("h1", "b1")])
     spool = Spool(str(tmp_path / "w0.spool"), None, heads.line())
-    ledger = ClientLedger(spool.write, Clock(), heads, "looker")
+    ledger = ClientLedger(spool.write, LedgerClock(), heads, "looker")
     one = Browser(CONFIG, ClientSpec("looker", ("DLQ",)), client, ledger, Event(), Look("DLQ", "b1", **look))
     one.run()
     spool.close()

@@ -9,10 +9,10 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import client_type
-from brokerdrill.workload.config import Credentials, WorkerConfig
+from brokerdrill.workload.config import ClientAccount, WorkerConfig
 from brokerdrill.workload.mqtt import Mqtt, address_of, said, topic_of
 
-CONFIG = WorkerConfig("r", "w", "w", "mqtt", (), Credentials("", ""), ("drill.q0",), transaction=0)
+CONFIG = WorkerConfig("r", "w", "w", "mqtt", (), ClientAccount("", ""), ("drill.q0",), transaction=0)
 
 
 def test_a_topic_is_the_address_with_slashes_for_dots() -> None:

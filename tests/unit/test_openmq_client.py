@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
 from brokerdrill.workload.openmq_jms import outcome_of, place_of, properties
 
 
@@ -23,12 +23,12 @@ def test_an_exception_proves_no_more_than_it_says(kind: str, result: str, usable
     assert (found.result, found.usable) == (result, usable)
 
 
-ENDPOINTS = (Endpoint("192.0.2.1", 7678, "b1", "h1"), Endpoint("2001:db8::2", 7678, "b2", "h2"))
+ENDPOINTS = (BrokerEndpoint("192.0.2.1", 7678, "b1", "h1"), BrokerEndpoint("2001:db8::2", 7678, "b2", "h2"))
 
 
 def config(**change: object) -> WorkerConfig:
     values = {"run_id": "r", "worker": "w", "clock": "w", "client": "openmq", "addresses": ("q",)}
-    return WorkerConfig(**{**values, "endpoints": ENDPOINTS, "credentials": Credentials("u", "p"), **change})  # type: ignore[arg-type]
+    return WorkerConfig(**{**values, "endpoints": ENDPOINTS, "credentials": ClientAccount("u", "p"), **change})  # type: ignore[arg-type]
 
 
 def test_the_address_list_goes_to_the_services_themselves() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from brokerdrill.base.clock import Clock
+from brokerdrill.base.clock import ClockOffset
 from brokerdrill.runner.evidence.logs import parse_journal
 from brokerdrill.runner.evidence.process_ends import (
     PROCESS_EXIT,
@@ -45,7 +45,7 @@ JOURNAL = [
 
 def test_the_journal_tells_how_a_process_ended() -> None:
     (found,) = process_ends(
-        parse_journal("\n".join(json.dumps({**row, "_BOOT_ID": "b"}) for row in JOURNAL), {"b": Clock()}).entries
+        parse_journal("\n".join(json.dumps({**row, "_BOOT_ID": "b"}) for row in JOURNAL), {"b": ClockOffset()}).entries
     )
     assert found == ProcessEnd(2_000_000_000, "killed", "KILL", ("Server is now active",))
 
@@ -54,7 +54,7 @@ def test_a_line_of_the_journal_may_have_what_some_take_for_the_end_of_a_line() -
     said = "odd body: \u2028 and \x85"
     row = {"__MONOTONIC_TIMESTAMP": "1000000", "MESSAGE": said, "_PID": "195", "_BOOT_ID": "b"}
     text = json.dumps(row, ensure_ascii=False) + "\n"
-    assert [entry.text for entry in parse_journal(text, {"b": Clock()}).entries] == [said]
+    assert [entry.text for entry in parse_journal(text, {"b": ClockOffset()}).entries] == [said]
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload import amqp_jms, openwire_jms
 from brokerdrill.workload.amqp_jms import AmqpJms
 from brokerdrill.workload.client import Aim, ClientError
-from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, Router, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.openwire_jms import OpenWireJms, place_of
 
-ENDPOINTS = (Endpoint("192.0.2.1", 61616, "a1", "h1"), Endpoint("2001:db8::2", 61616, "b1", "h2"))
+ENDPOINTS = (BrokerEndpoint("192.0.2.1", 61616, "a1", "h1"), BrokerEndpoint("2001:db8::2", 61616, "b1", "h2"))
 ROUTER = Router("192.0.2.9", 61622, "r1", "h3")
 
 
 def config(key_type: str = "CLIENT_ID", tls_ca: str | None = "/ca.pem") -> WorkerConfig:
     return WorkerConfig(
-        run_id="r", worker="w", clock="w", client="openwire", endpoints=ENDPOINTS, credentials=Credentials("u", "p"),
+        run_id="r", worker="w", clock="w", client="openwire", endpoints=ENDPOINTS, credentials=ClientAccount("u", "p"),
         addresses=("q",), routers=(ROUTER,), key_type=key_type, tls_ca=tls_ca,
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ def test_amqp_dials_one_place_at_a_time() -> None:
     ],
 )
 def test_who_is_left_at_a_router_that_serves_nobody_reaches_nobody(
-    remote: str, answered: bool, reached: Endpoint | str | None, monkeypatch: pytest.MonkeyPatch
+    remote: str, answered: bool, reached: BrokerEndpoint | str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = object.__new__(CoreJms)  # making one needs a JVM
     monkeypatch.setattr(client, "_config", config(), raising=False)

@@ -13,7 +13,7 @@ import pytest
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.faults.base import MOMENTARY, HostChange
-from brokerdrill.faults.executor import Applied, Executor, Injection
+from brokerdrill.faults.executor import AppliedChange, Executor, Injection
 from brokerdrill.inventory.targets import Target
 from brokerdrill.ledger.contract import EVENTS_DIR, FAULT_GONE
 from brokerdrill.ledger.events import EventWriter
@@ -59,7 +59,7 @@ class Drill:
     def inject(self, name: str, instance: str | None = None, lasting: str = "") -> Injection:
         change = HostChange("h", "", f"verify {name}", "", "", lasting=lasting, target=name, instance=instance)
         target = Target(name, instances=(cast(Any, None),) if instance else ())
-        injection = Injection(name, cast(Any, None), target, {name: change}, [Applied(name, change, 0, 0)])
+        injection = Injection(name, cast(Any, None), target, {name: change}, [AppliedChange(name, change, 0, 0)])
         self.executor.injections.append(injection)
         self.host.faults.append({"fault": name, "by": ""})
         return injection

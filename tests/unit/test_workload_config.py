@@ -9,7 +9,7 @@ import pytest
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.workload.client import client_type, endpoint_at
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig, from_json
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig, from_json
 
 MINIMAL: dict[str, Any] = {
     "run_id": "r",
@@ -25,14 +25,14 @@ MINIMAL: dict[str, Any] = {
 def test_defaults_and_round_trip() -> None:
     config = from_json(json.dumps({**MINIMAL, "producers": ["p", {"name": "p2", "addresses": ["q1"]}]}))
     assert config.producers == (ClientSpec("p", ("q0", "q1")), ClientSpec("p2", ("q1",)))
-    assert config.endpoints == (Endpoint("10.0.0.1", 61616, "a1", "h1"),)
+    assert config.endpoints == (BrokerEndpoint("10.0.0.1", 61616, "a1", "h1"),)
     assert (config.transaction, config.rate, config.spool, config.tls_ca) == (10, None, None, None)
     assert from_json(json.dumps(config.to_json())) == config
 
 
 def test_the_password_is_not_in_its_text() -> None:
     assert "s3cret-value" not in repr(from_json(json.dumps(MINIMAL)))
-    assert Credentials("a", "b") == Credentials("a", "b")
+    assert ClientAccount("a", "b") == ClientAccount("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,18 @@ def test_missing(missing: str) -> None:
 
 
 def test_endpoint_at() -> None:
-    one, two, three = (Endpoint(a, p, f"i{p}", "h") for a, p in (("10.0.0.1", 1), ("10.0.0.1", 2), ("10.0.0.2", 1)))
+    one, two, three = (
+        BrokerEndpoint(a, p, f"i{p}", "h") for a, p in (("10.0.0.1", 1), ("10.0.0.1", 2), ("10.0.0.2", 1))
+    )
     known = (one, two, three)
     assert endpoint_at("tcp://10.0.0.1:2", known) == two
     assert endpoint_at("/10.0.0.2:1", known) == three
     assert endpoint_at("10.0.0.2:77", known) == three, "the only one at that address"
     assert endpoint_at("10.0.0.1:77", known) is None
-    assert endpoint_at("10.0.0.1:1", (*known, Endpoint("10.0.0.1", 1, "other", "h"))) is None, "whoever has it now"
-    assert endpoint_at("[fe80::1]:1", (Endpoint("fe80::1", 1, "i", "h"),)) is not None
+    assert endpoint_at("10.0.0.1:1", (*known, BrokerEndpoint("10.0.0.1", 1, "other", "h"))) is None, (
+        "whoever has it now"
+    )
+    assert endpoint_at("[fe80::1]:1", (BrokerEndpoint("fe80::1", 1, "i", "h"),)) is not None
 
 
 def test_clients_by_name() -> None:

@@ -14,9 +14,9 @@ import pytest
 from brokerdrill.ledger import spool
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload.client import UNKNOWN, ClientError, Delivery, Message, Outcome, Reconnect
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, Router, WorkerConfig
 from brokerdrill.workload.consumer import Consumer
-from brokerdrill.workload.ledger_writer import ClientLedger, Clock
+from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock
 from brokerdrill.workload.producer import Payloads, Producer, RoutedProducer, SendSchedule
 from tests.workload.fake_client import FakeClient
 from tests.workload.worker_process import judge, merged
@@ -28,8 +28,8 @@ def config(**changes: Any) -> WorkerConfig:
         "worker": "w0",
         "clock": "w0",
         "client": "fake",
-        "endpoints": (Endpoint("10.0.0.1", 1, "a1", "h1"), Endpoint("10.0.0.2", 1, "a2", "h2")),
-        "credentials": Credentials("u", "p"),
+        "endpoints": (BrokerEndpoint("10.0.0.1", 1, "a1", "h1"), BrokerEndpoint("10.0.0.2", 1, "a2", "h2")),
+        "credentials": ClientAccount("u", "p"),
         "addresses": ("q",),
         "transaction": 2,
     }
@@ -57,7 +57,7 @@ class Bench:
         self._data: list[bytes] = []
         self._stop = threading.Event()
         name = "producer-0" if kind is Producer else "consumer-0"
-        ledger = ClientLedger(self._data.append, Clock(), HEADER, name)
+        ledger = ClientLedger(self._data.append, LedgerClock(), HEADER, name)
         self.client = client(settings, name)
         self.runner = kind(settings, ClientSpec(name, settings.addresses), self.client, ledger, self._stop)
         self._messages = messages
@@ -235,7 +235,7 @@ class LeftClient(FakeClient):
         super().__init__(config, name)
         self.calls: list[str] = []
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         self.calls.append("served_by")
         if self.calls.count("served_by") % 2:
             raise ClientError("neither served nor led on by r1")
@@ -427,7 +427,7 @@ def test_who_waits_behind_a_call_that_hangs_waits_too() -> None:
     """An open loop: what a stall held up is sent at once, and the ledger says how late it was."""
     stop, data = threading.Event(), list[bytes]()
     settings = config(rate=200.0)
-    ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
+    ledger = ClientLedger(data.append, LedgerClock(), HEADER, "producer-0")
     client = Stalling(settings, "producer-0")
     # A batch of 2 each 10 ms, the first one in a second: there is time to begin.
     schedule = SendSchedule(rate=200.0, share=1, batch=2, phase=100.0)
@@ -470,7 +470,7 @@ class Slow(FakeClient):
 def test_a_client_that_takes_its_time_to_connect_makes_no_message_late() -> None:
     settings = config(rate=200.0)
     stop, data = threading.Event(), list[bytes]()
-    ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
+    ledger = ClientLedger(data.append, LedgerClock(), HEADER, "producer-0")
     client = Slow(settings, "producer-0")
     schedule = SendSchedule(rate=200.0, share=1, batch=2, phase=0.0)
     producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
@@ -496,7 +496,7 @@ def test_a_resend_is_as_late_as_its_message() -> None:
     """From when it was due the second attempt is later than the first."""
     client = FakeClient(config(rate=200.0, url_params={"commits": "lost"}), "producer-0")
     stop, data = threading.Event(), list[bytes]()
-    ledger = ClientLedger(data.append, Clock(), HEADER, "producer-0")
+    ledger = ClientLedger(data.append, LedgerClock(), HEADER, "producer-0")
     settings = config(rate=200.0)
     # Due long ago, as it were.
     schedule = SendSchedule(rate=200.0, share=1, batch=2, phase=-100.0)
@@ -564,7 +564,9 @@ def test_who_keeps_its_connection_is_led_anew_only_when_it_broke(keeps: bool) ->
     stop, data = threading.Event(), list[bytes]()
     client = Led(settings, "producer-0")
     spec = ClientSpec("producer-0", ("q",), keys=("anna",))
-    visitor = RoutedProducer(settings, spec, client, ClientLedger(data.append, Clock(), HEADER, "producer-0"), stop)
+    visitor = RoutedProducer(
+        settings, spec, client, ClientLedger(data.append, LedgerClock(), HEADER, "producer-0"), stop
+    )
     thread = threading.Thread(target=visitor.run, daemon=True)
     thread.start()
     end = time.monotonic() + 30

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.workload.worker import Lines, Out
+from brokerdrill.workload.worker import CommandLines, EventPipe
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 Start = Callable[..., WorkerProcess]
@@ -330,7 +330,7 @@ def test_a_command_that_is_none(start: Start) -> None:
 
 def test_a_runner_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
     read, write = os.pipe()
-    out = Out(write)
+    out = EventPipe(write)
     begun = time.monotonic()
     for _ in range(3000):
         out.say("status", filler="x" * 100)
@@ -340,7 +340,7 @@ def test_a_runner_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_lines_end_on_order() -> None:
     read, write = os.pipe()
-    lines = Lines(read)
+    lines = CommandLines(read)
     os.write(write, b'{"a":1}\n{"b"')
     assert json.loads(next(lines)) == {"a": 1}
     lines.end()

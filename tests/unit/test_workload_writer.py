@@ -18,10 +18,10 @@ from brokerdrill.ledger import contract
 from brokerdrill.ledger import spool as form
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload.client import DONE, Delivery, Message, Outcome
-from brokerdrill.workload.config import Endpoint
-from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool, piece_path
+from brokerdrill.workload.config import BrokerEndpoint
+from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock, LedgerError, Spool, piece_path
 
-HERE = Endpoint("10.0.0.1", 1, "a1", "h1")
+HERE = BrokerEndpoint("10.0.0.1", 1, "a1", "h1")
 HEADER = Header('r"1', "w0", "core", ["producer-0", "producer-0-", "q"], [("h1", "a1")])
 COLUMNS = {column.name: column for column in contract.OP_COLUMNS}
 TYPES = {"string": str, "long": int, "int": int, "boolean": bool}
@@ -43,7 +43,7 @@ class Kernel:
 
 
 def make(kernel: Kernel | None) -> ClientLedger:
-    return ClientLedger(kernel.write if kernel else None, Clock(), HEADER, "producer-0")
+    return ClientLedger(kernel.write if kernel else None, LedgerClock(), HEADER, "producer-0")
 
 
 def batch(size: int) -> list[Message]:
@@ -131,7 +131,7 @@ def test_off() -> None:
 
 
 def test_times_are_never_negative() -> None:
-    clock = Clock()
+    clock = LedgerClock()
     assert clock.now() >= 0 and clock.at(clock.base_ns - 5) == 0 and clock.at(clock.base_ns + 5) == 5
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.runner.guards.stop_files import ABORT_FILE
-from brokerdrill.web.serve import Settings, check
+from brokerdrill.web.serve import ServeSettings, check
 
 from .conftest import TOKEN
 from .running import Running
@@ -124,22 +124,22 @@ def test_tls(serve: Callable[..., str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "token", "message"),
     [
-        (Settings(certificate=Path("/x")), None, "--tls-cert and --tls-key go together"),
-        (Settings(certificate=Path("/x"), key=Path("/y")), None, "/x is no file"),
-        (Settings(prefix="drills"), None, "--prefix drills does not begin with /"),
-        (Settings(), "short", "at least 16 characters"),
-        (Settings(host="0.0.0.0"), TOKEN, "in the clear"),
+        (ServeSettings(certificate=Path("/x")), None, "--tls-cert and --tls-key go together"),
+        (ServeSettings(certificate=Path("/x"), key=Path("/y")), None, "/x is no file"),
+        (ServeSettings(prefix="drills"), None, "--prefix drills does not begin with /"),
+        (ServeSettings(), "short", "at least 16 characters"),
+        (ServeSettings(host="0.0.0.0"), TOKEN, "in the clear"),
     ],
 )
-def test_settings_that_are_refused(settings: Settings, token: str | None, message: str) -> None:
+def test_settings_that_are_refused(settings: ServeSettings, token: str | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check(settings, token)
 
 
 def test_settings_that_are_fine() -> None:
-    check(Settings(), TOKEN)
-    check(Settings(host="::1"), TOKEN)
-    check(Settings(host="0.0.0.0"), None)
+    check(ServeSettings(), TOKEN)
+    check(ServeSettings(host="::1"), TOKEN)
+    check(ServeSettings(host="0.0.0.0"), None)
 
 
 def test_a_wrong_word_is_one_sentence() -> None:

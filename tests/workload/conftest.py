@@ -13,7 +13,7 @@ import pytest
 
 from brokerdrill.base import java
 from brokerdrill.workload import jms
-from brokerdrill.workload.config import ClientSpec, Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.workload.certificate import make_certificate
 from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
@@ -78,8 +78,8 @@ def config_for(broker: Broker, **changes: Any) -> WorkerConfig:
         "worker": "w0",
         "clock": "w0",
         "client": "core",
-        "endpoints": (Endpoint("127.0.0.1", broker.port, "a1", "h1"),),
-        "credentials": Credentials(USER, broker.password),
+        "endpoints": (BrokerEndpoint("127.0.0.1", broker.port, "a1", "h1"),),
+        "credentials": ClientAccount(USER, broker.password),
         "addresses": ("drill.q0",),
         "jars": str(broker.home / "lib"),
     }

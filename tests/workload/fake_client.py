@@ -27,7 +27,7 @@ from brokerdrill.workload.client import (
     Outcome,
     Reconnect,
 )
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.header import sha
 
 
@@ -129,7 +129,7 @@ class FakeClient:
         now = time.monotonic_ns()
         return Reconnect(now - 1000, now)
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         return self._config.endpoints[self._place % len(self._config.endpoints)]
 
     def close(self) -> Outcome:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jpype
 
-from brokerdrill.workload.config import Credentials, WorkerConfig
+from brokerdrill.workload.config import ClientAccount, WorkerConfig
 from brokerdrill.workload.jms import JmsClient
 
 THREADS = 4
@@ -72,7 +72,7 @@ def matched(made: Any, names: list[str], together: threading.Barrier) -> None:
 
 def main(jars: str) -> None:
     sys.setswitchinterval(1e-6)
-    Bare.start_process(WorkerConfig("r", "w", "w", "bare", (), Credentials("", ""), ("q",), jars=jars))
+    Bare.start_process(WorkerConfig("r", "w", "w", "bare", (), ClientAccount("", ""), ("q",), jars=jars))
     for name in CLASSES:
         made = jpype.JClass(name)
         names = [name for name in dir(made) if isinstance(getattr(made, name, None), jpype.JMethod)]

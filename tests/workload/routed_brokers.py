@@ -9,7 +9,7 @@ from typing import Any
 
 from brokerdrill.workload.asking import target_of
 from brokerdrill.workload.client import Aim, ClientError, known_as
-from brokerdrill.workload.config import Credentials, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, Router, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
 from tests.workload.certificate import make_certificate
@@ -193,11 +193,11 @@ class Routed:
             "worker": "w0",
             "clock": "w0",
             "client": "core",
-            "endpoints": tuple(Endpoint("127.0.0.1", one.port, n, n) for n, one in self.targets.items()),
+            "endpoints": tuple(BrokerEndpoint("127.0.0.1", one.port, n, n) for n, one in self.targets.items()),
             "routers": (self.endpoint(name),),
             "key_type": name if name in KEYS else "SNI_HOST",
             "tls_ca": str(self.certificate) if self._secure else None,
-            "credentials": Credentials(USER, PASSWORD),
+            "credentials": ClientAccount(USER, PASSWORD),
             "addresses": ("drill.q0",),
             "transaction": 0,
             "jars": str(self.router.home / "lib"),

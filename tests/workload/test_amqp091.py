@@ -18,7 +18,7 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload import header
 from brokerdrill.workload.amqp091 import PREFETCH, Amqp091, place
 from brokerdrill.workload.client import ClientError, Delivery, Message
-from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
 from tests.roles.conftest import ROOT
 from tests.workload.conftest import QUEUES, specs
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
@@ -65,8 +65,8 @@ def config_for(broker: Broker, **changes: Any) -> WorkerConfig:
         "worker": "w0",
         "clock": "w0",
         "client": "amqp091",
-        "endpoints": (Endpoint("127.0.0.1", broker.port, "r1", "h1"),),
-        "credentials": Credentials(USER, PASSWORD),
+        "endpoints": (BrokerEndpoint("127.0.0.1", broker.port, "r1", "h1"),),
+        "credentials": ClientAccount(USER, PASSWORD),
         "addresses": (QUEUES[0],),
         "transaction": 0,
     }
@@ -101,7 +101,7 @@ def test_who_waits_for_its_next_message_answers_heartbeats(rabbit: Broker, tmp_p
 
 def test_transactions_are_refused() -> None:
     with pytest.raises(InfrastructureError, match=r"load\.transaction"):
-        Amqp091.start_process(WorkerConfig("r", "w", "w", "amqp091", (), Credentials("", ""), ("q",), transaction=1))
+        Amqp091.start_process(WorkerConfig("r", "w", "w", "amqp091", (), ClientAccount("", ""), ("q",), transaction=1))
 
 
 def test_what_is_confirmed_comes_as_it_was_sent(rabbit: Broker) -> None:
@@ -188,7 +188,7 @@ def test_a_consumer_of_a_queue_that_goes_is_told(rabbit: Broker) -> None:
 
 
 def test_nobody_there_is_a_client_error(rabbit: Broker) -> None:
-    nowhere = Endpoint("127.0.0.1", 9, "nobody", "h2")
+    nowhere = BrokerEndpoint("127.0.0.1", 9, "nobody", "h2")
     client = Amqp091(config_for(rabbit, endpoints=(nowhere,)), "producer")
     with pytest.raises(ClientError, match="nobody: AMQPConnect"):
         client.open(QUEUES[:1], (), transacted=False)

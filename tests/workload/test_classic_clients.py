@@ -13,7 +13,7 @@ import pytest
 
 from brokerdrill.base import java, paths
 from brokerdrill.workload import header
-from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
 from tests.free_ports import free_port
 from tests.roles.conftest import ROOT, load
 from tests.roles.test_plugins import cached
@@ -103,8 +103,8 @@ def config_for(broker: Classic, client: str, spool: Path, **changes: Any) -> Wor
         "worker": "w0",
         "clock": "w0",
         "client": client,
-        "endpoints": (Endpoint("127.0.0.1", broker.ports[client], "c1", "h1"),),
-        "credentials": Credentials("drill", "unchecked"),
+        "endpoints": (BrokerEndpoint("127.0.0.1", broker.ports[client], "c1", "h1"),),
+        "credentials": ClientAccount("drill", "unchecked"),
         "addresses": (QUEUES[0],),
         "jars": str(broker.home / "lib"),
         "producers": specs("producer", 2),

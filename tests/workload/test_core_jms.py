@@ -17,7 +17,7 @@ import pytest
 
 from brokerdrill.workload import header
 from brokerdrill.workload.client import ClientError, Delivery, Message, Outcome
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.header import sha
 from tests.workload.conftest import config_for, specs
@@ -273,7 +273,7 @@ def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, client: Ope
 def test_lost_reply_is_unknown_and_the_retry_tells(broker: Broker, client: OpenClient, detection: bool) -> None:
     relay = Relay(broker.port)
     try:
-        there = (Endpoint("127.0.0.1", relay.port, "a1", "h1"),)
+        there = (BrokerEndpoint("127.0.0.1", relay.port, "a1", "h1"),)
         config = config_for(broker, duplicate_detection=detection)
         one = client(replace(config, endpoints=there), [Q])
         other = client(config, [], [Q])

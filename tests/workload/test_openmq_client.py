@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
 from tests.workload.conftest import specs
 from tests.workload.standalone_broker import QUEUES
 from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, unpack
@@ -39,8 +39,8 @@ def config_for(broker: OpenMq, spool: Path, **changes: Any) -> WorkerConfig:
         "worker": "w0",
         "clock": "w0",
         "client": "openmq",
-        "endpoints": (Endpoint("127.0.0.1", broker.port, "m1", "h1"),),
-        "credentials": Credentials(USER, PASSWORD),
+        "endpoints": (BrokerEndpoint("127.0.0.1", broker.port, "m1", "h1"),),
+        "credentials": ClientAccount(USER, PASSWORD),
         "addresses": (QUEUES[0],),
         "jars": str(broker.home / "lib"),
         "producers": specs("producer", 2),
@@ -80,7 +80,7 @@ def test_worker_writes_a_whole_ledger(broker: OpenMq, tmp_path: Path, worker: St
 @pytest.mark.long
 def test_a_wrong_password_is_told(broker: OpenMq, tmp_path: Path, worker: StartWorker) -> None:
     spool = tmp_path / "w0.spool"
-    one = worker(config_for(broker, spool, credentials=Credentials(USER, "wrong"), consumers=()))
+    one = worker(config_for(broker, spool, credentials=ClientAccount(USER, "wrong"), consumers=()))
     one.begin()
     one.until_status(lambda status: any(row.get("error") for row in rows_of(spool)))
     one.finish()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brokerdrill.workload.client import ClientError
-from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
 from tests.workload import openmq_process as process
 from tests.workload.openmq_process import Clients
 from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, cluster, unpack
@@ -47,8 +47,8 @@ def of(broker: OpenMq, *, subscriptions: bool = False) -> WorkerConfig:
         worker="w0",
         clock="w0",
         client="openmq",
-        endpoints=(Endpoint(broker.address, broker.port, broker.name, broker.name),),
-        credentials=Credentials(USER, PASSWORD),
+        endpoints=(BrokerEndpoint(broker.address, broker.port, broker.name, broker.name),),
+        credentials=ClientAccount(USER, PASSWORD),
         addresses=("q",),
         transaction=0,
         jars=str(broker.home / "lib"),

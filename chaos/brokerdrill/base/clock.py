@@ -17,7 +17,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClockOffset:
     """`controller time = remote time + offset_ns`, true to ± `uncertainty_ns`."""
 
     offset_ns: int = 0
@@ -29,11 +29,11 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
-def estimate(samples: Iterable[Sample]) -> Clock:
+def estimate(samples: Iterable[Sample]) -> ClockOffset:
     """Return the Clock of the quickest of `samples` (at least one): half its round trip bounds the error.
 
     This is Cristian's method; an asymmetric way there and back cannot err by more than half the round trip.
     """
     best = min(samples, key=lambda sample: sample.answered_ns - sample.asked_ns)
     middle = (best.asked_ns + best.answered_ns) // 2
-    return Clock(middle - best.remote_ns, (best.answered_ns - best.asked_ns + 1) // 2)
+    return ClockOffset(middle - best.remote_ns, (best.answered_ns - best.asked_ns + 1) // 2)

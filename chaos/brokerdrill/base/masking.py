@@ -77,7 +77,7 @@ _OPTION = re.compile(rf"[ \t]+({_WORD})")
 
 
 @dataclass(frozen=True)
-class Span:
+class FoundSecret:
     """Where a secret is in a text, and what takes its place."""
 
     start: int
@@ -104,7 +104,7 @@ def _without_known(text: str, known: Iterable[str]) -> str:
     return text
 
 
-def _replaced(text: str, spans: Iterable[Span]) -> str:
+def _replaced(text: str, spans: Iterable[FoundSecret]) -> str:
     parts, at = [], 0
     for span in sorted(spans, key=lambda one: (one.start, -one.end)):
         if span.start < at:  # within one that is masked already
@@ -120,7 +120,7 @@ def _last_group_masked(match: re.Match[str]) -> str:
     return match.string[match.start() : start] + MASK + match.string[end : match.end()]
 
 
-def _named(text: str, inline: bool) -> Iterator[Span]:
+def _named(text: str, inline: bool) -> Iterator[FoundSecret]:
     """Yield the values of what is called a secret; `inline`: the text is a part of a line."""
     at = 0
     while stem := _STEM.search(text, at):
@@ -142,7 +142,7 @@ def _name_around(text: str, stem: re.Match[str]) -> re.Match[str] | None:
     return _NAME.match(text, start)
 
 
-def _value_of(text: str, name: re.Match[str], inline: bool) -> Iterable[Span]:
+def _value_of(text: str, name: re.Match[str], inline: bool) -> Iterable[FoundSecret]:
     """Return where the value of `name` is; nothing where it has none here."""
     start, end = name.span()
     if tag := _tag_around(text, start):
@@ -151,7 +151,7 @@ def _value_of(text: str, name: re.Match[str], inline: bool) -> Iterable[Span]:
     left = text[line:start]
     before, after = text[start - 1 : start], text[end : end + 1]
     if text[start - 2 : start] == '\\"' and (twice := _TWICE.match(text, end)):
-        return [Span(*twice.span(1))]
+        return [FoundSecret(*twice.span(1))]
     if before in ("'", '"') and after == before:
         return _of_quoted_name(text, name, before)
     option = name[0].startswith("-")
@@ -167,7 +167,7 @@ def _value_of(text: str, name: re.Match[str], inline: bool) -> Iterable[Span]:
     if separator:
         return _of_assignment(text, name, separator, left)
     word = _OPTION.match(text, end) if option else _SQL.match(text, end)
-    return [Span(*word.span(1))] if word else ()
+    return [FoundSecret(*word.span(1))] if word else ()
 
 
 def _separator(text: str, at: int) -> re.Match[str] | None:
@@ -181,7 +181,7 @@ def _tag_around(text: str, at: int) -> re.Match[str] | None:
     return tag if tag and tag.end() > at else None
 
 
-def _of_tag(text: str, tag: re.Match[str]) -> Iterator[Span]:
+def _of_tag(text: str, tag: re.Match[str]) -> Iterator[FoundSecret]:
     """Yield the secrets in a tag's attributes, and in its element where that is one."""
     attributes = []
     for found in _ATTRIBUTE.finditer(tag[2]):
@@ -190,18 +190,18 @@ def _of_tag(text: str, tag: re.Match[str]) -> Iterator[Span]:
     named = is_secret(tag[1]) or any(name in _NAMING and is_secret(value) for name, value, _ in attributes)
     for name, value, start in attributes:
         if (is_secret(name) or (named and name == _VALUE)) and value:
-            yield Span(start, start + len(value))
+            yield FoundSecret(start, start + len(value))
         else:
-            yield from (Span(start + one.start, start + one.end, one.text) for one in _named(value, inline=True))
+            yield from (FoundSecret(start + one.start, start + one.end, one.text) for one in _named(value, inline=True))
     closing = text.find(f"</{tag[1]}", tag.end()) if named and not tag[3] else -1
     if closing >= 0:
         for part in _CONTENT.finditer(text, tag.end(), closing):
             group = 1 if part[1] is not None else 2
             if part[group] and part[group].strip():
-                yield Span(*part.span(group))
+                yield FoundSecret(*part.span(group))
 
 
-def _of_quoted_name(text: str, name: re.Match[str], quote: str) -> Iterable[Span]:
+def _of_quoted_name(text: str, name: re.Match[str], quote: str) -> Iterable[FoundSecret]:
     """The value of a key in quotes: of JSON, Python, Erlang."""
     left = text[max(0, name.start() - 16) : name.start() - 1].removesuffix("<<").rstrip()
     after = name.end() + 1
@@ -211,31 +211,31 @@ def _of_quoted_name(text: str, name: re.Match[str], quote: str) -> Iterable[Span
     return _data(text, separator.end(), name[0], quote) if separator else ()
 
 
-def _data(text: str, at: int, name: str, quote: str = "") -> Iterable[Span]:
+def _data(text: str, at: int, name: str, quote: str = "") -> Iterable[FoundSecret]:
     """The secret that is a value of JSON, YAML within braces, Python or Erlang."""
     if text.startswith("'", at):
         single = _ESCAPED.match(text, at) if quote == "'" or not _DOUBLED.match(text, at) else _DOUBLED.match(text, at)
-        return [Span(*single.span(1))] if single else [_to_end(text, at)]
+        return [FoundSecret(*single.span(1))] if single else [_to_end(text, at)]
     value = _DATA.match(text, at)
     if value is None or value.lastgroup in ("none", "nested") or (value.lastgroup == "mapping" and is_loose(name)):
         return ()
     kind = value.lastgroup or ""
     if kind in ("bytes", "list", "mapping", "bare"):
-        return [Span(*value.span(), f'"{MASK}"' if quote == '"' else MASK)]
+        return [FoundSecret(*value.span(), f'"{MASK}"' if quote == '"' else MASK)]
     adjacent = _ADJACENT.match(text, value.end())
     if kind == "double" and quote != '"' and adjacent and adjacent[0]:
-        return [Span(value.start(), adjacent.end(), f'"{MASK}"')]
-    return [Span(*value.span(kind))]
+        return [FoundSecret(value.start(), adjacent.end(), f'"{MASK}"')]
+    return [FoundSecret(*value.span(kind))]
 
 
-def _to_end(text: str, at: int) -> Span:
+def _to_end(text: str, at: int) -> FoundSecret:
     end = text.find("\n", at)
-    return Span(at, len(text) if end < 0 else end)
+    return FoundSecret(at, len(text) if end < 0 else end)
 
 
-def _to_closing_quote(text: str, at: int, quote: str) -> list[Span]:
+def _to_closing_quote(text: str, at: int, quote: str) -> list[FoundSecret]:
     """The rest of what the quote before its name opened: `"NAME=…"`, and what a shell puts together with it."""
-    return [Span(at, _end(_JOINED[quote], text, _end(_TO_QUOTE[quote], text, at)))]
+    return [FoundSecret(at, _end(_JOINED[quote], text, _end(_TO_QUOTE[quote], text, at)))]
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -244,23 +244,23 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _of_line(text: str, name: re.Match[str], separator: re.Match[str] | None, column: int) -> Iterable[Span]:
+def _of_line(text: str, name: re.Match[str], separator: re.Match[str] | None, column: int) -> Iterable[FoundSecret]:
     """The secret of a line of settings: all of the line, and the lines that continue it."""
     if separator is None:
         words = _PAIR_OF_WORDS.match(text, name.end())
         if words:
-            return [Span(*words.span(1))]
+            return [FoundSecret(*words.span(1))]
         if "." in name[0].strip("-.") and text[name.end() : name.end() + 1] in (" ", "\t"):
             return [_to_end(text, name.end() + 1)]
         option = _OPTION.match(text, name.end()) if name[0].startswith("-") else None
-        return [Span(*option.span(1))] if option else ()
+        return [FoundSecret(*option.span(1))] if option else ()
     if name[0].startswith("-"):
         return _of_assignment(text, name, separator, "")
     if is_header(name[0]):
         return [_to_end(text, separator.end())]
     start, end = separator.end(), _end(_REST, text, separator.end())
     value = text[start:end]
-    spans = [Span(start, end)] if value.strip() else []
+    spans = [FoundSecret(start, end)] if value.strip() else []
     if ":" in separator[0]:
         if not spans and is_loose(name[0]) and _MAPPING.match(text, end):
             return ()
@@ -268,7 +268,7 @@ def _of_line(text: str, name: re.Match[str], separator: re.Match[str] | None, co
     return spans
 
 
-def _deeper(text: str, at: int, column: int, block: bool = False) -> Iterator[Span]:
+def _deeper(text: str, at: int, column: int, block: bool = False) -> Iterator[FoundSecret]:
     """Yield what follows in lines that are indented further than `column`: of a mapping or list there its values alone,
     of a `block` of text all."""
     while at < len(text) and text[at] == "\n":
@@ -281,17 +281,17 @@ def _deeper(text: str, at: int, column: int, block: bool = False) -> Iterator[Sp
             key = None if block else _INDENTED.match(line)
             start = at + 1 + (key.end() if key else len(line) - len(line.lstrip()))
             if text[start:end].strip():
-                yield Span(start, end)
+                yield FoundSecret(start, end)
         at = end
 
 
-def _of_assignment(text: str, name: re.Match[str], separator: re.Match[str], left: str) -> Iterable[Span]:
+def _of_assignment(text: str, name: re.Match[str], separator: re.Match[str], left: str) -> Iterable[FoundSecret]:
     """The secret of an assignment within a line: an option, a parameter of a URL, a pair of a list, a header."""
     at = separator.end()
     before = left[-1:]
     if is_header(name[0]):
         header = _HEADER.match(text, at) if "authorization" in name[0].lower() else None
-        return [Span(*header.span()) if header else _to_end(text, at)]
+        return [FoundSecret(*header.span()) if header else _to_end(text, at)]
     if ":" in separator[0]:
         if text[at : at + 1] in ('"', "'", "<"):
             return _data(text, at, name[0])
@@ -307,7 +307,7 @@ def _of_assignment(text: str, name: re.Match[str], separator: re.Match[str], lef
         value = _ESCAPED.match(text, at)
     else:
         value = _SHELL_WORD.match(text, at)
-    return [Span(*value.span())] if value and value[0] else ()
+    return [FoundSecret(*value.span())] if value and value[0] else ()
 
 
 def is_header(name: str) -> bool:

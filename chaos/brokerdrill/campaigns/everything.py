@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.campaigns.plan import Cell, Plan
+from brokerdrill.campaigns.plan import CampaignPlan, Cell
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.scenario.drill import Drill
@@ -19,7 +19,7 @@ def everything_plan(
     descriptors: Sequence[Descriptor],
     repeat: int | Mapping[str, int] | None,
     seed: int,
-) -> Plan:
+) -> CampaignPlan:
     """Return the plan that runs each of `drills` that applies to the instances of `topology`, `repeat` times (by the
     drill's name, or all alike; None: its own number); seeds count from `seed`. Raises UsageError where none applies."""
     applying = [drill for drill in drills if not drill.unmet(descriptors)]
@@ -31,4 +31,4 @@ def everything_plan(
         for number in range((repeat[drill.name] if isinstance(repeat, Mapping) else repeat) or drill.scenario.repeat)
     )
     versions = {drill.name: drill.sha256 for drill in applying} | {topology.name: topology.sha256}
-    return Plan(KIND, topology.name, f"All drills of {topology.name}", ("drill",), cells, versions)
+    return CampaignPlan(KIND, topology.name, f"All drills of {topology.name}", ("drill",), cells, versions)

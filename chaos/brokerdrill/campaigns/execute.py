@@ -23,7 +23,7 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Usage
 from brokerdrill.base.locks import held
 from brokerdrill.base.progress import Progress
 from brokerdrill.campaigns.deployments import Deployments
-from brokerdrill.campaigns.plan import Cell, Plan, digest
+from brokerdrill.campaigns.plan import CampaignPlan, Cell, digest
 from brokerdrill.campaigns.settings import text
 from brokerdrill.inventory.planned import load_hosts, planned
 from brokerdrill.inventory.topology import Topology, find_topology
@@ -58,7 +58,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Options:
+class CampaignOptions:
     """How to carry out a plan: `runs` takes the run directories; `deploy` each topology before its cells even where no
     variable is changed; `bench_hosts`: its hosts are made before and removed after; `master` is Spark's; `radius` holds
     besides the inventories' own; no cell begins after `until_s` of the monotonic clock."""
@@ -71,11 +71,11 @@ class Options:
     until_s: float = math.inf
 
 
-def plan_folder(plan: Plan, runs: Path) -> Path:
+def plan_folder(plan: CampaignPlan, runs: Path) -> Path:
     return runs / PLANS / plan.folder
 
 
-class Record:
+class CellLog:
     """`cells.jsonl`: appended and on the disk before each step."""
 
     def __init__(self, folder: Path) -> None:
@@ -105,7 +105,7 @@ class Record:
         return {entry["run_dir"] for entry in self.entries() if entry.get("run_dir")}
 
 
-def checked(plan: Plan, options: Options, console: Console) -> None:
+def checked(plan: CampaignPlan, options: CampaignOptions, console: Console) -> None:
     """Raise UsageError, before anything is touched, where a cell's drill or topology cannot be had, or a cell or its
     deployment goes further than it may."""
     looked: set[str] = set()
@@ -120,7 +120,7 @@ def checked(plan: Plan, options: Options, console: Console) -> None:
             _refuse_too_far(cell, topology, options, console)
 
 
-def _refuse_too_far(cell: Cell, topology: Topology, options: Options, console: Console) -> None:
+def _refuse_too_far(cell: Cell, topology: Topology, options: CampaignOptions, console: Console) -> None:
     """Raise UsageError where the cell's deployment or its drill could go further than it may. What depends on how it is
     deployed is looked at when it is."""
     allowed = limits(topology, options.radius)
@@ -140,8 +140,8 @@ def _refuse_too_far(cell: Cell, topology: Topology, options: Options, console: C
 
 
 def execute(
-    plan: Plan,
-    options: Options,
+    plan: CampaignPlan,
+    options: CampaignOptions,
     console: Console,
     written: Callable[[dict[str, Ended]], None],
     elsewhere: Container[str] = (),
@@ -192,9 +192,9 @@ class Carrier:
     """Carries out cells in a plan's `folder`, which nobody else does at the same time."""
 
     folder: Path
-    options: Options
+    options: CampaignOptions
     console: Console
-    record: Record
+    record: CellLog
     deployments: Deployments
 
     def ended(self) -> dict[str, Ended]:
@@ -215,21 +215,21 @@ class Carrier:
 
 
 @contextlib.contextmanager
-def carrying(plan: Plan, options: Options, console: Console) -> Iterator[Carrier]:
+def carrying(plan: CampaignPlan, options: CampaignOptions, console: Console) -> Iterator[Carrier]:
     """Hold the plan's folder, heal what a killed runner of it left, and leave the hosts as they were at the end. Raises
     as `execute`."""
     folder = plan_folder(plan, options.runs)
     with held(folder / ".lock", f"another process carries out this plan ({folder})"):
         write_json(folder / PLAN_FILE, asdict(plan), default=str)
-        record_ = Record(folder)
+        record_ = CellLog(folder)
         _heal(record_.begun(), options.runs, console)
         with Deployments(folder, console, deploy=options.deploy, bench_hosts=options.bench_hosts) as deployments:
             yield Carrier(folder, options, console, record_, deployments)
 
 
-def _unapproved(cells: Sequence[Cell], options: Options, console: Console) -> str | None:
+def _unapproved(cells: Sequence[Cell], options: CampaignOptions, console: Console) -> str | None:
     """Return why a cell's run is not approved where its inventory asks for that; None: all are."""
-    wanted: dict[str, approval.Asked] = {}
+    wanted: dict[str, approval.ApprovalRequest] = {}
     for cell in cells:
         topology, drill = find_topology(cell.topology), load_drill(cell.drill)
         if not approval.asks(topology):
@@ -253,7 +253,7 @@ def _heal(begun: set[str], runs: Path, console: Console) -> None:
                 run_async(heal_run(item, progress), console, INTERRUPTED)
 
 
-def _made(cell: Cell, options: Options, console: Console, record_: Record, deployments: Deployments) -> Ended:
+def _made(cell: Cell, options: CampaignOptions, console: Console, record_: CellLog, deployments: Deployments) -> Ended:
     """Deploy and run one cell; return how that ended."""
     drill = load_drill(cell.drill)
     run_dir: Path | None = None
@@ -286,7 +286,7 @@ def _made(cell: Cell, options: Options, console: Console, record_: Record, deplo
         return Ended(FAILED, run_dir.name if run_dir and (run_dir / contract.RUN_FILE).exists() else None, str(error))
 
 
-def _judged(cell: Cell, end: Ended, options: Options, console: Console, record_: Record) -> Ended:
+def _judged(cell: Cell, end: Ended, options: CampaignOptions, console: Console, record_: CellLog) -> Ended:
     """Judge the run of a cell that ended so, and write down how that makes it end."""
     if end.run_dir:
         try:

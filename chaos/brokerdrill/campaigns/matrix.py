@@ -14,8 +14,8 @@ from brokerdrill.base import paths
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.campaigns.execute import FAILED, REFUSED
-from brokerdrill.campaigns.plan import Cell, Plan, ordered
-from brokerdrill.campaigns.results import BROKEN, KEPT, PENDING, UNKNOWN, Place
+from brokerdrill.campaigns.plan import CampaignPlan, Cell, ordered
+from brokerdrill.campaigns.results import BROKEN, KEPT, PENDING, UNKNOWN, OutcomeGroup
 from brokerdrill.campaigns.settings import check_variable, in_scenario
 from brokerdrill.inventory.topology import find_topology
 from brokerdrill.scenario.drill import check_changes, load_drill
@@ -74,7 +74,7 @@ def _axes(matrix: Matrix) -> tuple[dict[str, Value], ...]:
     return matrix.modes, matrix.faults, matrix.clients, matrix.settings
 
 
-def matrix_plan(name: str, matrix: Matrix, repeat: int | None, seed: int) -> Plan:
+def matrix_plan(name: str, matrix: Matrix, repeat: int | None, seed: int) -> CampaignPlan:
     """Return the plan of a matrix; seeds count from `seed`, the same ones in every place.
 
     Raises UsageError: a fault without a drill, a mode without a topology, an unknown drill,
@@ -108,14 +108,14 @@ def matrix_plan(name: str, matrix: Matrix, repeat: int | None, seed: int) -> Pla
         ]
     if not cells:
         raise UsageError(f"matrix {name}: `without` leaves nothing to run")
-    return Plan(KIND, name, matrix.title, AXES, ordered(cells), versions)
+    return CampaignPlan(KIND, name, matrix.title, AXES, ordered(cells), versions)
 
 
 @dataclass(frozen=True)
 class Square:
     """One mode × fault × client: its places by settings, and what they say together."""
 
-    places: tuple[Place, ...]
+    places: tuple[OutcomeGroup, ...]
 
     @property
     def kept_with(self) -> list[str]:
@@ -137,9 +137,9 @@ class Square:
         return next(word for word in (UNKNOWN, FAILED, PENDING, REFUSED, BROKEN, KEPT) if word in words)
 
 
-def squares(found: Sequence[Place]) -> dict[tuple[str, str, str], Square]:
+def squares(found: Sequence[OutcomeGroup]) -> dict[tuple[str, str, str], Square]:
     """Return (mode, fault, client) → square, in order."""
-    grouped: dict[tuple[str, str, str], list[Place]] = {}
+    grouped: dict[tuple[str, str, str], list[OutcomeGroup]] = {}
     for place in found:
         labels: Mapping[str, str] = place.labels
         grouped.setdefault((labels["mode"], labels["fault"], labels["client"]), []).append(place)

@@ -12,8 +12,8 @@ from brokerdrill.base.atomic import write, write_json
 from brokerdrill.base.statistics import ALPHA, quantile_interval, rate_interval, smallest_p
 from brokerdrill.campaigns import results
 from brokerdrill.campaigns.matrix import Square, squares
-from brokerdrill.campaigns.plan import Plan
-from brokerdrill.campaigns.results import Comparison, Outcome, Place
+from brokerdrill.campaigns.plan import CampaignPlan
+from brokerdrill.campaigns.results import CellOutcome, Comparison, OutcomeGroup
 from brokerdrill.report import format as fmt
 from brokerdrill.report.index import strip
 from brokerdrill.report.page import render
@@ -32,7 +32,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
 WORDS = {"failed": "not made", "pending": "not run yet", "only": "kept only with"}
 
 
-def write_results(plan: Plan, found: Sequence[Outcome], runs: Path, folder: Path) -> Path:
+def write_results(plan: CampaignPlan, found: Sequence[CellOutcome], runs: Path, folder: Path) -> Path:
     """Write the plan's page and JSON into `folder` and return the page's path. Raises InfrastructureError where the
     disk does not take them."""
     placed = results.places(found)
@@ -61,7 +61,7 @@ def write_results(plan: Plan, found: Sequence[Outcome], runs: Path, folder: Path
     return write(folder / PAGE_FILE, page.encode("utf-8", errors="replace"))
 
 
-def _head(plan: Plan, found: Sequence[Outcome]) -> dict[str, Any]:
+def _head(plan: CampaignPlan, found: Sequence[CellOutcome]) -> dict[str, Any]:
     words = [one.word for one in found]
     done = len(words) - words.count(results.PENDING)
     unexpected = [one for one in found if one.result is not None and not one.result.as_expected]
@@ -81,7 +81,7 @@ def _head(plan: Plan, found: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _runs(place: Place, runs: Path, folder: Path) -> list[dict[str, Any]]:
+def _runs(place: OutcomeGroup, runs: Path, folder: Path) -> list[dict[str, Any]]:
     rows = []
     for one in place.outcomes:
         sign, tone = SIGNS[one.word]
@@ -96,7 +96,7 @@ def _runs(place: Place, runs: Path, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _facts(place: Place) -> dict[str, Any]:
+def _facts(place: OutcomeGroup) -> dict[str, Any]:
     """What the cards and rows of a place say in numbers."""
     times, broken = place.times, place.broken()
     violated, judged = place.violations
@@ -131,12 +131,14 @@ def _facts(place: Place) -> dict[str, Any]:
     }
 
 
-def place_name(place: Place) -> str:
+def place_name(place: OutcomeGroup) -> str:
     """Return a place's labels as one name: `session_ms 2000, rate 400`."""
     return fmt.clean(", ".join(f"{axis} {word}" for axis, word in place.labels.items()))
 
 
-def _sweep_view(placed: Sequence[Place], comparisons: Sequence[Comparison], runs: Path, folder: Path) -> dict[str, Any]:
+def _sweep_view(
+    placed: Sequence[OutcomeGroup], comparisons: Sequence[Comparison], runs: Path, folder: Path
+) -> dict[str, Any]:
     until = max((time for place in placed for time in place.times), default=0)
     return {
         "places": [
@@ -191,7 +193,7 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + fmt.milliseconds(value)
 
 
-def _matrix_view(placed: Sequence[Place], runs: Path, folder: Path) -> dict[str, Any]:
+def _matrix_view(placed: Sequence[OutcomeGroup], runs: Path, folder: Path) -> dict[str, Any]:
     found = squares(placed)
     modes = list(dict.fromkeys(mode for mode, _, _ in found))
     rows: dict[str, dict[str, dict[str, Any]]] = {}

@@ -40,7 +40,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CampaignPlan:
     """`kind` (sweep, matrix), `name` and `title` say what it is; `axes` the names of the labels in order; `versions`
     what it rests on (a drill's or inventory's name → sha256): another text is another plan."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from brokerdrill.base.errors import EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_UNKNOWN, UsageError
 from brokerdrill.campaigns.everything import everything_plan
 from brokerdrill.campaigns.execute import DONE, Ended
-from brokerdrill.campaigns.plan import Plan, ordered
+from brokerdrill.campaigns.plan import CampaignPlan, ordered
 from brokerdrill.campaigns.results import verdict_of
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
@@ -32,7 +32,7 @@ def prove_plan(
     descriptors: Sequence[Descriptor],
     repeat: int | Mapping[str, int],
     seed: int,
-) -> Plan | None:
+) -> CampaignPlan | None:
     """Return the plan that runs each of `drills` that applies to the instances of `topology` `repeat` times (all alike,
     or by the drill's name), in rounds over all of them; seeds count from `seed`. None: none applies."""
     if all(drill.unmet(descriptors) for drill in drills):
@@ -54,7 +54,7 @@ class Kept:
             raise UsageError(f"{odd[0]!r} is nothing that a run rests on: {', '.join(proof.PARTS)}")
         self._rows = proof.read(folder)
 
-    def of(self, plan: Plan, rests_on: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, Any]]:
+    def of(self, plan: CampaignPlan, rests_on: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, Any]]:
         """Return cell → its newest row that counts, of `plan`'s cells; `rests_on`: drill → what it rests on now."""
         cells = {cell.key: cell for cell in plan.cells}
         return {
@@ -74,7 +74,7 @@ class Kept:
         return {name: len(rows) for name, rows in counted.items() if not rows[-1]["as_expected"]}
 
     def keep(
-        self, plan: Plan, ended: Mapping[str, Ended], runs: Path, rests_on: Mapping[str, Mapping[str, str]]
+        self, plan: CampaignPlan, ended: Mapping[str, Ended], runs: Path, rests_on: Mapping[str, Mapping[str, str]]
     ) -> None:
         """Keep a row of each judged run of `plan` that has none. Raises InfrastructureError as `proof.append`."""
         known = {(row["cell"], row["run_id"]) for row in self._rows}

@@ -24,7 +24,7 @@ from brokerdrill.base.statistics import (
     to_json,
 )
 from brokerdrill.campaigns.execute import DONE, FAILED, REFUSED, Ended
-from brokerdrill.campaigns.plan import Cell, Plan
+from brokerdrill.campaigns.plan import CampaignPlan, Cell
 from brokerdrill.ledger.verdict import FAIL, RunVerdict
 
 VERDICT_FILE = "verdict.json"
@@ -35,7 +35,7 @@ MOST_PAIRS = 28
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """One cell, how it ended (None: not yet), and the verdict of its run (None: it has none)."""
 
     cell: Cell
@@ -52,9 +52,9 @@ class Outcome:
         return self.ended.state if self.ended.state in (REFUSED, FAILED) else UNKNOWN
 
 
-def outcomes(plan: Plan, ended: Mapping[str, Ended], runs: Path) -> list[Outcome]:
+def outcomes(plan: CampaignPlan, ended: Mapping[str, Ended], runs: Path) -> list[CellOutcome]:
     """Return the outcome of each cell, in the plan's order; verdicts are read from the run directories."""
-    return [Outcome(cell, ended.get(cell.key), verdict_of(ended.get(cell.key), runs)) for cell in plan.cells]
+    return [CellOutcome(cell, ended.get(cell.key), verdict_of(ended.get(cell.key), runs)) for cell in plan.cells]
 
 
 def verdict_of(ended: Ended | None, runs: Path) -> RunVerdict | None:
@@ -69,11 +69,11 @@ def verdict_of(ended: Ended | None, runs: Path) -> RunVerdict | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class OutcomeGroup:
     """The outcomes with the same labels."""
 
     labels: Mapping[str, str]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CellOutcome, ...]
 
     @property
     def results(self) -> list[RunVerdict]:
@@ -134,15 +134,15 @@ class Place:
         return bool(self.results) and all(result.as_expected for result in self.results)
 
 
-def places(found: Sequence[Outcome]) -> list[Place]:
+def places(found: Sequence[CellOutcome]) -> list[OutcomeGroup]:
     """Return the places of outcomes, in the order in which they first come."""
-    grouped: dict[tuple[str, ...], list[Outcome]] = {}
+    grouped: dict[tuple[str, ...], list[CellOutcome]] = {}
     for one in found:
         grouped.setdefault(tuple(one.cell.labels.values()), []).append(one)
-    return [Place(members[0].cell.labels, tuple(members)) for members in grouped.values()]
+    return [OutcomeGroup(members[0].cell.labels, tuple(members)) for members in grouped.values()]
 
 
-def place_json(place: Place) -> dict[str, Any]:
+def place_json(place: OutcomeGroup) -> dict[str, Any]:
     """Return what is known of a place: runs, violations and failover quantiles (ms), each with its exact interval."""
     times = place.times
     return {
@@ -186,8 +186,8 @@ class Comparison:
     """Two places: how their failover times stand to each other, and their rates of violation; `p` values are also there
     adjusted for all comparisons of the page (Holm)."""
 
-    first: Place
-    second: Place
+    first: OutcomeGroup
+    second: OutcomeGroup
     times: Shift | None
     times_p: float | None
     rates_p: float | None
@@ -215,7 +215,7 @@ class Comparison:
         }
 
 
-def compared(found: Sequence[Place]) -> list[Comparison]:
+def compared(found: Sequence[OutcomeGroup]) -> list[Comparison]:
     """Compare every two places, or each with the first where that are more than `MOST_PAIRS`; p values are adjusted
     over all comparisons of times, and over all of rates."""
     pairs = list(combinations(found, 2))

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.campaigns.plan import Cell, Plan, ordered
+from brokerdrill.campaigns.plan import CampaignPlan, Cell, ordered
 from brokerdrill.campaigns.settings import check_variable, in_scenario, parse_value, text
 from brokerdrill.inventory.topology import find_topology
 from brokerdrill.scenario.drill import check_changes, load_drill
@@ -37,7 +37,9 @@ def parse_vary(words: Sequence[str]) -> dict[str, list[Any]]:
     return found
 
 
-def sweep_plan(drill: str, where: str, vary: Mapping[str, Sequence[Any]], repeat: int | None, seed: int) -> Plan:
+def sweep_plan(
+    drill: str, where: str, vary: Mapping[str, Sequence[Any]], repeat: int | None, seed: int
+) -> CampaignPlan:
     """Return the plan that runs `drill` on the topology `where` `repeat` times (None: its own number) with every
     combination of values; seeds count from `seed`, the same ones in every setting.
 
@@ -57,7 +59,7 @@ def sweep_plan(drill: str, where: str, vary: Mapping[str, Sequence[Any]], repeat
         labels = {name: text(value) for name, value in changes.items()}
         for number in range(repeat or loaded.scenario.repeat):
             cells.append(Cell(labels, number + 1, drill, where, changes, seed + number))
-    return Plan(
+    return CampaignPlan(
         kind=KIND,
         name=loaded.name,
         title=f"{loaded.scenario.title}, on {topology.name}: {', '.join(vary)}",

@@ -37,10 +37,10 @@ from brokerdrill.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from brokerdrill.campaigns.execute import Options
-    from brokerdrill.campaigns.plan import Plan
+    from brokerdrill.campaigns.execute import CampaignOptions
+    from brokerdrill.campaigns.plan import CampaignPlan
     from brokerdrill.campaigns.prove import Kept
-    from brokerdrill.campaigns.results import Outcome
+    from brokerdrill.campaigns.results import CellOutcome
     from brokerdrill.inventory.topology import Topology
     from brokerdrill.scenario.drill import Drill
     from brokerdrill.scenario.radius import Radius
@@ -72,11 +72,11 @@ def sweep(
     master: MasterOption = None,
 ) -> None:
     """Run DRILL on TOPOLOGY with every combination of values; started again, it goes on where it was."""
-    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.campaigns.execute import CampaignOptions
     from brokerdrill.campaigns.sweep import parse_vary, sweep_plan
 
     plan = sweep_plan(drill, topology, parse_vary(vary), repeat, seed)
-    raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master, radius(at_once, within)), console))
+    raise typer.Exit(carry_out(plan, CampaignOptions(runs, deploy, bench, master, radius(at_once, within)), console))
 
 
 @app.command()
@@ -92,11 +92,11 @@ def matrix(
     master: MasterOption = None,
 ) -> None:
     """Run mode × fault × client: one page says what is kept, broken, or kept only with some settings."""
-    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.campaigns.execute import CampaignOptions
     from brokerdrill.campaigns.matrix import load_matrix, matrix_plan
 
     plan = matrix_plan(*load_matrix(file), repeat, seed)
-    raise typer.Exit(carry_out(plan, Options(runs, deploy, bench, master, radius(at_once, within)), console))
+    raise typer.Exit(carry_out(plan, CampaignOptions(runs, deploy, bench, master, radius(at_once, within)), console))
 
 
 @app.command("prove")
@@ -128,14 +128,14 @@ def prove_(
 ) -> None:
     """Run every drill on every topology so often, and keep a row of each run; what has them is not run again."""
     from brokerdrill.base.errors import UsageError
-    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.campaigns.execute import CampaignOptions
     from brokerdrill.campaigns.prove import Kept
     from brokerdrill.inventory.topology import find_topology, topologies
     from brokerdrill.scenario.drill import drills, load_drill
     from brokerdrill.scenario.rounds import lasting_s
 
     until_s = time.monotonic() + lasting_s(lasting) if lasting else math.inf
-    options = Options(runs, deploy, bench, master, radius(at_once, within), until_s)
+    options = CampaignOptions(runs, deploy, bench, master, radius(at_once, within), until_s)
     kept = Kept(proof, [word.strip() for word in unchanged.split(",")])
     chosen = [load_drill(name) for name in drill] if drill else drills()
     where = [find_topology(name) for name in named or [name for name, _ in topologies()]]
@@ -209,7 +209,7 @@ def run_everything(
 ) -> int:
     """Run every drill that applies to the deployed topology; return the exit status of what was found."""
     from brokerdrill.campaigns.everything import everything_plan
-    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.campaigns.execute import CampaignOptions
     from brokerdrill.inventory.planned import planned
     from brokerdrill.inventory.topology import find_topology
     from brokerdrill.scenario.drill import drills
@@ -218,7 +218,7 @@ def run_everything(
     with Progress(console) as progress:
         instances = planned(found, progress)
     plan = everything_plan(drills(), found, instances, repeat, seed)
-    return carry_out(plan, Options(runs, master=master, radius=within), console)
+    return carry_out(plan, CampaignOptions(runs, master=master, radius=within), console)
 
 
 def prove(
@@ -227,7 +227,7 @@ def prove(
     repeat: int | None,
     seed: int,
     kept: Kept,
-    options: Options,
+    options: CampaignOptions,
     console: Console,
 ) -> int | None:
     """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept` (None: once
@@ -270,7 +270,7 @@ def worst(statuses: Sequence[int]) -> int:
     return next((one for one in (EXIT_BROKEN, EXIT_INFRASTRUCTURE, EXIT_UNKNOWN) if one in statuses), EXIT_KEPT)
 
 
-def carry_out(plan: Plan, options: Options, console: Console) -> int:
+def carry_out(plan: CampaignPlan, options: CampaignOptions, console: Console) -> int:
     """Carry out a plan with its page kept up to date; return the exit status of what was found."""
     extras.need("pyspark")
     from brokerdrill.campaigns.execute import Ended, execute, plan_folder
@@ -290,7 +290,7 @@ def carry_out(plan: Plan, options: Options, console: Console) -> int:
     return exit_status(found)
 
 
-def exit_status(found: list[Outcome]) -> int:
+def exit_status(found: list[CellOutcome]) -> int:
     """Return the exit status of a plan: 1 some run is not as expected and its verdict is certain, 3 some cell could not
     be run, 2 some verdict is unknown that should not be, else 0."""
     unexpected = [one for one in found if one.result is not None and not one.result.as_expected]

@@ -40,7 +40,7 @@ def describe(
     ] = None,
 ) -> None:
     """Print descriptors of brokers that something else deployed, or leave them on their hosts (--password-file)."""
-    from brokerdrill.describe.found import Options
+    from brokerdrill.describe.found import DescribeOptions
     from brokerdrill.describe.look import describe as described
     from brokerdrill.describe.look import describer, leave
     from brokerdrill.hosts.connection import connected
@@ -54,7 +54,7 @@ def describe(
         raise UsageError(f"{found.name} has no host in the group {product}")
     if management_url and len(hosts) > 1:
         raise UsageError("--management-url is one broker's: name its --host")
-    options = Options(store, ca, management_url, tuple(drill_address or ()))
+    options = DescribeOptions(store, ca, management_url, tuple(drill_address or ()))
     password = _password(password_file)
 
     async def work() -> tuple[str, list[str]]:

@@ -54,7 +54,7 @@ def explore(
     """Run drills that nobody wrote, and make what they find small; started again, it goes on where it was."""
     extras.need("pyspark")
     from brokerdrill.base.errors import UsageError
-    from brokerdrill.campaigns.execute import Options
+    from brokerdrill.campaigns.execute import CampaignOptions
     from brokerdrill.explore import explore as exploring
     from brokerdrill.explore.explorer import Explorer
     from brokerdrill.inventory.planned import load_hosts, planned
@@ -67,7 +67,7 @@ def explore(
     topology = find_topology(where)
     if not topology.drill_allowed:
         raise UsageError(f"inventory {topology.name} does not say `drill_allowed: true` for all its hosts")
-    options = Options(runs, deploy, bench, master, radius(at_once, within_), until_s)
+    options = CampaignOptions(runs, deploy, bench, master, radius(at_once, within_), until_s)
     with Progress(console) as progress:
         instances = [*planned(topology, progress), *load_hosts(topology)]
     exploring.check_deployment(topology, instances, options)

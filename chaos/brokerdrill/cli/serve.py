@@ -35,7 +35,7 @@ def serve(
 ) -> None:
     """Serve a page for the room: the run that goes on, live, an abort button, and what was held before."""
     from brokerdrill.results.table import topologies_of
-    from brokerdrill.web.serve import TOKEN_VARIABLE, Settings, check
+    from brokerdrill.web.serve import TOKEN_VARIABLE, ServeSettings, check
     from brokerdrill.web.serve import serve as serve_runs
 
     token = os.environ.get(TOKEN_VARIABLE) or None
@@ -44,7 +44,7 @@ def serve(
             token = token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{token_file} cannot be read: {error}") from None
-    settings = Settings(host, port, tls_cert, tls_key, prefix, tuple(name or ()))
+    settings = ServeSettings(host, port, tls_cert, tls_key, prefix, tuple(name or ()))
     check(settings, token)
     with Progress(console) as progress:
         known = applying(topologies_of(runs), progress)

@@ -10,8 +10,8 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.describe.found import (
     EVERYWHERE,
     LOOPBACK,
+    DescribeOptions,
     Found,
-    Options,
     common,
     console_on_loopback,
     dead_letters,
@@ -70,7 +70,7 @@ def _folder(found: Found) -> str:
     raise UsageError(f"host {found.host}: the command line of {found.unit} names no activemq.base")
 
 
-def describe(found: Found, options: Options) -> dict[str, Any]:
+def describe(found: Found, options: DescribeOptions) -> dict[str, Any]:
     """Return the descriptor of the broker, which is called by its host: those of a store often have one name. Raises
     UsageError with what cannot be known, or is not supported."""
     config, jetty = paths(found)

@@ -11,8 +11,8 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.describe.found import (
     EVERYWHERE,
     LOOPBACK,
+    DescribeOptions,
     Found,
-    Options,
     common,
     console_on_loopback,
     dead_letters,
@@ -56,7 +56,7 @@ def _folder(found: Found) -> str:
     raise UsageError(f"host {found.host}: the command line of {found.unit} names no artemis.instance")
 
 
-def describe(found: Found, options: Options) -> dict[str, Any]:
+def describe(found: Found, options: DescribeOptions) -> dict[str, Any]:
     """Return the descriptor of the broker. Raises UsageError with what cannot be known, or is not supported.
 
     What it dials is named by the connectors; `joined` gives it the instances' names.

@@ -59,7 +59,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Options:
+class DescribeOptions:
     """What a host's files do not say: the `store` that its broker serves with others, the CA's file on the host that
     its certificate is signed by, where it is managed, and which of its addresses are a drill's."""
 
@@ -69,7 +69,7 @@ class Options:
     drill_addresses: tuple[str, ...] = ()
 
 
-class Place(NamedTuple):
+class UrlAddress(NamedTuple):
     """One address of a URL: the URL's scheme and parameters (of several the last one), the host and the port."""
 
     scheme: str
@@ -78,7 +78,7 @@ class Place(NamedTuple):
     said: Mapping[str, str]
 
 
-def places(found: Found, what: str, url: str, schemes: Collection[str]) -> list[Place]:
+def places(found: Found, what: str, url: str, schemes: Collection[str]) -> list[UrlAddress]:
     """Return the addresses that a broker's URL names: one, or several as (URL,URL)?PARAMETERS, URL#URL,URL or by the
     parameter `host`; none of another scheme than `schemes`. Raises UsageError for one without a port."""
     several = re.fullmatch(r"\(([^)]*)\)(.*)", url)
@@ -98,7 +98,7 @@ def places(found: Found, what: str, url: str, schemes: Collection[str]) -> list[
         if not port or "," in uri.netloc:
             raise UsageError(f"host {found.host}: {what} is {url!r}, no address with a port")
         hosts = said["host"].split(",") if "host" in said else [uri.hostname or ""]
-        result += [Place(uri.scheme, host.strip(), port, said) for host in hosts]
+        result += [UrlAddress(uri.scheme, host.strip(), port, said) for host in hosts]
     return result
 
 
@@ -186,7 +186,7 @@ def common(found: Found, product: str, instance: str) -> dict[str, Any]:
     }
 
 
-def secured(found: Found, url: str, options: Options) -> dict[str, Any]:
+def secured(found: Found, url: str, options: DescribeOptions) -> dict[str, Any]:
     """Return a descriptor's `tls` for what is managed at `url`. Raises UsageError where that is TLS and nobody said
     whose certificate is to be trusted."""
     if url.startswith("https:") and not options.ca:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from brokerdrill.base.errors import InfrastructureError, UsageError, unknown_name
 from brokerdrill.describe import activemq_classic, artemis, rabbitmq
-from brokerdrill.describe.found import CREDENTIALS, Found, Options, with_drill_addresses
+from brokerdrill.describe.found import CREDENTIALS, DescribeOptions, Found, with_drill_addresses
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.inventory.descriptors import DIRECTORY
 
@@ -29,7 +29,7 @@ class Describer(Protocol):
         """Return the files that `describe` reads."""
         ...
 
-    def describe(self, found: Found, options: Options) -> dict[str, Any]:
+    def describe(self, found: Found, options: DescribeOptions) -> dict[str, Any]:
         """Return the descriptor. Raises UsageError with what cannot be known."""
         ...
 
@@ -101,7 +101,7 @@ async def look(connection: HostConnection, kind: Describer, unit: str | None) ->
 
 
 async def describe(
-    connections: Mapping[str, HostConnection], product: str, unit: str | None, options: Options
+    connections: Mapping[str, HostConnection], product: str, unit: str | None, options: DescribeOptions
 ) -> list[dict[str, Any]]:
     """Return the descriptors of the brokers of `product` on these hosts, one a host. Raises UsageError with what
     cannot be known, InfrastructureError where a host cannot be asked."""

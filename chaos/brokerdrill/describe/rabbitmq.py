@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from brokerdrill.base.errors import UsageError
-from brokerdrill.describe.found import LOOPBACK, Found, Options, common, console_on_loopback, secured
+from brokerdrill.describe.found import LOOPBACK, DescribeOptions, Found, common, console_on_loopback, secured
 
 PRODUCT = "rabbitmq"
 # In the command line of the main process: Erlang's (`-s rabbit boot`) once it has told systemd, a shell before.
@@ -40,7 +40,7 @@ def paths(found: Found) -> list[str]:
     return []
 
 
-def describe(found: Found, options: Options) -> dict[str, Any]:
+def describe(found: Found, options: DescribeOptions) -> dict[str, Any]:
     """Return the descriptor of the broker, which is called by its host. Raises UsageError with what cannot be known."""
     node, ticktime_s, partitions, statistics_ms = _told(found, _BROKER)["value"]
     listeners = _told(found, _LISTENERS)["listeners"]

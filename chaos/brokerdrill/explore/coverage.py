@@ -20,7 +20,7 @@ OK = "ok"
 SHORT_S, LONG_S = 1.5, 4.0
 
 
-class Seen(NamedTuple):
+class Situation(NamedTuple):
     """The roles of each store's instances, the faults in effect, and a client's operation with its outcome."""
 
     state: str
@@ -31,12 +31,12 @@ class Seen(NamedTuple):
         return SEPARATOR.join(self)
 
 
-def parse(text: str) -> Seen:
+def parse(text: str) -> Situation:
     """Return what `str` made of it."""
-    return Seen(*text.split(SEPARATOR))
+    return Situation(*text.split(SEPARATOR))
 
 
-class Span(NamedTuple):
+class FaultWindow(NamedTuple):
     """A fault in effect: its words, from when to when (run time, ns)."""
 
     what: str
@@ -53,7 +53,9 @@ class Role(NamedTuple):
     role: str
 
 
-def observed(roles: Iterable[Role], faults: Sequence[Span], operations: Iterable[tuple[int, str]]) -> frozenset[Seen]:
+def observed(
+    roles: Iterable[Role], faults: Sequence[FaultWindow], operations: Iterable[tuple[int, str]]
+) -> frozenset[Situation]:
     """Return what a run saw: for each operation (when it began, its kind with its outcome) the state then and the
     faults in effect."""
     changes: list[tuple[int, str]] = []
@@ -64,11 +66,11 @@ def observed(roles: Iterable[Role], faults: Sequence[Span], operations: Iterable
     states = [at for at, _ in changes]
     edges = sorted({edge for span in faults for edge in (span.begin, span.end)})
     effect = ["", *(_effect(faults, edge) for edge in edges)]
-    found: set[Seen] = set()
+    found: set[Situation] = set()
     for at, operation in operations:
         place = bisect.bisect_right(states, at)
         if place:
-            found.add(Seen(changes[place - 1][1], effect[bisect.bisect_right(edges, at)] or NO_FAULT, operation))
+            found.add(Situation(changes[place - 1][1], effect[bisect.bisect_right(edges, at)] or NO_FAULT, operation))
     return frozenset(found)
 
 
@@ -80,7 +82,7 @@ def _state(now: Mapping[tuple[str, str], str]) -> str:
     return ", ".join(sorted({"+".join(sorted(members)) for members in by_store.values()}))
 
 
-def _effect(faults: Sequence[Span], at: int) -> str:
+def _effect(faults: Sequence[FaultWindow], at: int) -> str:
     return ", ".join(sorted({span.what for span in faults if span.begin <= at < span.end}))
 
 
@@ -107,10 +109,10 @@ class Coverage:
     """What was tried and seen so far, and which schedules have shown something new: those are worth changing."""
 
     tried: Counter[str] = field(default_factory=Counter)
-    seen: Counter[Seen] = field(default_factory=Counter)
+    seen: Counter[Situation] = field(default_factory=Counter)
     fruitful: list[tuple[Schedule, int]] = field(default_factory=list)
 
-    def add(self, schedule: Schedule, seen: Iterable[Seen]) -> int:
+    def add(self, schedule: Schedule, seen: Iterable[Situation]) -> int:
         """Take a run's coverage in; return how much of it was new."""
         self.tried.update(planned(schedule))
         seen = frozenset(seen)
@@ -126,16 +128,18 @@ class Coverage:
         return sum(1 / (1 + self.tried[one]) ** 2 for one in planned(schedule)) / math.sqrt(schedule.seconds)
 
 
-def to_json(seen: Iterable[Seen]) -> list[str]:
+def to_json(seen: Iterable[Situation]) -> list[str]:
     """Return what was seen as it is kept."""
     return sorted(str(one) for one in seen)
 
 
-def of_events(events: Iterable[Mapping[str, Any]], left_out: Iterable[str] = ("arm",)) -> tuple[list[Role], list[Span]]:
+def of_events(
+    events: Iterable[Mapping[str, Any]], left_out: Iterable[str] = ("arm",)
+) -> tuple[list[Role], list[FaultWindow]]:
     """Return the roles and the faults that a run's events tell; faults called as `left_out` disturb nothing."""
     roles: list[Role] = []
     begun: dict[tuple[str, str], tuple[int, str]] = {}
-    spans: list[Span] = []
+    spans: list[FaultWindow] = []
     for event in sorted(events, key=lambda one: one.get("t_ns", 0)):
         kind, at = event.get("kind"), event.get("t_ns", 0)
         if kind == "role" and event.get("store"):
@@ -148,6 +152,6 @@ def of_events(events: Iterable[Mapping[str, Any]], left_out: Iterable[str] = ("a
             begun.setdefault(key, (at, f"{event.get('name')} {asked}"))
         elif key in begun:
             since, what = begun.pop(key)
-            spans.append(Span(what, since, at))
+            spans.append(FaultWindow(what, since, at))
     end = 1 << 62
-    return roles, [*spans, *(Span(what, since, end) for since, what in begun.values())]
+    return roles, [*spans, *(FaultWindow(what, since, end) for since, what in begun.values())]

@@ -14,7 +14,7 @@ GRAVEST = ("no_loss", "atomic", "no_phantoms", "single_active", "no_duplicates",
 
 
 @dataclass(frozen=True, order=True)
-class Break:
+class BrokenPromise:
     """A promise that broke, and the kind of its worst witness."""
 
     promise: str
@@ -26,12 +26,12 @@ class Signature:
     """What a defect is known by: what broke first, the faults (with what they hit) without which it does not, where;
     `also`: what else breaks by it, with that or alone."""
 
-    broke: Break
+    broke: BrokenPromise
     faults: frozenset[str]
     topology: str
-    also: frozenset[Break] = frozenset()
+    also: frozenset[BrokenPromise] = frozenset()
 
-    def covers(self, broke: Break, faults: Iterable[str], topology: str) -> bool:
+    def covers(self, broke: BrokenPromise, faults: Iterable[str], topology: str) -> bool:
         """Whether a run that broke this, with these faults, may have met nothing but this defect."""
         return topology == self.topology and broke in {self.broke, *self.also} and self.faults <= {*faults}
 
@@ -49,16 +49,16 @@ class Signature:
 def signature(value: Mapping[str, Any]) -> Signature:
     """Return the signature of a JSON object."""
     return Signature(
-        Break(value["promise"], value.get("witness", "")),
+        BrokenPromise(value["promise"], value.get("witness", "")),
         frozenset(value["faults"]),
         str(value["topology"]),
-        frozenset(Break(promise, witness) for promise, witness in value.get("also", ())),
+        frozenset(BrokenPromise(promise, witness) for promise, witness in value.get("also", ())),
     )
 
 
-def breaks(result: RunVerdict) -> tuple[Break, ...]:
+def breaks(result: RunVerdict) -> tuple[BrokenPromise, ...]:
     """Return what a run broke, the gravest first."""
-    found = [Break(one.name, _kind(one.witnesses)) for one in result.promises if one.verdict == FAIL]
+    found = [BrokenPromise(one.name, _kind(one.witnesses)) for one in result.promises if one.verdict == FAIL]
     return tuple(sorted(found, key=lambda one: (_rank(one.promise), one)))
 
 
@@ -75,8 +75,8 @@ def suspects(result: RunVerdict) -> tuple[str, ...]:
 
 
 def unexplained(
-    broke: Sequence[Break], faults: Iterable[str], topology: str, known: Iterable[Signature]
-) -> Break | None:
+    broke: Sequence[BrokenPromise], faults: Iterable[str], topology: str, known: Iterable[Signature]
+) -> BrokenPromise | None:
     """Return the gravest of what a run broke, unless a known defect covers any of it: one cause may break several
     promises, and then the others say nothing of their own. None: nothing broke, or it is known."""
     faults, known = frozenset(faults), [*known]

@@ -19,8 +19,8 @@ from brokerdrill.explore.schedule import (
     PLAIN,
     SERVED,
     SINGLE,
-    Hit,
     Schedule,
+    ScheduledFault,
 )
 from brokerdrill.explore.space import ENDS_ITSELF, Space
 from brokerdrill.faults.registry import fault_type
@@ -133,7 +133,7 @@ def _method(schedule: Schedule, space: Space) -> Iterator[dict[str, Any]]:
         }
 
 
-def _moment(hit: Hit, place: int, named: list[str]) -> dict[str, Any]:
+def _moment(hit: ScheduledFault, place: int, named: list[str]) -> dict[str, Any]:
     found = {"type": "probe", "name": f"moment-{place + 1}", "until": _UNTIL[hit.wait], "timeout": MOMENT_S}
     found["required"] = False
     if hit.wait == SERVED:
@@ -143,7 +143,7 @@ def _moment(hit: Hit, place: int, named: list[str]) -> dict[str, Any]:
     return found
 
 
-def _action(hit: Hit, name: str, hold_s: float) -> dict[str, Any]:
+def _action(hit: ScheduledFault, name: str, hold_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "action", "name": name, "fault": hit.fault, "target": hit.target}
     if params := dict(fault_type(hit.fault).drawn[hit.strength]):
         found["params"] = params

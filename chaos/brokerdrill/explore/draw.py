@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from brokerdrill.explore.schedule import AT_ONCE, CLIENTS, PLAIN, Hit, Schedule, valid
+from brokerdrill.explore.schedule import AT_ONCE, CLIENTS, PLAIN, Schedule, ScheduledFault, valid
 from brokerdrill.explore.space import Space
 
 MOST_HITS = 3
@@ -37,11 +37,11 @@ def changed(parent: Schedule, space: Space, rng: random.Random) -> Schedule:
     return fresh(space, rng)
 
 
-def _hit(space: Space, rng: random.Random, place: int, number: int) -> Hit:
+def _hit(space: Space, rng: random.Random, place: int, number: int) -> ScheduledFault:
     # The kind first: one that has many targets is drawn no more often for that.
     fault = rng.choice(sorted({choice.fault for choice in space.choices}))
     choice = rng.choice([one for one in space.choices if one.fault == fault])
-    return Hit(
+    return ScheduledFault(
         fault,
         choice.target,
         rng.randrange(choice.strengths),

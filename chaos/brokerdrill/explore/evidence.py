@@ -8,7 +8,7 @@ from pathlib import Path
 from brokerdrill.base import json_lines
 from brokerdrill.campaigns.execute import FAILED, Ended
 from brokerdrill.campaigns.results import verdict_of
-from brokerdrill.explore.coverage import OK, Seen, observed, of_events
+from brokerdrill.explore.coverage import OK, Situation, observed, of_events
 from brokerdrill.explore.defects import breaks, suspects
 from brokerdrill.explore.explorer import Told
 from brokerdrill.ledger import contract, spool
@@ -28,7 +28,7 @@ def came(end: Ended, runs: Path, seconds: float) -> Told:
     return Told(breaks(result), judged, found, suspects(result), end.run_dir, seconds, end.error)
 
 
-def seen(run_dir: Path) -> frozenset[Seen]:
+def seen(run_dir: Path) -> frozenset[Situation]:
     """Return which operations clients of the run began in which states and under which faults."""
     events = [
         event for path in sorted((run_dir / contract.EVENTS_DIR).glob("*.jsonl")) for event in json_lines.entries(path)

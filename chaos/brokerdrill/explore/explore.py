@@ -20,14 +20,14 @@ from rich.console import Console
 from brokerdrill.base import json_lines
 from brokerdrill.base.atomic import write
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
-from brokerdrill.campaigns.execute import FAILED, REFUSED, Carrier, Ended, Options, carrying
-from brokerdrill.campaigns.plan import Cell, Plan
+from brokerdrill.campaigns.execute import FAILED, REFUSED, CampaignOptions, Carrier, Ended, carrying
+from brokerdrill.campaigns.plan import CampaignPlan, Cell
 from brokerdrill.explore import document, finds
 from brokerdrill.explore.defects import Signature
 from brokerdrill.explore.evidence import came
 from brokerdrill.explore.explorer import SHRINK, Explorer, Trial, replay
 from brokerdrill.explore.pages import write_page
-from brokerdrill.explore.schedule import Hit, Schedule
+from brokerdrill.explore.schedule import Schedule, ScheduledFault
 from brokerdrill.explore.space import Space, space
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
@@ -45,25 +45,25 @@ RENEWED_AFTER, OVER_AFTER = 2, 4
 _SEEDS = 100_000
 
 
-def explore_plan(topology: Topology, seed: int, uniform: bool, shrinks: bool) -> Plan:
+def explore_plan(topology: Topology, seed: int, uniform: bool, shrinks: bool) -> CampaignPlan:
     """Return the plan of an exploration: its cells come one after the other, as what was seen asks for them."""
     how = (", by chance alone" if uniform else "") + ("" if shrinks else ", not shrunk")
     title = f"Exploring {topology.name}, seed {seed}{how}"
-    return Plan(KIND, topology.name, title, ("trial",), (), {topology.name: topology.sha256})
+    return CampaignPlan(KIND, topology.name, title, ("trial",), (), {topology.name: topology.sha256})
 
 
-def explored_space(topology: Topology, descriptors: Sequence[Descriptor], options: Options) -> Space:
+def explored_space(topology: Topology, descriptors: Sequence[Descriptor], options: CampaignOptions) -> Space:
     """Return what can be drawn on `topology`, within the radius. Raises UsageError where that is nothing."""
     whole = space(topology.name, descriptors, {host.name for host in topology.group(TOXIPROXY)})
     allowed = within(topology, descriptors, options, whole)
-    near = [one for one in whole.choices if allowed(Schedule((Hit(one.fault, one.target),)))]
+    near = [one for one in whole.choices if allowed(Schedule((ScheduledFault(one.fault, one.target),)))]
     if not near:
         raise UsageError(f"{topology.name}: no fault of the registry can be drawn there within the radius")
     return replace(whole, choices=tuple(near))
 
 
 def within(
-    topology: Topology, descriptors: Sequence[Descriptor], options: Options, drawn: Space
+    topology: Topology, descriptors: Sequence[Descriptor], options: CampaignOptions, drawn: Space
 ) -> Callable[[Schedule], bool]:
     """Return the function that tells whether a schedule goes no further than drills on `topology` may."""
     allowed = limits(topology, options.radius)
@@ -85,8 +85,8 @@ def _whole(drawn: dict[str, object]) -> dict[str, object]:
 def explore(
     topology: Topology,
     explorer: Explorer,
-    plan: Plan,
-    options: Options,
+    plan: CampaignPlan,
+    options: CampaignOptions,
     most: int | None,
     kept: Path,
     console: Console,
@@ -197,7 +197,7 @@ def known(kept: Path, topology: Topology) -> tuple[Signature, ...]:
     return tuple(one for one in finds.read(kept) if one.topology == topology.name)
 
 
-def check_deployment(topology: Topology, descriptors: Sequence[Descriptor], options: Options) -> None:
+def check_deployment(topology: Topology, descriptors: Sequence[Descriptor], options: CampaignOptions) -> None:
     """Raise UsageError where the exploration's deployments could reach further than they may, before anything is
     touched."""
     allowed = limits(topology, options.radius)

@@ -13,8 +13,8 @@ from typing import Any
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.explore import schedule as schedules
-from brokerdrill.explore.coverage import Coverage, Seen, parse
-from brokerdrill.explore.defects import Break, Signature, unexplained
+from brokerdrill.explore.coverage import Coverage, Situation, parse
+from brokerdrill.explore.defects import BrokenPromise, Signature, unexplained
 from brokerdrill.explore.draw import changed, fresh
 from brokerdrill.explore.schedule import Schedule
 from brokerdrill.explore.shrink import Shrinker, Tally
@@ -53,9 +53,9 @@ class Told:
     """What came of a trial: what broke, the gravest first; the promises on which there is a verdict; what it saw; under
     which faults its messages broke; its run, and how many seconds it took in all."""
 
-    broke: tuple[Break, ...] = ()
+    broke: tuple[BrokenPromise, ...] = ()
     judged: frozenset[str] = frozenset()
-    seen: frozenset[Seen] = frozenset()
+    seen: frozenset[Situation] = frozenset()
     suspects: tuple[str, ...] = ()
     run_dir: str | None = None
     seconds: float = 0.0
@@ -77,7 +77,7 @@ class Told:
 def told(value: Mapping[str, Any]) -> Told:
     """Return what a JSON object tells."""
     return Told(
-        tuple(Break(promise, witness) for promise, witness in value["broke"]),
+        tuple(BrokenPromise(promise, witness) for promise, witness in value["broke"]),
         frozenset(value["judged"]),
         frozenset(map(parse, value["seen"])),
         tuple(value["suspects"]),
@@ -93,8 +93,8 @@ class Find:
     what is left of that, how often that broke, and in which trial after how many runs it was found."""
 
     number: int
-    broke: Break
-    also: tuple[Break, ...]
+    broke: BrokenPromise
+    also: tuple[BrokenPromise, ...]
     found: Schedule
     trial: int
     run_dir: str | None

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from brokerdrill.base.atomic import write, write_json
-from brokerdrill.campaigns.plan import Plan
+from brokerdrill.campaigns.plan import CampaignPlan
 from brokerdrill.explore import document, finds
 from brokerdrill.explore.explorer import Explorer, Find
 from brokerdrill.report import format as fmt
@@ -20,7 +20,7 @@ PAGE_FILE, JSON_FILE = "index.html", "results.json"
 SHADES = 4
 
 
-def write_page(explorer: Explorer, plan: Plan, folder: Path, runs: Path) -> Path:
+def write_page(explorer: Explorer, plan: CampaignPlan, folder: Path, runs: Path) -> Path:
     """Write the page and its JSON into `folder`; return the page's path. Raises InfrastructureError where the disk does
     not take them."""
     told = summary(explorer)

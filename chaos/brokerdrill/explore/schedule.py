@@ -21,7 +21,7 @@ _ALONE = frozenset({"restart_host", "clock", "cut", "replace", "hold", "drift", 
 
 
 @dataclass(frozen=True)
-class Hit:
+class ScheduledFault:
     """One fault: its kind, its target's words, which of the kind's `drawn` parameters (from 0, the mildest); what it
     waits for, for how many seconds more, and how long it lasts (s); `overlaps`: the next one comes while it lasts."""
 
@@ -44,7 +44,7 @@ class Schedule:
     """The hits in order, the load, how many producers and as many consumers, and whether the drill waits at its end
     until all copies are there again (else until messages are acknowledged)."""
 
-    hits: tuple[Hit, ...]
+    hits: tuple[ScheduledFault, ...]
     load: str = PLAIN
     clients: int = CLIENTS
     resyncs: bool = False
@@ -67,7 +67,7 @@ class Schedule:
 
 def from_json(value: Mapping[str, Any]) -> Schedule:
     """Return the schedule of a JSON object."""
-    return Schedule(**{**value, "hits": tuple(Hit(**hit) for hit in value["hits"])})
+    return Schedule(**{**value, "hits": tuple(ScheduledFault(**hit) for hit in value["hits"])})
 
 
 def is_live(target: str) -> bool:
@@ -77,7 +77,7 @@ def is_live(target: str) -> bool:
 
 def valid(schedule: Schedule) -> bool:
     """Whether each hit finds what it hits, as far as that can be known beforehand, and none is in another's way."""
-    before: Hit | None = None
+    before: ScheduledFault | None = None
     for place, hit in enumerate(schedule.hits):
         if before is None:
             if hit.wait != AT_ONCE:
@@ -90,7 +90,7 @@ def valid(schedule: Schedule) -> bool:
     return bool(schedule.hits)
 
 
-def _follows(before: Hit, hit: Hit) -> bool:
+def _follows(before: ScheduledFault, hit: ScheduledFault) -> bool:
     """Whether `hit` may come after `before`."""
     if hit.wait == FAILED_OVER and (before.target.startswith("link ") or not before.overlaps):
         return False

@@ -37,7 +37,7 @@ ENDS_ITSELF = frozenset(
 
 
 @dataclass(frozen=True)
-class Choice:
+class FaultChoice:
     """A fault and what it may hit, in a target's words; `arms`: the links that have to be armed for it (empty: none);
     `strengths`: how many parameter sets it is drawn with."""
 
@@ -53,13 +53,13 @@ class Space:
     in order); `facts` of the topology."""
 
     topology: str
-    choices: tuple[Choice, ...]
+    choices: tuple[FaultChoice, ...]
     loads: tuple[str, ...]
     waits: tuple[str, ...]
     spans: tuple[float, ...]
     facts: frozenset[str]
 
-    def choice(self, fault: str, target: str) -> Choice | None:
+    def choice(self, fault: str, target: str) -> FaultChoice | None:
         """Return the choice of that fault on that target; None: there is none here."""
         return next((one for one in self.choices if (one.fault, one.target) == (fault, target)), None)
 
@@ -106,7 +106,7 @@ def _waits(has: frozenset[str]) -> Iterator[str]:
         yield from (SYNCING, IN_SYNC)
 
 
-def _choices(descriptors: Sequence[Descriptor], has: frozenset[str], proxied: Collection[str]) -> Iterator[Choice]:
+def _choices(descriptors: Sequence[Descriptor], has: frozenset[str], proxied: Collection[str]) -> Iterator[FaultChoice]:
     instances, links = [*instance_targets(descriptors, has)], [*link_targets(descriptors, has)]
     for fault in FAULTS.values():
         if not fault.drawn:
@@ -121,9 +121,9 @@ def _choices(descriptors: Sequence[Descriptor], has: frozenset[str], proxied: Co
                 arms = unlive(words, descriptors)
                 diallers = {link.dialler for target in possible(descriptors, arms) for link in target.links}
                 if not is_drawn(words) and diallers and diallers <= {*proxied}:
-                    yield Choice(fault.name, words, arms, len(fault.drawn))
+                    yield FaultChoice(fault.name, words, arms, len(fault.drawn))
             elif _can_be_planned(fault, found):
-                yield Choice(fault.name, words, "", len(fault.drawn))
+                yield FaultChoice(fault.name, words, "", len(fault.drawn))
 
 
 def _may_hit(fault: FaultType[object], target: Target, descriptors: Sequence[Descriptor]) -> bool:  # type: ignore[type-var]

@@ -41,7 +41,7 @@ def _toward(target: Target) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedChange:
     """One change in effect: where, the id it is healed by, and when it took effect (controller's clock, ns)."""
 
     fault_id: str
@@ -58,7 +58,7 @@ class Injection:
     fault: FaultType[Any]
     target: Target
     changes: dict[str, HostChange] = field(default_factory=dict)
-    applied: list[Applied] = field(default_factory=list)
+    applied: list[AppliedChange] = field(default_factory=list)
     healed: bool = False
     # Whether it is to be in effect until somebody heals it.
     lasts: bool = True
@@ -214,7 +214,7 @@ class Executor:
     async def _apply(self, injection: Injection, fault_id: str, change: HostChange, ttl_s: float) -> None:
         """Make one change and write it down, whatever becomes of the fault's others."""
         at_ns, uncertainty_ns = await self._effect(fault_id, change)
-        injection.applied.append(Applied(fault_id, change, at_ns, uncertainty_ns))
+        injection.applied.append(AppliedChange(fault_id, change, at_ns, uncertainty_ns))
         self._journal.write("injected", fault_id, at_ns=at_ns - self._events.base_ns, uncertainty_ns=uncertainty_ns)
         detail = {"fault_id": fault_id, "asked": injection.target.spec, TTL: f"{ttl_s:g}"} | _toward(injection.target)
         self._event("fault", injection, change, at_ns, uncertainty_ns, detail)
@@ -244,7 +244,7 @@ class Executor:
             raise InfrastructureError(f"host {connection.name}: {said[-1] if said else f'{verb} fails'}")
         return result
 
-    async def _verify(self, item: Applied) -> None:
+    async def _verify(self, item: AppliedChange) -> None:
         connection = self.host(item.change)
         end = now_ns() + VERIFY_DEADLINE_S * 10**9
         while (result := await connection.sh(item.change.verify)).rc != 0:
@@ -328,10 +328,10 @@ class Executor:
         problems += map(str, self._unwritten)
         return problems
 
-    def in_effect(self) -> list[Applied]:
+    def in_effect(self) -> list[AppliedChange]:
         """What was injected and neither healed nor begun to be healed since; on one instance the newest alone: it may
         have changed what the older ones show."""
-        found: dict[str, Applied] = {}
+        found: dict[str, AppliedChange] = {}
         for injection in self.injections:
             for item in injection.applied:
                 found.pop(item.change.instance or item.fault_id, None)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts import safety_kernel
-from brokerdrill.hosts.connection import HostConnection, NoKernel, Refused
+from brokerdrill.hosts.connection import HostConnection, KernelRefused, NoKernel
 from brokerdrill.inventory.allowance import Allowance
 
 KERNEL_SOURCE = Path(safety_kernel.__file__).read_text()
@@ -94,7 +94,7 @@ class Lease:
             try:
                 faults = keeper.unhealed(name)
                 said = await self.connections[name].kernel("renew", token=self.token, faults=faults, timeout=period_s)
-            except Refused as error:
+            except KernelRefused as error:
                 self.lost = str(error)
                 return
             except InfrastructureError:  # a host that does not answer heals by itself, and is asked again

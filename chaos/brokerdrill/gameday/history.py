@@ -74,7 +74,7 @@ def worst(states: Iterable[str]) -> str:
     return next((state for state in _WORST if state in found), EXPECTED)
 
 
-class Record:
+class GameDayLog:
     """The lines of the game days of one name, below the folder of runs."""
 
     def __init__(self, runs: Path, name: str) -> None:

@@ -22,10 +22,10 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.gameday import history, pages, windows
 from brokerdrill.gameday.exposition import write_metrics
 from brokerdrill.gameday.guards import Watching, steady
-from brokerdrill.gameday.history import Day, Record
+from brokerdrill.gameday.history import Day, GameDayLog
 from brokerdrill.gameday.model import GameDay, load_gameday
 from brokerdrill.gameday.notify import beat, notify
-from brokerdrill.gameday.plan import Place, Planned, last_held, planned
+from brokerdrill.gameday.plan import Planned, PlannedTopology, last_held, planned
 from brokerdrill.gameday.support import bundle
 from brokerdrill.hosts.connection import connected
 from brokerdrill.hosts.descriptors import read_all
@@ -57,8 +57,8 @@ class Loaded:
     runs: Path
 
     @property
-    def record(self) -> Record:
-        return Record(self.runs, self.name)
+    def record(self) -> GameDayLog:
+        return GameDayLog(self.runs, self.name)
 
 
 def unapproved(runs: Path, chosen: Sequence[Planned], now: datetime.datetime) -> str | None:
@@ -91,7 +91,7 @@ def choose(loaded: Loaded, progress: Progress, known: Known = by_inventory) -> t
 
     Raises UsageError where the choice fits nothing.
     """
-    places = [Place(one, known(one, progress)) for one in loaded.topologies]
+    places = [PlannedTopology(one, known(one, progress)) for one in loaded.topologies]
     rows = table.read(loaded.runs) if (loaded.runs / table.TABLE).is_dir() else []
     return planned(loaded.plan.drills, loaded.plan.radius, drills(), places, last_held(rows))
 

@@ -34,7 +34,7 @@ def highest(answer: Any) -> float | None:
     return max((value for value in values if not math.isnan(value)), default=None)
 
 
-class Asked:
+class MetricReader:
     """One metric of a guard and the connection by which it is read."""
 
     def __init__(self, metric: Metric, http: httpx.AsyncClient) -> None:
@@ -62,12 +62,12 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(metrics: Sequence[Metric]) -> AsyncIterator[list[Asked]]:
+async def asked(metrics: Sequence[Metric]) -> AsyncIterator[list[MetricReader]]:
     """The metrics, each ready to be read. Raises InfrastructureError where a file that one names cannot be read."""
-    found: list[Asked] = []
+    found: list[MetricReader] = []
     try:
         for metric in metrics:
-            found.append(Asked(metric, _client(metric)))
+            found.append(MetricReader(metric, _client(metric)))
         yield found
     finally:
         for one in found:

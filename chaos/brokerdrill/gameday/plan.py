@@ -11,7 +11,7 @@ from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.gameday.model import Choice
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
-from brokerdrill.runner.approval import Asked, asked, asks
+from brokerdrill.runner.approval import ApprovalRequest, asked, asks
 from brokerdrill.scenario.drill import Drill, resolve
 from brokerdrill.scenario.radius import Radius, Reached, limits, reached, too_far
 
@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Place:
+class PlannedTopology:
     """A topology, and the instances that are deployed there or would be."""
 
     topology: Topology
@@ -37,7 +37,7 @@ class Planned:
     last: datetime.datetime | None
     reached: Reached
     refused: tuple[str, ...] = ()
-    wanted: Asked | None = None
+    wanted: ApprovalRequest | None = None
 
 
 def last_held(rows: Iterable[Mapping[str, Any]]) -> dict[Pair, datetime.datetime]:
@@ -72,7 +72,7 @@ def planned(
     choice: Choice,
     radius: Radius,
     drills: Sequence[Drill],
-    places: Sequence[Place],
+    places: Sequence[PlannedTopology],
     last: Mapping[Pair, datetime.datetime],
 ) -> tuple[list[Planned], list[Planned]]:
     """Return (the drills to hold in their order, those that apply and are refused).
@@ -95,7 +95,7 @@ def planned(
     return held[: choice.most], [one for one in found if one.refused]
 
 
-def _one(drill: Drill, place: Place, radius: Radius, last: Mapping[Pair, datetime.datetime]) -> Planned:
+def _one(drill: Drill, place: PlannedTopology, radius: Radius, last: Mapping[Pair, datetime.datetime]) -> Planned:
     topology = place.topology
     allowed = limits(topology, radius)
     loaded = resolve(drill, place.descriptors, topology.name)

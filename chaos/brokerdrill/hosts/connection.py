@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from brokerdrill.base.clock import Clock, now_ns
+from brokerdrill.base.clock import ClockOffset, now_ns
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.hosts import agent
 from brokerdrill.hosts.channels import Channel
@@ -45,7 +45,7 @@ class Unanswered(InfrastructureError):
         self.asked_ns, self.lost_ns = asked_ns, lost_ns
 
 
-class Refused(InfrastructureError):
+class KernelRefused(InfrastructureError):
     """A host's safety kernel does not do what it was asked for."""
 
 
@@ -77,7 +77,7 @@ class HostConnection:
     def __init__(self, session: Session) -> None:
         self.notice: Callable[[str, str], None] = _unnoticed
         # The clock of each start of the host that this connection has met, by its boot id.
-        self.boots: dict[str, Clock] = {session.boot_id: session.clock}
+        self.boots: dict[str, ClockOffset] = {session.boot_id: session.clock}
         self._session = session
         # What else was started in them may go on, where only the agent ended.
         self._past: list[Session] = []
@@ -94,7 +94,7 @@ class HostConnection:
         return self.host.name
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> ClockOffset:
         """The clock of the host as it runs now."""
         return self._session.clock
 
@@ -129,11 +129,11 @@ class HostConnection:
         message = {"kernel": verb, "with": values}
         reply = await self._lasting(lambda session: session.request(message, timeout + 10), once)
         if reply["rc"] != 0:
-            kinds = {agent.REFUSED: Refused, agent.MISSING: NoKernel}
+            kinds = {agent.REFUSED: KernelRefused, agent.MISSING: NoKernel}
             raise kinds.get(reply["rc"], InfrastructureError)(f"host {self.name}: {reply['err']}")
         return json.loads(reply["out"])
 
-    async def measure_clock(self) -> Clock:
+    async def measure_clock(self) -> ClockOffset:
         """Measure the host's clock anew. Raises as `sh`."""
         return await self._lasting(lambda session: session.measure_clock())
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import asyncssh
 
-from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
+from brokerdrill.base.clock import ClockOffset, Sample, estimate, now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.channels import Channel, LocalChannel, SshChannel
 from brokerdrill.hosts.login import CONNECT_TIMEOUT_S, asks_password, log_in, root_words, with_sudo
@@ -72,7 +72,7 @@ class Session:
     ssh: asyncssh.SSHClientConnection | None
     end: _End
     boot_id: str = ""
-    clock: Clock = field(default_factory=Clock)
+    clock: ClockOffset = field(default_factory=ClockOffset)
     _agent: Channel | None = None
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _waiting: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Session:
         finally:
             self._waiting.pop(request_id, None)
 
-    async def measure_clock(self) -> Clock:
+    async def measure_clock(self) -> ClockOffset:
         """Ask the host's clock CLOCK_SAMPLES times, keep and return the estimate of the quickest answer. Raises as
         `request`."""
         samples = []

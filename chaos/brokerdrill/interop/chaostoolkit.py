@@ -94,7 +94,7 @@ class Experiment(_Part):
     dry: str | bool | None = None
 
 
-class Journal(_Part):
+class ChaosToolkitJournal(_Part):
     """The parts of a journal that say what was done to the system and how it answered."""
 
     experiment: Experiment
@@ -135,7 +135,7 @@ def _rehearsed(dry: Any) -> Sequence[str]:
     }.get(dry if isinstance(dry, (str, bool)) else None, ())
 
 
-def read_journal(path: Path) -> Journal:
+def read_journal(path: Path) -> ChaosToolkitJournal:
     """Return the journal in `path`. Raises UsageError: file, and the line (no JSON) or field that is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -147,7 +147,7 @@ def read_journal(path: Path) -> Journal:
     if not isinstance(value, dict) or "experiment" not in value or "run" not in value:
         raise UsageError(f"{path}, line 1: no journal of Chaos Toolkit: it has no experiment and no run")
     try:
-        return Journal.model_validate(value)
+        return ChaosToolkitJournal.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -191,7 +191,7 @@ def import_chaostoolkit(path: Path, out: Path) -> dict[str, int]:
     return {kind: kinds.count(kind) for kind in ("fault", "heal", "probe", "note")}
 
 
-def events(journal: Journal) -> Iterator[dict[str, Any]]:
+def events(journal: ChaosToolkitJournal) -> Iterator[dict[str, Any]]:
     """Yield the journal's events; times are nanoseconds since its start, a change lies between its action's start and
     end.
 
@@ -240,11 +240,11 @@ def events(journal: Journal) -> Iterator[dict[str, Any]]:
         yield from (_probe(journal, done, where) for done in (state.probes if state else ()))
 
 
-def _ns(journal: Journal, at: datetime.datetime) -> int:
+def _ns(journal: ChaosToolkitJournal, at: datetime.datetime) -> int:
     return max(0, (at - journal.start) // datetime.timedelta(microseconds=1)) * 1000
 
 
-def _change(journal: Journal, done: Done) -> dict[str, Any]:
+def _change(journal: ChaosToolkitJournal, done: Done) -> dict[str, Any]:
     begin, end = _ns(journal, done.start), _ns(journal, done.end or done.start)
     arguments = done.activity.arguments
     words = {name: str(arguments[name]) for name in PLACES if arguments.get(name) is not None}
@@ -267,7 +267,7 @@ def _detail(done: Done) -> dict[str, str]:
     return {"activity": done.activity.name, **({"output": output} if output else {})}
 
 
-def _probe(journal: Journal, done: Done, where: str) -> dict[str, Any]:
+def _probe(journal: ChaosToolkitJournal, done: Done, where: str) -> dict[str, Any]:
     dry = journal.rehearsed(done)
     return {
         "t_ns": _ns(journal, done.end or done.start),

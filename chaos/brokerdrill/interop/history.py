@@ -20,7 +20,7 @@ _JSON = re.compile(r'\s*\{\s*"')
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class HistoryOp:
     """One operation of a history, at place `index` from 0 and on line `line` of the file.
 
     `process` is a client's number or another process' name (`nemesis`), `value` as `edn.read` returns it, `time`
@@ -45,18 +45,18 @@ class Op:
 class Call:
     """A client's operation: what began it and what ended it; either may be missing from a history."""
 
-    invoked: Op | None
-    ended: Op | None
+    invoked: HistoryOp | None
+    ended: HistoryOp | None
 
     @property
-    def op(self) -> Op:
+    def op(self) -> HistoryOp:
         """The invocation, or where there is none the completion."""
         found = self.invoked or self.ended
         assert found is not None
         return found
 
 
-def read_history(path: Path) -> list[Op]:
+def read_history(path: Path) -> list[HistoryOp]:
     """Return the operations of the history in `path`, in its order.
 
     Raises UsageError, one sentence with file and line: not readable, no EDN or JSON, an operation without a type,
@@ -102,7 +102,7 @@ def _word(value: Any) -> Any:
     return value.removeprefix(":") if isinstance(value, str) else value
 
 
-def _op(value: Any, path: str, index: int, line: int) -> Op:
+def _op(value: Any, path: str, index: int, line: int) -> HistoryOp:
     where = f"{path}, line {line}"
     fields = _fields(value)
     if fields is None:
@@ -123,7 +123,7 @@ def _op(value: Any, path: str, index: int, line: int) -> Op:
     time = fields.get("time")
     if time is not None and (isinstance(time, bool) or not isinstance(time, int) or not 0 <= time <= LATEST_NS):
         raise UsageError(f"{where}: :time is {_short(time)}, no number of nanoseconds")
-    return Op(index, line, process, kind, function, fields.get("value"), time, fields.get("error"))
+    return HistoryOp(index, line, process, kind, function, fields.get("value"), time, fields.get("error"))
 
 
 def _short(value: Any) -> str:
@@ -131,7 +131,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def calls(ops: list[Op], path: Path) -> list[Call]:
+def calls(ops: list[HistoryOp], path: Path) -> list[Call]:
     """Return the clients' calls of a history in the order in which they begin.
 
     Raises UsageError where a process begins an operation before its last one ended, or ends another than it began.

@@ -12,7 +12,7 @@ from typing import Any
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.interop import edn, folder, nemesis
-from brokerdrill.interop.history import Call, Op, calls, read_history
+from brokerdrill.interop.history import Call, HistoryOp, calls, read_history
 from brokerdrill.interop.total_queue import TotalQueue, elements, total_queue
 from brokerdrill.ledger import contract
 from brokerdrill.promises.catalogue import NO_PHANTOMS
@@ -70,7 +70,7 @@ def import_jepsen(path: Path, out: Path, drained: bool | None = None, unknown_er
     return verdict
 
 
-def _in_doubt(ops: Sequence[Op], pattern: str) -> list[Op]:
+def _in_doubt(ops: Sequence[HistoryOp], pattern: str) -> list[HistoryOp]:
     """Return the operations, with those that failed with such an error of unknown outcome: a client that calls an
     enqueue failed when its connection broke does not know."""
     try:
@@ -78,7 +78,7 @@ def _in_doubt(ops: Sequence[Op], pattern: str) -> list[Op]:
     except re.error as error:
         raise UsageError(f"--unknown-errors {pattern!r} is no regular expression: {error}") from None
 
-    def broken(op: Op) -> bool:
+    def broken(op: HistoryOp) -> bool:
         text = "" if op.error is None else op.error if isinstance(op.error, str) else edn.write(op.error)
         return op.type == "fail" and op.f in ("enqueue", "dequeue") and bool(chosen.search(text))
 
@@ -192,7 +192,7 @@ def _phases(found: Sequence[Call], times: Sequence[int]) -> list[dict[str, Any]]
     return span([call for call in found if call.op.f != "drain"], "load") + span(drains, "drain")
 
 
-def _faults(ops: Sequence[Op], times: Sequence[int]) -> list[dict[str, Any]]:
+def _faults(ops: Sequence[HistoryOp], times: Sequence[int]) -> list[dict[str, Any]]:
     return [
         {
             "t_ns": change.t_ns,

@@ -26,7 +26,7 @@ _NO_KEYWORD = re.compile(r"[^A-Za-z0-9_.*+!?-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _ExportedFault:
     """One operation to be: values are EDN text; `end` None and `type` info: it never ended."""
 
     client: str
@@ -67,7 +67,7 @@ def export_jepsen(run_dir: Path, out: Path) -> int:
     if drained:
         last = max(spans, key=lambda span: span.end or span.start)
         end = (last.end or last.start) + 1
-        spans.append(_Span(last.client, "drain", end, end, "ok", "nil", "[]", None))
+        spans.append(_ExportedFault(last.client, "drain", end, end, "ok", "nil", "[]", None))
     lines = [*_client_lines(spans), *_nemesis_lines(run, run_dir)]
     text = "".join(
         "{" + f":index {index}, :time {time}, {rest}" + "}\n" for index, (time, _, rest) in enumerate(sorted(lines))
@@ -90,26 +90,26 @@ def _came_out(found: Sequence[Effect]) -> list[Effect]:
     return [replace(one, outcome="ok", error=None) if id(one) in last else one for one in found]
 
 
-def _spans(found: Sequence[Effect], value: Callable[[Effect], str], drained: bool) -> Iterator[_Span]:
+def _spans(found: Sequence[Effect], value: Callable[[Effect], str], drained: bool) -> Iterator[_ExportedFault]:
     batches = groupby(found, key=lambda one: (one.kind, one.client, one.start, one.end, one.outcome))
     for (kind, client, start, end, outcome), members in batches:
         group = list(members)
         # What one client took in one and the same time is one drain.
         if drained and kind == "receive" and outcome == "ok" and len(group) > 1:
             told = "[" + " ".join(value(one) for one in group) + "]"
-            yield _Span(client, "drain", start, end, "ok", "nil", told, None)
+            yield _ExportedFault(client, "drain", start, end, "ok", "nil", told, None)
             continue
         for one in group:
             text, kind_of = value(one), _TYPES[outcome]
             if one.kind == "send":
-                yield _Span(client, "enqueue", start, end, kind_of, text, text, one.error)
+                yield _ExportedFault(client, "enqueue", start, end, kind_of, text, text, one.error)
             else:
                 f = "drain" if one.error == CRASHED_DRAIN else "dequeue"
                 told = text if outcome != "fail" else "nil"
-                yield _Span(client, f, start, end, kind_of, "nil", told, one.error)
+                yield _ExportedFault(client, f, start, end, kind_of, "nil", told, one.error)
 
 
-def _client_lines(spans: Sequence[_Span]) -> Iterator[tuple[int, tuple[int, int], str]]:
+def _client_lines(spans: Sequence[_ExportedFault]) -> Iterator[tuple[int, tuple[int, int], str]]:
     """Yield (time, place among equals, fields) of every line.
 
     A Jepsen process does one thing at a time and nothing after one that never became certain; a client whose operations

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from brokerdrill.interop import edn
-from brokerdrill.interop.history import Op
+from brokerdrill.interop.history import HistoryOp
 
 # function -> the fault that it begins, besides `start-FAULT`
 BEGINS = {
@@ -65,7 +65,7 @@ def meaning(function: str, others: Iterable[str]) -> tuple[str, tuple[str, ...]]
     return "note", (function,)
 
 
-def changes(ops: Sequence[Op], times: Sequence[int]) -> list[Change]:
+def changes(ops: Sequence[HistoryOp], times: Sequence[int]) -> list[Change]:
     """Return what the processes of `ops` that are no clients changed; `times` are the operations' in nanoseconds.
 
     A heal ends every fault of its name that is in effect; one that finds none is a note.
@@ -74,7 +74,7 @@ def changes(ops: Sequence[Op], times: Sequence[int]) -> list[Change]:
     functions = {op.f for op, _ in steps}
     found: list[Change] = []
     effective: dict[str, list[str]] = {}
-    pending: dict[int | str, tuple[Op, int]] = {}
+    pending: dict[int | str, tuple[HistoryOp, int]] = {}
     for position, (op, at) in enumerate(steps):
         begun = pending.pop(op.process, None)
         following = steps[position + 1][0] if position + 1 < len(steps) else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerdrill.interop import edn
-from brokerdrill.interop.history import Op
+from brokerdrill.interop.history import HistoryOp
 
 COUNTS = (
     "attempt-count",
@@ -43,7 +43,7 @@ class TotalQueue:
         return verdict | ({"error": self.error} if self.error else {}) | dict(self.counts) | dict(self.values)
 
 
-def elements(drain: Op) -> list[str] | None:
+def elements(drain: HistoryOp) -> list[str] | None:
     """Return the values, as EDN, that a drain which is ok brought; None where its value is no collection."""
     if drain.value is None:
         return []
@@ -52,7 +52,7 @@ def elements(drain: Op) -> list[str] | None:
     return [edn.write(item) for item in drain.value] if isinstance(drain.value, (tuple, list)) else None
 
 
-def total_queue(ops: Iterable[Op]) -> TotalQueue:
+def total_queue(ops: Iterable[HistoryOp]) -> TotalQueue:
     """Return the checker's answer for a whole history. Where Jepsen throws (a drain that crashed, or brought no
     collection) it is unknown, with the reason and without counts."""
     attempts: Counter[str] = Counter()

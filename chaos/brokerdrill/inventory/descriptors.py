@@ -69,14 +69,14 @@ class Address(Part):
     drill: bool = False
 
 
-class Management(Part):
+class ManagementAccess(Part):
     """Where the instance is managed, and by which interface (`jolokia`, `patroni`, …)."""
 
     type: str = ""
     url: str
 
 
-class JolokiaManagement(Management):
+class JolokiaManagement(ManagementAccess):
     """A broker in Java: its name is part of the names of its management beans."""
 
     broker_name: str
@@ -123,7 +123,7 @@ class Descriptor(Part):
     control: str | None = None
     listeners: list[Listener] = []
     dials: list[Dial] = []
-    management: Management | None = None
+    management: ManagementAccess | None = None
     credentials: Credentials | None = None
     tls: Tls | None = None
     addresses: list[Address] = []
@@ -163,7 +163,7 @@ class PrometheusDescriptor(Descriptor):
         raise InfrastructureError(f"instance {self.instance}: its descriptor names no listener http")
 
 
-M = TypeVar("M", bound=Management)
+M = TypeVar("M", bound=ManagementAccess)
 
 
 def management(descriptor: Descriptor, kind: type[M]) -> M:

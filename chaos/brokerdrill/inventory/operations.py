@@ -13,7 +13,7 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.inventory.playbooks import playbook_path
 
 
-class Out(Enum):
+class OutOfService(Enum):
     """How many of those that a playbook reaches may be out of service at the same time."""
 
     NOBODY = "nobody"
@@ -23,17 +23,17 @@ class Out(Enum):
 
 
 @dataclass(frozen=True)
-class Operation:
+class PlaybookStep:
     """A playbook as a step. It reaches products whose role has one of the task files `tasks` (none: each one). Where
     it is `verified` it ends only when all are healthy again."""
 
-    out: Out
+    out: OutOfService
     tasks: tuple[str, ...] = ()
     verified: bool = True
 
     def reaches(self, product: str) -> bool:
         """Whether instances of `product` are among those that it changes."""
-        if self.out is Out.NOBODY:
+        if self.out is OutOfService.NOBODY:
             return False
         tasks = paths.COLLECTION / "roles" / product / "tasks"
         return not self.tasks or any((tasks / f"{name}.yml").is_file() for name in self.tasks)
@@ -41,25 +41,25 @@ class Operation:
     @property
     def everywhere(self) -> bool:
         """Whether it reaches every host of the inventory, also those that have no instance yet."""
-        return self.out is not Out.NOBODY and not self.tasks
+        return self.out is not OutOfService.NOBODY and not self.tasks
 
 
 # Plays with `serial: 1` restart one host after the other; those without work on all their hosts at the same time.
-OPERATIONS: Mapping[str, Operation] = MappingProxyType(
+OPERATIONS: Mapping[str, PlaybookStep] = MappingProxyType(
     {
-        "backup": Operation(Out.NOBODY, verified=False),
-        "change_master": Operation(Out.ALL, ("change_master",)),
-        "discover": Operation(Out.NOBODY, verified=False),
-        "drift": Operation(Out.NOBODY, verified=False),
-        "failback": Operation(Out.ALL, ("failback",)),
-        "move_vhost": Operation(Out.ALL, ("move_vhost_hold",), verified=False),
-        "newest_data": Operation(Out.ALL, ("newest_start",), verified=False),
-        "rolling_restart": Operation(Out.ONE, ("restart", "handover_restart")),
-        "site": Operation(Out.ALL),
+        "backup": PlaybookStep(OutOfService.NOBODY, verified=False),
+        "change_master": PlaybookStep(OutOfService.ALL, ("change_master",)),
+        "discover": PlaybookStep(OutOfService.NOBODY, verified=False),
+        "drift": PlaybookStep(OutOfService.NOBODY, verified=False),
+        "failback": PlaybookStep(OutOfService.ALL, ("failback",)),
+        "move_vhost": PlaybookStep(OutOfService.ALL, ("move_vhost_hold",), verified=False),
+        "newest_data": PlaybookStep(OutOfService.ALL, ("newest_start",), verified=False),
+        "rolling_restart": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart")),
+        "site": PlaybookStep(OutOfService.ALL),
         # One host after the other, but who would take its role back at once stays stopped.
-        "takeover": Operation(Out.ONE_A_STORE, ("takeover",), verified=False),
-        "upgrade": Operation(Out.ONE, ("upgrade",)),
-        "verify": Operation(Out.NOBODY),
+        "takeover": PlaybookStep(OutOfService.ONE_A_STORE, ("takeover",), verified=False),
+        "upgrade": PlaybookStep(OutOfService.ONE, ("upgrade",)),
+        "verify": PlaybookStep(OutOfService.NOBODY),
     }
 )
 NO_STEPS: Mapping[str, str] = MappingProxyType(
@@ -74,10 +74,10 @@ NO_STEPS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def operation(playbook: str) -> Operation:
+def operation(playbook: str) -> PlaybookStep:
     """Return what `playbook` does as a step. Raises UsageError where there is no such one, or it may be no step."""
     playbook_path(playbook)
     if playbook in NO_STEPS:
         raise UsageError(f"playbook {playbook} is no step of a drill: {NO_STEPS[playbook]}")
     # What nobody has said anything of may do anything.
-    return OPERATIONS.get(playbook, Operation(Out.ALL, verified=False))
+    return OPERATIONS.get(playbook, PlaybookStep(OutOfService.ALL, verified=False))

@@ -68,7 +68,7 @@ class ActiveMQClassicDescriptor(Descriptor):
     settings: ActiveMQClassicSettings = ActiveMQClassicSettings()
 
 
-class Jolokia:
+class ClassicJolokia:
     """The management of one broker."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
@@ -129,7 +129,7 @@ class ActiveMQClassic:
     client: str | None = "openwire"
 
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
-        return Jolokia(descriptor, credentials, ca_pem)
+        return ClassicJolokia(descriptor, credentials, ca_pem)
 
     def log_reader(self) -> LogReader:
         return _LogReader()

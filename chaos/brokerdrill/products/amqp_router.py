@@ -43,7 +43,7 @@ class Status(StatusPage):
     """The readiness page of one router."""
 
     def __init__(self, descriptor: Descriptor) -> None:
-        super().__init__(management(descriptor, descriptors.Management).url + health.READY)
+        super().__init__(management(descriptor, descriptors.ManagementAccess).url + health.READY)
 
     def role_of(self, response: httpx.Response) -> str:
         """`starting` while it has no broker to give out, and while it leaves."""

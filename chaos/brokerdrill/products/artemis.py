@@ -46,7 +46,7 @@ class ArtemisSettings(Settings):
     allow_failback: bool | None = None
 
 
-class Router(Part):
+class ConnectionRouter(Part):
     """A connection router of the broker; `targets` are the connectors of its pool, where they are listed."""
 
     name: str
@@ -64,7 +64,7 @@ class ArtemisDescriptor(Descriptor):
     backups: int = 0
     management: JolokiaManagement | None = None
     settings: ArtemisSettings = ArtemisSettings()
-    routers: tuple[Router, ...] = ()
+    routers: tuple[ConnectionRouter, ...] = ()
 
 
 def _xid(text: str) -> str:
@@ -74,7 +74,7 @@ def _xid(text: str) -> str:
     return found[1] if found else text
 
 
-def onlooker(descriptor: Descriptor) -> Router | None:
+def onlooker(descriptor: Descriptor) -> ConnectionRouter | None:
     """Return the router by which a broker can be asked whom it could choose, None where it has none.
 
     It takes its targets in turn, remembers nobody, and leads nobody: so many questions as there are targets name all
@@ -93,7 +93,7 @@ def onlooker(descriptor: Descriptor) -> Router | None:
     )
 
 
-class Jolokia:
+class ArtemisJolokia:
     """The management of one broker over HTTPS with the inventory's CA."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
@@ -177,7 +177,7 @@ class Artemis:
     client: str | None = "core"
 
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
-        return Jolokia(descriptor, credentials, ca_pem)
+        return ArtemisJolokia(descriptor, credentials, ca_pem)
 
     def log_reader(self) -> LogReader:
         return _log_role

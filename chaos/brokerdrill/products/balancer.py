@@ -24,7 +24,7 @@ class Page(StatusPage):
     """The readiness page of one balancer."""
 
     def __init__(self, descriptor: Descriptor) -> None:
-        super().__init__(management(descriptor, descriptors.Management).url + health.READY)
+        super().__init__(management(descriptor, descriptors.ManagementAccess).url + health.READY)
 
     def role_of(self, response: httpx.Response) -> str:
         """`starting` while a listener has no broker."""

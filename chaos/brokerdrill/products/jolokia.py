@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from brokerdrill.inventory.descriptors import Descriptor, Management, management
+from brokerdrill.inventory.descriptors import Descriptor, ManagementAccess, management
 from brokerdrill.products.base import ManagementError, NotAllowed
 
 CALL_TIMEOUT_S = 2.0
@@ -49,7 +49,7 @@ class JolokiaClient:
     """An open line to the Jolokia of one instance, at the URL of its descriptor, with the inventory's CA."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
-        self._url = management(descriptor, Management).url
+        self._url = management(descriptor, ManagementAccess).url
         verify = ssl.create_default_context(cadata=ca_pem) if ca_pem else True
         self._http = httpx.AsyncClient(
             auth=(credentials["username"], credentials["password"]),

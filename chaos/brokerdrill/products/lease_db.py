@@ -41,7 +41,7 @@ class Patroni(StatusPage):
     """The REST API of one member."""
 
     def __init__(self, descriptor: Descriptor, ca_pem: str) -> None:
-        super().__init__(f"{management(descriptor, descriptors.Management).url}/patroni", ca_pem)
+        super().__init__(f"{management(descriptor, descriptors.ManagementAccess).url}/patroni", ca_pem)
         settings = descriptor.settings
         self._synchronous = isinstance(settings, LeaseDbSettings) and bool(settings.synchronous_standby)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from brokerdrill.inventory.descriptors import Descriptor, Settings, management
-from brokerdrill.inventory.descriptors import Management as ManagementPlace
+from brokerdrill.inventory.descriptors import Descriptor, ManagementAccess, Settings, management
 from brokerdrill.products import jolokia
 from brokerdrill.products.base import Management, QueueCounts
 from brokerdrill.products.health import openmq as health
@@ -47,7 +46,7 @@ def holds(transaction: Mapping[str, Any]) -> bool:
     return transaction["StateLabel"] == _PREPARED and transaction["NumMsgs"] + transaction["NumAcks"] > 0
 
 
-class OpenMqManagement(ManagementPlace):
+class OpenMqManagement(ManagementAccess):
     """Where a broker is managed, and the name of the service that its JMS clients connect to."""
 
     service: str
@@ -71,7 +70,7 @@ class OpenMqDescriptor(Descriptor):
     settings: OpenMqSettings = OpenMqSettings()
 
 
-class Jolokia:
+class OpenMqJolokia:
     """The management of one broker."""
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
@@ -137,7 +136,7 @@ class OpenMq:
     client: str | None = "openmq"
 
     def manage(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> Management:
-        return Jolokia(descriptor, credentials, ca_pem)
+        return OpenMqJolokia(descriptor, credentials, ca_pem)
 
     def log_reader(self) -> LogReader:
         return _ROLES

@@ -47,7 +47,7 @@ def led_by(queue: Mapping[str, Any]) -> str:
     return str(queue.get("leader") or queue.get("node"))
 
 
-class RabbitManagement(descriptors.Management):
+class RabbitManagement(descriptors.ManagementAccess):
     """Where a broker is managed, its own node's name, and those of its cluster."""
 
     node: str

@@ -26,7 +26,7 @@ from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import FAIL, RunVerdict
 from brokerdrill.results.table import started_at
 from brokerdrill.scenario.drill import Drill, drills
-from brokerdrill.scenario.table import Seen
+from brokerdrill.scenario.table import KeptResults
 
 # What is kept of the shipped drills on the shipped topologies.
 PROVEN = paths.ROOT / "results"
@@ -235,7 +235,7 @@ def current(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     ]
 
 
-def seen(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Seen]:
+def seen(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], KeptResults]:
     """Return (drill, topology) → what its runs have shown; of rows in the order of their start."""
     grouped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -243,13 +243,13 @@ def seen(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Seen]:
     return {pair: _seen(members) for pair, members in grouped.items()}
 
 
-def _seen(rows: Sequence[Mapping[str, Any]]) -> Seen:
+def _seen(rows: Sequence[Mapping[str, Any]]) -> KeptResults:
     broken: dict[str, int] = {}
     for row in rows:
         for name in sorted({one["name"] for one in row["promises"] or () if one["verdict"] == FAIL}):
             broken[name] = broken.get(name, 0) + 1
     last = rows[-1]
-    return Seen(
+    return KeptResults(
         runs=len(rows),
         as_expected=sum(row["as_expected"] for row in rows),
         vacuous=sum(bool(row["vacuous"]) for row in rows),

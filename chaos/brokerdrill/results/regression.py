@@ -42,7 +42,7 @@ class RunPoint:
 
 
 @dataclass(frozen=True)
-class Series:
+class RunSeries:
     """Like runs, oldest first."""
 
     scenario: str
@@ -59,7 +59,7 @@ def versions_text(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
-def series_of(rows: Sequence[Mapping[str, Any]]) -> list[Series]:
+def series_of(rows: Sequence[Mapping[str, Any]]) -> list[RunSeries]:
     """Return the series in the table's `rows`, each by the start of its runs."""
     by_run: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -70,7 +70,7 @@ def series_of(rows: Sequence[Mapping[str, Any]]) -> list[Series]:
         settings = ", ".join(f"{name} {value}" for name, value in sorted(first["settings"].items()))
         grouped.setdefault((first["scenario"], first["topology"], settings), []).append(_point(own))
     return [
-        Series(*key, tuple(sorted(points, key=lambda point: (point.started, point.run_id))))
+        RunSeries(*key, tuple(sorted(points, key=lambda point: (point.started, point.run_id))))
         for key, points in sorted(grouped.items())
     ]
 
@@ -127,10 +127,10 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ComparedSeries:
     """A series with its split and tests."""
 
-    series: Series
+    series: RunSeries
     baseline: tuple[RunPoint, ...]
     recent: tuple[RunPoint, ...]
     tests: tuple[Test, ...]
@@ -173,8 +173,8 @@ def _tests(baseline: Sequence[RunPoint], recent: Sequence[RunPoint], alpha: floa
 
 
 def judged(
-    series: Sequence[Series], alpha: float = ALPHA, recent: int = RECENT, since: datetime.datetime | None = None
-) -> list[Judged]:
+    series: Sequence[RunSeries], alpha: float = ALPHA, recent: int = RECENT, since: datetime.datetime | None = None
+) -> list[ComparedSeries]:
     """Test every series; p values are adjusted over all tests that can be made."""
     found = []
     for one in series:
@@ -182,7 +182,7 @@ def judged(
         found.append((one, baseline, newest, _tests(baseline, newest, alpha)))
     adjusted = holm([test.p for _, _, _, tests in found for test in tests if test.p is not None])
     return [
-        Judged(
+        ComparedSeries(
             one,
             baseline,
             newest,
@@ -195,7 +195,7 @@ def judged(
     ]
 
 
-def exit_status(found: Sequence[Judged], alpha: float = ALPHA) -> int:
+def exit_status(found: Sequence[ComparedSeries], alpha: float = ALPHA) -> int:
     """Return 1 where something got worse, 2 where no series has runs enough for any test, else 0."""
     if any(one.regressions(alpha) for one in found):
         return EXIT_BROKEN

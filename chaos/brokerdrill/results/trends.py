@@ -16,7 +16,7 @@ from brokerdrill.base.statistics import quantile_interval, rate_interval, to_jso
 from brokerdrill.report import format as fmt
 from brokerdrill.report.page import bokeh_scripts, own, render, script
 from brokerdrill.report.pictures.figures import MIN_LEFT_PX, plain, quiet, themed, tip
-from brokerdrill.results.regression import Judged, RunPoint, versions_text
+from brokerdrill.results.regression import ComparedSeries, RunPoint, versions_text
 
 PAGE_FILE, JSON_FILE = "trends.html", "trends.json"
 # group -> (glyph, colour): shapes differ too
@@ -27,7 +27,9 @@ MARKERS = {
 }
 
 
-def write_trends(found: Sequence[Judged], coverage: Sequence[Mapping[str, Any]], alpha: float, out: Path) -> Path:
+def write_trends(
+    found: Sequence[ComparedSeries], coverage: Sequence[Mapping[str, Any]], alpha: float, out: Path
+) -> Path:
     """Write the page `out` and its JSON beside it; return the page. Raises InfrastructureError: no room."""
     view = trends_view(found, coverage, alpha)
     told = {
@@ -40,7 +42,7 @@ def write_trends(found: Sequence[Judged], coverage: Sequence[Mapping[str, Any]],
     return write(out, render("trends.html.j2", **view).encode("utf-8", errors="replace"))
 
 
-def series_json(one: Judged, alpha: float) -> dict[str, Any]:
+def series_json(one: ComparedSeries, alpha: float) -> dict[str, Any]:
     """Return what is known of a series."""
     return {
         "scenario": one.series.scenario,
@@ -89,7 +91,7 @@ def _when(at: datetime.datetime | None) -> str:
     return fmt.NOTHING if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
-def trends_view(found: Sequence[Judged], coverage: Sequence[Mapping[str, Any]], alpha: float) -> dict[str, Any]:
+def trends_view(found: Sequence[ComparedSeries], coverage: Sequence[Mapping[str, Any]], alpha: float) -> dict[str, Any]:
     """Return what the template needs."""
     regressions = [f"{one.series.name}: {test.sentence(alpha)}" for one in found for test in one.regressions(alpha)]
     tested = sum(one.tested for one in found)
@@ -145,7 +147,7 @@ def _side(runs: Sequence[RunPoint]) -> dict[str, Any]:
     }
 
 
-def _series_view(number: int, one: Judged, divs: Mapping[str, str], alpha: float) -> dict[str, Any]:
+def _series_view(number: int, one: ComparedSeries, divs: Mapping[str, str], alpha: float) -> dict[str, Any]:
     from markupsafe import Markup
 
     return {
@@ -167,7 +169,7 @@ def _series_view(number: int, one: Judged, divs: Mapping[str, str], alpha: float
     }
 
 
-def picture(one: Judged) -> Any | None:
+def picture(one: ComparedSeries) -> Any | None:
     """Return the figure of a series' failover times over the weeks; None where no run had a failover."""
     timed = [run for run in one.series.runs if run.slowest is not None]
     if not timed:

@@ -41,7 +41,7 @@ _CODE = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApprovalRequest:
     """What is asked for: one run of a drill with nothing left open (`text`), what its steps could hit, and by which
     code."""
 
@@ -90,14 +90,14 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-def asked(loaded: LoadedScenario, topology: Topology, reach: Reached, purge: bool = False) -> Asked:
+def asked(loaded: LoadedScenario, topology: Topology, reach: Reached, purge: bool = False) -> ApprovalRequest:
     """Return what a run of `loaded`, which could do `reach`, asks for; `purge`: it empties the drill's addresses."""
     targets = tuple(
         f"{step.step}: {step.what} on {', '.join(sorted(step.hosts))}: {' or '.join(sorted(step.targets))}"
         for step in reach.steps
     )
     more = ("--purge removes all that waits in the drill's addresses, whosever it is",) if purge else ()
-    return Asked(loaded.name, topology.name, topology.sha256, loaded.text, targets + more, code_version())
+    return ApprovalRequest(loaded.name, topology.name, topology.sha256, loaded.text, targets + more, code_version())
 
 
 def account(uid: int) -> str:
@@ -120,27 +120,27 @@ def _folder(runs: Path) -> Path:
     return path
 
 
-def request(runs: Path, what: Asked) -> Path:
+def request(runs: Path, what: ApprovalRequest) -> Path:
     """Write down what is asked for, for somebody else to read. Raises InfrastructureError."""
     return write_json(_folder(runs) / f"{what.id}{_REQUEST}", asdict(what))
 
 
-def _requested(path: Path) -> Asked | None:
+def _requested(path: Path) -> ApprovalRequest | None:
     """Return what the file of a request asks for; None: it is none, or has another one's name."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         values = json.loads(path.read_text(encoding="utf-8"))
-        one = Asked(**{**values, "targets": tuple(values["targets"])})
+        one = ApprovalRequest(**{**values, "targets": tuple(values["targets"])})
         return one if path.name == f"{one.id}{_REQUEST}" else None
     return None
 
 
-def requests(runs: Path) -> dict[Path, Asked | None]:
+def requests(runs: Path) -> dict[Path, ApprovalRequest | None]:
     """Return what is asked for in `runs`, by its file; None for a file that is no request: anybody may put one there,
     and it keeps nobody from the others."""
     return {path: _requested(path) for path in sorted((runs / FOLDER).glob(f"*{_REQUEST}"))}
 
 
-def chosen(runs: Path, id_: str) -> Asked:
+def chosen(runs: Path, id_: str) -> ApprovalRequest:
     """Return what is asked for under an id. Raises UsageError where there is none, or the one who asks is asking."""
     found = {one.id: one for one in requests(runs).values() if one}
     if id_ not in found:
@@ -150,7 +150,7 @@ def chosen(runs: Path, id_: str) -> Asked:
     return found[id_]
 
 
-def approve(runs: Path, what: Asked, until: datetime.datetime) -> Path:
+def approve(runs: Path, what: ApprovalRequest, until: datetime.datetime) -> Path:
     """Allow one run of `what` until then, by this process' account. Raises InfrastructureError."""
     values = {"id": uuid.uuid4().hex, "sha256": what.sha256, "until": until.isoformat(timespec="seconds")}
     path = write_json(_folder(runs) / f"{what.id}-{values['id'][:8]}{_APPROVAL}", values)
@@ -189,7 +189,7 @@ def _spent(runs: Path, one: Approval) -> Path:
     return runs / FOLDER / f"{one.id}.spent"
 
 
-def find(runs: Path, what: Asked, now: datetime.datetime) -> Approval | str:
+def find(runs: Path, what: ApprovalRequest, now: datetime.datetime) -> Approval | str:
     """Return an approval of `what` that holds at `now`, or why there is none."""
     why = "nobody has approved it"
     for uid, one in _found(runs, what.sha256):
@@ -204,7 +204,7 @@ def find(runs: Path, what: Asked, now: datetime.datetime) -> Approval | str:
     return why
 
 
-def refusal(runs: Path, wanted: Iterable[Asked], now: datetime.datetime) -> str | None:
+def refusal(runs: Path, wanted: Iterable[ApprovalRequest], now: datetime.datetime) -> str | None:
     """Return why not all that is `wanted` is approved, having asked for what is not; None: all is."""
     said = []
     for what in wanted:
@@ -214,7 +214,7 @@ def refusal(runs: Path, wanted: Iterable[Asked], now: datetime.datetime) -> str 
     return "; ".join(said) or None
 
 
-def take(runs: Path, what: Asked, run_id: str, now: datetime.datetime) -> Approval:
+def take(runs: Path, what: ApprovalRequest, run_id: str, now: datetime.datetime) -> Approval:
     """Return an approval of `what`, spent for the run `run_id`. Raises UsageError where there is none, having asked for
     it; InfrastructureError where that cannot be written down."""
     while True:

@@ -18,7 +18,7 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.products.base import ManagementError, QueueCounts
 from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import POLL_S, Instance, System
-from brokerdrill.workload.looking import Look, Seen
+from brokerdrill.workload.looking import Look, QueueContents
 
 # Brokers that tell their counts once in a while have told them by then.
 EMPTIED_S = 30
@@ -85,7 +85,7 @@ async def _refuse_consumers(system: System, addresses: Sequence[str]) -> None:
         await asyncio.sleep(2 * POLL_S)
 
 
-async def _seen(system: System, addresses: Sequence[str], load: LoadControl) -> list[Seen]:
+async def _seen(system: System, addresses: Sequence[str], load: LoadControl) -> list[QueueContents]:
     """Look at each of `addresses` in which a broker counts messages, again for LOOK_AGAIN_S where a look is not whole:
     counts may be some seconds old, and who had messages handed out may just have gone."""
     end = now_ns() + int(LOOK_AGAIN_S * 1e9)
@@ -166,7 +166,7 @@ def _held(instance: str, left: Mapping[str, QueueCounts], prepared: Mapping[str,
     return f"{instance} does not give up {said}, and would not be seen empty at the end: {why}"
 
 
-def strangers(seen: Seen, runs: Mapping[str, str]) -> str | None:
+def strangers(seen: QueueContents, runs: Mapping[str, str]) -> str | None:
     """Say what a look saw that is not a drill's, or that it did not see all; None: all there is are earlier drills'."""
     if not seen.foreign and not seen.error:
         return None
@@ -174,7 +174,7 @@ def strangers(seen: Seen, runs: Mapping[str, str]) -> str | None:
     return f"{seen.address} at {seen.instance} has " + "; ".join(filter(None, parts))
 
 
-def whose(seen: Seen, runs: Mapping[str, str]) -> str:
+def whose(seen: QueueContents, runs: Mapping[str, str]) -> str:
     """Say whose the messages are that a look saw."""
     parts = [
         f"{number} messages of {runs.get(tag, f'a run with tag {tag}')}" for tag, number in sorted(seen.by_run.items())

@@ -9,7 +9,7 @@ from typing import Protocol
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.inventory.operations import Out, operation
+from brokerdrill.inventory.operations import OutOfService, operation
 from brokerdrill.inventory.targets import Target
 from brokerdrill.scenario.model import Operation
 from brokerdrill.scenario.outages import Loss, Losses, most
@@ -33,7 +33,7 @@ class Roles(Protocol):
 
 
 @dataclass
-class _Out:
+class _TakenOut:
     """What something took out of service; `over_ns`: when it was over (controller's clock), None: it is in effect;
     `healed`: that was seen on its host."""
 
@@ -54,7 +54,7 @@ class Outages:
         self._instances: dict[str, list[str]] = {}
         for item in descriptors:
             self._instances.setdefault(self._losses.service(item.instance), []).append(item.instance)
-        self._out: dict[str, _Out] = {}
+        self._out: dict[str, _TakenOut] = {}
 
     def admit(self, step: str, target: Target) -> None:
         """Take note that `step` is about to break `target`. Raises InfrastructureError where it may not: nothing is
@@ -69,7 +69,7 @@ class Outages:
         """As `admit`, of a playbook; return the instances that it works on."""
         what = operation(step.playbook)
         reached, losses = self._losses.of_operation(step.name, what)
-        if what.out is Out.ONE_A_STORE:
+        if what.out is OutOfService.ONE_A_STORE:
             losses = [self._of_active(loss) for loss in losses]
         self._within(step.name, self._hosts if what.everywhere else {item.host for item in reached}, losses)
         return sorted(item.instance for item in reached)
@@ -96,7 +96,7 @@ class Outages:
                 f"service at once, and {allowed} is allowed"
             )
         for loss in losses:
-            self._out[f"{step}\0{loss.draw}"] = _Out(loss)
+            self._out[f"{step}\0{loss.draw}"] = _TakenOut(loss)
 
     def _of_active(self, loss: Loss) -> Loss:
         """Return a loss of those that are active now, where it is known who is."""
@@ -114,7 +114,7 @@ class Outages:
             *(Loss(f"\0{name}", ((frozenset({name}),),)) for name in sorted(down)),
         ]
 
-    def _left(self, one: _Out) -> Loss:
+    def _left(self, one: _TakenOut) -> Loss:
         """Return what of a loss does not serve again."""
         if one.over_ns is None:
             return one.loss

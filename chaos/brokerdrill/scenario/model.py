@@ -273,7 +273,7 @@ class Bound(Term):
     plus: list[float | Term] = Field([], description="further terms; a number is ms")
 
 
-class Promise(Strict):
+class ExpectedPromise(Strict):
     """A promise and the values of its fields, as `promises.catalogue` defines them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -288,7 +288,7 @@ class Promise(Strict):
         return usage(lambda: promise(value).name)
 
     @model_validator(mode="after")
-    def _has_its_fields(self) -> Promise:
+    def _has_its_fields(self) -> ExpectedPromise:
         values = dict(self.spec().values)
         if self.bound is not None:
             if BOUND in values:
@@ -348,7 +348,7 @@ class Scenario(Strict):
         description="repeat the method's steps: no round begins after so long; seconds, or 90s, 60m, 2h",
     )
     abort: Abort = Abort()
-    promises: list[Promise] = Field(min_length=1)
+    promises: list[ExpectedPromise] = Field(min_length=1)
     expect_violation: list[str] = Field([], description="promises that this configuration must break")
     only: dict[str, Literal["target"]] = Field(
         {}, description="of a promise that must break what may break it: `target`, what a fault hit"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.inventory.operations import Operation, Out
+from brokerdrill.inventory.operations import OutOfService, PlaybookStep
 from brokerdrill.inventory.targets import Target
 
 Services = frozenset[str]
@@ -85,15 +85,15 @@ class Losses:
             alike = [item for item in alike if item.store == one.store]
         return len(alike) <= 2
 
-    def of_operation(self, name: str, operation: Operation) -> tuple[list[Descriptor], list[Loss]]:
+    def of_operation(self, name: str, operation: PlaybookStep) -> tuple[list[Descriptor], list[Loss]]:
         """Return (the instances that a playbook changes, what it takes out of service while it works)."""
         reached = [item for item in self._descriptors if operation.reaches(item.product)]
         services = sorted({self.service(item.instance) for item in reached})
         if not services:
             return reached, []
-        if operation.out is Out.ALL:
+        if operation.out is OutOfService.ALL:
             return reached, [Loss(name, ((frozenset(services),),))]
-        if operation.out is Out.ONE:
+        if operation.out is OutOfService.ONE:
             return reached, [Loss(name, tuple((frozenset({one}),) for one in services))]
         stores: dict[str, set[str]] = defaultdict(set)
         for item in reached:

@@ -195,7 +195,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class _Out:
+class _StepOut:
     """What the step `step` took out of service; `over`: what did it is over, and none has been seen to serve again;
     `healed`: that it is over was seen on its host."""
 
@@ -219,7 +219,7 @@ class _Story:
         self._possible: dict[str, list[Target]] = {}
         # While nothing happens that could change the roles, the same words mean the same.
         self._draws: dict[str, str] = {}
-        self._out: list[_Out] = []
+        self._out: list[_StepOut] = []
         self.reaches: dict[str, Reach] = {}
         self.most = 0
 
@@ -254,7 +254,7 @@ class _Story:
             targets = self.possible(step.target)
             self._reach(step.name, f"order {step.words}", targets)
             # An order may do anything to the instance that is given it.
-            self._lose(_Out(step.name, self._loss(step.name, targets), over=True))
+            self._lose(_StepOut(step.name, self._loss(step.name, targets), over=True))
         elif isinstance(step, Probe) and step.required:
             self._seen(step)
 
@@ -279,7 +279,7 @@ class _Story:
         given = "".join(f", {name} {value}" for name, value in step.params.items())
         self._reach(step.name, f"{step.fault}{given}, at most {step.ttl:g} s", targets)
         passes = fault.passes(fault.complete(step.params))
-        self._lose(_Out(step.name, self._loss(draw, targets), over=passes))
+        self._lose(_StepOut(step.name, self._loss(draw, targets), over=passes))
 
     def _operation(self, step: Operation) -> None:
         what = operation(step.playbook)
@@ -291,21 +291,21 @@ class _Story:
         reach = Reach(step.name, f"playbook {step.playbook}", frozenset(hosts), names)
         self.reaches.setdefault(step.name, reach)
         for loss in losses:
-            self._lose(_Out(step.name, loss, over=True, healed=True))
+            self._lose(_StepOut(step.name, loss, over=True, healed=True))
         if what.verified:
             self._all_serve()
 
     def _loss(self, draw: str, targets: Sequence[Target]) -> Loss:
         return Loss(draw, tuple(self._losses.of(target) for target in targets))
 
-    def _lose(self, one: _Out) -> None:
+    def _lose(self, one: _StepOut) -> None:
         self._out.append(one)
         self.most = max(self.most, most(each.loss for each in self._out))
 
     def _heal(self, of: str) -> None:
         """A heal is verified on its host; what has live roles counts until these are seen, too."""
         self._out = [
-            _Out(one.step, one.loss, over=True, healed=True) if one.step == of else one
+            _StepOut(one.step, one.loss, over=True, healed=True) if one.step == of else one
             for one in self._out
             if one.step != of or one.loss.services & self._watched
         ]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.scenario import facts
 from brokerdrill.scenario.drill import Drill, resolve
-from brokerdrill.scenario.model import Promise, Scenario
+from brokerdrill.scenario.model import ExpectedPromise, Scenario
 
 KEPT, VIOLATED, KNOWN, NOT_APPLICABLE = "✓", "✗", "?", ""
 
 
 @dataclass(frozen=True)
-class Seen:
+class KeptResults:
     """What the kept runs of a drill on a topology have shown: how many there are, how many were as expected, how many
     were vacuous, which promises broke in how many of them, the day and the products' versions of the last one."""
 
@@ -36,11 +36,11 @@ class Seen:
         return f"{self.as_expected} of {self.runs}{between}"
 
 
-NEVER = Seen(0, 0)
+NEVER = KeptResults(0, 0)
 
 
 @dataclass(frozen=True)
-class Applied:
+class DrillOnTopology:
     """A drill on a topology: the scenario it is there, or None and the needs that are not met there."""
 
     drill: Drill
@@ -65,14 +65,14 @@ class Applied:
         return "; ".join(words) or "keeps all"
 
 
-def applied(drill: Drill, descriptors: Sequence[Descriptor], topology: str) -> Applied:
+def applied(drill: Drill, descriptors: Sequence[Descriptor], topology: str) -> DrillOnTopology:
     """Return what `drill` is on the instances of `topology`."""
     if missing := drill.unmet(descriptors):
-        return Applied(drill, topology, None, tuple(missing))
-    return Applied(drill, topology, resolve(drill, descriptors, topology).scenario)
+        return DrillOnTopology(drill, topology, None, tuple(missing))
+    return DrillOnTopology(drill, topology, resolve(drill, descriptors, topology).scenario)
 
 
-def not_applicable(places: Sequence[Applied]) -> list[tuple[str, list[str]]]:
+def not_applicable(places: Sequence[DrillOnTopology]) -> list[tuple[str, list[str]]]:
     """Return why drills do not apply, in words, each with the names of the drills that it keeps away."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for place in places:
@@ -81,7 +81,7 @@ def not_applicable(places: Sequence[Applied]) -> list[tuple[str, list[str]]]:
     return [(facts.why_not(needs), names) for needs, names in groups.items()]
 
 
-def promise_words(promise: Promise) -> str:
+def promise_words(promise: ExpectedPromise) -> str:
     """Return a promise's name with its bound in seconds."""
     bound_ms = promise.spec().bound_ms
     return promise.name if bound_ms is None else f"{promise.name} {bound_ms / 1000:g} s"
@@ -94,7 +94,7 @@ def _row(*cells: str) -> str:
 def markdown(
     drills: Sequence[Drill],
     topologies: Mapping[str, Sequence[Descriptor]],
-    seen: Mapping[tuple[str, str], Seen],
+    seen: Mapping[tuple[str, str], KeptResults],
 ) -> str:
     """Return the page docs/drills.md: the drills, where each applies, what it promises there, and what its kept runs
     have shown ((drill, topology) → that)."""
@@ -143,12 +143,14 @@ def markdown(
     return "\n".join([*lines, "", *_what_was_seen(places, seen)]) + "\n"
 
 
-def _cell(place: Applied, seen: Mapping[tuple[str, str], Seen]) -> str:
+def _cell(place: DrillOnTopology, seen: Mapping[tuple[str, str], KeptResults]) -> str:
     found = seen.get((place.drill.name, place.topology), NEVER)
     return f"{place.sign} {found.as_expected}/{found.runs}" if place.scenario and found.runs else place.sign
 
 
-def _what_was_seen(places: Mapping[str, Sequence[Applied]], seen: Mapping[tuple[str, str], Seen]) -> list[str]:
+def _what_was_seen(
+    places: Mapping[str, Sequence[DrillOnTopology]], seen: Mapping[tuple[str, str], KeptResults]
+) -> list[str]:
     """The lines that say what the kept runs have shown."""
     pairs = [(place, seen.get((place.drill.name, place.topology), NEVER)) for of in places.values() for place in of]
     pairs = [(place, found) for place, found in pairs if place.scenario]

@@ -61,7 +61,7 @@ _LATE_PLACE = BATCH - 2
 
 
 @dataclass(frozen=True)
-class Break:
+class ClientPause:
     """All clients pause for `pause` ns before transaction `at`; with a `store`, its active instance changes meanwhile
     and its clients connect anew."""
 
@@ -79,7 +79,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SynthesisPlan:
     """A run to be made: see the module. `step` is the time (ns) from one transaction to the next."""
 
     seed: int
@@ -87,7 +87,7 @@ class Plan:
     producers: int
     addresses: int
     step: int
-    breaks: tuple[Break, ...]
+    breaks: tuple[ClientPause, ...]
     events: tuple[Mapping[str, Any], ...]
     sites: tuple[Site, ...]
     anomalies: Mapping[str, int]
@@ -135,7 +135,7 @@ def parse_anomalies(text: str) -> dict[str, int]:
     return {kind: number for kind, number in found.items() if number}
 
 
-def plan(operations: int, anomalies: Mapping[str, int], seed: int = 0, clients: int | None = None) -> Plan:
+def plan(operations: int, anomalies: Mapping[str, int], seed: int = 0, clients: int | None = None) -> SynthesisPlan:
     """Return the plan of a run of about `operations` operations with `anomalies` (`parse_anomalies`).
 
     `clients` is how many producers and consumers there are in all (default: up to 100, as many as the run's length
@@ -157,7 +157,7 @@ def plan(operations: int, anomalies: Mapping[str, int], seed: int = 0, clients: 
     producers -= producers % addresses
     transactions = -(-wanted // producers) * producers
     breaks, events, load_end, late = _timeline(step, transactions, producers, addresses, faults, in_time)
-    return Plan(
+    return SynthesisPlan(
         seed=seed,
         transactions=transactions,
         producers=producers,
@@ -223,13 +223,13 @@ def _role(at: int, store: int, number: int, value: str, uncertainty: int = MS) -
 
 def _timeline(
     step: int, transactions: int, producers: int, addresses: int, faults: int, in_time: Mapping[str, int]
-) -> tuple[tuple[Break, ...], tuple[Mapping[str, Any], ...], int, int]:
+) -> tuple[tuple[ClientPause, ...], tuple[Mapping[str, Any], ...], int, int]:
     """Return the breaks, the events, when load ends, and how many (fault, client) pairs are served too late."""
     window = max(WINDOW, -(-transactions * step // (2 + faults + in_time["outage"] + in_time["two_active"])))
     events: list[dict[str, Any]] = []
     for store in range(STORES):
         events += [_role(LOAD_BEGIN - S, store, 0, "active"), _role(LOAD_BEGIN - S, store, 1, "passive")]
-    breaks: list[Break] = []
+    breaks: list[ClientPause] = []
     paused = 0
 
     def at(nominal: int) -> int:
@@ -240,7 +240,7 @@ def _timeline(
         """Add a break and return when all that went before it is over."""
         nonlocal paused
         begun = LOAD_BEGIN + first * step + paused
-        breaks.append(Break(first, length, store))
+        breaks.append(ClientPause(first, length, store))
         paused += length
         return begun + SPAN
 
@@ -292,7 +292,7 @@ def promises() -> tuple[PromiseSpec, ...]:
     )
 
 
-def truth(made: Plan) -> dict[str, Any]:
+def truth(made: SynthesisPlan) -> dict[str, Any]:
     """Return what the analysis must find: `classes` (units of each), `counts` (breaks of each promise) and `placed`
     (where each anomaly of a message is)."""
     asked = {kind: made.anomalies.get(kind, 0) for kind in KINDS}
@@ -326,13 +326,13 @@ def truth(made: Plan) -> dict[str, Any]:
     }
 
 
-def expectations(made: Plan) -> dict[str, str]:
+def expectations(made: SynthesisPlan) -> dict[str, str]:
     """Return run.json's `expect`: what the planted anomalies make of each promise."""
     counts: Mapping[str, int] = truth(made)["counts"]
     return {name: "violated" if count else "kept" for name, count in counts.items()}
 
 
-def cumulative(breaks: Sequence[Break], store: int | None = None) -> list[tuple[int, int]]:
+def cumulative(breaks: Sequence[ClientPause], store: int | None = None) -> list[tuple[int, int]]:
     """Return, for each break (of `store`: those that change its instance), its transaction and the sum of the pauses
     (the number of changes) from there on, the last one first."""
     total, found = 0, []

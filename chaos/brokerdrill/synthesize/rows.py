@@ -1,4 +1,4 @@
-"""The operations of a `Plan` as a DataFrame: arithmetic on `range`, so that any number is made by Spark alone."""
+"""The operations of a `SynthesisPlan` as a DataFrame: arithmetic on `range`, so that Spark alone makes any number."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from brokerdrill.synthesize.plan import (
     MS,
     STORES,
     VISITS,
-    Plan,
     S,
+    SynthesisPlan,
     cumulative,
     instance,
 )
@@ -31,7 +31,7 @@ _INTENTS = 100
 _BETWEEN, _COMMIT, _RECEIVE, _DELIVERED = 100_000, 1_100_000, 20 * MS, 22_500_000
 
 
-def operations(spark: SparkSession, plan: Plan) -> DataFrame:
+def operations(spark: SparkSession, plan: SynthesisPlan) -> DataFrame:
     """Return all rows of the plan's operations, with the contract's columns."""
     sites = spark.createDataFrame([(site.index, site.kind) for site in plan.sites], "i long, anomaly string")
     parts = [
@@ -72,7 +72,7 @@ def _switch(steps: list[tuple[int, int]], k: Column) -> Column:
     return F.lit(0) if chosen is None else chosen.otherwise(0)
 
 
-def _clocked(rows: DataFrame, plan: Plan, client: Column) -> DataFrame:
+def _clocked(rows: DataFrame, plan: SynthesisPlan, client: Column) -> DataFrame:
     """Add `_clock` and `_offset`: odd clients are on the second load host."""
     odd = client % 2 == 1
     first, second = plan.clocks["load1"].offset_ns, plan.clocks["load2"].offset_ns
@@ -81,7 +81,7 @@ def _clocked(rows: DataFrame, plan: Plan, client: Column) -> DataFrame:
     )
 
 
-def _turns(spark: SparkSession, plan: Plan, count: int, within: Column, k: Column) -> DataFrame:
+def _turns(spark: SparkSession, plan: SynthesisPlan, count: int, within: Column, k: Column) -> DataFrame:
     """`count` rows with k (the transaction), j (place in it), n (its producer's turn), p (its producer), i (the
     message), a (address), s (store), session, at (when the transaction begins), server."""
     partitions = max(1, count // ROWS_A_PARTITION)
@@ -136,7 +136,7 @@ def _is(*kinds: str) -> Column:
     return F.coalesce(F.col("anomaly").isin(*kinds), F.lit(False))
 
 
-def _send_columns(plan: Plan) -> Mapping[str, Column]:
+def _send_columns(plan: SynthesisPlan) -> Mapping[str, Column]:
     commit = F.col("j") == BATCH
     send = ~commit
     start = F.col("at") + F.when(commit, F.lit(_COMMIT)).otherwise(F.col("j") * _BETWEEN)
@@ -165,7 +165,7 @@ def _send_columns(plan: Plan) -> Mapping[str, Column]:
     }
 
 
-def _sends(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
+def _sends(spark: SparkSession, plan: SynthesisPlan, sites: DataFrame) -> DataFrame:
     """Each producer's transactions: BATCH sends and their commit."""
     size = BATCH + 1
     turns = _turns(spark, plan, plan.transactions * size, F.col("id") % size, _div(F.col("id"), size))
@@ -183,7 +183,7 @@ def _sends(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
     return _row(_clocked(rows, plan, F.col("p")), F.col("_clock"), **columns)
 
 
-def _intents(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
+def _intents(spark: SparkSession, plan: SynthesisPlan, sites: DataFrame) -> DataFrame:
     """The rows that were written before some of the sends were called."""
     of = F.col("id") * _INTENTS
     turns = _turns(spark, plan, -(-plan.messages // _INTENTS), of % BATCH, _div(of, BATCH))
@@ -197,7 +197,7 @@ def _intents(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
     return _row(_clocked(rows, plan, F.col("p")), F.col("_clock"), **first, outcome=F.lit("unknown"))
 
 
-def _receives(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
+def _receives(spark: SparkSession, plan: SynthesisPlan, sites: DataFrame) -> DataFrame:
     """Each consumer's transactions: the messages of one producer's, and their commit. Consumers of an address take
     turns."""
     size = BATCH + 1
@@ -237,7 +237,7 @@ def _receives(spark: SparkSession, plan: Plan, sites: DataFrame) -> DataFrame:
     return _row(_clocked(rows, plan, F.col("c")), F.col("_clock"), **columns)
 
 
-def _extra(plan: Plan, sites: DataFrame) -> DataFrame:
+def _extra(plan: SynthesisPlan, sites: DataFrame) -> DataFrame:
     """The second delivery of a duplicated message (acknowledged), the first of a redelivered one (never
     acknowledged), each to the standby consumer of its address."""
     k = _div(F.col("i"), BATCH)
@@ -282,7 +282,7 @@ def _extra(plan: Plan, sites: DataFrame) -> DataFrame:
     return _row(_clocked(placed, plan, F.lit(0)), F.col("_clock"), **columns)
 
 
-def _connects(spark: SparkSession, plan: Plan) -> DataFrame:
+def _connects(spark: SparkSession, plan: SynthesisPlan) -> DataFrame:
     """Each client's connect: at the begin, and where its store's instance changed."""
     moments = [
         (
@@ -316,11 +316,11 @@ def _connects(spark: SparkSession, plan: Plan) -> DataFrame:
     return _row(_clocked(rows, plan, F.col("p")), F.col("_clock"), **columns)
 
 
-def _paused(plan: Plan, first: int) -> int:
+def _paused(plan: SynthesisPlan, first: int) -> int:
     return sum(one.pause for one in plan.breaks if one.at <= first)
 
 
-def _visits(spark: SparkSession, plan: Plan) -> DataFrame:
+def _visits(spark: SparkSession, plan: SynthesisPlan) -> DataFrame:
     """Connects with a routing key, before the first fault: each key's last one goes astray where a move is asked
     for."""
     moved = plan.anomalies.get("sticky_move", 0)
@@ -346,7 +346,7 @@ def _visits(spark: SparkSession, plan: Plan) -> DataFrame:
     return _row(_clocked(rows, plan, F.col("u")), F.col("_clock"), **columns)
 
 
-def _looks(spark: SparkSession, plan: Plan) -> DataFrame:
+def _looks(spark: SparkSession, plan: SynthesisPlan) -> DataFrame:
     """The looks at the dead-letter address in the drain: at the instance that serves each store by then."""
     last = [(store, sum(one.store == store for one in plan.breaks)) for store in range(STORES)]
     rows = spark.createDataFrame(last, "s int, session int").withColumn("server", _server(F.col("s"), F.col("session")))
@@ -367,7 +367,7 @@ def _looks(spark: SparkSession, plan: Plan) -> DataFrame:
     return _row(_clocked(rows, plan, F.lit(0)), F.col("_clock"), **columns)
 
 
-def _inspections(plan: Plan, sites: DataFrame) -> DataFrame:
+def _inspections(plan: SynthesisPlan, sites: DataFrame) -> DataFrame:
     """What is found on the dead-letter address in the drain."""
     k = _div(F.col("i"), BATCH)
     rows = sites.where(_is("dead_lettered")).select(

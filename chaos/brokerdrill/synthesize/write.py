@@ -19,7 +19,16 @@ from brokerdrill.ledger.contract import (
     write_run,
 )
 from brokerdrill.ledger.journal import Journal
-from brokerdrill.synthesize.plan import DEAD_LETTERS, STORES, Plan, expectations, instance, plan, promises, truth
+from brokerdrill.synthesize.plan import (
+    DEAD_LETTERS,
+    STORES,
+    SynthesisPlan,
+    expectations,
+    instance,
+    plan,
+    promises,
+    truth,
+)
 from brokerdrill.synthesize.rows import ROWS_A_PARTITION, RUN_ID, operations
 
 TRUTH = "synthesized.json"
@@ -68,7 +77,7 @@ def synthesize(
     return known
 
 
-def _write_events(run_dir: Path, made: Plan) -> None:
+def _write_events(run_dir: Path, made: SynthesisPlan) -> None:
     whole = [{"run_id": RUN_ID, "clock": "controller", **event} for event in made.events]
     with (run_dir / EVENTS_DIR / "synthesized.jsonl").open("wb") as out:
         out.writelines(json_line(event, EVENT_COLUMNS) for event in whole)

@@ -180,7 +180,7 @@ def promise_rows(
     return rows
 
 
-class LiveRun:
+class FollowedRun:
     """One run that goes on, followed."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -252,7 +252,7 @@ class Stage:
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
-        self._live: LiveRun | None = None
+        self._live: FollowedRun | None = None
 
     @property
     def run_dir(self) -> Path | None:
@@ -266,7 +266,7 @@ class Stage:
             return None
         if self._live is None or self._live.run_dir != going[-1]:
             try:
-                self._live = LiveRun(going[-1])
+                self._live = FollowedRun(going[-1])
             except BrokerdrillError:  # its first file is being written
                 return None
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brokerdrill.gameday.history import FOLDER, Day, Record
+from brokerdrill.gameday.history import FOLDER, Day, GameDayLog
 from brokerdrill.gameday.pages import SIGNS
 from brokerdrill.results import table
 from brokerdrill.results.trends import coverage_rows, coverage_view
@@ -20,7 +20,7 @@ TONES: Mapping[bool, tuple[str, str, str]] = {
 
 def game_days(runs: Path) -> list[tuple[str, Day]]:
     """Return (name, day) of the newest game days of all names, newest first."""
-    found = [(path.stem, day) for path in (runs / FOLDER).glob("*.jsonl") for day in Record(runs, path.stem).days()]
+    found = [(path.stem, day) for path in (runs / FOLDER).glob("*.jsonl") for day in GameDayLog(runs, path.stem).days()]
     return sorted(found, key=lambda one: one[1].began, reverse=True)[:MOST_DAYS]
 
 

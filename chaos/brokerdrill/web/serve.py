@@ -19,7 +19,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServeSettings:
     """Where to listen; `prefix` is a reverse proxy's path, `names` by which hosts the server may be called."""
 
     host: str = "127.0.0.1"
@@ -38,7 +38,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check(settings: Settings, token: str | None) -> None:
+def check(settings: ServeSettings, token: str | None) -> None:
     """Raise UsageError for settings that do not go together, or that would show the token to the network."""
     if (settings.certificate is None) != (settings.key is None):
         raise UsageError("--tls-cert and --tls-key go together")
@@ -55,7 +55,9 @@ def check(settings: Settings, token: str | None) -> None:
         )
 
 
-def serve(runs: Path, settings: Settings, token: str | None, applying: Callable[[], Sequence[tuple[str, str]]]) -> None:
+def serve(
+    runs: Path, settings: ServeSettings, token: str | None, applying: Callable[[], Sequence[tuple[str, str]]]
+) -> None:
     """Serve the folder of runs until SIGINT or SIGTERM; `settings` and `token` went through `check`."""
     # By name, so that no page elsewhere can make a browser ask this server under a name of its own.
     names = [*LOOPBACK_NAMES, settings.host, *settings.names] if is_loopback(settings.host) or settings.names else ["*"]

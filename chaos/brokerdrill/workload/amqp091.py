@@ -40,7 +40,7 @@ from brokerdrill.workload.client import (
     Reconnect,
     endpoint_at,
 )
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 
 CONNECT_S = 5.0
 CLOSE_S = 3.0
@@ -57,10 +57,10 @@ def place(name: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-class Line:
+class PikaConnection:
     """A connection with one channel to one endpoint. Every call raises ClientError when it is no good any more."""
 
-    def __init__(self, config: WorkerConfig, endpoint: Endpoint, name: str) -> None:
+    def __init__(self, config: WorkerConfig, endpoint: BrokerEndpoint, name: str) -> None:
         self.owner = threading.get_ident()
         self._broken: str | None = None
         self._closed = False
@@ -103,7 +103,7 @@ class Line:
         self.breaks(f"{type(reason).__name__}: {reason}")
 
     def breaks(self, why: str) -> None:
-        """The line is no good any more; the first reason counts."""
+        """The connection is no good any more; the first reason counts."""
         self._broken = self._broken or why
 
     def _open_channel(self) -> Any:
@@ -119,7 +119,7 @@ class Line:
 
     @property
     def broken(self) -> str | None:
-        """Why the line is no good any more, None while it is."""
+        """Why the connection is no good any more, None while it is."""
         return self._broken
 
     def until(self, done: Callable[[], bool], timeout_s: float) -> bool:
@@ -161,13 +161,13 @@ class Line:
         if not self.until(done, self._call_s if timeout_s is None else timeout_s):
             raise ClientError(f"{failure} within {self._call_s if timeout_s is None else timeout_s:g} s")
 
-    def called(self, method: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+    def call_answered(self, method: Callable[..., Any], *arguments: Any, **more: Any) -> None:
         """Call a method of the channel and wait for its answer. Raises ClientError."""
         answers: list[Any] = []
-        self.tell(method, *arguments, callback=answers.append, **more)
+        self.call(method, *arguments, callback=answers.append, **more)
         self.wait(lambda: bool(answers), None, f"no answer to {method.__name__}")
 
-    def tell(self, method: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+    def call(self, method: Callable[..., Any], *arguments: Any, **more: Any) -> None:
         """Call a method of the channel that has no answer. Raises ClientError: nothing was sent."""
         if self._broken:
             raise ClientError(self._broken)
@@ -178,7 +178,7 @@ class Line:
             raise ClientError(self._broken or "") from None
 
     def close(self) -> bool:
-        """Close the line; return whether the broker agreed. From another thread a call that hangs is ended by it."""
+        """Close; return whether the broker agreed. From another thread a call that hangs is ended by it."""
         if threading.get_ident() != self.owner:
             self._loop.add_callback_threadsafe(lambda: self.breaks("closed"))
             return False
@@ -217,8 +217,8 @@ class Amqp091:
         # Clients begin with the endpoints in turn, so that all of these are used.
         first = place(name) % len(config.endpoints)
         self._endpoints = [*config.endpoints[first:], *config.endpoints[:first]]
-        self._line: Line | None = None
-        self._endpoint: Endpoint | None = None
+        self._connection: PikaConnection | None = None
+        self._endpoint: BrokerEndpoint | None = None
         self._opened = 0
         self._published = 0
         self._answers: dict[int, bool] = {}
@@ -230,8 +230,8 @@ class Amqp091:
         problems = []
         for endpoint in self._endpoints:
             try:
-                line = self._line = Line(self._config, endpoint, self._name)
-                self._begin(line, bool(sends_to), receives_from)
+                connection = self._connection = PikaConnection(self._config, endpoint, self._name)
+                self._begin(connection, bool(sends_to), receives_from)
                 break
             except ClientError as error:
                 problems.append(f"{endpoint.instance}: {error}")
@@ -241,21 +241,23 @@ class Amqp091:
         self._endpoint = endpoint
         self._opened += 1
 
-    def _begin(self, line: Line, sends: bool, receives_from: Sequence[str]) -> None:
+    def _begin(self, connection: PikaConnection, sends: bool, receives_from: Sequence[str]) -> None:
         self._published = 0
         self._answers.clear()
         self._deliveries.clear()
         self._delivered.clear()
         if sends:
-            line.channel.add_on_return_callback(self._on_return)
+            connection.channel.add_on_return_callback(self._on_return)
         if sends and self._config.confirms:
             answered: list[Any] = []
-            line.tell(line.channel.confirm_delivery, self._on_confirm, callback=answered.append)
-            line.wait(lambda: bool(answered), None, "no answer to confirm_delivery")
+            connection.call(connection.channel.confirm_delivery, self._on_confirm, callback=answered.append)
+            connection.wait(lambda: bool(answered), None, "no answer to confirm_delivery")
         if receives_from:
-            line.called(line.channel.basic_qos, prefetch_count=PREFETCH)
+            connection.call_answered(connection.channel.basic_qos, prefetch_count=PREFETCH)
         for address in receives_from:
-            line.called(line.channel.basic_consume, address, self._taker(address), consumer_tag=address)
+            connection.call_answered(
+                connection.channel.basic_consume, address, self._taker(address), consumer_tag=address
+            )
 
     def _on_confirm(self, frame: Any) -> None:
         taken = isinstance(frame.method, Basic.Ack)
@@ -267,8 +269,8 @@ class Amqp091:
         self._returned = f"returned: {method.reply_code} {method.reply_text}"
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             return Outcome(FAIL, "not connected", usable=False)
         properties = BasicProperties(
             delivery_mode=PERSISTENT if self._config.durable else TRANSIENT,
@@ -278,19 +280,19 @@ class Amqp091:
         self._returned = None
         self._answers.clear()
         try:
-            line.tell(line.channel.basic_publish, "", address, message.payload, properties, mandatory=True)
+            connection.call(connection.channel.basic_publish, "", address, message.payload, properties, mandatory=True)
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
         if not self._config.confirms:
             try:
-                line.flush()
+                connection.flush()
             except ClientError as error:
                 return Outcome(UNKNOWN, str(error), usable=False)
             return DONE
         self._published += 1
         number = self._published
         try:
-            line.wait(lambda: number in self._answers, None, "no confirm")
+            connection.wait(lambda: number in self._answers, None, "no confirm")
         except ClientError as error:
             return Outcome(UNKNOWN, str(error), usable=False)
         if self._returned:
@@ -325,28 +327,28 @@ class Amqp091:
         return found._replace(proves=proves)
 
     def receive(self, timeout_s: float) -> Delivery | None:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             raise ClientError("the connection is closed")
-        if line.broken:
-            raise ClientError(line.broken)
-        line.until(lambda: bool(self._deliveries), timeout_s)
+        if connection.broken:
+            raise ClientError(connection.broken)
+        connection.until(lambda: bool(self._deliveries), timeout_s)
         return self._deliveries.popleft() if self._deliveries else None
 
     def ack(self, delivery: Delivery) -> Outcome:
-        line = self._line
+        connection = self._connection
         try:
-            if line is None:
+            if connection is None:
                 raise ClientError("the connection is closed")
-            line.tell(line.channel.basic_ack, delivery.handle)
+            connection.call(connection.channel.basic_ack, delivery.handle)
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
         return Outcome(UNKNOWN, ONE_WAY)
 
     def browse(self, address: str, *, own: bool = False) -> Iterable[Delivery]:
         """Get what is there without an acknowledgement: with the end of the connection all of it is back."""
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             raise ClientError("the connection is closed")
         found: list[Delivery] = []
         answers: list[bool] = []
@@ -355,18 +357,18 @@ class Amqp091:
             found.append(self._delivery(address, method, properties, body))
             answers.append(True)
 
-        line.channel.add_callback(lambda _: answers.append(False), [Basic.GetEmpty], one_shot=False)
+        connection.channel.add_callback(lambda _: answers.append(False), [Basic.GetEmpty], one_shot=False)
         while True:
             answers.clear()
-            line.tell(line.channel.basic_get, address, got)
-            line.wait(lambda: bool(answers), None, "no answer to basic_get")
+            connection.call(connection.channel.basic_get, address, got)
+            connection.wait(lambda: bool(answers), None, "no answer to basic_get")
             if not answers[0]:
                 return found
 
     def idle(self) -> None:
-        if self._line is not None and not self._line.broken:
+        if self._connection is not None and not self._connection.broken:
             with contextlib.suppress(ClientError):
-                self._line.flush()
+                self._connection.flush()
 
     def connection_id(self) -> int:
         return self._opened
@@ -374,17 +376,17 @@ class Amqp091:
     def reconnect(self) -> Reconnect | None:
         return None
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         at = self._endpoint
         # Who serves at a virtual address no client is told.
         return None if at is None else endpoint_at(f"{at.address}:{at.port}", self._config.endpoints)
 
     def close(self) -> Outcome:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             return DONE
-        why = line.broken
-        agreed = line.close()
-        if threading.get_ident() == line.owner:
-            self._line = None
+        why = connection.broken
+        agreed = connection.close()
+        if threading.get_ident() == connection.owner:
+            self._connection = None
         return DONE if agreed else Outcome(UNKNOWN, why or "closed without an answer")

@@ -19,7 +19,7 @@ import jpype
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Delivery, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.jms import Operation, host_of, query, tls_context
 from brokerdrill.workload.routed_jms import RedirectedJms
 
@@ -43,7 +43,7 @@ UNANSWERED = "an acknowledgement has no answer"
 _opened = itertools.count(1)
 
 
-def url(config: WorkerConfig, dialled: Endpoint, routed: Aim | None = None) -> str:
+def url(config: WorkerConfig, dialled: BrokerEndpoint, routed: Aim | None = None) -> str:
     """Return the connection URL: who is dialled, then the parameters."""
     scheme = "amqps" if config.tls_ca else "amqp"
     waits = dict.fromkeys(("jms.sendTimeout", "jms.requestTimeout"), str(config.call_timeout_ms))
@@ -75,7 +75,7 @@ class AmqpJms(RedirectedJms):
         self._number = 0
         self._broken: str | None = None
 
-    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+    def _factory(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         """A factory dials the first of them alone; see `_connect_to`."""
         made = url(self._config, dialled[0], self._aimed)
         factory = jpype.JClass("org.apache.qpid.jms.JmsConnectionFactory")(made)
@@ -83,7 +83,7 @@ class AmqpJms(RedirectedJms):
             factory.setSslContext(tls_context(self._config.tls_ca))
         return factory
 
-    def _connect_to(self, dialled: Sequence[Endpoint]) -> Any:
+    def _connect_to(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         """Dial one after the other; the last one's throwable is raised."""
         for endpoint in dialled[:-1]:
             with contextlib.suppress(self._throwable):
@@ -128,6 +128,6 @@ class AmqpJms(RedirectedJms):
     def connection_id(self) -> int:
         return self._number
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         uri = self._connection.getConnectedURI()
         return None if uri is None else endpoint_at(f"{uri.getHost()}:{uri.getPort()}", self._config.endpoints)

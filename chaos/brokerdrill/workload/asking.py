@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brokerdrill.workload.client import Aim, ClientError, endpoint_at, known_as
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 
 ASK_S = 5.0
 
@@ -35,7 +35,7 @@ def place_in(value: str | None) -> tuple[str, int] | None:
     return (str(connector["params"]["host"]), int(connector["params"]["port"])) if connector else None
 
 
-def whom_to_dial(config: WorkerConfig, aim: Aim | None) -> Sequence[Endpoint]:
+def whom_to_dial(config: WorkerConfig, aim: Aim | None) -> Sequence[BrokerEndpoint]:
     """Return whom a client is to dial, in turn: all, or whom the router names that it is led by. Raises ClientError
     where that is nobody."""
     if aim is None:
@@ -43,7 +43,7 @@ def whom_to_dial(config: WorkerConfig, aim: Aim | None) -> Sequence[Endpoint]:
     return [target_of(config, aim, known_as(config, aim) or aim.key)]
 
 
-def target_of(config: WorkerConfig, aim: Aim, key: str) -> Endpoint:
+def target_of(config: WorkerConfig, aim: Aim, key: str) -> BrokerEndpoint:
     """Ask the router whom a client with `key` is to connect to. Raises ClientError where it names nobody known."""
     value = _answer(config, aim, key).get("value")
     if not value:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from brokerdrill.base.errors import unknown_name
-from brokerdrill.workload.config import NO_KEY, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import NO_KEY, BrokerEndpoint, Router, WorkerConfig
 
 OK = "ok"
 FAIL = "fail"
@@ -138,7 +138,7 @@ class Client(Protocol):
         """When the newest transparent failover took place, None where the library does not tell."""
         ...
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         """Which endpoint the connection reaches, by its remote address, behind a balancer by the certificate that it
         was shown; None where it is none of the endpoints. Raises ClientError where it only leads to a router, which
         neither serves the session nor led it on."""
@@ -244,7 +244,7 @@ def client_type(name: str) -> type[Client]:
         raise unknown_name("client", name, CLIENTS) from None
 
 
-def endpoint_at(remote: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
+def endpoint_at(remote: str, endpoints: Sequence[BrokerEndpoint]) -> BrokerEndpoint | None:
     """Return the endpoint with the remote address `ADDRESS:PORT` (a scheme or slash before it is ignored), else the
     only one with that address, else None; None too where it is an address of several instances."""
     address, _, port = remote.rpartition("/")[2].rpartition(":")
@@ -255,7 +255,7 @@ def endpoint_at(remote: str, endpoints: Sequence[Endpoint]) -> Endpoint | None:
     return same[0] if len(same) == 1 else None
 
 
-def endpoint_certified(names: Collection[str], endpoints: Sequence[Endpoint]) -> Endpoint | None:
+def endpoint_certified(names: Collection[str], endpoints: Sequence[BrokerEndpoint]) -> BrokerEndpoint | None:
     """Return the endpoint whose host or address is among the `names` of a certificate, None where that is not one
     instance's alone."""
     found = [item for item in endpoints if item.host in names or item.address in names]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brokerdrill.workload.client import DONE, FAIL, OK, UNKNOWN, Client, ClientError, Outcome
-from brokerdrill.workload.config import ClientSpec, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientSpec, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, Op
 
 POLL_S = 0.2
@@ -58,7 +58,7 @@ class ClientLoop:
         self._stop = stop
         self._session = -1
         self._connection: int | None = None
-        self._endpoint: Endpoint | None = None
+        self._endpoint: BrokerEndpoint | None = None
         # When the library last had a new connection, on the ledger's clock.
         self._back_ns = 0
         self._abandon = threading.Event()

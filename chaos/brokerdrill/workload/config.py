@@ -32,7 +32,7 @@ PIECE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class BrokerEndpoint:
     """Where a broker instance listens, and which one it is: the ledger's `broker` is `host`."""
 
     address: str
@@ -42,7 +42,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Router(Endpoint):
+class Router(BrokerEndpoint):
     """A listener whose clients are led by the connection router `router`, and where that can be asked: `url` is the
     Jolokia of its broker, which is called `broker` there. `relays`: it is a balancer's, which hands connections on to
     brokers that each have such a router."""
@@ -54,7 +54,7 @@ class Router(Endpoint):
 
 
 @dataclass(frozen=True)
-class Credentials:
+class ClientAccount:
     """The account of the load's clients; its text form keeps the password to itself."""
 
     username: str
@@ -97,8 +97,8 @@ class WorkerConfig:
     worker: str
     clock: str
     client: str
-    endpoints: tuple[Endpoint, ...]
-    credentials: Credentials
+    endpoints: tuple[BrokerEndpoint, ...]
+    credentials: ClientAccount
     addresses: tuple[str, ...]
     producers: tuple[ClientSpec, ...] = ()
     consumers: tuple[ClientSpec, ...] = ()
@@ -247,14 +247,16 @@ def from_json(text: str) -> WorkerConfig:
     addresses = _each(data["addresses"], "addresses", str)
     if not addresses:
         raise UsageError("worker configuration: addresses is empty")
-    endpoints = tuple(_object(Endpoint, item, "endpoints") for item in _each(data["endpoints"], "endpoints", dict))
+    endpoints = tuple(
+        _object(BrokerEndpoint, item, "endpoints") for item in _each(data["endpoints"], "endpoints", dict)
+    )
     if not endpoints:
         raise UsageError("worker configuration: endpoints is empty")
     routers = tuple(_object(Router, item, "routers") for item in _each(data.get("routers", ()), "routers", dict))
     if routers and data.get("key_type") not in KEY_TYPES:
         raise UsageError(f"worker configuration: key_type must be one of {', '.join(KEY_TYPES)}")
     values.update(addresses=addresses, endpoints=endpoints, routers=routers)
-    values["credentials"] = _object(Credentials, data["credentials"], "credentials")
+    values["credentials"] = _object(ClientAccount, data["credentials"], "credentials")
     for name in ("producers", "consumers"):
         if not isinstance(data.get(name, []), (list, tuple)):
             raise UsageError(f"worker configuration: {name} must be a list")

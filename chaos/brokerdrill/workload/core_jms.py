@@ -27,7 +27,7 @@ from brokerdrill.workload.client import (
     endpoint_at,
     endpoint_certified,
 )
-from brokerdrill.workload.config import NO_KEY, Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import NO_KEY, BrokerEndpoint, Router, WorkerConfig
 from brokerdrill.workload.jms import Operation, described, first_line, host_of, query
 from brokerdrill.workload.routed_jms import RoutedJms
 
@@ -83,7 +83,7 @@ ROLLED_BACK_ITSELF = frozenset({ROLLED_BACK, "TRANSACTION_OUTCOME_UNKNOWN"})
 USABLE = ROLLED_BACK_ITSELF | {REFUSED, "UNBLOCKED", "ADDRESS_FULL"}
 
 
-def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = None) -> str:
+def url(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], routed: Aim | None = None) -> str:
     """Return the connection URL: all that is `dialled`, then the parameters."""
     own = {"sslEnabled": "true", "verifyHost": "true", "trustStoreType": "PEMCA", "trustStorePath": config.tls_ca or ""}
     key = routed.key if routed and routed.key != NO_KEY else None
@@ -150,7 +150,7 @@ class CoreJms(RoutedJms):
         self._core: Any = None
         self._made: Any = None
 
-    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+    def _factory(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         kind = jpype.JClass("org.apache.activemq.artemis.jms.client.ActiveMQConnectionFactory")
         self._made = kind(url(self._config, dialled, self._aimed))
         return self._made
@@ -216,7 +216,7 @@ class CoreJms(RoutedJms):
     def connection_id(self) -> int:
         return int(self._core.getConnection().hashCode())
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         connection = self._core.getConnection()
         found = endpoint_at(str(connection.getRemoteAddress()), (*self._config.endpoints, *self._config.routers))
         if not isinstance(found, Router):

@@ -18,7 +18,7 @@ _TAG = re.compile(f"[0-9a-f]{{{_TAG_DIGITS}}}")
 _PARTS = 6
 
 
-class Header(NamedTuple):
+class MessageHeader(NamedTuple):
     """What a header says of its message. `key` is None where the message belongs to no group."""
 
     message_id: str
@@ -42,13 +42,13 @@ def write(tag: str, message: Message, attempt: int) -> str:
     return f"{tag}|{message.message_id}|{attempt}|{message.seq}|{message.key or ''}|{message.sha}"
 
 
-def _parsed(text: str) -> tuple[str, Header] | None:
+def _parsed(text: str) -> tuple[str, MessageHeader] | None:
     """Return the tag and what else the header `text` says; None: it is none."""
     parts = text.split("|")
     if len(parts) != _PARTS or not _TAG.fullmatch(parts[0]):
         return None
     try:
-        return parts[0], Header(parts[1], int(parts[2]), int(parts[3]), parts[4] or None)
+        return parts[0], MessageHeader(parts[1], int(parts[2]), int(parts[3]), parts[4] or None)
     except ValueError:
         return None
 
@@ -58,7 +58,7 @@ def selector(tag: str) -> str:
     return f"{PROPERTY} LIKE '{tag}|%'"
 
 
-def read(tag: str, text: str) -> Header | None:
+def read(tag: str, text: str) -> MessageHeader | None:
     """Return what the header `text` says, None unless run `tag` has written it."""
     found = _parsed(text)
     return found[1] if found and found[0] == tag else None
@@ -75,7 +75,7 @@ def delivery(
     found = _parsed(text) if text is not None else None
     left_by = found[0] if found and found[0] != tag else None
     own = found is not None and not left_by
-    known = found[1] if found and own else Header(f"foreign-{broker_id}", 0, 0, None)
+    known = found[1] if found and own else MessageHeader(f"foreign-{broker_id}", 0, 0, None)
     return Delivery(
         address,
         known.message_id,

@@ -31,7 +31,7 @@ from brokerdrill.workload.client import (
     Outcome,
     Reconnect,
 )
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.jms_batch import BatchSend
 
 # A heap that has at once what the clients' working set needs does not grow with each reconnection, as one of 32 MiB did
@@ -141,7 +141,7 @@ class JmsClient:
     def _prepare_process(cls, config: WorkerConfig) -> None:
         """Called once when the JVM has started."""
 
-    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+    def _factory(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         """Make the product's connection factory for whom is `dialled`."""
         raise NotImplementedError
 
@@ -149,7 +149,7 @@ class JmsClient:
         """Make the connection, closed again where that fails. Raises Java's throwables, and ClientError."""
         return self._connect_to(self._config.endpoints)
 
-    def _connect_to(self, dialled: Sequence[Endpoint]) -> Any:
+    def _connect_to(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         """Make the connection to one of those; raises what `_connect` does."""
         return self._made_by(self._factory(dialled))
 
@@ -189,7 +189,7 @@ class JmsClient:
     def connection_id(self) -> int:
         raise NotImplementedError
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         raise NotImplementedError
 
     # --- what is the same for all -----------------------------------------------------------------------------------

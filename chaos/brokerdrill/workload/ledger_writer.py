@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from brokerdrill.ledger import spool as form
 from brokerdrill.ledger.spool import COLUMN_CODES, Header
 from brokerdrill.workload.client import Delivery, Message, Outcome
-from brokerdrill.workload.config import Endpoint
+from brokerdrill.workload.config import BrokerEndpoint
 
 LATE_NS = 1_000_000
 # Errors may be many; what comes again and again is few.
@@ -114,7 +114,7 @@ class Spool:
                 os.close(self._fd)
 
 
-class Clock:
+class LedgerClock:
     """The worker's ledger clock: ns since it was made, never negative."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class ClientLedger:
     All methods raise LedgerError when the spool does.
     """
 
-    def __init__(self, write: Callable[[bytes], None] | None, clock: Clock, header: Header, client: str) -> None:
+    def __init__(self, write: Callable[[bytes], None] | None, clock: LedgerClock, header: Header, client: str) -> None:
         self.clock = clock
         self._write = write
         self._next = 0
@@ -154,7 +154,7 @@ class ClientLedger:
         self._of = {kind: f"[{kind},{header.text(client)}," for kind in form.KINDS}
         # The JSON of the same few texts and places, which come again and again.
         self._texts: dict[Any, str] = {None: "null", True: "true", False: "false"}
-        self._places: dict[Endpoint | None, str] = {None: "null"}
+        self._places: dict[BrokerEndpoint | None, str] = {None: "null"}
 
     def _text(self, text: str | None) -> str:
         known = self._texts.get(text)
@@ -164,7 +164,7 @@ class ClientLedger:
                 self._texts[text] = known
         return known
 
-    def _place(self, endpoint: Endpoint | None) -> str:
+    def _place(self, endpoint: BrokerEndpoint | None) -> str:
         known = self._places.get(endpoint)
         if known is None and endpoint:
             known = self._places[endpoint] = self._header.place(endpoint.host, endpoint.instance)
@@ -221,7 +221,7 @@ class ClientLedger:
         self,
         begun: Op,
         outcome: Outcome,
-        endpoint: Endpoint | None = None,
+        endpoint: BrokerEndpoint | None = None,
         *,
         end_ns: int | None = None,
         **columns: Any,
@@ -271,7 +271,7 @@ class ClientLedger:
         return first
 
     def end_sends(
-        self, session: int, first: int, times: Sequence[int], outcome: Outcome, endpoint: Endpoint | None
+        self, session: int, first: int, times: Sequence[int], outcome: Outcome, endpoint: BrokerEndpoint | None
     ) -> None:
         """Complete the sends from op_id `first`: call i began at times[i] and had returned at times[i + 1], in ns.
 
@@ -293,7 +293,7 @@ class ClientLedger:
 
     # --- receives -----------------------------------------------------------------------------------------------
 
-    def end_receive(self, begun: Op, delivery: Delivery, endpoint: Endpoint | None) -> str:
+    def end_receive(self, begun: Op, delivery: Delivery, endpoint: BrokerEndpoint | None) -> str:
         """Complete a receive with what it brought; return the delivery's name, unique in the run."""
         if self._write:
             # What came over the wire is quoted, whoever sent it.

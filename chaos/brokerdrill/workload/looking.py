@@ -39,7 +39,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Seen:
+class QueueContents:
     """What a look saw: how many messages of each run, by its tag, and `foreign` ones that no run has sent, some of
     whose ids are `examples`. `error`: why it did not see all of the queue, None where it did."""
 
@@ -51,7 +51,7 @@ class Seen:
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object whose items `Seen(**object)` takes."""
+        """Return the JSON object whose items `QueueContents(**object)` takes."""
         return asdict(self)
 
 
@@ -73,7 +73,7 @@ class Browser(ClientLoop):
         self._tag = header.tag_of(config.run_id)
         self._done = False
         # What a look that never came to an end saw.
-        self.seen = Seen(look.address, look.instance, error="the look did not end in time")
+        self.seen = QueueContents(look.address, look.instance, error="the look did not end in time")
 
     def run(self) -> None:
         """Look, then close. Raises LedgerError."""
@@ -97,7 +97,7 @@ class Browser(ClientLoop):
         try:
             found = self._found()
         except ClientError as error:
-            self.seen = Seen(look.address, look.instance, error=str(error))
+            self.seen = QueueContents(look.address, look.instance, error=str(error))
             self._end(begun, self.seen.error)
             return
         self.seen = seen(look, self._client.browsing == SELECTS and look.own, self._tag, found)
@@ -131,11 +131,13 @@ class Browser(ClientLoop):
         )
 
 
-def seen(look: Look, chosen: bool, tag: str, found: Sequence[Delivery]) -> Seen:
+def seen(look: Look, chosen: bool, tag: str, found: Sequence[Delivery]) -> QueueContents:
     """Return what a look of the run with `tag` saw that `found` these messages; `chosen`: the broker had looked through
     all of the queue for them. Otherwise fewer than it counts are not all."""
     by_run = Counter(item.left_by or tag for item in found if not item.foreign)
     foreign = [item.message_id for item in found if item.foreign]
     whole = chosen or len(found) >= look.messages
     short = f"the broker shows {len(found)} of the {look.messages} messages that it counts there"
-    return Seen(look.address, look.instance, dict(by_run), len(foreign), foreign[:EXAMPLES], None if whole else short)
+    return QueueContents(
+        look.address, look.instance, dict(by_run), len(foreign), foreign[:EXAMPLES], None if whole else short
+    )

@@ -50,7 +50,7 @@ from brokerdrill.workload.client import (
     Outcome,
     Reconnect,
 )
-from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, Router, WorkerConfig
 
 CONNECT_S = 3.0
 CLOSE_S = 3.0
@@ -84,13 +84,13 @@ def said(reason: ReasonCode) -> Outcome:
     return Outcome(UNKNOWN, f"PUBACK: {reason}") if reason.is_failure else DONE
 
 
-class Line:
+class MqttConnection:
     """A connection to one endpoint. Raises ClientError when it is no good any more.
 
     The library reads and writes in a thread of its own, which ends with the connection; it never connects anew.
     """
 
-    def __init__(self, config: WorkerConfig, endpoint: Endpoint, name: str, prefetch: int | None) -> None:
+    def __init__(self, config: WorkerConfig, endpoint: BrokerEndpoint, name: str, prefetch: int | None) -> None:
         self._owner = threading.get_ident()
         self._changed = threading.Condition()
         self._call_s = config.call_timeout_ms / 1000
@@ -158,14 +158,14 @@ class Line:
             self._changed.notify_all()
 
     def breaks(self, why: str) -> None:
-        """The line is no good any more; the first reason counts. From any thread."""
+        """The connection is no good any more; the first reason counts. From any thread."""
         with self._changed:
             self._broken = self._broken or why
             self._changed.notify_all()
 
     @property
     def broken(self) -> str | None:
-        """Why the line is no good any more, None while it is."""
+        """Why the connection is no good any more, None while it is."""
         return self._broken
 
     def _until(self, done: Callable[[], bool], timeout_s: float) -> bool:
@@ -228,7 +228,7 @@ class Line:
                 return
 
     def close(self) -> bool:
-        """Close the line; return whether the broker was told. From another thread a call that hangs is ended by it."""
+        """Close; return whether the broker was informed. From another thread a call that hangs is ended by it."""
         if threading.get_ident() != self._owner:
             self.breaks("closed")
         self._unsubscribe()
@@ -276,8 +276,8 @@ class Mqtt:
         # A broker lets one connection have an id: the run's own, for others' clients may have these names.
         self._name = f"{self._tag}-{name}"
         self._aimed: Aim | None = None
-        self._line: Line | None = None
-        self._endpoint: Endpoint | None = None
+        self._connection: MqttConnection | None = None
+        self._endpoint: BrokerEndpoint | None = None
         self._opened = 0
         self._delivered = 0
         # Whose acknowledgements no delivery has proven yet, oldest first (None: of another run's message), and how many
@@ -293,9 +293,11 @@ class Mqtt:
         for endpoint in asking.whom_to_dial(self._config, self._aimed):
             try:
                 # Who receives nothing may look, and is to see all that there is.
-                line = self._line = Line(self._config, endpoint, self._name, PREFETCH if receives_from else None)
+                connection = self._connection = MqttConnection(
+                    self._config, endpoint, self._name, PREFETCH if receives_from else None
+                )
                 for address in receives_from:
-                    line.subscribe(topic_of(address))
+                    connection.subscribe(topic_of(address))
                 break
             except ClientError as error:
                 problems.append(f"{endpoint.instance}: {error}")
@@ -308,23 +310,23 @@ class Mqtt:
         self._acknowledged.clear()
         self._proven.clear()
 
-    def _open_line(self) -> Line:
-        line = self._line
-        if line is None:
+    def _open_connection(self) -> MqttConnection:
+        connection = self._connection
+        if connection is None:
             raise ClientError("the connection is closed")
-        if line.broken:
-            raise ClientError(line.broken)
-        return line
+        if connection.broken:
+            raise ClientError(connection.broken)
+        return connection
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
         properties = Properties(PacketTypes.PUBLISH)
         properties.UserProperty = (header.PROPERTY, header.write(self._tag, message, attempt))
         try:
-            line = self._open_line()
+            connection = self._open_connection()
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
         try:
-            return said(line.publish(topic_of(address), message.payload, properties))
+            return said(connection.publish(topic_of(address), message.payload, properties))
         except ClientError as error:
             return Outcome(UNKNOWN, str(error), usable=False)
 
@@ -335,7 +337,7 @@ class Mqtt:
         return DONE
 
     def receive(self, timeout_s: float) -> Delivery | None:
-        message = self._open_line().message(timeout_s)
+        message = self._open_connection().message(timeout_s)
         if message is None:
             return None
         self._delivered += 1
@@ -358,7 +360,7 @@ class Mqtt:
 
     def ack(self, delivery: Delivery) -> Outcome:
         try:
-            self._open_line().acknowledge(delivery.handle)
+            self._open_connection().acknowledge(delivery.handle)
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
         self._acknowledged.append(None if delivery.left_by else delivery.address)
@@ -369,9 +371,9 @@ class Mqtt:
         return list(self._browsed(address))
 
     def _browsed(self, address: str) -> Iterator[Delivery]:
-        line = self._open_line()
-        line.subscribe(topic_of(address))
-        while message := line.message(BROWSE_IDLE_S):
+        connection = self._open_connection()
+        connection.subscribe(topic_of(address))
+        while message := connection.message(BROWSE_IDLE_S):
             yield self._delivery(message)
 
     def connection_id(self) -> int:
@@ -380,12 +382,12 @@ class Mqtt:
     def reconnect(self) -> Reconnect | None:
         return None
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         return self._endpoint
 
     def close(self) -> Outcome:
-        line, self._line = self._line, None
-        if line is None:
+        connection, self._connection = self._connection, None
+        if connection is None:
             return DONE
-        why = line.broken
-        return DONE if line.close() else Outcome(UNKNOWN, why or "closed without an answer")
+        why = connection.broken
+        return DONE if connection.close() else Outcome(UNKNOWN, why or "closed without an answer")

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import jpype
 
 from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.jms import JmsClient, Operation, host_of, tls_context
 
 # Of the connection factory, by their own names; WorkerConfig.url_params come after and win.
@@ -55,7 +55,7 @@ def place_of(config: WorkerConfig, name: str) -> int:
     return names.index(name) if name in names else 0
 
 
-def addresses(config: WorkerConfig, dialled: Sequence[Endpoint], begin: int) -> str:
+def addresses(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], begin: int) -> str:
     """Return the address list: the service of JMS connections of each broker that is `dialled`, from the one at the
     place `begin` on, counted round and round."""
     scheme, service = ("mqssl", "ssljms") if config.tls_ca else ("mqtcp", "jms")
@@ -64,7 +64,7 @@ def addresses(config: WorkerConfig, dialled: Sequence[Endpoint], begin: int) -> 
     return ",".join(f"{scheme}://{host_of(item.address)}:{item.port}/{service}" for item in ordered)
 
 
-def properties(config: WorkerConfig, dialled: Sequence[Endpoint], begin: int) -> dict[str, str]:
+def properties(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], begin: int) -> dict[str, str]:
     """Return the properties of a connection factory; `begin` as of `addresses`."""
     own = {"imqAddressList": addresses(config, dialled, begin), "imqAckTimeout": str(config.call_timeout_ms)}
     return {**PROPERTIES, **own, **config.url_params}
@@ -97,7 +97,7 @@ class OpenMqJms(JmsClient):
         self._broken: str | None = None
         self._begin = place_of(config, name)
 
-    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+    def _factory(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         factory = jpype.JClass("com.sun.messaging.ConnectionFactory")()
         for name, value in properties(self._config, dialled, self._begin).items():
             factory.setProperty(name, value)
@@ -129,5 +129,5 @@ class OpenMqJms(JmsClient):
     def connection_id(self) -> int:
         return self._number
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         return endpoint_at(str(self._connection.getBrokerAddress()), self._config.endpoints)

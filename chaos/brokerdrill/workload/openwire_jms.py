@@ -23,7 +23,7 @@ import jpype
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Browsing, Outcome, endpoint_at
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.jms import Operation, first_line, host_of, query, trust_managers
 from brokerdrill.workload.routed_jms import RedirectedJms
 
@@ -67,7 +67,7 @@ PROOFS = frozenset({"JMSSecurityException", "InvalidDestinationException"})
 ROLLED_BACK = "TransactionRolledBackException"
 
 
-def url(config: WorkerConfig, dialled: Sequence[Endpoint], routed: Aim | None = None) -> str:
+def url(config: WorkerConfig, dialled: Sequence[BrokerEndpoint], routed: Aim | None = None) -> str:
     """Return the connection URL: all that is `dialled` in one failover transport, then its parameters.
 
     Who is led asks again once its connection is lost.
@@ -137,7 +137,7 @@ class OpenWireJms(RedirectedJms):
         self._up = threading.Event()
         self._commands: Any = None
 
-    def _factory(self, dialled: Sequence[Endpoint]) -> Any:
+    def _factory(self, dialled: Sequence[BrokerEndpoint]) -> Any:
         made = url(self._config, dialled, self._aimed)
         factory = jpype.JClass("org.apache.activemq.ActiveMQSslConnectionFactory")(made)
         if self._config.tls_ca:
@@ -207,7 +207,7 @@ class OpenWireJms(RedirectedJms):
         self._connection_back()
         self._up.set()
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         # Null between two brokers, and for ever once the transport has been given up.
         uri = self._transport.getConnectedTransportURI()
         return None if uri is None else endpoint_at(f"{uri.getHost()}:{uri.getPort()}", self._config.endpoints)

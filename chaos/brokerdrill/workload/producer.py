@@ -27,7 +27,7 @@ from brokerdrill.workload.client import (
     known_as,
 )
 from brokerdrill.workload.client_loop import POLL_S, ClientLoop, Stopped
-from brokerdrill.workload.config import ClientSpec, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientSpec, WorkerConfig
 from brokerdrill.workload.header import sha
 from brokerdrill.workload.ledger_writer import ClientLedger
 
@@ -237,7 +237,7 @@ class Producer(ClientLoop):
                 break
         return outcome
 
-    def _handed_to(self, times: list[int]) -> list[tuple[Endpoint | None, int, int]]:
+    def _handed_to(self, times: list[int]) -> list[tuple[BrokerEndpoint | None, int, int]]:
         """Return who took which of a transaction's sends, from one place in the batch up to before another: whoever
         takes the commit, a send that had returned before a failover was not made to the new instance."""
         before, size = self._endpoint, len(times) - 1

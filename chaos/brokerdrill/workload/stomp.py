@@ -34,7 +34,7 @@ from brokerdrill.workload.client import (
     Outcome,
     Reconnect,
 )
-from brokerdrill.workload.config import Endpoint, Router, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, Router, WorkerConfig
 
 CONNECT_S = 3.0
 PREFETCH = 100
@@ -112,10 +112,10 @@ class Parser:
         return Frame(command, headers, body)
 
 
-class Line:
+class StompConnection:
     """A connection to one endpoint. Raises ClientError when it is no good any more."""
 
-    def __init__(self, config: WorkerConfig, endpoint: Endpoint) -> None:
+    def __init__(self, config: WorkerConfig, endpoint: BrokerEndpoint) -> None:
         self._parser = Parser()
         self._frames: deque[Frame] = deque()
         self._receipts = itertools.count(1)
@@ -216,8 +216,8 @@ class Stomp:
         self._config = config
         self._tag = header.tag_of(config.run_id)
         self._aimed: Aim | None = None
-        self._line: Line | None = None
-        self._endpoint: Endpoint | None = None
+        self._connection: StompConnection | None = None
+        self._endpoint: BrokerEndpoint | None = None
         self._opened = 0
         self._transacted = False
         self._transactions = itertools.count(1)
@@ -231,7 +231,7 @@ class Stomp:
         problems = []
         for endpoint in asking.whom_to_dial(self._config, self._aimed):
             try:
-                self._line = Line(self._config, endpoint)
+                self._connection = StompConnection(self._config, endpoint)
                 break
             except ClientError as error:
                 problems.append(f"{endpoint.instance}: {error}")
@@ -247,8 +247,8 @@ class Stomp:
 
     def _subscribe(self, name: str, address: str, more: Mapping[str, str]) -> None:
         headers = {"id": name, "destination": f"/queue/{address}", "ack": "client-individual", **more}
-        assert self._line is not None
-        self._line.confirmed(Frame("SUBSCRIBE", headers))
+        assert self._connection is not None
+        self._connection.confirmed(Frame("SUBSCRIBE", headers))
 
     def _in_transaction(self) -> dict[str, str]:
         """The header of the open transaction, which is begun first where there is none."""
@@ -256,8 +256,8 @@ class Stomp:
             return {}
         if self._transaction is None:
             self._transaction = f"{self._tag}-{self._opened}-{next(self._transactions)}"
-            assert self._line is not None
-            self._line.write(Frame("BEGIN", {"transaction": self._transaction}))
+            assert self._connection is not None
+            self._connection.write(Frame("BEGIN", {"transaction": self._transaction}))
         return {"transaction": self._transaction}
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
@@ -266,9 +266,9 @@ class Stomp:
         if message.key is not None:
             headers["JMSXGroupID"] = message.key
         try:
-            assert self._line is not None
+            assert self._connection is not None
             frame = Frame("SEND", {**headers, **self._in_transaction()}, message.payload)
-            (self._line.write if self._transacted else self._line.confirmed)(frame)
+            (self._connection.write if self._transacted else self._connection.confirmed)(frame)
         except ClientError as error:
             return Outcome(UNKNOWN, str(error), usable=False)
         return DONE
@@ -278,8 +278,8 @@ class Stomp:
         if transaction is None:
             return DONE
         try:
-            assert self._line is not None
-            self._line.confirmed(Frame(command, {"transaction": transaction}))
+            assert self._connection is not None
+            self._connection.confirmed(Frame(command, {"transaction": transaction}))
         except ClientError as error:
             return Outcome(UNKNOWN, str(error), usable=False)
         return DONE
@@ -291,13 +291,13 @@ class Stomp:
         return self._end("ABORT")
 
     def receive(self, timeout_s: float) -> Delivery | None:
-        if self._line is None:
+        if self._connection is None:
             raise ClientError("the connection is closed")
-        frame = self._line.message(timeout_s)
+        frame = self._connection.message(timeout_s)
         if frame is None:
             return None
         if self._transacted:
-            self._line.write(Frame("ACK", {"id": frame.headers.get("ack", ""), **self._in_transaction()}))
+            self._connection.write(Frame("ACK", {"id": frame.headers.get("ack", ""), **self._in_transaction()}))
         return self._delivery(self._subscriptions.get(frame.headers.get("subscription", ""), ""), frame)
 
     def _delivery(self, address: str, frame: Frame) -> Delivery:
@@ -313,8 +313,8 @@ class Stomp:
 
     def ack(self, delivery: Delivery) -> Outcome:
         try:
-            assert self._line is not None
-            self._line.confirmed(Frame("ACK", {"id": str(delivery.handle)}))
+            assert self._connection is not None
+            self._connection.confirmed(Frame("ACK", {"id": str(delivery.handle)}))
         except ClientError as error:
             return Outcome(UNKNOWN, str(error), usable=False)
         return DONE
@@ -324,8 +324,8 @@ class Stomp:
 
     def _browsed(self, address: str) -> Iterator[Delivery]:
         self._subscribe("browser", address, {"browser": "true"})
-        assert self._line is not None
-        while frame := self._line.message(BROWSE_IDLE_S):
+        assert self._connection is not None
+        while frame := self._connection.message(BROWSE_IDLE_S):
             # The end of what there is comes as a message, too.
             if frame.headers.get("browser") == "end":
                 return
@@ -337,17 +337,17 @@ class Stomp:
     def reconnect(self) -> Reconnect | None:
         return None
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         return self._endpoint
 
     def close(self) -> Outcome:
-        line, self._line = self._line, None
-        if line is None:
+        connection, self._connection = self._connection, None
+        if connection is None:
             return DONE
         try:
-            line.confirmed(Frame("DISCONNECT", {}))
+            connection.confirmed(Frame("DISCONNECT", {}))
         except ClientError as error:
             return Outcome(FAIL if "ERROR" in str(error) else UNKNOWN, str(error))
         finally:
-            line.close()
+            connection.close()
         return DONE

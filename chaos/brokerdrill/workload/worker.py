@@ -36,8 +36,8 @@ from brokerdrill.workload.client import Client, ClientError, client_type
 from brokerdrill.workload.client_loop import ClientCounts
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.consumer import Consumer
-from brokerdrill.workload.ledger_writer import ClientLedger, Clock, LedgerError, Spool
-from brokerdrill.workload.looking import Browser, Look, Seen
+from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock, LedgerError, Spool
+from brokerdrill.workload.looking import Browser, Look, QueueContents
 from brokerdrill.workload.producer import Producer, RoutedProducer, SendSchedule
 from brokerdrill.workload.tampering import Tampering, tamper
 
@@ -48,7 +48,7 @@ QUICK_CLOSE_S = 3.0
 OUTBOX_LIMIT = 100
 
 
-class Out:
+class EventPipe:
     """Says things on a pipe from a thread of its own: a runner that does not read holds up nobody else."""
 
     def __init__(self, fd: int) -> None:
@@ -77,7 +77,7 @@ class Out:
                 return  # nobody reads: the end of the input says so, too
 
 
-class Lines:
+class CommandLines:
     """Lines of a pipe, which a signal can end. Iterating blocks in the main thread."""
 
     def __init__(self, fd: int) -> None:
@@ -122,10 +122,12 @@ def spool_header(config: WorkerConfig, kind: type[Client]) -> Header:
     return Header(config.run_id, config.clock, kind.protocol, [*texts, *config.addresses], places)
 
 
-class Load:
+class WorkerClients:
     """All clients of this worker and their threads."""
 
-    def __init__(self, config: WorkerConfig, kind: type[Client], clock: Clock, spool: Spool | None, out: Out) -> None:
+    def __init__(
+        self, config: WorkerConfig, kind: type[Client], clock: LedgerClock, spool: Spool | None, out: EventPipe
+    ) -> None:
         self._config = config
         self._kind = kind
         self._clock = clock
@@ -247,7 +249,7 @@ class Load:
         for client in [*self._producers, *self._consumers]:
             client.abandon()
 
-    def look(self, looks: Sequence[Look], limit_s: float, *, recorded: bool = False) -> list[Seen]:
+    def look(self, looks: Sequence[Look], limit_s: float, *, recorded: bool = False) -> list[QueueContents]:
         """Look at each of `looks` in turn, and return what was seen; `recorded`: with rows in the ledger. Looks that
         are not over in half of `limit_s` are given up. Raises InfrastructureError where one cannot be ended."""
         end = time.monotonic() + limit_s
@@ -337,7 +339,7 @@ class Load:
         }
 
 
-def _report(load: Load, out: Out, ended: threading.Event) -> None:
+def _report(load: WorkerClients, out: EventPipe, ended: threading.Event) -> None:
     while not ended.wait(STATUS_S):
         if not out.crowded():
             out.say("status", **load.status())
@@ -348,7 +350,7 @@ def _looks(command: dict[str, Any]) -> list[Look]:
     return [Look(**look) for look in command.get("looks") or ()]
 
 
-def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
+def serve(config: WorkerConfig, clock: LedgerClock, lines: CommandLines, out: EventPipe) -> int:
     """Do what the commands in `lines` say until stopped; return the exit status.
 
     Raises BrokerdrillError, LedgerError.
@@ -359,7 +361,7 @@ def serve(config: WorkerConfig, clock: Clock, lines: Lines, out: Out) -> int:
     kind.start_process(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: lines.end())
-    load = Load(config, kind, clock, spool, out)
+    load = WorkerClients(config, kind, clock, spool, out)
     load.on_failure = lines.end
     ended = threading.Event()
     threading.Thread(target=_report, args=(load, out, ended), name="status", daemon=True).start()
@@ -412,10 +414,10 @@ def main() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Libraries that print to standard output must not get between our lines.
-    out = Out(os.dup(1))
+    out = EventPipe(os.dup(1))
     os.dup2(2, 1)
-    clock = Clock()
-    lines = Lines(0)
+    clock = LedgerClock()
+    lines = CommandLines(0)
     status = InfrastructureError.exit_status
     try:
         first = next(lines, None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from brokerdrill.base.clock import Clock
+from brokerdrill.base.clock import ClockOffset
 from brokerdrill.hosts.connection import HostConnection
 
 # systemd's catalog (sd-messages.h): journald has written all that it was given, and ends.
@@ -67,7 +67,7 @@ def covered_times(boots: Sequence[Boot | None], span: tuple[int, int]) -> list[C
     return found
 
 
-def parse_boots(text: str, clocks: Mapping[str, Clock], current: str) -> list[Boot | None]:
+def parse_boots(text: str, clocks: Mapping[str, ClockOffset], current: str) -> list[Boot | None]:
     """Return the boots in the host's answer. `clocks`: of each that is known by its id, `current` the id of
     the one that goes on, both without dashes."""
     found: list[Boot | None] = []
@@ -87,7 +87,7 @@ def parse_boots(text: str, clocks: Mapping[str, Clock], current: str) -> list[Bo
     return found
 
 
-def known(connection: HostConnection) -> dict[str, Clock]:
+def known(connection: HostConnection) -> dict[str, ClockOffset]:
     """Return the clock of each start of the host that the connection has met, by its id as journald writes it."""
     return {boot.replace("-", ""): clock for boot, clock in connection.boots.items()}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from brokerdrill.base.clock import Clock, now_ns
+from brokerdrill.base.clock import ClockOffset, now_ns
 from brokerdrill.base.masking import masked
 from brokerdrill.base.progress import Progress
 from brokerdrill.hosts.connection import HostConnection
@@ -171,7 +171,7 @@ async def read_log(connection: HostConnection, item: Descriptor, age_s: float) -
     return parse_journal(result.out, known_boots(connection))
 
 
-def parse_journal(text: str, clocks: Mapping[str, Clock]) -> Log:
+def parse_journal(text: str, clocks: Mapping[str, ClockOffset]) -> Log:
     """Parse journalctl's JSON lines; `__MONOTONIC_TIMESTAMP` is in µs. Binary messages come as lists of bytes.
 
     `clocks`: of each start of the host that is known, by its boot id. What another one wrote has no place in the run.

@@ -10,7 +10,7 @@ import contextlib
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import BrokerdrillError
-from brokerdrill.faults.executor import Applied
+from brokerdrill.faults.executor import AppliedChange
 from brokerdrill.ledger.contract import FAULT_GONE
 from brokerdrill.runner.live_run import LiveRun
 
@@ -35,7 +35,7 @@ async def until_fault_undone(run: LiveRun) -> str:
         await asyncio.sleep(LOOK_PERIOD_S)
 
 
-async def _is_absent(run: LiveRun, item: Applied) -> bool:
+async def _is_absent(run: LiveRun, item: AppliedChange) -> bool:
     change = item.change
     with contextlib.suppress(BrokerdrillError, TimeoutError):
         async with asyncio.timeout(ANSWER_S):
@@ -43,7 +43,7 @@ async def _is_absent(run: LiveRun, item: Applied) -> bool:
     return False
 
 
-async def _is_unhealed(run: LiveRun, item: Applied) -> bool:
+async def _is_unhealed(run: LiveRun, item: AppliedChange) -> bool:
     """Whether the host's safety kernel still holds the fault, and neither the run nor the host is about to heal it."""
     held = []
     with contextlib.suppress(BrokerdrillError, TimeoutError):
@@ -53,7 +53,7 @@ async def _is_unhealed(run: LiveRun, item: Applied) -> bool:
     return item.fault_id in open_ones and any(item.fault_id == one.fault_id for one in run.executor.in_effect())
 
 
-def _said(run: LiveRun, item: Applied) -> str:
+def _said(run: LiveRun, item: AppliedChange) -> str:
     change = item.change
     said = f"fault {item.fault_id} on {change.target} is gone, and nobody here healed it; what follows proves nothing"
     with contextlib.suppress(BrokerdrillError):

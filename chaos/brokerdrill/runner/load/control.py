@@ -18,7 +18,7 @@ from brokerdrill.runner.load.plan import PlannedWorker
 from brokerdrill.runner.load.shipping import ship
 from brokerdrill.runner.load.worker import Worker
 from brokerdrill.workload.config import WorkerConfig
-from brokerdrill.workload.looking import Look, Seen
+from brokerdrill.workload.looking import Look, QueueContents
 from brokerdrill.workload.tampering import Tampering
 
 READY_DEADLINE_S = 60
@@ -46,8 +46,8 @@ done"""
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all workers, in messages, of what their `Counts` say; `behind_s`: how far the worst producer is behind
-    the rate that it keeps."""
+    """Sums over all workers, in messages, of what their `ClientCounts` say; `behind_s`: how far the worst producer is
+    behind the rate that it keeps."""
 
     sent_ok: int
     sent_unknown: int
@@ -107,7 +107,7 @@ class LoadControl:
         await channel.write(json.dumps(here.to_json()))
         return worker
 
-    async def look(self, looks: Sequence[Look]) -> list[Seen]:
+    async def look(self, looks: Sequence[Look]) -> list[QueueContents]:
         """Have one worker look, before the load begins; return what it saw. Raises Unmet where it is not over in time,
         InfrastructureError where the worker fails."""
         first = self.workers[0]

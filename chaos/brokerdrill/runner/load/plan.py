@@ -18,9 +18,9 @@ from brokerdrill.workload.config import (
     SUBSCRIBING,
     UNCONFIRMED,
     UNTRANSACTED,
+    BrokerEndpoint,
+    ClientAccount,
     ClientSpec,
-    Credentials,
-    Endpoint,
     Router,
     WorkerConfig,
 )
@@ -41,7 +41,7 @@ def share(addresses: Sequence[str], index: int, clients: int) -> tuple[str, ...]
     return (addresses[index % len(addresses)],)
 
 
-def endpoints(servers: Sequence[Descriptor], protocol: str, through: str | None = None) -> tuple[Endpoint, ...]:
+def endpoints(servers: Sequence[Descriptor], protocol: str, through: str | None = None) -> tuple[BrokerEndpoint, ...]:
     """The listeners of that protocol that clients dial, primaries first, so that clients try them first: those with the
     name `through` where there are some that lead nobody."""
     ordered = sorted(servers, key=lambda item: (item.role != "primary", item.instance))
@@ -52,7 +52,9 @@ def endpoints(servers: Sequence[Descriptor], protocol: str, through: str | None 
         if listener.protocol == protocol and listener.router is None and not listener.relays
     ]
     dialled = [one for one in direct if one[1].name == through] or [one for one in direct if one[1].clients]
-    return tuple(Endpoint(listener.address, listener.port, item.instance, item.host) for item, listener in dialled)
+    return tuple(
+        BrokerEndpoint(listener.address, listener.port, item.instance, item.host) for item, listener in dialled
+    )
 
 
 def secure(servers: Sequence[Descriptor], protocol: str) -> bool:
@@ -203,7 +205,7 @@ def plan_workers(
             key_type=routes.key_type if routes else "",
             key_filter=routes.key_filter if routes else None,
             keeps_connection=load.keeps_connection,
-            credentials=Credentials(credentials["username"], credentials["password"]),
+            credentials=ClientAccount(credentials["username"], credentials["password"]),
             addresses=tuple(load.addresses),
             producers=own,
             consumers=tuple(consumers[number::count]),

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from brokerdrill.base.clock import Clock, Sample, estimate, now_ns
+from brokerdrill.base.clock import ClockOffset, Sample, estimate, now_ns
 from brokerdrill.base.errors import InfrastructureError, Unmet
 from brokerdrill.hosts.channels import Channel
 from brokerdrill.hosts.connection import HostConnection
-from brokerdrill.workload.looking import Seen
+from brokerdrill.workload.looking import QueueContents
 
 CLOCK_SAMPLES = 15
 PONG_S = 10
@@ -29,10 +29,10 @@ class Worker:
     clock_name: str
     spool: str
     channel: Channel
-    clock: Clock = field(default_factory=Clock)
+    clock: ClockOffset = field(default_factory=ClockOffset)
     status: dict[str, Any] = field(default_factory=dict)
     reached: set[str] = field(default_factory=set)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[QueueContents] = field(default_factory=list)
     refused: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     # Who waits for the answer to which ping; each has a number of its own, whenever its answer comes.
@@ -62,7 +62,7 @@ class Worker:
                 if event == "tampered":
                     self.refused = message["problem"]
                 if event == "looked":
-                    self.seen = [Seen(**one) for one in message["seen"]]
+                    self.seen = [QueueContents(**one) for one in message["seen"]]
                 self.reached.add(event)
             self.changed.set()
             on_change()
@@ -93,7 +93,7 @@ class Worker:
             except TimeoutError:
                 raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s") from None
 
-    async def measured_clock(self) -> Clock:
+    async def measured_clock(self) -> ClockOffset:
         """Return how the worker's clock relates to the controller's now; one measurement at a time. Raises
         InfrastructureError where the worker does not answer."""
         samples = []

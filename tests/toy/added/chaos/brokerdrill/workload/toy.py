@@ -20,7 +20,7 @@ from brokerdrill.workload.client import (
     Outcome,
     Reconnect,
 )
-from brokerdrill.workload.config import Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 
 
 class Toy:
@@ -111,7 +111,7 @@ class Toy:
     def reconnect(self) -> Reconnect | None:
         return None
 
-    def served_by(self) -> Endpoint | None:
+    def served_by(self) -> BrokerEndpoint | None:
         return self._config.endpoints[0]
 
     def close(self) -> Outcome:
