@@ -150,6 +150,7 @@ def test_every_change_is_written_and_what_is_not_known_is_said(prometheus: Prome
     assert (down["target"], down["instance"], down["store"]) == ("h1", "artemis1", "pair")
     assert down["detail"] == DOWN
     silence = found[5]["t_ns"] - found[4]["t_ns"]
+    assert silence > 0, "it is known again from the answer on, not since recording began"
     assert cleared["uncertainty_ns"] >= silence, "it may have cleared at any time of the silence"
 
 

@@ -22,6 +22,7 @@ from brokerdrill.runner.watching.pressure import LONGEST_SPAN_NS, PressureSpan, 
 S = 1_000_000_000
 FILES = """\
 /proc/pressure/cpu:some avg10=0.80 avg60=3.38 avg300=22.55 total={cpu}
+/proc/pressure/cpu:full avg10=0.00 avg60=0.00 avg300=0.00 total=0
 /proc/pressure/io:some avg10=0.00 avg60=0.53 avg300=1.35 total=22795363
 /proc/pressure/irq:full avg10=0.00 avg60=0.00 avg300=0.00 total=9
 /proc/stat:cpu  52321 4360 32014 82562 1900 0 914 {steal} 0 0

@@ -89,6 +89,28 @@ def test_a_role_before_the_steady_state_is_not_the_runs(tmp_path: Path) -> None:
     assert all(at >= begin for _, _, at in written[:2])
 
 
+def test_health_is_written_from_the_first_silence_on(tmp_path: Path) -> None:
+    """A broker that answers when it is asked for the first time has not begun to."""
+
+    async def main() -> None:
+        one = Told("active")
+        events = EventWriter(tmp_path, "run", now_ns())
+        system = System(Progress(Console(quiet=True)))
+        _add(system, {"one": one})
+        system.watch(events)
+        system.record()
+        await until(lambda: system.roles == {"one": "active"})
+        one.silent = True
+        asked = one.asked
+        await until(lambda: one.asked > asked + 1)
+        await system.stop_watching()
+        events.close()
+
+    asyncio.run(main())
+    rows = [json.loads(line) for path in (tmp_path / "events").iterdir() for line in path.read_text().splitlines()]
+    assert [row["value"] for row in rows if row["kind"] == "health"] == ["silent"]
+
+
 def test_times_without_an_answer_are_written_and_a_refused_connection_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
