@@ -51,7 +51,7 @@ _UNITS = ("moments", "placing", "rounds")
 _BY_SQL = ("clients", "gaps", "judge", "meeting", "messages", "seen")
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {
-    "evidence/journal_coverage": ("test_logs",),
+    "evidence/journal_coverage": ("test_journal_coverage", "test_logs"),
     "evidence/logs": ("test_logs",),
     "evidence/process_ends": ("test_process_ends",),
     "evidence/spools": ("test_spools",),

@@ -14,11 +14,11 @@ from brokerdrill.analysis import gaps, judge
 from brokerdrill.analysis.checks import available, failback_within, failover_within, single_active
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
-from brokerdrill.analysis.checks.finding import CLOCKS, Finding, worst
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, worst
 from brokerdrill.analysis.checks.no_dead_letters import Look, look_at
 from brokerdrill.analysis.completeness import Numbered, holes
 from brokerdrill.analysis.endings import endings, operations
-from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Span
+from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Pressure, Span
 from brokerdrill.analysis.kernel import unpack
 from brokerdrill.analysis.measures import MOST_BUCKETS, SECOND_NS, base_width, bucket_ns
 from brokerdrill.analysis.placing import Placed
@@ -748,6 +748,29 @@ def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
     times = Timeline(run_end=900, hits=(Hit(KILL, HIT, NEXT, False, None),))
     client = failover_within.ClientAtFault(KILL.number, "p", joined, before, 200, None, 200, False)
     assert [one.took for one in failover_within.failovers([client], times)] == ([100] if due else [])
+
+
+@pytest.mark.parametrize(
+    ("took", "u", "stalled", "n", "why"),
+    [
+        (99, 0, 0, 0, []),
+        (100, 0, 0, 0, []),  # exactly the bound keeps it, and there is nothing to explain
+        (101, 0, 0, 1, []),
+        (110, 0, 9, 1, []),
+        (110, 0, 55, 0, [BUSY]),  # as long as it was missed by
+        (100, 1, 0, 0, [CLOCKS]),
+        (101, 1, 0, 0, [CLOCKS]),
+        (99, 1, 0, 0, []),
+        (102, 1, 0, 1, []),
+    ],
+)
+def test_a_failover_is_late_where_neither_clocks_nor_busy_hosts_leave_a_doubt(
+    took: int, u: int, stalled: int, n: int, why: list[str]
+) -> None:
+    hit = Hit(KILL._replace(u=0), HIT, NEXT, False, None)
+    due = failover_within.DueFailover(hit, "p", True, KILL.at + took, False, took, 900, u)
+    found = failover_within.find([due], 100, [Pressure("h", "cpu", 100, 210, stalled)])
+    assert (found.n, found.why) == (n, why)
 
 
 def test_the_longest_overlap_is_the_worst() -> None:
