@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from brokerdrill.analysis import kernel, messages, stages
+from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.reading import OP_SCHEMA, having
 from brokerdrill.analysis.stories import ASKED, MOST_OPS, WANTED
-from brokerdrill.analysis.tables import table
 
 
 def ops(**columns: list[object]) -> pa.Table:

@@ -249,7 +249,7 @@ def test_of_many_outages_the_longest_and_the_first_are_shown() -> None:
     gaps.find(base, most_witnesses=2, most_rows=1)
     assert base.execute("SELECT count(*) FROM outage").fetchall() == [(4,)]
     assert base.execute("SELECT gap_from, gap_to FROM shown ORDER BY ALL").fetchall() == [(0, 5), (8, 20), (20, 31)]
-    who = base.sql(gaps._SIDES).to_arrow_table().to_pylist()
+    who = base.sql(gaps._SIDES.sql).to_arrow_table().to_pylist()
     assert {(row["moment"], row["client"]) for row in who} == {
         (0, "p0"), (5, "p1"), (8, "p0"), (20, "p1"), (31, "p0"), (32, "p1")
     }  # fmt: skip

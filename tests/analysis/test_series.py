@@ -10,16 +10,17 @@ import duckdb
 from brokerdrill.analysis import routes
 from brokerdrill.analysis.activity import Active, clients
 from brokerdrill.analysis.clients import MOST_CLIENTS
-from brokerdrill.analysis.judge import _EMPTY, database
+from brokerdrill.analysis.columns import table
+from brokerdrill.analysis.judge import database
 from brokerdrill.analysis.kernel import add
-from brokerdrill.analysis.tables import table
+from brokerdrill.analysis.partials import declared
 
 S = 1_000_000_000
 
 
 def partials(**rows: Sequence[Sequence[Any]]) -> Mapping[str, Any]:
     """Partial results of the stages, by kind."""
-    return {kind: [table(of, _EMPTY[kind])] for kind, of in rows.items()}
+    return {kind: [table(of, declared()[kind].text)] for kind, of in rows.items()}
 
 
 def test_a_run_shows_the_clients_that_failed_most_and_waited_longest() -> None:
@@ -74,7 +75,7 @@ def test_a_partition_tells_the_stays_of_the_keys_that_moved_most() -> None:
     base = duckdb.connect()
     schema = "run int, key string, store string, part long, since long, until long, n long"
     add(base, "stay", table(stays, schema))
-    found = base.execute(routes.SHOWN).fetchall()
+    found = base.execute(routes.SHOWN.sql).fetchall()
     assert sorted({key for run, key, *_ in found if run == 0}) == [*KEYS[:-2], KEYS[-1]]
     assert sorted(row for row in found if row[1] in KEYS[-2:]) == [
         (0, KEYS[-1], "", 7, 8, 1),

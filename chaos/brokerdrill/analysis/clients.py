@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from brokerdrill.analysis.completeness import NUMBERED, NUMBERS, TICKING
 from brokerdrill.analysis.events import NEVER
-from brokerdrill.analysis.kernel import Parcel, divide, to_driver
+from brokerdrill.analysis.kernel import Parcel, divide
+from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.meeting import MET
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.partials import declare
 
 NEITHER, POSSIBLY, PROCESSED = 0, 1, 2
 # More clients are not drawn (`activity`).
@@ -71,7 +72,9 @@ FROM merged;
 """
 
 # What is wrong with an operation whose rows are each valid: "ok against fail is bad input", and a column that none has.
-_CONFLICTS = """
+_CONFLICTS = declare(
+    "conflict", "run int, client string, op_id long, problem string", "problems.refused", as_table=False
+).by("""
 WITH clashing AS (
     SELECT run, client, op_id, CASE
         WHEN ok AND fail THEN 'outcome is ok in one row and fail in another'
@@ -89,7 +92,7 @@ SELECT run, client, op_id, CASE
     WHEN o.op = 'ack' AND o.delivery IS NULL THEN 'delivery is missing' END AS problem
 FROM ops o LEFT JOIN clashing c USING (run, client, op_id) WHERE problem IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY client, op_id) <= 20
-"""
+""")
 
 # "An attempt is a send row. Outside a transaction it has its row's outcome. In one it is fail if its row is fail, a
 # rollback is ok, neither prepare nor commit was ever invoked, or every commit invoked is fail; ok if its row and some
@@ -156,7 +159,13 @@ SELECT run, client, server, store, address, acked_at AS moment, start, "end", la
 
 # Ends of transactions and acknowledgements of which another client did the work, and transactions whose end this client
 # lacks.
-_STRAYS = """
+_STRAYS = declare(
+    "stray",
+    "run int, name string, what string, invoked boolean, commits boolean, committed boolean, opened boolean, "
+    "rolled_back boolean, ended long ns, by_ack int, by_txn int",
+    "judge._foreign",
+    as_table=False,
+).by("""
 SELECT e.run, e.txn AS name, 'txn' AS what, e.invoked, e.commits, e.committed, e.opened, e.rolled_back, e.ended,
        NULL::INT AS by_ack, NULL::INT AS by_txn
 FROM txns e ANTI JOIN (
@@ -166,22 +175,22 @@ USING (run, txn)
 UNION ALL
 SELECT a.run, a.delivery, 'ack', NULL, NULL, NULL, NULL, NULL, NULL, a.by_ack, a.by_txn
 FROM acks a ANTI JOIN deliveries d USING (run, delivery)
-"""
-_OPEN = """
+""")
+_OPEN = declare("open", "run int, txn string", "judge._foreign", as_table=False).by("""
 SELECT DISTINCT o.run, o.txn
 FROM ops o ANTI JOIN (SELECT run, txn FROM txns WHERE committed OR rolled_back) t USING (run, txn)
 WHERE o.op IN ('send', 'receive', 'ack') AND o.txn IS NOT NULL
-"""
+""")
 
-_ENDS = """
+_ENDS = declare("end", "run int, ops_end long ns, unplaced boolean", "judge.Judging.finish").by("""
 SELECT run, max(coalesce("end", start)) AS ops_end, bool_or(NOT placed) AS unplaced FROM ops WHERE start IS NOT NULL
 GROUP BY run
-"""
+""")
 
 # "An address is a topic if any row there has a subscription." "On a topic those subscriptions are expected whose
 # subscribe was ok before the first attempt that is not fail began, and which no unsubscribe ended before the drain (nor
 # a close, for one whose subscribe row says durable = false)". Without a recorded drain every time is before it.
-_TOPICS = f"""
+_TOPICS = declare("topic", "run int, address string, sub string, since long ns, gone boolean", "judge._SHARED").by(f"""
 WITH closed AS (
     SELECT o.run, o.client, max(o.start) AS closed_at FROM ops o JOIN phase p USING (run)
     WHERE o.op = 'close' AND o.outcome <> 'fail' AND coalesce(o."end", o.start) < coalesce(p.drain_begin, {NEVER})
@@ -195,13 +204,17 @@ FROM ops o JOIN phase p USING (run) LEFT JOIN closed c ON o.run = c.run AND o.cl
 ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
 WHERE o.subscription IS NOT NULL AND o.address IS NOT NULL
 GROUP BY o.run, o.address, o.subscription
-"""
+""")
 
 # ordered: of each consumer session of a subscription when it gave messages back that it had not taken (`e_at`): when it
 # was seen to end (its close's end, else the start of the client's next connect), and the begin and the end of its
 # rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where it gave
 # nothing back. `since`: when it had connected.
-_SESSIONS = """
+_SESSIONS = declare(
+    "session",
+    "run int, address string, sub string, e_at long ns, client string, session int, since long ns",
+    "judge._SHARED",
+).by("""
 WITH readers AS (
     SELECT DISTINCT run, address, coalesce(subscription, '') AS sub, client, session
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
@@ -224,19 +237,25 @@ gave_back AS (
 SELECT DISTINCT r.run, r.address, r.sub, b.e_at, r.client, r.session, b.since
 FROM readers r JOIN gave_back b ON r.run = b.run AND r.client = b.client AND r.session = b.session
 WHERE b.e_at IS NOT NULL OR b.since IS NOT NULL
-"""
+""")
 
 # single_active: "an ok send served by Y lies wholly between two ok sends served by X for the same store within one
 # epoch of X": of each epoch the first end and the last start of the sends that lie in it; of all others whether a
 # store is not known.
-_SERVING = """
+_SERVING = declare(
+    "serving",
+    "run int, store string, instance string, e_start long ns, tick int, after long ns, before long ns, "
+    "homeless boolean",
+    "judge._SHARED",
+    "checks.Findings",
+).by("""
 SELECT x.run, e.e_store AS store, e.server AS instance, e.epoch AS e_start, x.tick,
        min(coalesce(x."end", x.start)) AS after, max(x.start) AS before, bool_or(x.store IS NULL) AS homeless
 FROM sends x SEMI JOIN asked ON x.run = asked.run AND asked.name = 'single_active'
 LEFT JOIN (SELECT * FROM served WHERE epoch IS NOT NULL) e ON x.run = e.run AND x.server = e.server
     AND x.store = e.e_store AND x.start >= e.epoch AND coalesce(x."end", x.start) <= e.e_end
 WHERE x.outcome = 'ok' GROUP BY ALL
-"""
+""")
 
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
 # first connect), before (it was served on that store before the fault: a send was acknowledged, or its last connect
@@ -244,7 +263,12 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 # (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
 # broker; NEVER, which stands for the run's end, of a call of after the fault that never returned, and of one of before
 # it after which the client did nothing), as_before (the epoch that was hit served it after the fault), u (its clock's).
-_FAILOVERS = f"""
+_FAILOVERS = declare(
+    "failover",
+    "run int, fault int, client string, joined long ns, before boolean, success long ns, nameless long ns, "
+    "last_try long ns, as_before boolean, u long ns",
+    "checks.Findings",
+).by(f"""
 SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joined,
        coalesce(bool_or(r.ok AND r.store = h.hit_store AND r.acked_at <= h.f_at), false)
            OR coalesce(arg_max(r.store, {{'at': coalesce(r."end", r.start), 'store': r.store}})
@@ -269,34 +293,25 @@ FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_
       WHERE o.op IN ('connect', 'prepare', 'commit')) r
 JOIN hits h ON r.run = h.run
 GROUP BY r.run, h.fault, r.client HAVING bool_or(r.op = 'send')
-"""
+""")
 
 # The first delivery after a fault, of any consumer that an epoch of that store which began after the fault served.
-_RECEIVED = """
+_RECEIVED = declare("received", "run int, fault int, received_at long ns", "checks.Findings").by("""
 SELECT d.run, h.fault, min(d."end") AS received_at
 FROM deliveries d JOIN hits h ON d.run = h.run AND d."end" > h.f_at + h.f_u
 JOIN served s ON d.run = s.run AND d.server = s.server AND d.moment >= s.span_from AND d.moment < s.span_next
 WHERE coalesce(s.home, CASE WHEN d.start <= s.span_to THEN s.e_store END) = h.hit_store
   AND CASE WHEN d.start <= s.span_to THEN s.epoch END > h.f_at
 GROUP BY d.run, h.fault
-"""
+""")
 
-# The series' and the phases' histogram (`measures`): what ended in each bucket and bin of latency.
-HISTOGRAM = """
-SELECT x.run, x.kind, g.phase, x.moment // w.width * w.width AS start_ns,
-       floor(ln(greatest(x.took, 1)) / ln(1.01))::INT AS bin, sum(x.counted)::BIGINT AS n, count(x.took) AS calls,
-       sum(x.took)::DOUBLE AS took, max(x.took) AS longest
-FROM ({source}) x JOIN widths w ON x.run = w.run
-JOIN segments g ON x.run = g.run AND x.moment >= g.seg_from AND x.moment < g.seg_to
-WHERE x.moment >= 0 GROUP BY ALL
-"""
 # Where a load keeps a rate a call counts from when its batch was due: who waits behind one that hangs waits, too.
-_MEASURED = """
+_MEASURED = histogram("""
 SELECT run, 'send' AS kind, moment, CASE WHEN txn IS NULL THEN "end" - start + late END AS took, 1 AS counted FROM acked
 UNION ALL SELECT run, 'commit', "end", "end" - start + coalesce(late_ns, 0), 0 FROM ops
 WHERE op = 'commit' AND outcome = 'ok' AND "end" IS NOT NULL
 UNION ALL SELECT run, 'receive', moment, NULL, 1 FROM deliveries
-"""
+""")
 
 # When clients were served and when their operations failed: of the clients with most failures, then of those with the
 # longest time without an end of an operation. A receive that got nothing and a one-way acknowledgement are no failures.
@@ -318,6 +333,15 @@ FROM (SELECT run, client, sum(failed)::BIGINT AS failures, max(gap) AS gap
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY failures DESC, gap DESC NULLS LAST, client) <= {MOST_CLIENTS};
 """
 
+BUSIEST = declare(
+    "busiest",
+    "run int, client string, failures long, gap long ns, clients long, place string",
+    "activity.clients",
+).by("FROM busiest")
+ACTIVE = declare(
+    "active", "run int, client string, start_ns long ns, served boolean, failed long", "activity.clients"
+).by("SELECT a.* FROM active a SEMI JOIN busiest USING (run, client)")
+
 # available: successes within the load, in slices of time; failback_within: acknowledged sends from heal to epoch. Of
 # each client and server in a slice one list.
 _TIMES = """
@@ -335,7 +359,7 @@ FROM (SELECT w.run, w.side, w.place AS number, x.address, (x.moment - w.begins) 
 GROUP BY ALL
 """
 # An address is used in a load by a send (receive) that was under way in it: one that never returned still is.
-_USED = f"""
+_USED = declare("used", "run int, side string, place int, address string", "checks.Findings").by(f"""
 SELECT DISTINCT w.run, w.side, w.place, x.address
 FROM (SELECT run, 'send' AS side, address, start, "end" FROM sends
       UNION ALL
@@ -345,13 +369,11 @@ FROM (SELECT run, 'send' AS side, address, start, "end" FROM sends
 JOIN windows w ON x.run = w.run AND x.side = w.side AND coalesce(x."end", {NEVER}) >= w.begins AND x.start <= w.ends
 -- A row that says the address may have been refused.
 WHERE x.address <> ''
-"""
+""")
 
 # When the last delivery on an address was over: what is given back after it may still be dead-lettered.
-DELIVERED = Partial(
-    "delivered",
-    "run int, address string, moment long",
-    "SELECT run, address, max(moment) AS moment FROM deliveries GROUP BY run, address",
+DELIVERED = declare("delivered", "run int, address string, moment long ns", "checks.Findings").by(
+    "SELECT run, address, max(moment) AS moment FROM deliveries GROUP BY run, address"
 )
 
 # "A browse or receive on a dead-letter address is evidence for the original unit, never its delivery".
@@ -363,15 +385,12 @@ WHERE o.op IN ('browse', 'receive') AND o.outcome = 'ok' AND o.message_id IS NOT
 """
 
 # Looks at dead-letter addresses: a browse (or a receive) that was refused has seen nothing.
-LOOKS = Partial(
-    "looks",
-    "run int, dead_letter string, server string, ok boolean, begun long",
-    """
+_LOOKS = declare("looks", "run int, dead_letter string, server string, ok boolean, begun long ns", "checks.Findings")
+LOOKS = _LOOKS.by("""
 SELECT o.run, o.address AS dead_letter, o.server, o.outcome = 'ok' AS ok, max(o.start) AS begun
 FROM ops o SEMI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
 WHERE o.op = 'browse' OR (o.op = 'receive' AND o.outcome = 'ok') GROUP BY ALL
-""",
-)
+""")
 
 _CONNECTS = """
 SELECT o.run, o.client, o.op_id, o.key, o.start, coalesce(o."end", o.start) AS moment, o.u,
@@ -398,30 +417,30 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     parcels for the driver and for `messages.by_message`."""
     base.execute(_OPERATIONS)
     base.execute("DROP VIEW raw; DROP TABLE parsed")
-    yield from to_driver(base, "conflict", _CONFLICTS)
+    yield from _CONFLICTS.of(base)
     base.execute("DROP TABLE merged")
-    yield from to_driver(base, "end", _ENDS)
+    yield from _ENDS.of(base)
     base.execute(NUMBERS)
-    for partial in (NUMBERED, TICKING, MET, LOOKS):
-        yield from partial.of(base)
+    for query in (NUMBERED, TICKING, MET, LOOKS):
+        yield from query.of(base)
     base.execute(_DECIDED)
     yield from DELIVERED.of(base)
-    yield from to_driver(base, "stray", _STRAYS)
-    yield from to_driver(base, "open", _OPEN)
-    yield from to_driver(base, "topic", _TOPICS)
+    yield from _STRAYS.of(base)
+    yield from _OPEN.of(base)
+    yield from _TOPICS.of(base)
     if "ordered" in plan.asked:
-        yield from to_driver(base, "session", _SESSIONS)
+        yield from _SESSIONS.of(base)
     if "single_active" in plan.asked:
-        yield from to_driver(base, "serving", _SERVING)
-    yield from to_driver(base, "failover", _FAILOVERS)
-    yield from to_driver(base, "received", _RECEIVED)
-    yield from to_driver(base, "histogram", HISTOGRAM.format(source=_MEASURED))
+        yield from _SERVING.of(base)
+    yield from _FAILOVERS.of(base)
+    yield from _RECEIVED.of(base)
+    yield from _MEASURED.of(base)
     if plan.series:
         base.execute(_ACTIVITY)
-        yield from to_driver(base, "busiest", "SELECT * FROM busiest")
-        yield from to_driver(base, "active", "SELECT a.* FROM active a SEMI JOIN busiest USING (run, client)")
+        yield from BUSIEST.of(base)
+        yield from ACTIVE.of(base)
     if plan.asked & {"available", "failback_within"}:
-        yield from to_driver(base, "used", _USED)
+        yield from _USED.of(base)
         yield from divide(base, "time", _TIMES, plan.parts)
     yield from divide(base, "dead", _DEAD, plan.parts)
     if "sticky" in plan.asked:
@@ -440,7 +459,7 @@ def conflicts(base: duckdb.DuckDBPyConnection) -> pa.Table:
     """Return what is wrong with operations of the view `raw` and the table `clocks` whose rows are each valid: run,
     client, op_id, problem."""
     base.execute(_OPERATIONS)
-    return base.sql(_CONFLICTS).to_arrow_table()
+    return base.sql(_CONFLICTS.sql).to_arrow_table()
 
 
 def empty_foreign(base: duckdb.DuckDBPyConnection, tables: Mapping[str, bytes]) -> None:

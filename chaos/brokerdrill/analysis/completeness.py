@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.partials import declare
 
 # Of each client how many operations it has, and the first and the last one's number.
 NUMBERS = """
 CREATE TEMP TABLE numbers AS
 SELECT run, client, count(*) AS n, min(op_id) AS first, max(op_id) AS last FROM ops GROUP BY run, client
 """
-NUMBERED = Partial("numbered", "run int, client string, n long, first long, last long", "FROM numbers")
+NUMBERED = declare("numbered", "run int, client string, n long, first long, last long", "seen.Seen").by("FROM numbers")
 # The clocks (`clocks.tick`) of which a partition has rows.
-TICKING = Partial("ticking", "run int, tick int", "SELECT DISTINCT run, tick FROM ops WHERE tick IS NOT NULL")
+TICKING = declare("ticking", "run int, tick int", "seen.Seen").by(
+    "SELECT DISTINCT run, tick FROM ops WHERE tick IS NOT NULL"
+)
 
 
 class Numbered(NamedTuple):

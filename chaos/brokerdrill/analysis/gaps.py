@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from brokerdrill.analysis.events import NEVER
-from brokerdrill.analysis.kernel import Parcel, add, to_driver
+from brokerdrill.analysis.kernel import Parcel, add
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.verdict import WITNESSES
 
 # More outages than a report can show; the rest is counted, not listed.
@@ -43,9 +44,26 @@ QUALIFY row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_
         <= {most_witnesses}
      OR row_number() OVER (PARTITION BY run, spec, number, address ORDER BY gap_from) <= {most_rows};
 """
-_COUNTS = "SELECT run, spec, number, address, count(*) AS n FROM outage GROUP BY ALL"
+_COUNTS = declare("outages", "run int, spec int, number int, address string, n long", "checks.Findings").by(
+    "SELECT run, spec, number, address, count(*) AS n FROM outage GROUP BY ALL"
+)
+_FOUND = declare(
+    "slice",
+    "run int, side string, number int, address string, slice long, first long ns, last long ns, longest long ns",
+    "checks.Findings",
+).by("FROM slices")
+_SHOWN = declare(
+    "outage",
+    "run int, spec int, side string, number int, address string, gap_from long ns, gap_to long ns",
+    "checks.Findings",
+).by("SELECT * EXCLUDE (slice) FROM shown")
 # Who was served at the ends of slices and of outages.
-_SIDES = f"""
+_SIDES = declare(
+    "side",
+    "run int, side string, address string, moment long ns, client string, server string",
+    "judge._who",
+    as_table=False,
+).by(f"""
 SELECT run, side, address, moment, who.client AS client, who.server AS server FROM (
 SELECT t.run, t.side, t.address, e.moment, min({{'client': t.client, 'server': t.server}}) AS who
 FROM "time" t JOIN (
@@ -54,7 +72,7 @@ FROM "time" t JOIN (
 ON t.run = e.run AND t.side = e.side AND t.number = e.number AND t.address = e.address AND t.slice = e.slice
     AND list_contains(t.moments, e.moment)
 GROUP BY t.run, t.side, t.address, e.moment)
-"""
+""")
 
 
 def spans(whole: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -103,7 +121,7 @@ def find(base: duckdb.DuckDBPyConnection, most_witnesses: int = WITNESSES, most_
 def by_slice(base: duckdb.DuckDBPyConnection) -> Iterator[Parcel]:
     """Judge the table `time` of one partition; yield parcels for the driver."""
     find(base)
-    yield from to_driver(base, "slice", "FROM slices")
-    yield from to_driver(base, "outages", _COUNTS)
-    yield from to_driver(base, "outage", "SELECT * EXCLUDE (slice) FROM shown")
-    yield from to_driver(base, "side", _SIDES)
+    yield from _FOUND.of(base)
+    yield from _COUNTS.of(base)
+    yield from _SHOWN.of(base)
+    yield from _SIDES.of(base)

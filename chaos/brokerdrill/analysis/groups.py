@@ -12,7 +12,7 @@ import duckdb
 
 from brokerdrill.analysis.checks import atomic, ordered
 from brokerdrill.analysis.clients import Plan
-from brokerdrill.analysis.kernel import Parcel, to_driver
+from brokerdrill.analysis.kernel import Parcel
 
 EMPTY = {
     "first": "run INT, address TEXT, message_id TEXT, sub TEXT, began BIGINT, over BIGINT, producer TEXT, key TEXT, "
@@ -26,14 +26,14 @@ def by_group(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     """Judge the tables first and part of one partition; yield parcels for the driver."""
     if "ordered" in plan.asked:
         base.execute(ordered.LATE)
-        yield from to_driver(base, "finding", ordered.EVIDENCE)
+        yield from ordered.EVIDENCE.of(base)
         yield from ordered.PERHAPS.of(base)
         base.execute(ordered.JUDGED)
-        yield from to_driver(base, "finding", ordered.COUNTS)
-        yield from to_driver(base, "broken_in", ordered.BY_ROUND)
-        yield from to_driver(base, "witness", ordered.WORST)
+        yield from ordered.COUNTS.of(base)
+        yield from ordered.BY_ROUND.of(base)
+        yield from ordered.WORST.of(base)
     if "atomic" in plan.asked:
         base.execute(atomic.WHOLE)
-        yield from to_driver(base, "finding", atomic.COUNTS)
-        yield from to_driver(base, "broken_in", atomic.BY_ROUND)
-        yield from to_driver(base, "witness", atomic.WORST)
+        yield from atomic.COUNTS.of(base)
+        yield from atomic.BY_ROUND.of(base)
+        yield from atomic.WORST.of(base)

@@ -13,20 +13,18 @@ import pyarrow as pa
 
 from brokerdrill.analysis import checks as rules
 from brokerdrill.analysis import verdict
-from brokerdrill.analysis.checks import intruders, ordered, sticky
 from brokerdrill.analysis.checks.finding import Finding
-from brokerdrill.analysis.clients import DELIVERED, LOOKS, Plan
-from brokerdrill.analysis.completeness import NUMBERED, TICKING
+from brokerdrill.analysis.clients import Plan
+from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.coverage import covered, targets, why_vacuous
 from brokerdrill.analysis.events import NEVER, Event
 from brokerdrill.analysis.gaps import MOST_ROWS
 from brokerdrill.analysis.kernel import add, pack
-from brokerdrill.analysis.meeting import MET
-from brokerdrill.analysis.messages import JUDGED, SENT
+from brokerdrill.analysis.partials import declared
 from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.seen import Seen, apply_doubts
 from brokerdrill.analysis.stages import Partials, Source, Stages
-from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables, table
+from brokerdrill.analysis.tables import Runs, Specs, Times, message_tables, stage_tables
 from brokerdrill.analysis.timeline import Timeline, timeline
 from brokerdrill.ledger.contract import CLASSES_SHOWN, PromiseSpec, RunInfo
 from brokerdrill.ledger.verdict import PromiseVerdict, RunVerdict
@@ -36,39 +34,6 @@ OPEN_END = NEVER >> 1
 
 # A delivery, its acknowledgement and the end of its transaction may be three clients'; one pass more sees no change.
 _MOST_HANDS = 3
-
-# Partial results that are declared beside their SQL.
-PARTIALS = (NUMBERED, TICKING, MET, LOOKS, DELIVERED, JUDGED, SENT, intruders.COUNTED, ordered.PERHAPS, sticky.MOVED)
-# The columns of partial results, for those that no partition has.
-_EMPTY = {
-    "end": "run int, ops_end long, unplaced boolean",
-    "topic": "run int, address string, sub string, since long, gone boolean",
-    "session": "run int, address string, sub string, e_at long, client string, session int, since long",
-    "serving": "run int, store string, instance string, e_start long, tick int, after long, before long, "
-    "homeless boolean",
-    "failover": "run int, fault int, client string, joined long, before boolean, success long, nameless long, "
-    "last_try long, as_before boolean, u long",
-    "received": "run int, fault int, received_at long",
-    "histogram": "run int, kind string, phase string, start_ns long, bin int, n long, calls long, took double, "
-    "longest long",
-    "active": "run int, client string, start_ns long, served boolean, failed long",
-    "busiest": "run int, client string, failures long, gap long, clients long, place string",
-    "used": "run int, side string, place int, address string",
-    "class": "run int, class string, flagged boolean, in_doubt boolean, n long",
-    "attribution": "run int, class string, fault string, fault_ns long, target string, instance string, "
-    "client string, n long",
-    "redeliveries": "run int, flagged boolean, in_doubt boolean, client string, instance string, fault string, "
-    "fault_ns long, target string, n long",
-    "broken_in": "run int, what string, round int, n long",
-    "finding": "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double, judged long",
-    "slice": "run int, side string, number int, address string, slice long, first long, last long, longest long",
-    "route_total": "run int, store string, keys long, connects long, moves long",
-    "route_moved": "run int, unexcused long, excused long",
-    "route": "run int, key string, store string, since long, until long, n long",
-    "outages": "run int, spec int, number int, address string, n long",
-    "outage": "run int, spec int, side string, number int, address string, gap_from long, gap_to long",
-    **{one.name: one.columns for one in PARTIALS},
-}
 
 
 @dataclass
@@ -192,10 +157,11 @@ def database(partials: Partials, widths: Mapping[int, int] | None = None) -> Ite
     deliveries that ended there), calls (those with a latency), took (ms, the bin's mean), longest (ms)."""
     base = duckdb.connect(config={"threads": 1, "memory_limit": "1GB"})
     try:
-        for name, columns in _EMPTY.items():
-            add(base, name, table((), columns))
-            for one in partials.get(name, ()):
-                add(base, name, one)
+        for kind, partial in declared().items():
+            if partial.as_table:
+                add(base, kind, table((), partial.text))
+                for one in partials.get(kind, ()):
+                    add(base, kind, one)
         if widths is not None:
             add(base, "bucket_width", table(widths.items(), "run int, width long"))
             base.execute(_BINS)
@@ -222,10 +188,10 @@ def _foreign(first: Partials) -> dict[str, bytes]:
         return {}
     base = duckdb.connect(config={"threads": 1, "memory_limit": "1GB"})
     try:
-        add(base, "open", table((), "run int, txn string"))
-        for name in ("stray", "open"):
-            for one in first.get(name, ()):
-                add(base, name, one)
+        for kind in ("stray", "open"):
+            add(base, kind, table((), declared()[kind].text))
+            for one in first.get(kind, ()):
+                add(base, kind, one)
         txns = base.sql(
             "SELECT DISTINCT s.run, s.name AS txn, s.invoked, s.commits, s.committed, s.opened, s.rolled_back, s.ended "
             "FROM stray s SEMI JOIN open o ON s.run = o.run AND s.name = o.txn WHERE s.what = 'txn' ORDER BY ALL"

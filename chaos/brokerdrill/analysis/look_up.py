@@ -7,13 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 import duckdb
 import pyarrow as pa
 
-from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, pack, to_driver, unpack
+from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, pack, unpack
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.reading import OP_SCHEMA, Only, Piece, Rows, divided, invalid, read
 from brokerdrill.analysis.stories import ASKED, followed, narrowed
+from brokerdrill.ledger.contract import OP_COLUMNS
 
 # So many rows are asked of at once: each question takes its time.
 _ROWS = 100_000
+# What is told of an operation: all but the run_id, for which the run's number stands.
+_COLUMNS = tuple(column for column in OP_COLUMNS if column.name != "run_id")
 _SCHEMA = pa.schema([*(field for field in OP_SCHEMA if field.name != "run_id"), ("run", pa.int32())])
+ROW = declare(
+    "row",
+    ", ".join(["run int", *(f"{one.name} {one.type}{' ns' * one.name.endswith('_ns')}" for one in _COLUMNS)]),
+    "stages.Stages.look_up",
+    as_table=False,
+).by(ASKED)
 
 
 def of_blocks(
@@ -36,7 +46,7 @@ def of_pieces(
         if by_query:
             # A client's rows may be millions: a table of DuckDB, which can spill it.
             base.execute(f"CREATE TEMP TABLE block AS {_narrow_query(base, by_query, only)}")
-            yield from to_driver(base, "row", ASKED)
+            yield from ROW.of(base)
             base.execute("DROP TABLE block")
         yield from _asked(base, read(others, only))
 
@@ -49,7 +59,7 @@ def of_pieces(
     found = followed(wants, clocks, lambda asked: [row for one in once(asked) for row in unpack(one.data).to_pylist()])
     rows = [row for of in found.values() for row in of]
     if rows:
-        yield Parcel(TO_DRIVER, "row", pack(pa.Table.from_pylist(rows, schema=_SCHEMA)))
+        yield Parcel(TO_DRIVER, ROW.partial.kind, pack(pa.Table.from_pylist(rows, schema=_SCHEMA)))
 
 
 def _want(base: duckdb.DuckDBPyConnection, wanted: Mapping[str, pa.Table]) -> None:
@@ -60,7 +70,7 @@ def _want(base: duckdb.DuckDBPyConnection, wanted: Mapping[str, pa.Table]) -> No
 def _asked(base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, Rows]]) -> Iterator[Parcel]:
     for rows in _together(_numbered(blocks)):
         base.register("block", rows)
-        yield from to_driver(base, "row", ASKED)
+        yield from ROW.of(base)
         base.unregister("block")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import duckdb
 
 from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.partials import Query, declare
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PREPARATIONS
 from brokerdrill.ledger.verdict import Numbers, PhaseNumbers
@@ -25,6 +26,26 @@ SECOND_NS = 1_000_000_000
 MOST_BUCKETS = 600
 _STEPS_MS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000,
              1_800_000, 3_600_000)  # fmt: skip
+
+
+HISTOGRAM = declare(
+    "histogram",
+    "run int, kind string, phase string, start_ns long ns, bin int, n long, calls long, took double ns, "
+    "longest long ns",
+    "judge._BINS",
+)
+
+
+def histogram(source: str) -> Query:
+    """Return what ended in each bucket and bin of latency, of the query `source` (run, kind, moment, took, counted)."""
+    return HISTOGRAM.by(f"""
+SELECT x.run, x.kind, g.phase, x.moment // w.width * w.width AS start_ns,
+       floor(ln(greatest(x.took, 1)) / ln(1.01))::INT AS bin, sum(x.counted)::BIGINT AS n, count(x.took) AS calls,
+       sum(x.took)::DOUBLE AS took, max(x.took) AS longest
+FROM ({source}) x JOIN widths w ON x.run = w.run
+JOIN segments g ON x.run = g.run AND x.moment >= g.seg_from AND x.moment < g.seg_to
+WHERE x.moment >= 0 GROUP BY ALL
+""")
 
 
 def bucket_ns(run_end: int) -> int:

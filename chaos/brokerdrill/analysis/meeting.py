@@ -6,7 +6,7 @@ SQL over one partition of stage 1, which has whole clients, and over the message
 from __future__ import annotations
 
 from brokerdrill.analysis.events import NEVER
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.partials import declare
 
 # A client that was served by what a fault hit so shortly before is connected to it.
 JUST_BEFORE_NS = 5_000_000_000
@@ -41,13 +41,9 @@ WHERE (c.whole OR m.server IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM ops x WHERE x.run = c.run AND x.client = c.client AND x.op = 'close' AND x.start >= c.since
         AND coalesce(x."end", x.start) <= c.f_at)
 """
-MET = Partial(
-    "met",
-    "run int, fault int, clients long, in_flight long, operations long",
-    f"""
+MET = declare("met", "run int, fault int, clients long, in_flight long, operations long", "seen.Seen").by(f"""
 SELECT run, fault, count(*) AS clients, coalesce(sum(in_flight), 0)::BIGINT AS in_flight,
        coalesce(sum(operations), 0)::BIGINT AS operations
 FROM ({_OPERATIONS}) o FULL JOIN ({_CONNECTED}) c USING (run, fault, client)
 WHERE o.there OR (o.whole AND o.before) OR c.client IS NOT NULL GROUP BY run, fault
-""",
-)
+""")

@@ -13,11 +13,12 @@ import duckdb
 
 from brokerdrill.analysis import gaps, routes
 from brokerdrill.analysis.checks import atomic, intruders, ordered, sticky
-from brokerdrill.analysis.checks.finding import by_round
-from brokerdrill.analysis.clients import HISTOGRAM, POSSIBLY, PROCESSED, Plan
+from brokerdrill.analysis.checks.finding import WITNESS, by_round
+from brokerdrill.analysis.clients import POSSIBLY, PROCESSED, Plan
 from brokerdrill.analysis.events import NEVER
-from brokerdrill.analysis.kernel import Parcel, divide, to_driver
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.kernel import Parcel, divide
+from brokerdrill.analysis.measures import histogram
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.verdict import WITNESSES
 
 # What became of a message's attempts.
@@ -177,44 +178,44 @@ LEFT JOIN dead_unit f ON u.run = f.run AND u.address = f.address AND u.message_i
 LEFT JOIN corrupted c ON u.run = c.run AND u.address = c.address AND u.message_id = c.message_id AND u.sub = c.sub;
 """  # noqa: E501
 
-_COUNTS = """
+_COUNTS = declare("class", "run int, class string, flagged boolean, in_doubt boolean, n long", "judge._verdicts").by("""
 SELECT run, class, flagged, possibly > 0 AS in_doubt, count(*) AS n FROM unit GROUP BY ALL
-"""
+""")
 _BROKEN = ", ".join(f"'{name}'" for name in BROKEN)
-_CLASS_WITNESSES = f"""
+_CLASS_WITNESSES = WITNESS.by(
+    f"""
 SELECT run, class AS rule, n AS weight, message_id, address, nullif(sub, '') AS subscription, class, n AS deliveries,
        processed
 FROM unit WHERE class IN ({_BROKEN})
 QUALIFY row_number() OVER (PARTITION BY run, class ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
-"""
+""",
+    "rule string, message_id string, address string, subscription string, class string, deliveries long, "
+    "processed long",
+)
 
 # Evidence of the promises that go by class, by address: units that were delivered or found dead (seen), that were
 # processed for certain (processed), and that no loss would be allowed of (owed): taken, durable, and not expired.
-JUDGED = Partial(
-    "judged",
-    "run int, address string, units long, seen long, processed long, owed long",
-    f"""
+JUDGED = declare(
+    "judged", "run int, address string, units long, seen long, processed long, owed long", "checks.Findings"
+).by(f"""
 SELECT run, address, count(*) AS units, count(*) FILTER (n > 0 OR class IN ('phantom', 'dead_lettered')) AS seen,
        count(*) FILTER (processed > 0) AS processed,
        count(*) FILTER ((state = {ACKNOWLEDGED} OR (state = {UNKNOWN} AND n > 0)) AND durable
                         AND class <> 'expired') AS owed
 FROM unit GROUP BY run, address
-""",
-)
+""")
 
 # The addresses to which something was sent, and whether it may have taken effect.
-SENT = Partial(
-    "sent",
-    "run int, address string, live boolean",
-    "SELECT run, address, bool_or(state <> 'fail') AS live FROM send GROUP BY run, address",
+SENT = declare("sent", "run int, address string, live boolean", "checks.Findings").by(
+    "SELECT run, address, bool_or(state <> 'fail') AS live FROM send GROUP BY run, address"
 )
 
 # From when the send was due (where no rate is kept: from its start) to the message's first delivery; before the send
 # began, as clocks disagree, is no time.
-_WAITS = """
+_WAITS = histogram("""
 SELECT run, 'receive' AS kind, moment, greatest(moment - began, 0) + late AS took, 0 AS counted FROM paired
 WHERE began IS NOT NULL
-"""
+""")
 
 # What broke under which fault, at which broker and for which client: who served and who did the unit's last delivery;
 # of what was never delivered its acknowledged send, else the last. A unit that was delivered falls under the last
@@ -236,7 +237,11 @@ FROM seen
 QUALIFY row_number() OVER (PARTITION BY run, address, message_id, sub
                            ORDER BY delivered DESC, sure DESC, moment DESC, client DESC, server DESC NULLS LAST) = 1;
 """
-_BROKEN_BY = f"""
+_BROKEN_BY = declare(
+    "attribution",
+    "run int, class string, fault string, fault_ns long ns, target string, instance string, client string, n long",
+    "details.explained",
+).by(f"""
 SELECT b.run, b.class, f.name AS fault, f.f_at AS fault_ns, f.target, b.instance, b.client, count(*) AS n
 FROM broken b LEFT JOIN (
     SELECT b.run, b.address, b.message_id, b.sub, f.name, f.f_at, f.target
@@ -246,7 +251,7 @@ FROM broken b LEFT JOIN (
         CASE WHEN b.delivered THEN -f.f_at ELSE f.f_at END, CASE WHEN b.delivered THEN -f.fault ELSE f.fault END) = 1) f
 ON b.run = f.run AND b.address = f.address AND b.message_id = f.message_id AND b.sub = f.sub
 GROUP BY ALL
-"""
+""")
 
 _BROKEN_IN = by_round("broken", "class", "began")
 
@@ -261,7 +266,12 @@ FROM (SELECT *, lag(moment) OVER (PARTITION BY run, address, message_id, sub ORD
 JOIN unit u ON d.run = u.run AND d.address = u.address AND d.message_id = u.message_id AND d.sub = u.sub
 WHERE d.before IS NOT NULL;
 """
-_REDELIVERED = """
+_REDELIVERED = declare(
+    "redeliveries",
+    "run int, flagged boolean, in_doubt boolean, client string, instance string, fault string, fault_ns long ns, "
+    "target string, n long",
+    "details.explained",
+).by("""
 SELECT a.run, a.redelivered AS flagged, a.in_doubt, a.client, a.server AS instance, f.name AS fault,
        f.f_at AS fault_ns, f.target, count(*) AS n
 FROM again a LEFT JOIN (
@@ -270,7 +280,7 @@ FROM again a LEFT JOIN (
     QUALIFY row_number() OVER (PARTITION BY a.run, a.client, a.op_id, a.sub ORDER BY f.f_at DESC, f.fault DESC) = 1) f
 ON a.run = f.run AND a.client = f.client AND a.op_id = f.op_id AND a.sub = f.sub
 GROUP BY ALL
-"""
+""")
 
 
 def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
@@ -279,32 +289,32 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     base.execute(_MESSAGES)
     base.execute(_UNITS)
     base.execute(_CLASSES)
-    yield from to_driver(base, "class", _COUNTS)
-    yield from to_driver(base, "witness", _CLASS_WITNESSES)
-    for partial in (JUDGED, SENT):
-        yield from partial.of(base)
-    yield from to_driver(base, "histogram", HISTOGRAM.format(source=_WAITS))
+    yield from _COUNTS.of(base)
+    yield from _CLASS_WITNESSES.of(base)
+    for query in (JUDGED, SENT):
+        yield from query.of(base)
+    yield from _WAITS.of(base)
     base.execute(_ATTRIBUTION)
-    yield from to_driver(base, "attribution", _BROKEN_BY)
-    yield from to_driver(base, "broken_in", _BROKEN_IN)
+    yield from _BROKEN_BY.of(base)
+    yield from _BROKEN_IN.of(base)
     base.execute(_AGAIN)
-    yield from to_driver(base, "redeliveries", _REDELIVERED)
+    yield from _REDELIVERED.of(base)
     if "single_active" in plan.asked:
         base.execute(intruders.FOUND)
         yield from intruders.COUNTED.of(base)
-        yield from to_driver(base, "broken_in", intruders.BY_ROUND)
-        yield from to_driver(base, "witness", intruders.WORST)
+        yield from intruders.BY_ROUND.of(base)
+        yield from intruders.WORST.of(base)
     if "sticky" in plan.asked:
         base.execute(sticky.MOVES)
-        yield from to_driver(base, "finding", sticky.COUNTS)
+        yield from sticky.COUNTS.of(base)
         yield from sticky.MOVED.of(base)
-        yield from to_driver(base, "broken_in", sticky.BY_ROUND)
-        yield from to_driver(base, "witness", sticky.WORST)
+        yield from sticky.BY_ROUND.of(base)
+        yield from sticky.WORST.of(base)
         if plan.series:
             base.execute(routes.STAYS)
-            yield from to_driver(base, "route_total", routes.TOTALS)
-            yield from to_driver(base, "route_moved", routes.MOVED)
-            yield from to_driver(base, "route", routes.SHOWN)
+            yield from routes.TOTALS.of(base)
+            yield from routes.MOVED.of(base)
+            yield from routes.SHOWN.of(base)
     if plan.asked & {"available", "failback_within"}:
         yield from gaps.by_slice(base)
     if "ordered" in plan.asked:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import duckdb
 
+from brokerdrill.analysis.partials import declare
 from brokerdrill.base.statistics import evenness
 from brokerdrill.ledger.series import RoutedStore, Routes, Spread, Stay
 
@@ -26,22 +27,23 @@ FROM (SELECT *, sum(CASE WHEN part_begins THEN 1 ELSE 0 END) OVER w AS part
       WINDOW w AS (PARTITION BY run, key ORDER BY moment, start, client, op_id))
 GROUP BY run, key, store, part
 """
-TOTALS = """
+TOTALS = declare("route_total", "run int, store string, keys long, connects long, moves long", "routes.routes").by("""
 SELECT run, coalesce(store, '') AS store, count(*) FILTER (part = 1) AS keys, sum(n)::BIGINT AS connects,
        count(*) FILTER (part > 1) AS moves FROM stay GROUP BY ALL
-"""
+""")
 # How many keys moved at all: of those with a move that breaks the promise, and of those whose moves are all excused.
-MOVED = """
+MOVED = declare("route_moved", "run int, unexcused long, excused long", "routes.routes").by("""
 SELECT run, count(*) FILTER (broken) AS unexcused, count(*) FILTER (NOT broken) AS excused
 FROM (SELECT run, key, bool_or(NOT excused AND NOT perhaps) AS broken FROM move WHERE moved
       GROUP BY run, key) GROUP BY run
-"""
-SHOWN = f"""
+""")
+_ROUTE = declare("route", "run int, key string, store string, since long ns, until long ns, n long", "routes.routes")
+SHOWN = _ROUTE.by(f"""
 SELECT s.run, s.key, coalesce(s.store, '') AS store, s.since, s.until, s.n FROM stay s SEMI JOIN (
     SELECT run, key FROM stay GROUP BY run, key
     QUALIFY row_number() OVER (PARTITION BY run ORDER BY count(*) DESC, key) <= {MOST_KEYS}) k
 ON s.run = k.run AND s.key = k.key
-"""
+""")
 
 
 def routes(base: duckdb.DuckDBPyConnection, pooled: Mapping[int, Collection[str]]) -> dict[int, Routes]:

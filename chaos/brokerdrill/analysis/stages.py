@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from brokerdrill.analysis import groups, look_up, messages
 from brokerdrill.analysis.clients import Plan, by_client, empty_foreign
+from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.groups import by_group
 from brokerdrill.analysis.kernel import (
     PARCEL_SCHEMA,
@@ -36,6 +37,7 @@ from brokerdrill.analysis.kernel import (
     unpack,
 )
 from brokerdrill.analysis.messages import by_message
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.reading import (
     RAW,
     RAW_SCHEMA,
@@ -75,10 +77,14 @@ class Source:
     frames: Sequence[tuple[DataFrame, str, Owners]] = field(default_factory=tuple)
 
 
+_PROBLEM = declare(
+    "problem", "run int, file string, problem string, raw string, n long", "problems.refused", as_table=False
+)
+
+
 def _problems(found: Sequence[Problem]) -> Iterator[Parcel]:
     if found:
-        columns = list(zip(*found, strict=True))
-        yield Parcel(TO_DRIVER, "problem", pack(pa.table([pa.array(c) for c in columns], names=list(Problem._fields))))
+        yield Parcel(TO_DRIVER, _PROBLEM.kind, pack(table(found, _PROBLEM.text)))
 
 
 # The table of rows that Python has read, and the view of all rows.
@@ -357,7 +363,7 @@ class Stages:
             task = _look_up_task(packed, (), (kind, owners), follow=False)
             found.append(frame.mapInArrow(task, PARCEL_SCHEMA))
         parcels_of = _gathered(reduce(DataFrame.unionByName, found))
-        return [row for one in parcels_of.get("row", ()) for row in one.to_pylist()]
+        return [row for one in parcels_of.get(look_up.ROW.partial.kind, ()) for row in one.to_pylist()]
 
     def close(self) -> None:
         if self._kept is not None:

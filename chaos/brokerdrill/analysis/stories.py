@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from brokerdrill.analysis.clients import OFFSET, PLACED_BY
+from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.placing import Placed
-from brokerdrill.analysis.tables import Runs, Times, table
+from brokerdrill.analysis.tables import Runs, Times
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.verdict import RunVerdict
 from brokerdrill.ledger.witness import FAULT, HEAL, OP, ROLE, Step, Witness

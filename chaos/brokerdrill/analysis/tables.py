@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import pyarrow as pa
-
+from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.coverage import disturbing, members
 from brokerdrill.analysis.events import NEVER, Epoch
 from brokerdrill.analysis.kernel import pack
@@ -15,20 +13,9 @@ from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 
 NS_PER_MS = 1_000_000
-_TYPES = {"string": pa.string(), "long": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "double": pa.float64()}
 # Successes are compared in slices of the load, so many a partition.
 _SLICES = 4
 _SHORTEST_NS = 1_000_000_000
-
-
-def table(rows: Iterable[Sequence[Any]], schema: str) -> pa.Table:
-    """Return `rows` as a table; `schema` is `name type, ...` with types string, long, int, boolean and double."""
-    columns = [column.split() for column in schema.split(", ")]
-    values = [tuple(row) for row in rows]
-    return pa.table(
-        [pa.array([row[place] for row in values], _TYPES[kind]) for place, (_, kind) in enumerate(columns)],
-        names=[name for name, _ in columns],
-    )
 
 
 def ns(milliseconds: float | None) -> int | None:

@@ -5,7 +5,7 @@ SQL over one partition of stage 3, which has whole transactions: the table `part
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import by_round
+from brokerdrill.analysis.checks.finding import FOUND, WITNESS, by_round
 from brokerdrill.analysis.verdict import WITNESSES
 
 # atomic: the units of each transaction that may have been committed. A message is seen where it was delivered or found
@@ -36,16 +36,21 @@ SELECT p.run, s.spec, p.txn, min(p.client) AS client, count(*) FILTER (p.seen) A
        min({'message_id': p.message_id, 'address': p.address, 'sub': p.sub}) FILTER (p.seen AND p.sure) AS having_seen
 FROM part p JOIN specs s ON p.run = s.run AND s.name = 'atomic' GROUP BY p.run, s.spec, p.txn;
 """
-COUNTS = """
-SELECT run, spec, count(*) FILTER (sure AND missing > 0) AS n, 0 AS excused, bool_or(seen + missing > 1) AS evidence,
+COUNTS = FOUND.by("""
+SELECT run, spec, count(*) FILTER (sure AND missing > 0) AS n, 0::BIGINT AS excused,
+       bool_or(seen + missing > 1) AS evidence,
        bool_or(sure AND open) AS doubt, NULL::DOUBLE AS measured, count(*) FILTER (seen + missing > 1) AS judged
 FROM whole GROUP BY run, spec
-"""
+""")
 BY_ROUND = by_round("whole WHERE sure AND missing > 0", "'atomic'", "began")
-WORST = f"""
+WORST = WITNESS.by(
+    f"""
 SELECT run, spec, missing AS weight, txn, client, seen, missing, lacking.message_id AS message_id,
        lacking.address AS address, nullif(lacking.sub, '') AS subscription,
        having_seen.message_id AS seen_message_id, having_seen.address AS seen_address
 FROM whole WHERE sure AND missing > 0
 QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, txn) <= {WITNESSES}
-"""
+""",
+    "spec int, txn string, client string, seen long, missing long, message_id string, address string, "
+    "subscription string, seen_message_id string, seen_address string",
+)

@@ -6,12 +6,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from brokerdrill.analysis.partials import Query, declare
 from brokerdrill.analysis.verdict import WITNESSES
 
 NS_PER_MS = 1e6
 # Why a promise with a bound is doubted, not broken.
 BUSY = "the hosts were busy: something waited for CPU, memory or disk for as long as the bound was missed by"
 CLOCKS = "the clocks are not known well enough to tell whether the bound was kept"
+
+
+# What a partition found of a promise that it judges itself; `spec` is the promise's place in the run's list.
+FOUND = declare(
+    "finding",
+    "run int, spec int, n long, excused long, evidence boolean, doubt boolean, measured double ms, judged long",
+    "checks.Findings",
+)
+# How often something broke in a round of the method: a class, or a promise.
+BROKEN_IN = declare("broken_in", "run int, what string, round int, n long", "checks.Findings")
+# Cases that broke a promise, named by `rule` or by `spec`; `weight` is how bad they are.
+WITNESS = declare("witness", "run int, weight long", "judge._witnesses", as_table=False)
 
 
 @dataclass
@@ -51,13 +64,13 @@ def worst(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in fields.items() if v is not None} for fields, _ in told[:WITNESSES]]
 
 
-def by_round(rows: str, what: str, at: str) -> str:
-    """Return SQL for how many of `rows` (a table, perhaps with its WHERE) happened in each round: run, what, round, n;
-    `what` broke and when (`at`) are expressions of columns."""
-    return f"""
+def by_round(rows: str, what: str, at: str) -> Query:
+    """Return how many of `rows` (a table, perhaps with its WHERE) happened in each round; `what` broke and when (`at`)
+    are expressions of columns."""
+    return BROKEN_IN.by(f"""
 SELECT b.run, b.what, r.round, count(*) AS n FROM (SELECT run, {what} AS what, {at} AS moment FROM {rows}) b
 JOIN rounds r ON b.run = r.run AND b.moment >= r.r_from AND b.moment < r.r_to GROUP BY ALL
-"""
+""")
 
 
 def milliseconds(ns: int | None) -> float | None:

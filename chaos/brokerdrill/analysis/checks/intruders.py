@@ -5,8 +5,8 @@ SQL over one partition of stage 2, which has all sends of a message: the tables 
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import by_round
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.checks.finding import WITNESS, by_round
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.verdict import WITNESSES
 
 # For certain (sure) where that holds whatever the clocks of the three were off by: not at all among times of one clock.
@@ -33,20 +33,20 @@ CREATE TEMP TABLE intruder AS
 SELECT run, client, op_id, message_id, address, store, server, start, "end", min(instance) AS other
 FROM between_times WHERE sure GROUP BY ALL;
 """
-COUNTED = Partial(
-    "intruders",
-    "run int, n long, perhaps boolean",
-    """
+COUNTED = declare("intruders", "run int, n long, perhaps boolean", "checks.Findings").by("""
 SELECT run, count(DISTINCT {'client': client, 'op_id': op_id}) FILTER (sure) AS n,
        bool_or(perhaps AND NOT sure) AS perhaps
 FROM between_times GROUP BY run
-""",
-)
-WORST = f"""
+""")
+WORST = WITNESS.by(
+    f"""
 SELECT run, 'single_active' AS rule, -start AS weight, message_id, address, client, store, server AS instance,
        other AS other_instance, start AS start_ns, "end" AS end_ns
 FROM intruder
 QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, address, client, op_id) <= {WITNESSES}
-"""
+""",
+    "rule string, message_id string, address string, client string, store string, instance string, "
+    "other_instance string, start_ns long ns, end_ns long ns",
+)
 
 BY_ROUND = by_round("intruder", "'single_active'", "start")

@@ -5,9 +5,9 @@ SQL over one partition of stage 3, which has whole groups: the table `first` (`F
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import by_round
+from brokerdrill.analysis.checks.finding import FOUND, WITNESS, by_round
 from brokerdrill.analysis.events import NEVER
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.verdict import WITNESSES
 
 # ordered: "First deliveries, by end_ns, must follow": of each message that may have been sent, in each subscription.
@@ -114,27 +114,30 @@ ASOF LEFT JOIN across x ON a.g = x.g AND a.soonest > x.moment
 ASOF LEFT JOIN step s ON a.g = s.g AND a.other_end > s.moment
 ASOF LEFT JOIN handed h ON a.g = h.g AND a.back_at = h.back_at AND a.moment > h.moment;
 """
-COUNTS = """
+COUNTS = FOUND.by("""
 SELECT run, spec, count(*) FILTER (NOT excused AND sure) AS n, count(*) FILTER (excused) AS excused, false AS evidence,
-       bool_or(NOT excused AND NOT sure) AS doubt, NULL::DOUBLE AS measured, 0 AS judged FROM judged GROUP BY run, spec
-"""
-EVIDENCE = f"""
-SELECT run, spec, 0 AS n, 0 AS excused, true AS evidence, false AS doubt, NULL::DOUBLE AS measured, lines AS judged
+       bool_or(NOT excused AND NOT sure) AS doubt, NULL::DOUBLE AS measured, 0::BIGINT AS judged
+FROM judged GROUP BY run, spec
+""")
+EVIDENCE = FOUND.by(f"""
+SELECT run, spec, 0::BIGINT AS n, 0::BIGINT AS excused, true AS evidence, false AS doubt, NULL::DOUBLE AS measured,
+       lines AS judged
 FROM ({_PAIRS})
-"""
+""")
 BY_ROUND = by_round("judged WHERE NOT excused AND sure", "'ordered'", "moment")
-WORST = f"""
+WORST = WITNESS.by(
+    f"""
 SELECT run, spec, newest - over AS weight, message_id, address, nullif(sub, '') AS subscription, producer, key,
        consumer, session, moment AS delivered_ns, newest - over AS behind_ns
 FROM judged WHERE NOT excused AND sure
 QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
-"""
+""",
+    "spec int, message_id string, address string, subscription string, producer string, key string, consumer string, "
+    "session int, delivered_ns long ns, behind_ns long ns",
+)
 # Across the consumers of a key: whether a message that did not come late by the clocks of two consumers may have, if
 # these were off. Messages of one consumer have one clock, and so have most lines.
-PERHAPS = Partial(
-    "perhaps_late",
-    "run int, spec int",
-    """
+PERHAPS = declare("perhaps_late", "run int, spec int", "checks.Findings").by("""
 WITH mixed AS (
     SELECT run, spec, place FROM grouped WHERE scope = 'key' GROUP BY run, spec, place HAVING min(tick) <> max(tick)),
 one AS (
@@ -148,5 +151,4 @@ latest AS (
     WHERE o.tick <> t.tick AND t.u + o.u > 0 AND NOT o.redelivered)
 SELECT DISTINCT l.run, l.spec FROM latest l ASOF JOIN soonest s ON l.place = s.place AND l.tick = s.tick AND l.at > s.at
 WHERE s.newest > l.over
-""",
-)
+""")

@@ -5,8 +5,8 @@ SQL over one partition of stage 2, which has all connects of a key: the tables `
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import by_round
-from brokerdrill.analysis.partial import Partial
+from brokerdrill.analysis.checks.finding import FOUND, WITNESS, by_round
+from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.verdict import WITNESSES
 
 # sticky: "Each ok connect of a key is compared with the key's previous one; both must reach the same store. A move is
@@ -34,25 +34,25 @@ FROM (SELECT run, key, client, moment, store, u, lag(store) OVER w AS old, lag(m
       WINDOW w AS (PARTITION BY run, key ORDER BY moment, start, client, op_id)) p
 JOIN specs s ON p.run = s.run AND s.name = 'sticky' WHERE p.old_at IS NOT NULL);
 """
-COUNTS = """
+COUNTS = FOUND.by("""
 SELECT run, spec, count(*) FILTER (moved AND NOT excused AND NOT perhaps) AS n,
        count(*) FILTER (moved AND excused) AS excused, bool_or(known AND (moved OR NOT needed)) AS evidence,
        bool_or(NOT known OR perhaps) AS doubt, NULL::DOUBLE AS measured, count(*) FILTER (known) AS judged
 FROM move GROUP BY run, spec
-"""
+""")
 BY_ROUND = by_round("move WHERE moved AND NOT excused AND NOT perhaps", "'sticky'", "moment")
-WORST = f"""
+WORST = WITNESS.by(
+    f"""
 SELECT run, spec, -moment AS weight, key, client, old AS from_store, store AS to_store, old_at AS previous_ns,
        moment AS connected_ns
 FROM move WHERE moved AND NOT excused AND NOT perhaps
 QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, key, client, old, store, old_at) <= {WITNESSES}
-"""
+""",
+    "spec int, key string, client string, from_store string, to_store string, previous_ns long ns, "
+    "connected_ns long ns",
+)
 # Whose keys moved, from where to where: an expected violation says of what.
-MOVED = Partial(
-    "moved",
-    "run int, spec int, from_store string, to_store string, n long",
-    """
+MOVED = declare("moved", "run int, spec int, from_store string, to_store string, n long", "seen.Seen").by("""
 SELECT run, spec, old AS from_store, store AS to_store, count(*) AS n
 FROM move WHERE moved AND NOT excused AND NOT perhaps GROUP BY ALL
-""",
-)
+""")
