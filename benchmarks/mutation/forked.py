@@ -46,7 +46,7 @@ ANALYSIS = (
     *("placing", "readiness", "seen", "sums", "timeline", "verdict", "watching"),
     *(f"checks/{path.stem}" for path in sorted((PACKAGE / "analysis/checks").glob("[a-z]*.py"))),
 )
-_UNITS = ("moments", "placing", "rounds")
+_UNITS = ("expectation", "moments", "placing", "rounds")
 # Decided by SQL: their unit tests notice little.
 _BY_SQL = ("clients", "gaps", "judge", "meeting", "messages", "seen")
 # What writes evidence, with its tests.

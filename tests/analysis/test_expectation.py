@@ -1,0 +1,141 @@
+"""What a drill asks of a promise, and whether a run is that: kept, violated, broken no further than a known defect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from brokerdrill.analysis.checks.finding import Finding
+from brokerdrill.analysis.expectation import TARGET, Asked, not_met
+from brokerdrill.ledger.known import Known
+from tests.analysis.in_process import judging, rows_of
+from tests.analysis.test_checks_can_fail import Change, a_key_moves, a_message_comes_twice, a_message_is_lost, changed
+
+LATE = {"t_ns": 5, "first_send_ms": 900.0}
+
+
+def defect(promise: str = "no_loss", only: dict[str, Any] | None = None, **at_most: float) -> Known:
+    return Known(promise, at_most, "Product 1.0, store", only=only or {})
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "met"),
+    [(["pass"], True), (["pass", "unknown"], False), (["unknown"], False), (["pass", "fail"], False)],
+)
+def test_what_is_to_be_kept_is_kept_in_every_entry(verdicts: list[str], met: bool) -> None:
+    assert not_met(verdicts, [Finding()], Asked(), [], []) == (None if met else "")
+
+
+@pytest.mark.parametrize("word", ["violated", "known"])
+@pytest.mark.parametrize("verdict", ["pass", "unknown"])
+def test_what_is_to_be_violated_has_to_be_and_what_may_be_need_not(word: str, verdict: str) -> None:
+    met = word == "known" and verdict == "pass"
+    assert not_met([verdict], [Finding()], Asked(word, (defect(count=9),)), [], []) == (None if met else "")
+
+
+@pytest.mark.parametrize(
+    ("at_most", "found", "why"),
+    [
+        ({"count": 2}, Finding(n=2), None),
+        ({"count": 2}, Finding(n=3), "3 breaks are more than the 2 that are known"),
+        ({"rate": 0.1}, Finding(n=10, judged=100), None),
+        ({"rate": 0.1}, Finding(n=11, judged=100), "11 of 100 are more than the share of 0.1 that is known"),
+        # Of how many is not known: no share is.
+        ({"rate": 0.1}, Finding(n=1), "1 of 0 are more than the share"),
+        ({"ms": 900}, Finding(n=1, measured=900.0, witnesses=[LATE]), None),
+        ({"ms": 899}, Finding(n=1, measured=900.0, witnesses=[LATE]), "it took longer than the 899 ms that are known"),
+        # What never came took longer than any time.
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"t_ns": 5}]), "it took longer than the 900 ms"),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"healed_ns": 5}]), "it took longer than the 900 ms"),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"healed_ns": 5, "active_ns": 7}]), None),
+        # None of several ceilings may be passed.
+        ({"count": 9, "ms": 900}, Finding(n=1, measured=901.0, witnesses=[LATE]), "it took longer"),
+        ({"count": 1, "ms": 900}, Finding(n=2, measured=1.0, witnesses=[LATE]), "2 breaks are more"),
+    ],
+)
+def test_a_known_defect_has_a_ceiling(at_most: dict[str, float], found: Finding, why: str | None) -> None:
+    told = not_met(["fail"], [found], Asked("known", (defect(**at_most),)), [], [])
+    assert (told is None) if why is None else (told is not None and told.startswith(why)), told
+    assert why is None or "(Product 1.0, store)" in str(told)
+
+
+def test_breaks_of_all_entries_of_a_promise_count_together() -> None:
+    asked = Asked("known", (defect(count=3),))
+    assert not_met(["fail", "pass"], [Finding(n=3), Finding()], asked, [], []) is None
+    assert "4 breaks" in str(not_met(["fail", "fail"], [Finding(n=3), Finding(n=1)], asked, [], []))
+
+
+def test_another_kind_of_witness_is_another_defect() -> None:
+    asked = Asked("known", (defect(only={"kind": "a"}, count=9),))
+    same, other = {"kind": "a", "x": 1}, {"kind": "b"}
+    assert not_met(["fail"], [Finding(n=2, witnesses=[same, same])], asked, [], []) is None
+    assert "in another way" in str(not_met(["fail"], [Finding(n=2, witnesses=[same, other])], asked, [], []))
+    assert "in another way" in str(not_met(["fail"], [Finding(n=1, witnesses=[{"x": 1}])], asked, [], []))
+
+
+def test_of_several_known_defects_one_has_to_fit_and_the_first_is_told() -> None:
+    small, large = defect(count=1), defect(count=9)
+    for known in ((small, large), (large, small)):
+        assert not_met(["fail"], [Finding(n=5)], Asked("known", known), [], []) is None
+    assert "5 breaks are more than the 1" in str(not_met(["fail"], [Finding(n=5)], Asked("known", (small,)), [], []))
+
+
+@pytest.mark.parametrize(
+    ("moved", "why"),
+    [
+        ([("s", "z", 3)], None),
+        ([("z", "s", 3)], None),
+        ([("y", "z", 2), ("s", "z", 3), ("z", "y", 1)], "3 of the moves are of keys that no fault concerned"),
+    ],
+)
+def test_moves_of_other_keys_are_no_expected_violation(moved: list[tuple[str, str, int]], why: str | None) -> None:
+    assert not_met(["fail"], [Finding(n=3)], Asked("violated", only=TARGET), moved, ["s"]) == why
+    assert not_met(["fail"], [Finding(n=3)], Asked("violated"), moved, ["s"]) is None
+
+
+# --- through the whole analysis -------------------------------------------------------------------------------------
+
+LOSS, TWICE = defect("no_loss", count=1), defect("no_duplicates", count=1)
+# The message that is lost is one of a transaction.
+PART = {"atomic": "violated"}
+WHOLE: dict[str, tuple[Change, dict[str, Any], dict[str, str | None]]] = {
+    # (what is changed, what run.json asks, promise → why it is not as expected: "" its verdict says it)
+    "known": (a_message_is_lost, {"expect": {**PART, "no_loss": "known"}, "known": (LOSS,)}, {}),
+    "not known": (a_message_is_lost, {"expect": PART}, {"no_loss": ""}),
+    "known of another promise": (
+        a_message_is_lost,
+        {"expect": {**PART, "no_loss": "known", "no_duplicates": "known"}, "known": (TWICE,)},
+        {"no_loss": ""},
+    ),
+    "both known, each of its own": (
+        a_message_comes_twice,
+        {
+            "expect": {"no_loss": "known", "no_duplicates": "known"},
+            "known": (replace(LOSS, at_most={"count": 0}), TWICE),
+        },
+        {},
+    ),
+    "more than is known": (
+        a_message_is_lost,
+        {"expect": {**PART, "no_loss": "known"}, "known": (replace(LOSS, at_most={"count": 0}),)},
+        {"no_loss": "1 breaks are more than the 0 that are known (Product 1.0, store)"},
+    ),
+    # To store z from s, which a fault hit; and back.
+    "moved to what was hit": (a_key_moves, {"expect": {"sticky": "violated"}, "only": {"sticky": TARGET}}, {}),
+}
+
+
+def test_what_run_json_asks_is_asked_of_the_promise_that_it_names() -> None:
+    ledgers = {}
+    for name, (change, asked, _) in WHOLE.items():
+        run, ops, events = changed(change)
+        ledgers[name] = (replace(run, **asked), ops, events)
+    with judging(ledgers, rows_of(ledgers), parts=2) as found:
+        results = found.finish().results
+    told = {
+        name: {one.name: one.beyond or "" for one in results[number].promises if not one.as_expected}
+        for number, name in enumerate(ledgers)
+    }
+    assert told == {name: why for name, (_, _, why) in WHOLE.items()}
