@@ -15,7 +15,8 @@ verified by a check of its own, and is tried again until that passes. No heal wa
     python3 safety_kernel.py status      what is held and what is not healed, as JSON
     python3 safety_kernel.py heal [ID]   heal now; ends with 1 where something is left
 
-Only the standard library, Python 3.9 or later. `brokerdrill` calls the methods of `Kernel` through its agent.
+Only the standard library, Python 3.9 or later; one file, so that a host replaces it whole, and an operator finds all of
+it. `brokerdrill` calls the methods of `Kernel` through its agent.
 """
 
 from __future__ import annotations
@@ -34,28 +35,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-STATE = Path("/var/lib/brokerdrill/safety")
-# Where a fault's scripts note what they need until its heal; a start of the host forgets it.
-NOTES = Path("/run/brokerdrill")
+STATE, UNIT_DIR = Path("/var/lib/brokerdrill/safety"), Path("/etc/systemd/system")
+NOTES = Path("/run/brokerdrill")  # of a fault's scripts: what they need until its heal; a start of the host forgets it
 FILE, GUARD = "safety_kernel.py", "brokerdrill-guard"
-TICK_S, POLL_S = 0.2, 0.1
-GUARD_STARTS_S = 10
-# How long a heal's check is asked after it, and how long until the next try.
-CHECKED_S = 10
-BACK_OFF_S = (1, 2, 4)
-DONE_DAYS = 30
-# How long a fault's counters may take before its effect and before its heal, which wait for it.
-COUNTED_S = 1
-LEFT_BEHIND_S = 2
+TICK_S, POLL_S, GUARD_STARTS_S = 0.2, 0.1, 10
+CHECKED_S = 10  # how long a heal's check is asked after it, then BACK_OFF_S until the next try
+DONE_DAYS, LEFT_BEHIND_S, BACK_OFF_S = 30, 2, (1, 2, 4)
+COUNTED_S = 1  # how long a fault's counters may take before its effect and before its heal, which wait for them
 
 # The states of a fault, and which may follow. A heal may be needed again; what is verified is over.
 NEXT = {"": ("registered",), "registered": ("applied", "healed"), "applied": ("healed",),
         "healed": ("healed", "verified"), "verified": ()}  # fmt: skip
 
-UNIT_DIR = Path("/etc/systemd/system")
 # A host that is started and holds neither begins with neither unit.
-HELD = """ConditionPathExistsGlob=|{state}/lease.json
-ConditionPathExistsGlob=|{state}/faults/*.json"""
+HELD = "ConditionPathExistsGlob=|{state}/lease.json\nConditionPathExistsGlob=|{state}/faults/*.json"
 UNITS = {
     f"{GUARD}.service": """[Unit]
 Description=Brokerdrill: heals what a drill left on this host
@@ -95,16 +88,12 @@ def utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def stopping() -> bool:
-    """Whether the host is on its way down."""
-    done = subprocess.run(["systemctl", "is-system-running"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    return done.stdout.strip() == "stopping"
-
-
-def systemctl(*words: str) -> None:
+def systemctl(*words: str, must: bool = True) -> str:
+    """Return what systemctl prints. Raises Refused where it `must` work and does not."""
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
+    if must and done.returncode != 0:
         raise Refused(f"systemctl {' '.join(words)} fails here: {done.stderr.strip() or done.returncode}")
+    return done.stdout.strip()
 
 
 def allowed(lease: dict[str, Any], others: list[dict[str, Any]], new: dict[str, Any]) -> None:
@@ -121,7 +110,7 @@ def allowed(lease: dict[str, Any], others: list[dict[str, Any]], new: dict[str, 
                 raise Refused(f"fault {fault} does not go with {other['fault']}, not healed yet: both claim {thing}")
 
 
-def last_words(result: dict[str, Any]) -> str:
+def last_line(result: dict[str, Any]) -> str:
     """The last line of what failed; "" where nothing did."""
     lines = (result["err"] or result["out"]).strip().splitlines() or [f"exit status {result['rc']}"]
     return lines[-1][:300] if result["rc"] else ""
@@ -385,12 +374,7 @@ class Kernel:
         verified by then is left to the guard. One that was not registered cannot be from now on."""
         with self._locked():
             if not self._path(fault).exists() and not self._path(fault, "done").exists():
-                now = {
-                    "t0": time.monotonic_ns(),
-                    "t1": time.monotonic_ns(),
-                    "boot": self.boot,
-                    "at": utc(),
-                }
+                now = {**dict.fromkeys(("t0", "t1"), time.monotonic_ns()), "boot": self.boot, "at": utc()}
                 never = {"fault": fault, "state": "verified", "by": by, "healed": now, "error": "", "tries": 0}
                 self._write(self._path(fault, "done"), never)
         end = time.monotonic_ns() + int(wait_s * 1e9)
@@ -419,9 +403,9 @@ class Kernel:
                 path.unlink()  # were it here again after a crash, it would be healed once more
                 path.with_suffix(".lock").unlink(missing_ok=True)
             else:
-                said = "; ".join(filter(None, map(last_words, (done, seen))))
-                wait_s = BACK_OFF_S[min(record["tries"], len(BACK_OFF_S)) - 1]
-                self._becomes(record, "healed", error=said, next_try_ns=time.monotonic_ns() + int(wait_s * 1e9))
+                said = "; ".join(filter(None, map(last_line, (done, seen))))
+                next_ns = time.monotonic_ns() + BACK_OFF_S[min(record["tries"], len(BACK_OFF_S)) - 1] * 1_000_000_000
+                self._becomes(record, "healed", error=said, next_try_ns=next_ns)
             return record
 
     def _checked(self, record: dict[str, Any], lock: TextIO, within_s: float) -> dict[str, Any]:
@@ -446,8 +430,8 @@ class Kernel:
             try:
                 systemctl("start", "--no-block", f"{GUARD}.service", f"{GUARD}.timer")
             except Refused:
-                # A host that ends starts nothing any more; it begins with the guard when it is there again.
-                if not stopping():
+                # A host that shuts down starts nothing any more; it begins with the guard when it is there again.
+                if systemctl("is-system-running", must=False) != "stopping":
                     raise
 
     def _await_guard(self) -> None:

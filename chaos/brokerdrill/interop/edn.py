@@ -78,6 +78,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 DEEPEST = 200
+# What stands before a value and changes it.
+_PREFIXES = ("discard", "tag", "ns", "meta")
 _CLOSES = {"{": "}", "#{": "}", "[": "]", "(": ")", "#(": ")"}
 _KINDS = {"{": "map", "#{": "set", "[": "vector", "(": "list", "#(": "function"}
 _CHARS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "formfeed": "\f", "backspace": "\b"}
@@ -115,11 +117,7 @@ def read(text: str, where: str) -> Iterator[tuple[int, Any]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            line += text.count("\n", counted, position)
-            what = (
-                "a string that never ends" if text[position] == '"' else f"no EDN: {text[position : position + 20]!r}"
-            )
-            raise UsageError(f"{where}, line {line}: {what}")
+            raise _no_token(text, position, where)
         kind, token = match.lastgroup, match[0]
         if kind == "skip":
             position = match.end()
@@ -128,7 +126,7 @@ def read(text: str, where: str) -> Iterator[tuple[int, Any]]:
         counted, position = position, match.end()
         if ended:
             raise UsageError(f"{where}, line {line}: something follows the vector of operations: {token[:20]!r}")
-        if kind in ("discard", "tag", "ns", "meta"):
+        if kind in _PREFIXES:
             stack.append(_Open(kind, line, token.lstrip("#:") if kind != "discard" else ""))
             continue
         if kind == "open":
@@ -146,36 +144,46 @@ def read(text: str, where: str) -> Iterator[tuple[int, Any]]:
             if inner is whole:
                 ended = True
                 continue
-            value = _closed(inner, where, line)
-            begun = inner.line
+            done = (inner.line, _closed(inner, where, line))
         else:
-            begun, value = line, _atom(str(kind), token, where, line)
-        given = True
-        while stack and stack[-1].kind in ("discard", "tag", "ns", "meta"):
-            above = stack[-1]
-            if above.kind == "meta" and not above.items:
-                above.items.append(value)
-                given = False
-                break
-            stack.pop()
-            begun = above.line
-            if above.kind == "discard":
-                given = False
-                break
-            if above.kind == "tag":
-                value = Tagged(above.word, value)
-            elif above.kind == "ns":
-                value = _spaced(above.word, value, where, line)
-        if not given:
+            done = (line, _atom(str(kind), token, where, line))
+        found = _prefixed(stack, done, where, line) if stack and stack[-1].kind in _PREFIXES else done
+        if found is None:
             continue
         if stack:
-            stack[-1].items.append(value)
+            stack[-1].items.append(found[1])
         else:
-            yield begun, value
-    left = stack[0] if stack else None if ended else whole
-    if left is not None:
+            yield found
+    if (left := stack[0] if stack else None if ended else whole) is not None:
         what = f"a {_KINDS[left.kind]}" if left.kind in _KINDS else f"a {left.kind}"
         raise UsageError(f"{where}, line {left.line}: {what} that begins here never ends")
+
+
+def _no_token(text: str, position: int, where: str) -> UsageError:
+    """Return the error for what is no token of `text`."""
+    line = 1 + text.count("\n", 0, position)
+    what = "a string that never ends" if text[position] == '"' else f"no EDN: {text[position : position + 20]!r}"
+    return UsageError(f"{where}, line {line}: {what}")
+
+
+def _prefixed(stack: list[_Open], found: tuple[int, Any], where: str, end: int) -> tuple[int, Any] | None:
+    """Return (line, value) with the prefixes before it applied, which leave the stack; None: it is discarded, or is
+    another value's metadata. The value ends on line `end`."""
+    begun, value = found
+    while stack and stack[-1].kind in _PREFIXES:
+        above = stack[-1]
+        if above.kind == "meta" and not above.items:
+            above.items.append(value)
+            return None
+        stack.pop()
+        begun = above.line
+        if above.kind == "discard":
+            return None
+        if above.kind == "tag":
+            value = Tagged(above.word, value)
+        elif above.kind == "ns":
+            value = _spaced(above.word, value, where, end)
+    return begun, value
 
 
 def _first(text: str) -> int:

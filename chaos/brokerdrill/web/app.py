@@ -89,65 +89,75 @@ def make_app(
     applying: Callable[[], Sequence[tuple[str, str]]] = tuple,
     hosts: Sequence[str] = ("*",),
 ) -> Starlette:
-    """Return the application for a folder of runs. Without `token` nothing can be aborted; `applying` tells the (drill,
-    topology) that could be drilled; only requests for one of `hosts` are answered."""
-    board = Board(Stage(runs))
+    """Return the application for a folder of runs. Without `token` nothing can be aborted; `applying` returns the
+    (drill, topology) that could be drilled; only requests for one of `hosts` are answered."""
+    pages = _Pages(runs, token, applying)
+    return Starlette(
+        routes=[
+            Route("/", pages.page),
+            Route("/events", pages.events),
+            Route("/state.json", pages.state),
+            Route("/abort", pages.abort, methods=["POST"]),
+            Route("/trends.html", pages.trends),
+            Route("/runs/{run}/{file}", pages.report),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts])],
+        exception_handlers={HTTPException: _refused, BrokerdrillError: _failed},
+    )
 
-    async def page(_: Request) -> Response:
-        told = await asyncio.to_thread(lambda: past.view(runs, applying()))
-        text = render("live.html.j2", live_script=own("live.js"), may_abort=token is not None, **told)
+
+class _Pages:
+    """What is answered to each request; see `make_app`."""
+
+    def __init__(self, runs: Path, token: str | None, applying: Callable[[], Sequence[tuple[str, str]]]) -> None:
+        self._runs = runs
+        self._token = token
+        self._applying = applying
+        self._board = Board(Stage(runs))
+
+    async def page(self, _: Request) -> Response:
+        seen = await asyncio.to_thread(lambda: past.view(self._runs, self._applying()))
+        text = render("live.html.j2", live_script=own("live.js"), may_abort=self._token is not None, **seen)
         return HTMLResponse(text, headers=HEADERS)
 
-    async def events(_: Request) -> Response:
+    async def events(self, _: Request) -> Response:
         async def stream() -> AsyncIterator[str]:
-            async for state in board.watch():
+            async for state in self._board.watch():
                 yield f"data: {state}\n\n" if state else ": alive\n\n"
 
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
 
-    async def abort(request: Request) -> Response:
+    async def abort(self, request: Request) -> Response:
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if token is None:
+        if self._token is None:
             raise HTTPException(403, "this server has no token: nothing can be aborted here")
-        if kind != "Bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+        if kind != "Bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
             raise HTTPException(401, "that is not the token")
-        if board.stage.look() is None or board.stage.run_dir is None:
+        stage = self._board.stage
+        if stage.look() is None or stage.run_dir is None:
             raise HTTPException(409, "no run goes on")
-        ask_to_abort(board.stage.run_dir, "from the page")
-        return JSONResponse({"run": board.stage.run_dir.name}, headers=HEADERS)
+        ask_to_abort(stage.run_dir, "from the page")
+        return JSONResponse({"run": stage.run_dir.name}, headers=HEADERS)
 
-    async def report(request: Request) -> Response:
+    async def report(self, request: Request) -> Response:
         run, name = request.path_params["run"], request.path_params["file"]
-        path = runs / run / name
+        path = self._runs / run / name
         if name not in PUBLISHED or run != Path(run).name or run.startswith(".") or not path.is_file():
             raise HTTPException(404, "there is no such report")
         # A report has a policy of its own.
         return FileResponse(path, headers={"X-Content-Type-Options": "nosniff"})
 
-    async def trends(_: Request) -> Response:
+    async def trends(self, _: Request) -> Response:
         def made() -> str:
-            rows = past.rows(runs)
+            rows = past.rows(self._runs)
             found = judged(series_of(rows), ALPHA, RECENT, None)
-            return render("trends.html.j2", **trends_view(found, coverage_rows(rows, applying()), ALPHA))
+            return render("trends.html.j2", **trends_view(found, coverage_rows(rows, self._applying()), ALPHA))
 
         return HTMLResponse(await asyncio.to_thread(made), headers={"X-Content-Type-Options": "nosniff"})
 
-    async def state(_: Request) -> Response:
-        return JSONResponse(board.stage.look(), headers=HEADERS)
-
-    return Starlette(
-        routes=[
-            Route("/", page),
-            Route("/events", events),
-            Route("/state.json", state),
-            Route("/abort", abort, methods=["POST"]),
-            Route("/trends.html", trends),
-            Route("/runs/{run}/{file}", report),
-        ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts])],
-        exception_handlers={HTTPException: _refused, BrokerdrillError: _failed},
-    )
+    async def state(self, _: Request) -> Response:
+        return JSONResponse(self._board.stage.look(), headers=HEADERS)
 
 
 async def _refused(_: Request, error: Any) -> Response:

@@ -216,6 +216,22 @@ _LEAST: dict[str, float] = {
 }
 
 
+def _plain_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are numbers, words, true or false. Raises UsageError."""
+    values: dict[str, Any] = {}
+    for name, kind in _PLAIN.items():
+        if name not in data:
+            continue
+        if not (_is(data[name], kind) or (data[name] is None and name in _NULLABLE)):
+            raise UsageError(f"worker configuration: {name} must be a {kind.__name__}")
+        if data[name] is not None and name in _LEAST and data[name] < _LEAST[name]:
+            raise UsageError(f"worker configuration: {name} is below {_LEAST[name]}")
+        values[name] = data[name]
+    if values.get("rate") is not None and values["rate"] <= 0:
+        raise UsageError("worker configuration: rate must be above 0")
+    return values
+
+
 def from_json(text: str) -> WorkerConfig:
     """Return the WorkerConfig in the JSON object `text`; absent keys take the defaults, unknown keys are an error.
 
@@ -233,17 +249,7 @@ def from_json(text: str) -> WorkerConfig:
     for name, item in known.items():
         if name not in data and item.default is MISSING and item.default_factory is MISSING:
             raise UsageError(f"worker configuration: {name} is missing")
-    values: dict[str, Any] = {}
-    for name, kind in _PLAIN.items():
-        if name not in data:
-            continue
-        if not (_is(data[name], kind) or (data[name] is None and name in _NULLABLE)):
-            raise UsageError(f"worker configuration: {name} must be a {kind.__name__}")
-        if data[name] is not None and name in _LEAST and data[name] < _LEAST[name]:
-            raise UsageError(f"worker configuration: {name} is below {_LEAST[name]}")
-        values[name] = data[name]
-    if values.get("rate") is not None and values["rate"] <= 0:
-        raise UsageError("worker configuration: rate must be above 0")
+    values = _plain_values(data)
     addresses = _each(data["addresses"], "addresses", str)
     if not addresses:
         raise UsageError("worker configuration: addresses is empty")

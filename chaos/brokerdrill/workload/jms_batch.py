@@ -80,14 +80,59 @@ class BatchSend:
         return self._longs(size)
 
 
+class _Handles:
+    """Method handles of Java, put together: functions of Java objects that run without the interpreter."""
+
+    def __init__(self) -> None:
+        self.java = jpype.JClass("java.lang.invoke.MethodHandles")
+        self.nothing = jpype.JClass("java.lang.Void").TYPE
+        self._lookup = self.java.publicLookup()
+        self._type = jpype.JClass("java.lang.invoke.MethodType")
+        self._classes = jpype.JArray(jpype.JClass("java.lang.Class"))
+        self._ints = jpype.JArray(jpype.JInt)
+
+    def kind(self, result: Any, *arguments: Any) -> Any:
+        """The type of a function."""
+        of = result if result is self.nothing else result.class_
+        return self._type.methodType(of, self._classes([one.class_ for one in arguments]))
+
+    def method(self, owner: Any, name: str, result: Any, *arguments: Any, on: Any = None) -> Any:
+        """The method as a function of its object, which is an `on`, and its arguments."""
+        found = self._lookup.findVirtual(owner.class_, name, self.kind(result, *arguments))
+        return found.asType(self.kind(result, on or owner, *arguments))
+
+    def static(self, owner: Any, name: str, result: Any) -> Any:
+        """The static method without arguments as a function."""
+        return self._lookup.findStatic(owner.class_, name, self.kind(result))
+
+    def element(self, array: Any) -> Any:
+        """The function of an array and a number that is the element there."""
+        return self.java.arrayElementGetter(array.class_)
+
+    def given(self, handle: Any, result: Any, available: Sequence[Any], *places: int) -> Any:
+        """The handle as a function of all that is `available`, of which it gets what stands at `places`."""
+        return self.java.permuteArguments(handle, self.kind(result, *available), self._ints(list(places)))
+
+    def in_turn(self, *steps: Any) -> Any:
+        """Functions of the same arguments without a result, one after another."""
+        *earlier, done = steps
+        for step in reversed(earlier):
+            done = self.java.foldArguments(done, step)
+        return done
+
+    def of(self, handle: Any, place: int, inner: Any) -> Any:
+        """The handle with what `inner` returns as its argument at `place`."""
+        return self.java.collectArguments(handle, place, inner)
+
+
 def _loop(api: str) -> Any:
     """Put the loop together, of session, producer, bodies, offsets, lengths, names, values and ends; no result."""
-    handles = jpype.JClass("java.lang.invoke.MethodHandles")
-    look = handles.publicLookup()
+    handles = _Handles()
+    java, nothing = handles.java, handles.nothing
     session, producer, message = (
         jpype.JClass(f"{api}.{name}") for name in ("Session", "MessageProducer", "BytesMessage")
     )
-    text, integer, system = jpype.JString, jpype.JInt, jpype.JClass("java.lang.System")
+    text, integer = jpype.JString, jpype.JInt
     many, ints, texts, table, longs = (
         jpype.JArray(jpype.JByte),
         jpype.JArray(integer),
@@ -95,58 +140,32 @@ def _loop(api: str) -> Any:
         jpype.JArray(text, 2),
         jpype.JArray(jpype.JLong),
     )
-    nothing = jpype.JClass("java.lang.Void").TYPE
-
-    def kind(result: Any, *arguments: Any) -> Any:
-        classes = [one.class_ for one in arguments]
-        of = result if result is nothing else result.class_
-        return jpype.JClass("java.lang.invoke.MethodType").methodType(
-            of, jpype.JArray(jpype.JClass("java.lang.Class"))(classes)
-        )
-
-    def method(owner: Any, name: str, result: Any, *arguments: Any, on: Any = None) -> Any:
-        """The method as a function of its object, which is an `on`, and its arguments."""
-        found = look.findVirtual(owner.class_, name, kind(result, *arguments))
-        return found.asType(kind(result, on or owner, *arguments))
-
-    def element(array: Any) -> Any:
-        return handles.arrayElementGetter(array.class_)
-
-    def given(handle: Any, result: Any, available: Sequence[Any], *places: int) -> Any:
-        """The handle as a function of all that is `available`, of which it gets what stands at `places`."""
-        return handles.permuteArguments(handle, kind(result, *available), jpype.JArray(integer)(list(places)))
-
-    def in_turn(*steps: Any) -> Any:
-        """Functions of the same arguments without a result, one after another."""
-        *earlier, done = steps
-        for step in reversed(earlier):
-            done = handles.foldArguments(done, step)
-        return done
 
     # The loop over properties: place, message, number of the message, names, values.
-    value = handles.collectArguments(element(texts), 0, element(table))
-    put = method(jpype.JClass(f"{api}.Message"), "setStringProperty", nothing, text, text, on=message)
-    put = handles.collectArguments(handles.collectArguments(put, 2, value), 1, element(texts))
-    put = given(put, nothing, (integer, message, integer, texts, table), 1, 3, 0, 4, 0, 2)
+    value = handles.of(handles.element(texts), 0, handles.element(table))
+    put = handles.method(jpype.JClass(f"{api}.Message"), "setStringProperty", nothing, text, text, on=message)
+    put = handles.of(handles.of(put, 2, value), 1, handles.element(texts))
+    put = handles.given(put, nothing, (integer, message, integer, texts, table), 1, 3, 0, 4, 0, 2)
     each = (message, integer, texts, table)
-    properties = handles.countedLoop(given(handles.arrayLength(texts.class_), integer, each, 2), None, put)
+    properties = java.countedLoop(handles.given(java.arrayLength(texts.class_), integer, each, 2), None, put)
 
     # The loop over messages: number, session, producer, bodies, offsets, lengths, names, values, ends.
     outer = (session, producer, many, ints, ints, texts, table, longs)
     inner = (integer, *outer)
     made = (message, *inner)
-    write = method(message, "writeBytes", nothing, many, integer, integer)
-    write = handles.collectArguments(handles.collectArguments(write, 3, element(ints)), 2, element(ints))
-    send = method(producer, "send", nothing, jpype.JClass(f"{api}.Message")).asType(kind(nothing, producer, message))
-    now = look.findStatic(system.class_, "nanoTime", kind(jpype.JLong))
-    stamp = handles.collectArguments(handles.arrayElementSetter(longs.class_), 2, now)
-    one = in_turn(
-        given(write, nothing, made, 0, 4, 5, 1, 6, 1),
-        given(properties, nothing, made, 0, 1, 7, 8),
-        given(send, nothing, made, 3, 0),
-        given(stamp, nothing, made, 9, 1),
+    write = handles.method(message, "writeBytes", nothing, many, integer, integer)
+    write = handles.of(handles.of(write, 3, handles.element(ints)), 2, handles.element(ints))
+    send = handles.method(producer, "send", nothing, jpype.JClass(f"{api}.Message"))
+    send = send.asType(handles.kind(nothing, producer, message))
+    now = handles.static(jpype.JClass("java.lang.System"), "nanoTime", jpype.JLong)
+    stamp = handles.of(java.arrayElementSetter(longs.class_), 2, now)
+    one = handles.in_turn(
+        handles.given(write, nothing, made, 0, 4, 5, 1, 6, 1),
+        handles.given(properties, nothing, made, 0, 1, 7, 8),
+        handles.given(send, nothing, made, 3, 0),
+        handles.given(stamp, nothing, made, 9, 1),
     )
-    create = given(method(session, "createBytesMessage", message), message, inner, 1)
-    return handles.countedLoop(
-        given(handles.arrayLength(ints.class_), integer, outer, 4), None, handles.foldArguments(one, create)
+    create = handles.given(handles.method(session, "createBytesMessage", message), message, inner, 1)
+    return java.countedLoop(
+        handles.given(java.arrayLength(ints.class_), integer, outer, 4), None, java.foldArguments(one, create)
     )
