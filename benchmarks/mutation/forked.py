@@ -48,7 +48,7 @@ ANALYSIS = (
 )
 _UNITS = ("expectation", "moments", "placing", "rounds")
 # Decided by SQL: their unit tests notice little.
-_BY_SQL = ("clients", "gaps", "judge", "meeting", "messages", "seen")
+_BY_SQL = ("clients", "gaps", "judge", "meeting", "messages")
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {
     "evidence/journal_coverage": ("test_journal_coverage", "test_logs"),
