@@ -357,6 +357,13 @@ def late_by_another_clock(ops: list[Row], events: list[Row]) -> None:
     ops.append({**op("c9", "ack", at + 1, at + 2, address="q", delivery=row["delivery"]), "clock": "vague"})
 
 
+def an_intruder_among_sends_by_a_vague_clock(ops: list[Row], events: list[Row]) -> None:
+    """Its own clock is known well; those of the sends that it lies between are not."""
+    an_intruder(ops, events)
+    for row in ops:
+        row["clock"] = "vague" if row["clock"] == "load" else "load" if row["clock"] == "vague" else row["clock"]
+
+
 def drifted(ops: list[Row], events: list[Row]) -> None:
     """As `an_intruder`; the clock's uncertainty is small in run.json, but a reading at the end was 0.9 s off."""
     an_intruder(ops, events)
@@ -610,6 +617,9 @@ CASES: dict[str, Case] = {
         run={"clocks": {**kept()[0].clocks, "worker-1": Clock("load2")}},
     ),
     "an intruder by a vague clock": Case(an_intruder, {"single_active": "unknown"}, run=VAGUE),
+    "an intruder among sends by a vague clock": Case(
+        an_intruder_among_sends_by_a_vague_clock, {"single_active": "unknown"}, run=VAGUE
+    ),
     "a topic's message is not got, and was due by vague clocks": Case(
         a_topics_message_is_not_got(500), {"no_loss": "unknown"}, run=VAGUE | drained("t")
     ),
@@ -673,6 +683,7 @@ ALSO = {
     "no message is durable": {"atomic"},
     "late by a vague clock": {"no_loss", "atomic", "available", "failover_within"},
     "an intruder by a vague clock": {"failover_within", "failback_within", "available", "ordered"},
+    "an intruder among sends by a vague clock": {"failover_within", "available"},
     "an intruder by a clock that drifted": {"failover_within", "failback_within", "available", "ordered"},
     "an intruder by a clock that was set back and forth": {
         "failover_within",

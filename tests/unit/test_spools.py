@@ -151,6 +151,32 @@ def test_what_is_here_is_not_copied_again(spool: Path, run_dir: Path) -> None:
     assert content(run_dir) == WHOLE and not piece.exists()
 
 
+def test_a_copy_that_is_whole_and_was_not_published_is_not_made_again(spool: Path, run_dir: Path) -> None:
+    piece = piece_path(str(spool), 1)
+    (run_dir / contract.OPS_DIR / f".{piece.name}.part").write_bytes(piece.read_bytes())
+
+    async def main() -> None:
+        async with here() as host:
+            await fetch_spool(connection(host), str(spool), run_dir)
+            assert piece.name not in dict(host.copied)
+
+    asyncio.run(main())
+    assert content(run_dir) == WHOLE
+
+
+def test_a_worker_that_wrote_nothing_leaves_an_empty_file(tmp_path: Path, run_dir: Path) -> None:
+    path = tmp_path / "host" / "run-1" / "worker-1.jsonl"
+    path.parent.mkdir(parents=True)
+    path.touch()
+
+    async def main() -> None:
+        async with here() as host:
+            await fetch_spool(connection(host), str(path), run_dir)
+
+    asyncio.run(main())
+    assert content(run_dir) == {path.name: 0} and not path.exists()
+
+
 @pytest.mark.parametrize("left", [b"?", b"?" * 5 * len(LINE), b"?" * 9 * len(LINE)], ids=["less", "as much", "more"])
 def test_what_was_left_of_another_copy_is_found_out(spool: Path, run_dir: Path, left: bytes) -> None:
     (run_dir / contract.OPS_DIR / f".{piece_path(str(spool), 1).name}.part").write_bytes(left)
