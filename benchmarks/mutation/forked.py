@@ -51,17 +51,17 @@ _UNITS = ("expectation", "moments", "placing", "rounds")
 _BY_SQL = ("clients", "gaps", "judge", "meeting", "messages")
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {
-    "evidence/journal_coverage": ("test_journal_coverage", "test_logs"),
-    "evidence/logs": ("test_logs",),
-    "evidence/process_ends": ("test_process_ends",),
-    "evidence/spools": ("test_spools",),
-    "guards/undone_faults": ("test_undone_faults",),
-    "load/clocks": ("test_clocks", "test_drain"),
-    "load/worker": ("test_exit_reason", "test_clocks"),
-    "watching/alerts": ("test_alerts",),
-    "watching/polling": ("test_roles",),
-    "watching/pressure": ("test_pressure",),
-    "watching/roles": ("test_roles",),
+    "evidence/journal_coverage": ("evidence/test_journal_coverage", "evidence/test_logs"),
+    "evidence/logs": ("evidence/test_logs",),
+    "evidence/process_ends": ("evidence/test_process_ends",),
+    "evidence/spools": ("evidence/test_spools",),
+    "guards/undone_faults": ("guards/test_undone_faults",),
+    "load/clocks": ("load/test_clocks", "test_drain"),
+    "load/worker": ("load/test_exit_reason", "load/test_clocks"),
+    "watching/alerts": ("watching/test_alerts",),
+    "watching/polling": ("watching/test_roles",),
+    "watching/pressure": ("watching/test_pressure",),
+    "watching/roles": ("watching/test_roles",),
 }
 # Generated ledgers; those on coarse clocks and those that other clients end are so many of the same seeds.
 LEDGERS = 300
@@ -237,7 +237,7 @@ def kills(module: str, made: Mapping[str, Any], expected: Mapping[str, str]) -> 
     """Whether a check notices that `module` is another one (in a process that has not imported it yet)."""
     where, _, name = module.partition("/")
     if where == "runner":
-        return tests_fail([f"tests/unit/{test}.py" for test in RUNNER[name]])
+        return tests_fail([f"tests/unit/runner/{test}.py" for test in RUNNER[name]])
     if name == "sums":
         return tests_fail(["tests/analysis/test_sums.py", "-k", "file"])
     if any(expected[key] != of for share in SHARES for key, of in told(made, share).items()):

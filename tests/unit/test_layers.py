@@ -80,6 +80,13 @@ def test_every_folder_has_its_layer() -> None:
     assert folders == set(LAYERS)
 
 
+def test_unit_tests_mirror_the_package() -> None:
+    """A folder of tests for each folder of the package that has some: whoever changes one finds the other."""
+    own = paths.ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(own) for path in own.rglob("test_*.py")}
+    assert not [folder for folder in folders if not (PACKAGE / folder).is_dir()]
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_uses_only_what_is_below_it(layer: str) -> None:
     allowed = set(LAYERS[: LAYERS.index(layer) + 1])

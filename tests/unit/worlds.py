@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brokerdrill.inventory.descriptors import Descriptor
-
-from .descriptors import PORTS, instance
+from tests.unit.descriptors import PORTS, instance
 
 MANAGEMENT = {"type": "t", "url": "http://192.0.2.1"}
 DUPLICATES = ["duplicate_ids", "replicated"]

@@ -15,9 +15,8 @@ from brokerdrill.runner.load.plan import endpoints
 from brokerdrill.scenario.facts import facts
 from brokerdrill.workload.client import endpoint_certified
 from brokerdrill.workload.config import BrokerEndpoint
-
-from .descriptors import instance
-from .test_routing import listener, planned
+from tests.unit.descriptors import instance
+from tests.unit.runner.load.test_routing import listener, planned
 
 
 @pytest.mark.parametrize(("status", "role"), [(200, "active"), (503, "starting")])

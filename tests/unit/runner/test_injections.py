@@ -13,9 +13,8 @@ from brokerdrill.runner.injections import Injections
 from brokerdrill.runner.outages import Outages
 from brokerdrill.scenario.model import Action
 from brokerdrill.scenario.radius import Limits, Radius
-
-from .descriptors import instance
-from .test_targets import descriptor
+from tests.unit.descriptors import instance
+from tests.unit.inventory.test_targets import descriptor
 
 BROKERS = [descriptor(f"rabbit{n}", "rabbitmq", features=["cluster"]) for n in (1, 2, 3)]
 DIALS = [{"link": "backend", "to": f"rabbit{n}", "address": f"10.0.0.{n}", "port": 5672} for n in (1, 2, 3)]

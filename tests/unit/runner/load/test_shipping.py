@@ -9,8 +9,7 @@ import tarfile
 from pathlib import Path
 
 from brokerdrill.runner.load.shipping import bundle
-
-from ..unpacking import unpack
+from tests.unpacking import unpack
 
 # Without site-packages: what a load host's Python has by itself.
 IMPORTS = """

@@ -27,8 +27,7 @@ from brokerdrill.hosts.safety_kernel import Refused, allowed
 from brokerdrill.inventory.descriptors import ToxiproxyDescriptor
 from brokerdrill.inventory.targets import Link, Scene, Target, resolve
 from brokerdrill.scenario.model import Action, Scenario, parse
-
-from .test_targets import ALL, descriptor
+from tests.unit.inventory.test_targets import ALL, descriptor
 
 SCENE = Scene(ALL, {"artemis1": "active", "artemis2": "passive"}, random.Random(1))
 

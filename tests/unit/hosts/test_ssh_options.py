@@ -14,8 +14,7 @@ from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.hosts.connection import connect
 from brokerdrill.hosts.ssh_options import is_local, options
 from brokerdrill.inventory.topology import Host
-
-from .ssh_host import KEY, SshHost, ssh_host
+from tests.unit.ssh_host import KEY, SshHost, ssh_host
 
 NAME = getpass.getuser()
 

@@ -16,9 +16,8 @@ from brokerdrill.inventory.topology import Host, Topology
 from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.model import parse
 from brokerdrill.scenario.radius import Limits, Radius, limits, possible, reached, redeployment, too_far
-
-from .descriptors import instance
-from .worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker
+from tests.unit.descriptors import instance
+from tests.unit.worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker
 
 SYSTEM = [*PAIR, *ZOOKEEPER, LOAD]
 CLUSTER = [*RABBITS, *ROUTERS, LOAD]

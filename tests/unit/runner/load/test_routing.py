@@ -30,8 +30,7 @@ from brokerdrill.workload.client import Aim
 from brokerdrill.workload.config import WorkerConfig, from_json
 from brokerdrill.workload.core_jms import url
 from brokerdrill.workload.header import tag_of
-
-from .descriptors import instance
+from tests.unit.descriptors import instance
 
 CREDENTIALS = {"username": "drill", "password": "p"}
 

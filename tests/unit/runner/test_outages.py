@@ -22,9 +22,8 @@ from brokerdrill.runner.outages import Outages
 from brokerdrill.scenario.model import Action, Heal, Operation, Order, Probe, Scenario, parse
 from brokerdrill.scenario.radius import Limits, Radius, reached, too_far
 from brokerdrill.scenario.rounds import in_round
-
-from .descriptors import instance
-from .worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker, dials
+from tests.unit.descriptors import instance
+from tests.unit.worlds import LOAD, PAIR, RABBITS, ROUTERS, ZOOKEEPER, broker, dials
 
 GENERATED = 10_000
 TWO_STORES = [broker(f"{store}{n}", store=store) for store in ("east", "west") for n in (1, 2)]

@@ -16,8 +16,7 @@ from brokerdrill.runner import approval
 from brokerdrill.runner.request import RunRequest, approved
 from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.radius import reached
-
-from .worlds import LOAD, PAIR, ZOOKEEPER
+from tests.unit.worlds import LOAD, PAIR, ZOOKEEPER
 
 NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
 LATER = NOW + datetime.timedelta(hours=1)

@@ -20,8 +20,7 @@ from brokerdrill.scenario.expectations import Defect
 from brokerdrill.scenario.facts import facts, settings
 from brokerdrill.scenario.model import ExpectedPromise, Scenario, validated
 from brokerdrill.scenario.table import KeptResults, applied, markdown, not_applicable
-
-from .descriptors import broker, instance
+from tests.unit.descriptors import broker, instance
 
 ZOOKEEPER = [instance("zookeeper", f"zk{number}") for number in (1, 2, 3)]
 DATABASE = [

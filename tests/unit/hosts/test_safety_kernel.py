@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerdrill.hosts.safety_kernel import NEXT, Refused, allowed, due
-
-from .safety_host import SafetyHost, fault, lease, until
+from tests.unit.safety_host import SafetyHost, fault, lease, until
 
 
 @pytest.fixture

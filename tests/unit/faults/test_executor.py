@@ -24,8 +24,7 @@ from brokerdrill.inventory.targets import Target
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger.events import FILE, EventWriter
 from brokerdrill.ledger.journal import Journal, read, unhealed
-
-from .safety_host import SafetyHost, until
+from tests.unit.safety_host import SafetyHost, until
 
 Scripts = dict[str, str]
 

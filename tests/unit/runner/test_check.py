@@ -14,8 +14,7 @@ import pytest
 from brokerdrill.hosts import facts
 from brokerdrill.inventory.topology import Host
 from brokerdrill.runner.check import Checked, Needs, judged, needs
-
-from .worlds import LOAD, PAIR, RABBITS, ZOOKEEPER
+from tests.unit.worlds import LOAD, PAIR, RABBITS, ZOOKEEPER
 
 FINE: dict[str, Any] = {
     "root": True,

@@ -15,9 +15,8 @@ from brokerdrill.runner.method import give_order, order_problem, order_result
 from brokerdrill.scenario.model import Order, parse
 from brokerdrill.scenario.radius import reached
 from brokerdrill.web.live import step_words, taken
-
-from .test_scenario import GOOD
-from .test_targets import descriptor
+from tests.unit.inventory.test_targets import descriptor
+from tests.unit.scenario.test_scenario import GOOD
 
 REFUSED = Result(1, "", "Error while performing this operation on the broker.\n[B4094]: Could not contact\n", 0, 1)
 DONE = Result(0, "Destination successfully created.\n", "", 0, 1)

@@ -17,8 +17,7 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts import connection as module
 from brokerdrill.hosts.connection import HostConnection, Unanswered, connect
-
-from .ssh_host import SshHost, ssh_host
+from tests.unit.ssh_host import SshHost, ssh_host
 
 Work = Callable[[SshHost, HostConnection], Awaitable[Any]]
 
