@@ -92,6 +92,10 @@ _COMPUTED: Mapping[type[ast.operator], tuple[str, str]] = {
 _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 
 
+# The ledgers that are judged, and those of which what explains their verdicts is compared as well, by name.
+Made = tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
 class Mutant(NamedTuple):
     """A module's text (below the package), of which from `begin` to `end` another stands."""
 
@@ -202,14 +206,37 @@ def write_ledgers(file: Path) -> bool:
     generate = importlib.import_module("tests.analysis.generate").generate
     seen = importlib.import_module("tests.analysis.test_what_was_seen")
     changes = importlib.import_module("tests.analysis.ledgers")
+    details = importlib.import_module("tests.analysis.test_details")
     ledgers = {name: seen.ledger(case) for name, case in seen.CASES.items()}
     ledgers |= changes.judged_by_eye()
     ledgers |= {f"seed {seed}": generate(seed) for seed in range(LEDGERS)}
     for seed in range(LEDGERS_CHANGED):
         ledgers[f"seed {seed}, ended by others"] = changes.ended_by_others(generate(seed))
         ledgers[f"seed {seed}, coarse"] = changes.coarse(generate(seed), 500_000_000)
-    file.write_bytes(pickle.dumps(ledgers))
+    file.write_bytes(pickle.dumps((ledgers, details.given())))
     return True
+
+
+def explained(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return a digest of what explains the verdict of each of the ledgers of `tests/analysis/test_details.py`."""
+    modules = ("brokerdrill.analysis.details", "brokerdrill.analysis.judge", "brokerdrill.analysis.series")
+    details, judge, series = (importlib.import_module(name) for name in modules)
+    bucket_ns = importlib.import_module("brokerdrill.analysis.measures").bucket_ns
+    in_process = importlib.import_module("tests.analysis.in_process")
+    with in_process.judging(given, in_process.rows_of(given), parts=2, series=True) as found:
+        finished = found.finish()
+        widths = {run: bucket_ns(one.run_end) for run, one in finished.times.items()}
+        with judge.database(finished.partials, widths) as base:
+            results = details.explained(base, finished.results, finished.times)
+            buckets = series.series_of(base, finished.times, results)
+    return {
+        f"explained {key}": digest((results[number].to_json(), buckets[number].to_json()))
+        for number, key in enumerate(given)
+    }
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def told(made: Mapping[str, Any], share: int = 1) -> dict[str, str]:
@@ -218,12 +245,7 @@ def told(made: Mapping[str, Any], share: int = 1) -> dict[str, str]:
     ledgers = dict(list(made.items())[::share])
     with in_process.judging(ledgers, in_process.rows_of(ledgers), parts=3) as found:
         results = found.finish().results
-    return {
-        key: hashlib.sha256(json.dumps(results[number].to_json(), sort_keys=True, default=str).encode()).hexdigest()[
-            :12
-        ]
-        for number, key in enumerate(ledgers)
-    }
+    return {key: digest(results[number].to_json()) for number, key in enumerate(ledgers)}
 
 
 def tests_fail(files: Sequence[str]) -> bool:
@@ -233,14 +255,16 @@ def tests_fail(files: Sequence[str]) -> bool:
     return int(pytest.main(words)) not in (0, 5)
 
 
-def kills(module: str, made: Mapping[str, Any], expected: Mapping[str, str]) -> bool:
+def kills(module: str, made: Made, expected: Mapping[str, str]) -> bool:
     """Whether a check notices that `module` is another one (in a process that has not imported it yet)."""
     where, _, name = module.partition("/")
     if where == "runner":
         return tests_fail([f"tests/unit/runner/{test}.py" for test in RUNNER[name]])
     if name == "sums":
         return tests_fail(["tests/analysis/test_sums.py", "-k", "file"])
-    if any(expected[key] != of for share in SHARES for key, of in told(made, share).items()):
+    if any(expected[key] != of for share in SHARES for key, of in told(made[0], share).items()):
+        return True
+    if any(expected[key] != of for key, of in explained(made[1]).items()):
         return True
     return name not in _BY_SQL and tests_fail([f"tests/analysis/test_{one}.py" for one in _UNITS])
 
@@ -272,7 +296,7 @@ def in_fork(work: Callable[[], Any], limit_s: float) -> Any:
     return json.loads(data) if data else None
 
 
-def tried(mutant: Mutant, source: str, made: Mapping[str, Any], expected: Mapping[str, str]) -> str:
+def tried(mutant: Mutant, source: str, made: Made, expected: Mapping[str, str]) -> str:
     """Return what became of a mutant: `lives`, or how it died."""
     name = "brokerdrill." + mutant.module.replace("/", ".")
 
@@ -315,8 +339,8 @@ def main() -> int:
         if not in_fork(lambda: write_ledgers(Path(file.name)), LIMIT_S):
             raise SystemExit("the ledgers of the tests cannot be made")
         made = pickle.loads(Path(file.name).read_bytes())
-    expected = in_fork(lambda: told(made), LIMIT_S)
-    few = in_fork(lambda: told(made, SHARES[0]), LIMIT_S)
+    expected = in_fork(lambda: told(made[0]) | explained(made[1]), LIMIT_S)
+    few = in_fork(lambda: told(made[0], SHARES[0]), LIMIT_S)
     if not expected or not few or any(expected[key] != of for key, of in few.items()):
         raise SystemExit("the original itself cannot be judged, or not alike alone and beside others")
     outcomes: dict[str, int] = {}

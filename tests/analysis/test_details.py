@@ -83,24 +83,29 @@ def a_store_is_never_chosen(ops: list[dict[str, Any]], events: list[dict[str, An
     events += [ledgers.event("pool", 0, instance=one, value="ready") for one in "abx"]
 
 
+CHANGES = {
+    "twice": a_send_fails_first,
+    "several twice": several_come_twice,
+    "lost": ledgers.a_message_is_lost,
+    "apart": ledgers.a_transaction_comes_apart,
+    "moved": ledgers.a_key_moves,
+    "excused": a_key_moves_with_an_excuse,
+    "never chosen": a_store_is_never_chosen,
+    "late": ledgers.the_failover_is_late,
+    "stopped": ledgers.sends_stop,
+    "held up": a_batch_begins_late,
+}
+
+
+def given() -> dict[str, Ledger]:
+    """The ledgers that are explained, by name."""
+    changed = {name: ledgers.changed(change) for name, change in CHANGES.items()}
+    return {**changed, "kept": ledgers.kept(), "again": ledgers.cut_off(1016)}
+
+
 @pytest.fixture(scope="module")
 def explained(spark: SparkSession) -> tuple[Results, Results]:
-    changes = {
-        "twice": a_send_fails_first,
-        "several twice": several_come_twice,
-        "lost": ledgers.a_message_is_lost,
-        "apart": ledgers.a_transaction_comes_apart,
-        "moved": ledgers.a_key_moves,
-        "excused": a_key_moves_with_an_excuse,
-        "never chosen": a_store_is_never_chosen,
-        "late": ledgers.the_failover_is_late,
-        "stopped": ledgers.sends_stop,
-        "held up": a_batch_begins_late,
-    }
-    given = {name: ledgers.changed(change) for name, change in changes.items()}
-    given["kept"] = ledgers.kept()
-    given["again"] = ledgers.cut_off(1016)
-    return explain(spark, given)
+    return explain(spark, given())
 
 
 @pytest.fixture(scope="module")

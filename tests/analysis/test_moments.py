@@ -26,6 +26,7 @@ from brokerdrill.analysis.readiness import since_faults
 from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.tables import stage_tables
 from brokerdrill.analysis.timeline import Timeline, alerts, detected, faults, homes, overlaps, role_changes, timeline
+from brokerdrill.analysis.watching import pressures
 from brokerdrill.ledger.contract import OPERATION, WITH, PromiseSpec, RunInfo
 
 KILL = Fault(0, "kill", "a", None, "s", 100, 5, 200)
@@ -367,6 +368,24 @@ def test_a_process_that_is_halted_is_not_active(
     epochs = epoch("a", 100, 2, 200, 2), epoch("b", 150, 2, 250, 2)
     fault = Fault(0, name, instance, None, "s", at, 2, healed_at)
     assert [(one.start, one.end, one.certain) for one in overlaps(epochs, [fault])] == expected
+
+
+def test_a_reading_of_pressure_that_says_nothing_of_a_time_is_none() -> None:
+    def reading(at: int, kind: str = "pressure", name: str | None = "cpu", **detail: int) -> Event:
+        return Event(kind, at, name=name, target="h", detail=tuple((key, str(value)) for key, value in detail.items()))
+
+    whole = reading(200, since_ns=100, stalled_ns=60)
+    others = [
+        reading(200, since_ns=100),
+        reading(200, stalled_ns=60),
+        reading(200, since_ns=100, stalled_ns=0),
+        reading(200, since_ns=200, stalled_ns=60),
+        reading(200, since_ns=201, stalled_ns=60),
+        reading(200, name=None, since_ns=100, stalled_ns=60),
+        reading(200, kind="note", since_ns=100, stalled_ns=60),
+        reading(200),
+    ]
+    assert pressures([*others, whole]) == (Pressure("h", "cpu", 100, 200, 60),)
 
 
 def test_a_run_lasts_to_its_last_time_whoever_tells_it() -> None:
