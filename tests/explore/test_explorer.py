@@ -10,7 +10,17 @@ from typing import Any
 
 from brokerdrill.explore.coverage import Situation
 from brokerdrill.explore.defects import BrokenPromise, Signature, breaks, signature, suspects, unexplained
-from brokerdrill.explore.explorer import HUNT, SHRINK, Explorer, Find, Told, Trial, asked, replay, told
+from brokerdrill.explore.explorer import (
+    HUNT,
+    SHRINK,
+    Explorer,
+    Find,
+    Trial,
+    TrialResult,
+    asked,
+    replay,
+    result_from_json,
+)
 from brokerdrill.explore.shrink import Shrinker
 from brokerdrill.ledger.verdict import FAIL, Attribution, PromiseVerdict, RunVerdict
 from brokerdrill.ledger.witness import Witness
@@ -22,12 +32,12 @@ LOSS = BrokenPromise("no_loss", "lost")
 BAD = "kill majority of zookeeper"
 
 
-def judge(trial: Trial, rng: random.Random, rate: float = 0.5) -> Told:
+def judge(trial: Trial, rng: random.Random, rate: float = 0.5) -> TrialResult:
     """What a made-up system does: a majority that is away long enough loses messages, at a rate."""
     bad = any(hit.what == BAD and hit.hold_s >= 2 for hit in trial.schedule.hits)
     seen = frozenset(Situation("active+passive", hit.what, "send") for hit in trial.schedule.hits)
     broke = (LOSS,) if bad and rng.random() < rate else ()
-    return Told(broke, frozenset({"no_loss"}), seen, ("kill",) if broke else (), f"run{trial.number}", 30.0)
+    return TrialResult(broke, frozenset({"no_loss"}), seen, ("kill",) if broke else (), f"run{trial.number}", 30.0)
 
 
 def explored(explorer: Explorer, trials: int, seed: int = 1, rate: float = 0.5) -> list[dict[str, Any]]:
@@ -37,7 +47,7 @@ def explored(explorer: Explorer, trials: int, seed: int = 1, rate: float = 0.5) 
         trial = explorer.next()
         came = judge(trial, random.Random(f"{seed}/{trial.number}"), rate)
         entries.append(json.loads(json.dumps({**trial.to_json(), **came.to_json()})))
-        explorer.tell(trial, came)
+        explorer.record(trial, came)
     return entries
 
 
@@ -62,7 +72,7 @@ def test_it_goes_on_from_its_journal_wherever_it_was_stopped() -> None:
         for entry in entries[stopped : stopped + 3]:
             trial = again.next()
             assert trial == asked(entry)
-            again.tell(trial, told(entry))
+            again.record(trial, result_from_json(entry))
 
 
 def test_what_is_known_is_not_found_again() -> None:
@@ -135,10 +145,10 @@ def test_a_further_run_breaks_the_same_when_it_breaks_any_of_it() -> None:
     schedule = Explorer(SPACE, 1).next().schedule
     find = Find(1, LOSS, (double,), schedule, 1, None, 1.0, TOPOLOGY, Shrinker(schedule))
     both = frozenset({"no_loss", "no_duplicates"})
-    assert find.again(Told((double,), both)) is True
-    assert find.again(Told((double,), frozenset({"no_duplicates"}))) is True
-    assert find.again(Told((BrokenPromise("ordered"),), both)) is False
-    assert find.again(Told((), frozenset({"no_duplicates"}))) is None
+    assert find.again(TrialResult((double,), both)) is True
+    assert find.again(TrialResult((double,), frozenset({"no_duplicates"}))) is True
+    assert find.again(TrialResult((BrokenPromise("ordered"),), both)) is False
+    assert find.again(TrialResult((), frozenset({"no_duplicates"}))) is None
 
 
 def test_what_was_begun_and_is_not_told_is_made_first_when_it_goes_on() -> None:

@@ -36,7 +36,7 @@ def shrunk(
     shrinker = Shrinker(found, suspects)
     while (one := shrinker.next()) is not None:
         assert valid(one)
-        shrinker.tell(one, rng.random() < rate(one))
+        shrinker.record(one, rng.random() < rate(one))
     assert shrinker.spent <= BUDGET
     return shrinker
 
@@ -94,7 +94,7 @@ def test_a_run_that_says_nothing_counts_for_the_budget_only() -> None:
     shrinker = Shrinker(FOUND)
     for _ in range(BUDGET):
         assert shrinker.next() == FOUND
-        shrinker.tell(FOUND, None)
+        shrinker.record(FOUND, None)
     assert shrinker.next() is None
     assert shrinker.tally.runs == 0 and shrinker.tally.rate is None
 
@@ -112,7 +112,7 @@ def test_it_always_ends_and_what_is_left_was_seen_to_break(seed: int, rate: floa
         came = None if rng.random() < none / 2 else rng.random() < rate
         if came:
             broke.add(one)
-        shrinker.tell(one, came)
+        shrinker.record(one, came)
     assert runs == shrinker.spent <= BUDGET
     assert shrinker.current in broke
     assert len(shrinker.current.hits) <= len(found.hits)
@@ -134,8 +134,8 @@ def test_smaller_is_smaller_and_ends(seed: int) -> None:
 def test_what_is_told_out_of_turn_makes_nothing_larger() -> None:
     """A journal that another version wrote tells of runs that this one would not have asked for."""
     shrinker = Shrinker(FOUND)
-    shrinker.tell(FOUND, True)
+    shrinker.record(FOUND, True)
     alone = Schedule((BAD,))
-    shrinker.tell(alone, True)
-    shrinker.tell(Schedule(FOUND.hits[:2]), True)
+    shrinker.record(alone, True)
+    shrinker.record(Schedule(FOUND.hits[:2]), True)
     assert shrinker.current == alone and shrinker.tally.runs == 1

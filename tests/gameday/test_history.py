@@ -36,7 +36,7 @@ def test_a_day_that_ended(tmp_path: Path) -> None:
     record.write("1", "drilled", state=UNEXPECTED, why="verdict fail: no_loss", run="run-1")
     record.write("1", "end", state=UNEXPECTED, why="")
     (day,) = record.days()
-    assert (day.state, day.word, day.told) == (UNEXPECTED, "not as expected", False)
+    assert (day.state, day.word, day.announced) == (UNEXPECTED, "not as expected", False)
     assert [(one.drill, one.state, one.run) for one in day.drills] == [("kill_active", UNEXPECTED, "run-1")]
 
 

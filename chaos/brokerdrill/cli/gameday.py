@@ -111,7 +111,7 @@ def tidy(
     runs: RunsOption = RUNS,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait while a game day goes on.")] = 0,
 ) -> None:
-    """Heal, report and tell what a game day of FILE left whose runner was killed."""
+    """Heal, report and announce what a game day of FILE left whose runner was killed."""
     from brokerdrill.gameday.hold import load
     from brokerdrill.gameday.hold import tidy as tidy_up
 

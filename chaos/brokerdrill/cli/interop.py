@@ -65,7 +65,7 @@ def import_chaostoolkit(
     dry = read_origin(out).get("dry")
     if dry not in (None, False, "pause"):
         words = "--dry" if dry is True else f"--dry {dry}"
-        console.print(f"{words}: what it names was not done, and is told as notes", markup=False)
+        console.print(f"{words}: what it names was not done, and is recorded as notes", markup=False)
     console.print(", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items()))
     console.print(f"run directory: {out}", markup=False)
 

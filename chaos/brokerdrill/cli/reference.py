@@ -51,7 +51,7 @@ def promises() -> str:
         for one in PROMISES.values()
     ]
     heads = ("promise", "is broken by", "fields", "by class", "cannot pass with", "excuses")
-    told = [
+    sections = [
         line
         for one in PROMISES.values()
         for line in (
@@ -72,7 +72,7 @@ def promises() -> str:
             "",
             *_table(heads, rows),
             "",
-            *told,
+            *sections,
         ]
     )
 

@@ -51,8 +51,8 @@ def plan(
 
     found = find_topology(inventory)
     with Progress(Console(stderr=True)) as progress:
-        told = rows(found, planned(found, progress))
+        listed = rows(found, planned(found, progress))
     if as_json:
-        print(json.dumps([dict(zip(COLUMNS, row, strict=True)) for row in told], indent=2))
+        print(json.dumps([dict(zip(COLUMNS, row, strict=True)) for row in listed], indent=2))
     else:
-        print_table(COLUMNS, told)
+        print_table(COLUMNS, listed)

@@ -136,7 +136,7 @@ def to_json(seen: Iterable[Situation]) -> list[str]:
 def of_events(
     events: Iterable[Mapping[str, Any]], left_out: Iterable[str] = ("arm",)
 ) -> tuple[list[Role], list[FaultWindow]]:
-    """Return the roles and the faults that a run's events tell; faults called as `left_out` disturb nothing."""
+    """Return the roles and the faults in a run's events; faults called as `left_out` disturb nothing."""
     roles: list[Role] = []
     begun: dict[tuple[str, str], tuple[int, str]] = {}
     spans: list[FaultWindow] = []

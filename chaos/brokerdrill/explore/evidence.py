@@ -1,4 +1,4 @@
-"""What a run's directory tells an exploration: what it saw, and what broke."""
+"""What an exploration reads in a run's directory: what it saw, and what broke."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from brokerdrill.campaigns.execute import FAILED, Ended
 from brokerdrill.campaigns.results import verdict_of
 from brokerdrill.explore.coverage import OK, Situation, observed, of_events
 from brokerdrill.explore.defects import breaks, suspects
-from brokerdrill.explore.explorer import Told
+from brokerdrill.explore.explorer import TrialResult
 from brokerdrill.ledger import contract, spool
 from brokerdrill.ledger.verdict import UNKNOWN
 
 
-def came(end: Ended, runs: Path, seconds: float) -> Told:
+def came(end: Ended, runs: Path, seconds: float) -> TrialResult:
     """Return what came of a trial that ended so after `seconds`; its run is below `runs`."""
     result = verdict_of(end, runs)
     if result is None or end.run_dir is None:
-        return Told(run_dir=end.run_dir, seconds=seconds, error=end.error)
+        return TrialResult(run_dir=end.run_dir, seconds=seconds, error=end.error)
     if end.state == FAILED and not result.coverage:
         # What is broken before the first fault is none of the trial's.
-        return Told(run_dir=end.run_dir, seconds=seconds, error=end.error)
+        return TrialResult(run_dir=end.run_dir, seconds=seconds, error=end.error)
     judged = frozenset(one.name for one in result.promises if one.verdict != UNKNOWN)
     found = seen(runs / end.run_dir)
-    return Told(breaks(result), judged, found, suspects(result), end.run_dir, seconds, end.error)
+    return TrialResult(breaks(result), judged, found, suspects(result), end.run_dir, seconds, end.error)
 
 
 def seen(run_dir: Path) -> frozenset[Situation]:
@@ -53,7 +53,7 @@ def _operations(run_dir: Path) -> Iterator[tuple[int, str]]:
                     if "outcome" in row:
                         outcomes[key] = row["outcome"]
             except (ValueError, KeyError, IndexError):
-                # What is torn is the judgement's to tell; here it was not seen.
+                # What is torn is the judgement's to report; here it was not seen.
                 pass
         for key, (at, kind) in kinds.items():
             ended = outcomes.get(key, "unknown")

@@ -65,7 +65,7 @@ def explored_space(topology: Topology, descriptors: Sequence[Descriptor], option
 def within(
     topology: Topology, descriptors: Sequence[Descriptor], options: CampaignOptions, drawn: Space
 ) -> Callable[[Schedule], bool]:
-    """Return the function that tells whether a schedule goes no further than drills on `topology` may."""
+    """Return the function that says whether a schedule goes no further than drills on `topology` may."""
     allowed = limits(topology, options.radius)
 
     def near(schedule: Schedule) -> bool:
@@ -101,7 +101,7 @@ def explore(
         warm_up(options.master)
         ended, missed, pending, last = carrier.ended(), 0, deque[_Pending](), time.monotonic()
 
-        def told() -> None:
+        def take_in() -> None:
             """Take in what came of the trial that was begun first; the next one may be under way."""
             nonlocal missed, last
             first = pending.popleft()
@@ -110,7 +110,7 @@ def explore(
             since, last = max(first.begun, last), time.monotonic()
             came_of = came(end, options.runs, last - since)
             json_lines.append(journal, {**first.trial.to_json(), **came_of.to_json()})
-            if (find := explorer.tell(first.trial, came_of)) is not None:
+            if (find := explorer.record(first.trial, came_of)) is not None:
                 console.print(f"found: {find.broke.promise} broke ({finds.named(find, explorer)})", markup=False)
             _keep(explorer, topology, kept, console)
             write_page(explorer, plan, carrier.folder, options.runs)
@@ -130,14 +130,14 @@ def explore(
                 made = carrier.make(cell)
                 judged = judging.submit(carrier.judge, cell, made)
             while pending:
-                told()
+                take_in()
             pending.append(_Pending(trial, begun, judged))
             # What is to be made smaller next depends on each verdict. Whether one is there already must not matter:
             # what is drawn next follows from the seed.
             if trial.purpose == SHRINK or end is not None or explorer.shrinking:
-                told()
+                take_in()
         while pending:
-            told()
+            take_in()
         explorer.settle()
         _keep(explorer, topology, kept, console)
         return write_page(explorer, plan, carrier.folder, options.runs)

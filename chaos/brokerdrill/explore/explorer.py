@@ -1,6 +1,6 @@
-"""The exploration as a machine without hosts: `next` says which schedule to run, `tell` takes in what came of it.
+"""The exploration as a machine without hosts: `next` says which schedule to run, `record` takes in what came of it.
 
-What it says depends on its seed and on what it was told alone, so that it goes on where it was from its journal.
+What it says depends on its seed and on what was recorded alone, so that it goes on where it was from its journal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Told:
+class TrialResult:
     """What came of a trial: what broke, the gravest first; the promises on which there is a verdict; what it saw; under
     which faults its messages broke; its run, and how many seconds it took in all."""
 
@@ -62,7 +62,7 @@ class Told:
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that `told` reads."""
+        """Return the JSON object that `result_from_json` reads."""
         return {
             "broke": [[one.promise, one.witness] for one in self.broke],
             "judged": sorted(self.judged),
@@ -74,9 +74,9 @@ class Told:
         }
 
 
-def told(value: Mapping[str, Any]) -> Told:
-    """Return what a JSON object tells."""
-    return Told(
+def result_from_json(value: Mapping[str, Any]) -> TrialResult:
+    """Return what a JSON object says of a trial."""
+    return TrialResult(
         tuple(BrokenPromise(promise, witness) for promise, witness in value["broke"]),
         frozenset(value["judged"]),
         frozenset(map(parse, value["seen"])),
@@ -115,7 +115,7 @@ class Find:
         """How often what is left broke the promise, of how many further runs."""
         return self.shrinker.tally
 
-    def again(self, came: Told) -> bool | None:
+    def again(self, came: TrialResult) -> bool | None:
         """Whether a further run broke what this one did, any of it: one cause breaks one promise or another as it
         happens. None: that is not known."""
         own = {self.broke.promise, *(one.promise for one in self.also)}
@@ -166,7 +166,7 @@ class Explorer:
         return [*self.known, *(one.signature for one in self.finds)]
 
     def next(self, ahead: int = 0) -> Trial:
-        """Return the next run to make; `ahead`: how many asked for before it are not told yet."""
+        """Return the next run to make; `ahead`: how many asked for before it are not recorded yet."""
         number = self.trials + 1 + ahead
         while (find := self.shrinking) is not None:
             if self.shrinks and (smaller := find.shrinker.next()) is not None:
@@ -199,7 +199,7 @@ class Explorer:
         for one in self.finds:
             one.ended = one.ended or not self.shrinks or one.shrinker.next() is None
 
-    def tell(self, trial: Trial, came: Told) -> Find | None:
+    def record(self, trial: Trial, came: TrialResult) -> Find | None:
         """Take in what came of a trial; return what it found, if that is new."""
         self.trials = trial.number
         self.seconds += came.seconds
@@ -207,13 +207,13 @@ class Explorer:
         self.curve.append((self.seconds, len(self.coverage.seen)))
         if trial.purpose == SHRINK:
             find = self.finds[trial.find - 1]
-            find.shrinker.tell(trial.schedule, find.again(came))
+            find.shrinker.record(trial.schedule, find.again(came))
             find.broken.setdefault(trial.schedule, Counter()).update(one.promise for one in came.broke)
             return None
         self.hunted += 1
         return self._hunted(trial, came)
 
-    def _hunted(self, trial: Trial, came: Told) -> Find | None:
+    def _hunted(self, trial: Trial, came: TrialResult) -> Find | None:
         faults, where = trial.schedule.faults, self.space.topology
         what = unexplained(came.broke, faults, where, self.signatures)
         if what is None:
@@ -238,7 +238,7 @@ def asked(entry: Mapping[str, Any]) -> Trial:
 
 
 def replay(explorer: Explorer, entries: Iterable[Mapping[str, Any]]) -> list[Trial]:
-    """Tell `explorer` what its journal's entries say, in their order; return those that were begun and are not told."""
+    """Record in `explorer` what its journal says, in its order; return the trials that were begun and not ended."""
     begun: dict[int, Trial] = {}
     for entry in entries:
         if "broke" not in entry:
@@ -246,5 +246,5 @@ def replay(explorer: Explorer, entries: Iterable[Mapping[str, Any]]) -> list[Tri
             continue
         trial = asked(entry)
         begun.pop(trial.number, None)
-        explorer.tell(trial, told(entry))
+        explorer.record(trial, result_from_json(entry))
     return [begun[number] for number in sorted(begun)]

@@ -97,7 +97,7 @@ def known_at_first(path: Path, now: Iterable[Signature]) -> tuple[Signature, ...
 
 
 @functools.cache
-def told_of(found: Signature) -> list[str]:
+def known_to(found: Signature) -> list[str]:
     """Return which shipped drills know of a promise that breaks under one of these faults: drill and finding."""
     lines = []
     for drill in drills():

@@ -23,14 +23,14 @@ SHADES = 4
 def write_page(explorer: Explorer, plan: CampaignPlan, folder: Path, runs: Path) -> Path:
     """Write the page and its JSON into `folder`; return the page's path. Raises InfrastructureError where the disk does
     not take them."""
-    told = summary(explorer)
-    write_json(folder / JSON_FILE, {"title": plan.title, **told})
+    totals = summary(explorer)
+    write_json(folder / JSON_FILE, {"title": plan.title, **totals})
     page = render(
         "explore.html.j2",
         title=fmt.clean(plan.title),
         tone="bad" if explorer.finds else "none",
         sign="✗" if explorer.finds else "·",
-        told=told,
+        totals=totals,
         finds=[_find(one, explorer, folder, runs) for one in explorer.finds],
         **picture(explorer),
         curve=_curve(explorer),
@@ -88,7 +88,7 @@ def _find(find: Find, explorer: Explorer, folder: Path, runs: Path) -> dict[str,
         "ended": find.ended,
         "confirmed": find.shrinker.confirmed,
         "name": f"{finds.named(find, explorer)}.yml",
-        "told_of": finds.told_of(find.signature),
+        "known_to": finds.known_to(find.signature),
         "link": quote(os.path.relpath(report.absolute(), folder.absolute())) if report.is_file() else None,
     }
 

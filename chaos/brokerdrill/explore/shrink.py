@@ -1,6 +1,6 @@
 """Making a schedule that broke a promise smaller: fewer hits, then simpler moments, weaker parameters, shorter times,
-fewer clients, each tried until an interval says whether it still breaks. Pure: `next` asks for a run, `tell` says what
-came of it.
+fewer clients, each tried until an interval says whether it still breaks. Pure: `next` asks for a run, `record` says
+what came of it.
 
 A run that breaks the promise proves that its schedule can: it is taken at once. One that does not proves little, so a
 smaller schedule is given up only when the upper end of its rate's interval is below the rate at which what is there
@@ -26,7 +26,7 @@ CONFIDENCES = (0.8, 0.95)
 # What was taken is put back at this confidence that it breaks more seldom.
 PUT_BACK = 0.9
 MOST_TRIES = 6
-# A rate so low would not be told from none with what there is.
+# A rate so low would not be distinguished from none with what there is.
 _LEAST_RATE = 0.2
 _SHORTEST_S = 0.5
 
@@ -92,7 +92,7 @@ class Shrinker:
             return smaller
         return self.current if self.tally.runs < MEASURE + CONFIRM else None
 
-    def tell(self, tried: Schedule, broke: bool | None) -> None:
+    def record(self, tried: Schedule, broke: bool | None) -> None:
         """Take in what came of a run of `tried`: whether the promise broke; None: that is not known."""
         self.spent += 1
         if broke is None:

@@ -9,7 +9,7 @@ from brokerdrill.faults.executor import HEAL_LONGEST_S
 from brokerdrill.runner.drain import WAITS
 from brokerdrill.scenario.model import Action, Scenario
 
-# Logs and spools come to the controller, and what was recorded is judged, published and told.
+# Logs and spools come to the controller, and what was recorded is judged, published and announced.
 COLLECT_S = 180
 
 

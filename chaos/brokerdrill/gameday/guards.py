@@ -44,7 +44,7 @@ async def steady(
         problems.append(f"the controller has {free} MiB free, {guard.free_disk_mib} are asked for")
     try:
         async with asked(guard.metrics) as metrics:
-            problems += [told for one in metrics if (told := await one.too_high())]
+            problems += [problem for one in metrics if (problem := await one.too_high())]
         async with connected(topology.hosts) as connections:
             for host, ids in sorted((await left_over(connections.values())).items()):
                 problems.append(f"{host} has an unhealed fault ({', '.join(ids)})")
@@ -88,8 +88,8 @@ async def _out_of_sync(
             if ready and not full:
                 return []
             if now_ns() > end:
-                told = ", ".join(f"{name} {role or 'silent'}" for name, role in sorted(roles.items()))
-                return full or [f"not healthy and in sync within {limit_s:.0f} s ({told})"]
+                known = ", ".join(f"{name} {role or 'silent'}" for name, role in sorted(roles.items()))
+                return full or [f"not healthy and in sync within {limit_s:.0f} s ({known})"]
             await asyncio.sleep(POLL_S)
     finally:
         await system.close()
@@ -144,7 +144,7 @@ class Watching:
             for management in run.system.active() if run.load.workers else ():
                 try:
                     counts = await management.counts(addresses)
-                except ManagementError:  # a broker that does not answer has no depth to tell
+                except ManagementError:  # a broker that does not answer has no known depth
                     continue
                 for name, one in counts.items():
                     if one.messages > limit:
@@ -161,14 +161,14 @@ class Watching:
             while metrics:
                 for place, one in enumerate(metrics):
                     try:
-                        told = await one.too_high()
+                        reason = await one.too_high()
                         read[place] = now_ns()
                     except InfrastructureError as error:
                         silent_s = (now_ns() - read[place]) / 1e9
-                        told = str(error) if silent_s > guard.metrics_silent_s else None
-                    if told:
+                        reason = str(error) if silent_s > guard.metrics_silent_s else None
+                    if reason:
                         self.ended = FAILED
-                        return told
+                        return reason
                 await asyncio.sleep(METRIC_PERIOD_S)
         return await asyncio.Future()
 

@@ -54,7 +54,7 @@ class Day:
     ended: str = ""
     why: str = ""
     process: int = 0
-    told: bool = False
+    announced: bool = False
     drills: list[Held] = field(default_factory=list)
 
     @property
@@ -83,7 +83,7 @@ class GameDayLog:
         self.lock = self.folder / LOCK_FILE
 
     def write(self, day: str, phase: str, **fields: Any) -> None:
-        """Write one line; `phase` is begin, drill, drilled, end or told. Raises InfrastructureError."""
+        """Write one line; `phase` is begin, drill, drilled, end or announced. Raises InfrastructureError."""
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         json_lines.append(self.path, {"day": day, "phase": phase, "at": at, **fields})
 
@@ -93,7 +93,7 @@ class GameDayLog:
 
 
 def days(entries: Sequence[Mapping[str, Any]], alive: bool) -> list[Day]:
-    """Return the days that `entries` tell of; with `alive` the newest of them may still be running."""
+    """Return the days in `entries`; with `alive` the newest of them may still be running."""
     found: dict[str, Day] = {}
     for entry in entries:
         phase, at = str(entry.get("phase")), str(entry.get("at", ""))
@@ -114,8 +114,8 @@ def days(entries: Sequence[Mapping[str, Any]], alive: bool) -> list[Day]:
             day.state, day.ended, day.why = str(entry["state"]), at, str(entry.get("why") or "")
             # A drill that the end of its day cut off has ended as that did.
             day.drills = [replace(one, state=day.state) if one.state == RUNNING else one for one in day.drills]
-        elif phase == "told":
-            day.told = True
+        elif phase == "announced":
+            day.announced = True
     listed = list(found.values())
     for place, day in enumerate(listed):
         if day.state == RUNNING and not (alive and place == len(listed) - 1):

@@ -1,4 +1,4 @@
-"""Hold a game day: choose, guard, run and judge each drill, write down every step, publish, tell.
+"""Hold a game day: choose, guard, run and judge each drill, write down every step, publish, notify.
 
 Every step is on the disk before it is taken, so that a game day whose runner was killed is seen as crashed: by the next
 one, by `brokerdrill gameday tidy`, and by the systemd unit that the role `gameday` installs.
@@ -103,7 +103,7 @@ def _now() -> datetime.datetime:
 def hold(
     loaded: Loaded, console: Console, seed: int | None = None, master: str | None = None, wait_s: float = 0
 ) -> Day:
-    """Hold the game day now; return how it ended, which is written down, published and told.
+    """Hold the game day now; return how it ended, which is written down, published and announced.
 
     Raises InfrastructureError while another game day of the same folder of runs goes on, after `wait_s` seconds.
     """
@@ -136,7 +136,7 @@ def _new_id(begun: datetime.datetime, known: set[str]) -> str:
 
 
 def tidy(loaded: Loaded, console: Console, wait_s: float = 0) -> list[Day]:
-    """Heal, report and tell what game days whose runner was killed left; return those days.
+    """Heal, report and announce what game days whose runner was killed left; return those days.
 
     Raises InfrastructureError while a game day goes on, after `wait_s` seconds.
     """
@@ -176,7 +176,7 @@ def _heal(begun: set[str], runs: Path, console: Console) -> None:
 
 
 def _note_missed(loaded: Loaded, console: Console) -> None:
-    """Write down, and tell, a game day that was due and not held."""
+    """Write down and announce a game day that was due and not held."""
     record_ = loaded.record
     found = record_.days()
     due = windows.missed_since(loaded.plan, history.last_begun(found), _now())
@@ -192,7 +192,7 @@ def _note_missed(loaded: Loaded, console: Console) -> None:
 
 
 def _report(loaded: Loaded, day_id: str, console: Console) -> Day:
-    """Publish the game days and tell of this one; what does not work is said, and changes nothing else."""
+    """Publish the game days and announce this one; what does not work is said, and changes nothing else."""
     found = loaded.record.days()
     day = next(one for one in found if one.id == day_id)
     plan = loaded.plan
@@ -205,7 +205,7 @@ def _report(loaded: Loaded, day_id: str, console: Console) -> Day:
     for problem in (*notify(loaded.name, plan, day), beat(loaded.name, plan, day), _measured(loaded, found)):
         if problem:
             console.print(problem, markup=False)
-    loaded.record.write(day_id, "told")
+    loaded.record.write(day_id, "announced")
     return day
 
 
@@ -380,8 +380,8 @@ class _Held:
 
 def harm_of(result: RunVerdict) -> str:
     """Return in words how many messages a run's verdict says were lost or processed twice; "": none."""
-    told = [(result.count("lost"), "lost"), (result.count("duplicated"), "processed more than once")]
-    return ", ".join(f"{n} messages {what}" for n, what in told if n)
+    broken = [(result.count("lost"), "lost"), (result.count("duplicated"), "processed more than once")]
+    return ", ".join(f"{n} messages {what}" for n, what in broken if n)
 
 
 def _completed(run_dir: Path) -> bool:

@@ -49,8 +49,10 @@ class MetricReader:
             response = await self._http.get("api/v1/query", params={"query": metric.query})
             value = highest(response.json())
         except (httpx.HTTPError, ValueError) as error:
-            told = str(error) or type(error).__name__
-            raise InfrastructureError(f"{metric.name} cannot be read from {self._http.base_url.host}: {told}") from None
+            reason = str(error) or type(error).__name__
+            raise InfrastructureError(
+                f"{metric.name} cannot be read from {self._http.base_url.host}: {reason}"
+            ) from None
         return (
             f"{metric.name} is {value:g}, above {metric.above:g}"
             if value is not None and value > metric.above

@@ -23,7 +23,7 @@ DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 KINDS = ("webhook", "slack", "mail")
 # The fields of a window that are times of day.
 TIMES = ("start", "end")
-# What a channel can be told of; `expected` is a game day that went as it should.
+# What a channel can be notified of; `expected` is a game day that went as it should.
 Occasion = Literal["unexpected", "failed", "stopped", "over_window", "crashed", "missed", "refused", "expected"]
 ALARMS: tuple[Occasion, ...] = ("unexpected", "failed", "stopped", "over_window", "crashed", "missed", "refused")
 

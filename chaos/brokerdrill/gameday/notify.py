@@ -82,7 +82,7 @@ def notify(name: str, plan: GameDay, day: Day) -> list[str]:
 
 def beat(name: str, plan: GameDay, day: Day) -> str | None:
     """Tell the heartbeat's service that `day` begins (RUNNING) or how it ended; return what did not work, without the
-    URL; None: it is told, or there is none."""
+    URL; None: it was sent, or there is none."""
     if plan.heartbeat is None:
         return None
     why = _tried(_post, plan.heartbeat, _BEATS.get(day.state, "/fail"), payload(name, plan.title, day, None))

@@ -39,7 +39,7 @@ _ASKED: Mapping[str, str] = {
     "sockets.txt": "ss -tanp",
     "system.txt": "uptime; free -m; df -h; systemctl list-timers --no-pager 'brokerdrill-*'",
     "rules.txt": "nft list ruleset",
-    # A Java program tells what its threads do when it gets SIGQUIT, on its unit's journal; others are left alone.
+    # A Java program prints what its threads do when it gets SIGQUIT, on its unit's journal; others are left alone.
     "threads.txt": """pid=$(systemctl show -p MainPID --value {unit})
 java=
 for one in $pid $(pgrep -P "$pid"); do
@@ -67,7 +67,7 @@ done
 async def bundle(topology: Topology, run_dir: Path) -> Path:
     """Write the support bundle of a run into its directory and return its path; its owner and group alone may read it.
 
-    A host that does not answer is told of in the bundle. Raises InfrastructureError where the disk does not take it.
+    A host that does not answer is named in the bundle. Raises InfrastructureError where the disk does not take it.
     """
     known = known_secrets(topology)
     said = await _ask_all(topology, known)

@@ -98,8 +98,8 @@ def judged(host: Host, said: Mapping[str, Any], need: Needs, offset_s: float, fr
         one.notes.append("its clock is not known to be synchronized")
     others = {peer: count for peer, count in said["peers"].items() if peer not in friends}
     if others:
-        told = ", ".join(f"{count} from {peer}" for peer, count in sorted(others.items()))
-        one.notes.append(f"clients that are not the drill's: {told}")
+        clients = ", ".join(f"{count} from {peer}" for peer, count in sorted(others.items()))
+        one.notes.append(f"clients that are not the drill's: {clients}")
     return one
 
 

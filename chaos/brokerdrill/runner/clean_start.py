@@ -20,7 +20,7 @@ from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import POLL_S, Instance, System
 from brokerdrill.workload.looking import Look, QueueContents
 
-# Brokers that tell their counts once in a while have told them by then.
+# Brokers that publish their counts once in a while have published them by then.
 EMPTIED_S = 30
 LOOK_AGAIN_S = 15
 

@@ -50,7 +50,7 @@ async def drain(
         said = "; ".join(f"{address}: {words}" for address, words in sorted(left.items()))
         progress.step(f"not drained within {limit_s:.0f} s: {said}")
     looks = await dead_letter_looks(system, addresses)
-    # For the last time: a worker that was told to stop answers no more.
+    # For the last time: a worker that has been stopped answers no more.
     await write_clocks(load.workers, events)
     await load.stop(looks)
     await load.all_reach("closed", limit_s)

@@ -36,8 +36,8 @@ def arm_ttl_s(scenario: Scenario) -> float:
 
 
 class Injections:
-    """What the run injects, by the names of its actions, within the radius. `tag` tells its faults on the hosts from
-    other runs'."""
+    """What the run injects, by the names of its actions, within the radius. `tag` distinguishes its faults on the
+    hosts from other runs'."""
 
     def __init__(
         self,

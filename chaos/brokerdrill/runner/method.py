@@ -60,6 +60,7 @@ class Method:
             self._mark(done, "end")
 
     def _mark(self, number: int, edge: str) -> None:
+        """Record the begin or end of a round."""
         value = f"round {number} {edge}s"
         self.events.write("note", at_ns=now_ns(), name=str(number), value=value, detail={ROUND: edge})
 
@@ -124,14 +125,14 @@ class Method:
         self.injections.outages.admit(step.name, target)
         await give_order(step, target, self.connections)
         self.injections.outages.over(step.name, healed=False)
-        self._came(step.name, order_result(step), begun)
+        self._record(step.name, order_result(step), begun)
         self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {order_result(step)}")
 
     async def _consume(self, step: Consume) -> None:
         """Let the consumers begin."""
         begun = now_ns()
         await self.load.start_consumers()
-        self._came(step.name, "consumers begin", begun)
+        self._record(step.name, "consumers begin", begun)
         self.progress.step(f"{step.name}: the consumers begin")
 
     async def _tamper(self, step: Tamper) -> None:
@@ -139,11 +140,11 @@ class Method:
         begun = now_ns()
         wanted = Tampering(step.how, step.address or self.addresses[0], step.count)
         await self.load.tamper(wanted, step.timeout)
-        self._came(step.name, f"tampered: {wanted.how} {wanted.count} of {wanted.address}", begun)
+        self._record(step.name, f"tampered: {wanted.how} {wanted.count} of {wanted.address}", begun)
         self.progress.step(f"{step.name}: {wanted.how} {wanted.count} messages of {wanted.address}")
 
-    def _came(self, name: str, value: str, begun: int) -> float:
-        """Write down that something came, and return the seconds since `begun`."""
+    def _record(self, name: str, value: str, begun: int) -> float:
+        """Record that a step came to its end, and return the seconds since it had `begun`."""
         took = (now_ns() - begun) / 1e9
         self.events.write("probe", at_ns=now_ns(), name=name, value=value, detail={"seconds": f"{took:.3f}"})
         return took
@@ -162,7 +163,7 @@ class Method:
             if step.required:
                 raise
             came = f"not {step.until}"
-        took = self._came(step.name, came, begun)
+        took = self._record(step.name, came, begun)
         self.progress.step(f"{step.name}: {came.replace('_', ' ')} after {took:.1f} s")
 
 

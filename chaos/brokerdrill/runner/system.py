@@ -100,8 +100,8 @@ class System:
         watched = {}
         for name, item in self.instances.items():
             # What nobody sends to has no store in the ledger.
-            told = item.descriptor if item.product.client else item.descriptor.model_copy(update={"store": None})
-            watched[name] = (told, item.management)
+            recorded = item.descriptor if item.product.client else item.descriptor.model_copy(update={"store": None})
+            watched[name] = (recorded, item.management)
         self._watch = RoleWatch(watched, events, self._role_changed)
         self._watch.start()
         leading = {
@@ -109,8 +109,8 @@ class System:
             for name, item in sorted(self.instances.items())
             if isinstance(item.management, Routing) and item.management.leads()
         }
-        told_of = {name: told for name, (told, _) in watched.items()}
-        self._pools = PoolWatch(leading, told_of, events, [*leading][: routers or None])
+        descriptors = {name: recorded for name, (recorded, _) in watched.items()}
+        self._pools = PoolWatch(leading, descriptors, events, [*leading][: routers or None])
         self._pools.start()
 
     def watch_alerts(

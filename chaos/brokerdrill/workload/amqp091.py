@@ -6,7 +6,7 @@ Facts about RabbitMQ 3.10 that this rests on:
 - Basic.Nack does not prove that nobody gets the message: a queue whose process died may have handed it out before;
 - an acknowledgement has no answer. But a queue hands out no more than the prefetch beyond what it has settled, so that
   a later delivery of the same consumer proves the acknowledgements that its room came from;
-- a consumer of a queue that is gone is told so by Basic.Cancel, and gets nothing more;
+- a consumer of a queue that is gone gets a Basic.Cancel, and gets nothing more;
 - there is no failover in the protocol: the client tries the endpoints in turn.
 """
 
@@ -151,7 +151,7 @@ class PikaConnection:
             self._loop.remove_timeout(timer)
 
     def flush(self) -> None:
-        """Write what was told, as far as the socket takes it now. Raises ClientError."""
+        """Write what was called, as far as the socket takes it now. Raises ClientError."""
         self._turn(0)
         if self._broken:
             raise ClientError(self._broken)
@@ -378,7 +378,7 @@ class Amqp091:
 
     def served_by(self) -> BrokerEndpoint | None:
         at = self._endpoint
-        # Who serves at a virtual address no client is told.
+        # No client learns who serves at a virtual address.
         return None if at is None else endpoint_at(f"{at.address}:{at.port}", self._config.endpoints)
 
     def close(self) -> Outcome:

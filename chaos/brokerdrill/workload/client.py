@@ -135,7 +135,7 @@ class Client(Protocol):
         ...
 
     def reconnect(self) -> Reconnect | None:
-        """When the newest transparent failover took place, None where the library does not tell."""
+        """When the newest transparent failover took place, None where the library does not say."""
         ...
 
     def served_by(self) -> BrokerEndpoint | None:

@@ -1,4 +1,4 @@
-"""What a worker process is told in its first line of input: who it is, what it sends where, with which client."""
+"""A worker process's configuration, its first line of input: who it is, what it sends where, with which client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNCONFIRMED = ("amqp091",)
 SUBSCRIBING = ("openmq",)
 # Clients whose library takes parameters of a connection by names of its own.
 PARAMETRIZED = ("amqp", "core", "openmq", "openwire")
-# Protocols whose clients tell by the certificate that they are shown which broker serves, where a balancer is between.
+# Protocols whose clients know by the certificate that they are shown which broker serves behind a balancer.
 SHOWN = ("core",)
 
 # A spool is divided into finished pieces of about this size: some seconds of a busy worker's, to be fetched meanwhile.
@@ -86,10 +86,11 @@ class WorkerConfig:
     client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
     (one of KEY_TYPES) after the expression `key_filter`. `keeps_connection`: producers with routing keys connect anew
     only where their connection broke, not for each batch. `subscriptions`: `addresses` are topics, on which each
-    consumer has durable subscriptions; producers wait to be told that all are there. `spool` is the ledger file to
-    create; None: no ledger (for benchmarks); as soon as it has `piece_bytes` it is put aside under a name of its own.
+    consumer has durable subscriptions; producers wait for the command that says that all are there. `spool` is the
+    ledger file to create; None: no ledger (for benchmarks); as soon as it has `piece_bytes` it is put aside under a
+    name of its own.
     `url_params` and `jvm_options` go to clients that have them, after their own defaults.
-    `retry_after_stop_s` bounds how long a producer that was told to stop goes on proving its last batch, `close_s` how
+    `retry_after_stop_s` bounds how long a producer that was stopped goes on proving its last batch, `close_s` how
     long closing may take.
     """
 

@@ -1,4 +1,4 @@
-"""Consumers: each receives and commits, or acknowledges one by one, until told to stop."""
+"""Consumers: each receives and commits, or acknowledges one by one, until stopped."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PARTIAL_COMMIT_S = 0.2
 
 
 class Consumer(ClientLoop):
-    """Receives and commits, or acknowledges one by one, until told to stop.
+    """Receives and commits, or acknowledges one by one, until stopped.
 
     An acknowledgement without an answer stays open until a later delivery proves it, or its connection ends. With
-    subscriptions it has a durable one, by its own name, on each of its addresses until it has been told to stop.
+    subscriptions it has a durable one, by its own name, on each of its addresses until it has been stopped.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Consumer(ClientLoop):
         super()._disconnect()
 
     def _receive(self, txn: str | None, idle_s: float | None) -> tuple[Delivery | None, str]:
-        """Wait for a message at most `idle_s` (None: until told to stop). Raises ClientError.
+        """Wait for a message at most `idle_s` (None: until stopped). Raises ClientError.
 
         One operation however often it polls. One that finds its connection replaced ends as `fail`, and what it
         brought counts for the new session.

@@ -1,6 +1,6 @@
 """The message header: what every message of a load carries so that its receiver's row can name its sender's.
 
-It is one text property, `TAG|MESSAGE_ID|ATTEMPT|SEQ|KEY|SHA`; the tag tells runs apart. Standard library only.
+It is one text property, `TAG|MESSAGE_ID|ATTEMPT|SEQ|KEY|SHA`; the tag distinguishes runs. Standard library only.
 """
 
 from __future__ import annotations

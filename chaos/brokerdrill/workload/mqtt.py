@@ -281,7 +281,7 @@ class Mqtt:
         self._opened = 0
         self._delivered = 0
         # Whose acknowledgements no delivery has proven yet, oldest first (None: of another run's message), and how many
-        # are proven that the addresses' next deliveries are to tell.
+        # are proven that the addresses' next deliveries are to report.
         self._acknowledged: deque[str | None] = deque()
         self._proven: Counter[str] = Counter()
 

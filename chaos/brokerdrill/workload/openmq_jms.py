@@ -4,7 +4,7 @@ Facts about Open MQ 6.5.1 that this rests on:
 - every broker of a cluster serves: each client's address list begins with another one, so that they are spread evenly,
   and after a lost connection with the next one: a broker that stands still takes a new connection, and never answers;
 - a lost connection ends with an exception after 3 s (ReadChannel.recover2), and the next `open` walks through the list;
-- of an enhanced cluster the library reconnects by itself, whatever it is told. It asks first 6 s after the loss, again
+- of an enhanced cluster the library reconnects by itself, however configured. It asks first 6 s after the loss, again
   6 s after a broker that does not have its store, 3 s after an address where nothing answers. It begins with the next
   address where the list is its own (STATIC_LIST), else with the first of the brokers' list, often the one that is dead;
 - a persistent send and a commit wait for the broker, for ever unless imqAckTimeout says how long;

@@ -156,7 +156,7 @@ class OpenWireJms(RedirectedJms):
         connection.addTransportListener(_listener("transportInterupted", self._interrupted))
         connection.addTransportListener(_listener("transportResumed", self._resumed))
         if self._aimed:
-            # What is told before the session is open: after that each message would be a call into Python.
+            # What is set before the session is open: after that each message would be a call into Python.
             done = dict.fromkeys(("onException", "transportInterupted", "transportResumed"), lambda *_: None)
             self._commands = jpype.JProxy(LISTENER, dict={"onCommand": self._on_command, **done})
             connection.addTransportListener(self._commands)

@@ -68,7 +68,7 @@ class Payloads:
 
 
 class Producer(ClientLoop):
-    """Sends batches to its addresses in turn until told to stop, then proves the last one within a bound.
+    """Sends batches to its addresses in turn until stopped, then proves the last one within a bound.
 
     Where the load does not resend, a batch in doubt stays so, and the next one follows. Where it keeps a rate, batches
     that one held up follow at once, and the ledger says how late each began.
@@ -127,7 +127,7 @@ class Producer(ClientLoop):
         self._connect(self._addresses, ())
 
     def _wait_due(self, start_s: float, number: int) -> bool:
-        """Wait until batch `number` is due, at once when it is late; False when told to stop."""
+        """Wait until batch `number` is due, at once when it is late; False when stopped."""
         if self._schedule:
             due_s = self._due_s = self._next_due_s = start_s + self._schedule.due_s(number)
             if due_s > time.monotonic():
@@ -137,7 +137,7 @@ class Producer(ClientLoop):
         return not self._stop.is_set()
 
     def _wait_until(self, due_s: float) -> None:
-        """Wait until then on the monotonic clock, or told to stop, with what the connection wants done meanwhile."""
+        """Wait until then on the monotonic clock, or stopped, with what the connection wants done meanwhile."""
         if self._idling is not None:
             while time.monotonic() + POLL_S < due_s and not self._stop.wait(POLL_S):
                 self._idling.idle()
@@ -156,7 +156,7 @@ class Producer(ClientLoop):
         return batch
 
     def _over(self) -> bool:
-        """Told to stop and nothing in doubt, or for so long that an unproven batch is left unproven."""
+        """Stopped and nothing in doubt, or for so long that an unproven batch is left unproven."""
         if not self._stop.is_set():
             return False
         if not self._in_doubt:
@@ -213,7 +213,7 @@ class Producer(ClientLoop):
         begun = ledger.begin_commit(session, txn, late_ns)
         outcome = self._client.commit(resent=attempt > 0)
         # A success across a failover was the new instance's: the library rolls back whatever the old one had begun, or
-        # has told the new one all of it.
+        # has repeated all of it to the new one.
         if outcome.result == OK and self._client.connection_id() != self._connection:
             self._reach()
         sent = Outcome(OK, DUPLICATE) if outcome.error == DUPLICATE else DONE

@@ -36,10 +36,10 @@ class RedirectedJms(RoutedJms):
         except self._throwable as error:
             if self._aimed is None:
                 raise
-            told = self._redirected(error)
-            if told is None:
+            named = self._redirected(error)
+            if named is None:
                 raise ClientError(f"the router names nobody: {self._described(error)}") from None
-        target = endpoint_at(told, self._config.endpoints)
+        target = endpoint_at(named, self._config.endpoints)
         if target is None:
-            raise ClientError(f"the router names {told}, which is none of the brokers")
+            raise ClientError(f"the router names {named}, which is none of the brokers")
         return self._connect_to((target,))

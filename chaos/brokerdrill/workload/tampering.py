@@ -30,7 +30,7 @@ class Tampering:
 
 
 def tamper(client: Client, wanted: Tampering, name: str) -> None:
-    """Do what is `wanted` with `client`, which is not open yet, and close it; `name` tells its messages from others.
+    """Do what is `wanted` with `client`, which is not open yet, and close it; `name` distinguishes its messages.
 
     Raises ClientError where the broker refuses, or has fewer messages.
     """
@@ -50,7 +50,7 @@ def _forge(client: Client, wanted: Tampering, name: str) -> None:
 
 
 def _keep(client: Client, wanted: Tampering, name: str) -> None:
-    """Take messages, and tell nobody."""
+    """Take messages without a record."""
     for _ in range(wanted.count):
         _taken(client)
 

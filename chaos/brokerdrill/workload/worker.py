@@ -7,7 +7,7 @@ command: `{"cmd": "ping", "n": k}`, `look` (with `looks`: where), `tamper` (with
 `producers_stopped`, `closed`, `fatal`.
 The end of its input, or SIGTERM, means that its runner is gone: it closes quickly and exits.
 
-Exit status: 0 closed as told (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
+Exit status: 0 closed when stopped (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
 """
 
 from __future__ import annotations
@@ -166,8 +166,11 @@ class WorkerClients:
         return loop(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:
-        """Start all clients, the consumers first; with a backlog these wait to be told, or for `stop_producers`, and
-        with subscriptions the producers wait to be told: what is sent before the last one is there, it misses. Once."""
+        """Start all clients, the consumers first. Once.
+
+        With a backlog the consumers wait for `start_consumers` or `stop_producers`; with subscriptions the producers
+        wait for `start_producers`: what is sent before the last subscription is there, it misses.
+        """
         if self._started:
             return
         self._started = True
@@ -179,7 +182,7 @@ class WorkerClients:
             self.start_producers()
 
     def start_producers(self) -> None:
-        """Start the producers of a load that has started. Once, and not after they were told to stop."""
+        """Start the producers of a load that has started. Once, and not after they were stopped."""
         with self._left_lock:
             if not self._started or self._producing or self._stop_producers.is_set():
                 return
@@ -232,7 +235,7 @@ class WorkerClients:
             self._out.say("producers_stopped")
 
     def stop_producers(self) -> None:
-        """Tell the producers to stop; `producers_stopped` follows when the last has proven or given up its batch."""
+        """Stop the producers; `producers_stopped` follows when the last has proven or given up its batch."""
         if self._stop_producers.is_set():
             return
         with self._left_lock:
@@ -330,7 +333,7 @@ class WorkerClients:
             "last_ack_ns": max(acks, default=None),
             # How many producers each instance has.
             "reached": Counter(client.counts.reached for client in self._producers if client.counts.reached),
-            # While they are told to stop they catch up with nothing.
+            # Once stopped they catch up with nothing.
             "behind_s": 0.0
             if self._stop_producers.is_set()
             else max((client.behind_s() for client in self._producers), default=0.0),

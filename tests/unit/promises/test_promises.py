@@ -135,7 +135,7 @@ def test_a_new_promise_is_one_definition(toy: Promise) -> None:
     with pytest.raises(UsageError, match="fresh's from is 'birth', none of send, commit"):
         parse(SCENARIO.replace("PROMISE", given.replace("commit", "birth")), Path("s.yml"))
 
-    schemas = {one.get("title"): one for one in Scenario.model_json_schema()["$defs"]["Promise"]["oneOf"]}
+    schemas = {one.get("title"): one for one in Scenario.model_json_schema()["$defs"]["ExpectedPromise"]["oneOf"]}
     assert schemas["fresh"]["required"] == ["name"] and {"required": ["bound_ms"]} in schemas["fresh"]["oneOf"]
     assert schemas["fresh"]["properties"]["from"]["enum"] == ["send", "commit"]
     assert parse_promises(["fresh=7"]) == [PromiseSpec("fresh", 7)]

@@ -29,7 +29,7 @@ from brokerdrill.runner.evidence.routed_connects import write_routed_connects
 
 # journald stamps a line when it reads it from the broker's pipe, shortly after it was written.
 LOG_UNCERTAINTY_NS = 5_000_000
-# What is kept of the time before a run: how the instance was when the run began is often told by its start. And
+# What is kept of the time before a run: the instance's state when the run began often stands at its start. And
 # journalctl chooses by the wall clock, which may have been set meanwhile. Not more: a broker without its database can
 # fill a log with tens of megabytes a drill.
 LOG_MARGIN_S = 60

@@ -44,8 +44,8 @@ def too_full(run_dir: Path, free: int, hosts: Mapping[str, DiskSpace]) -> str | 
 async def space(connection: HostConnection, folder: str) -> DiskSpace:
     """Return what the host has free for `folder`, and what is in it. Raises InfrastructureError."""
     where = shlex.quote(folder)
-    told = await connection.sh(f"df -Pk {where} | awk 'NR == 2 {{print $4}}'; du -sk {where}", check=True)
-    free, waiting, *_ = told.out.split()
+    answer = await connection.sh(f"df -Pk {where} | awk 'NR == 2 {{print $4}}'; du -sk {where}", check=True)
+    free, waiting, *_ = answer.out.split()
     return DiskSpace(int(free) * 1024, int(waiting) * 1024)
 
 

@@ -70,7 +70,7 @@ async def _guard(silence_s: float, load: LoadControl, system: System, progress: 
 
 def status_line(totals: Totals, roles: Mapping[str, str]) -> str:
     """Return what the console says while the load goes on; how far that is behind its rate where it cannot keep it."""
-    told = "  ".join(f"{name} {role}" for name, role in sorted(roles.items()))
+    known = "  ".join(f"{name} {role}" for name, role in sorted(roles.items()))
     behind = f"{totals.behind_s:.1f} s behind its rate  " if totals.behind_s >= BEHIND_SHOWN_S else ""
     unanswered = f"unanswered: {totals.sent_unknown} sends, {totals.received_unknown} receipts"
-    return f"{totals.sent_ok} acknowledged  {totals.received} received  {unanswered}  {behind} {told}"
+    return f"{totals.sent_ok} acknowledged  {totals.received} received  {unanswered}  {behind} {known}"

@@ -1,6 +1,6 @@
 """Alerts: the Prometheus that monitors the brokers is polled for those that fire; changes are written down.
 
-Alerts are told apart by name, instance and store; several that are alike in these are one, which fires while any does.
+Alerts are distinguished by name, instance and store; several alike in these are one, which fires while any does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Labels = Mapping[str, str]
 
 
 class AlertKey(NamedTuple):
-    """What an alert is told apart by: its name, and its labels `instance` and `store` (None: it has none)."""
+    """What distinguishes an alert: its name, and its labels `instance` and `store` (None: it has none)."""
 
     name: str
     instance: str | None

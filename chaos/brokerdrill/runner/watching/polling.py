@@ -69,6 +69,6 @@ class PollingWatch(ABC):
         """
         if self._since_ns is None:
             return None
-        # A question of before the beginning that is answered after it tells of the time since.
+        # What is asked before the beginning and answered after it is of the time since.
         at = max(asked_ns, self._since_ns)
         return at, max(at - (before_ns or asked_ns), now_ns() - at)
