@@ -53,7 +53,7 @@ app = typer.Typer()
 @app.command()
 def sweep(
     drill: Annotated[str, typer.Argument(help="A drill's name, or the path of its YAML file.")],
-    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
     vary: Annotated[
         list[str],
         typer.Option(

@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @app.command()
 def check(
-    inventory: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+    inventory: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each host instead.")] = False,
 ) -> None:
     """Say what a drill would need and meet on each host; 0 nothing is missing, 3 something is. Changes nothing."""

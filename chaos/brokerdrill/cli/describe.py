@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command()
 def describe(
-    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
     product: Annotated[str, typer.Argument(help="What runs there, and the group of its hosts.")],
     host: Annotated[list[str] | None, typer.Option(help="Only this host of the group; may be given again.")] = None,
     unit: Annotated[str | None, typer.Option(help="The broker's systemd unit, where a host has several.")] = None,

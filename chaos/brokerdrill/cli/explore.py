@@ -31,7 +31,9 @@ app = typer.Typer()
 
 @app.command()
 def explore(
-    where: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="A topology's name, or an inventory directory.")],
+    where: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="A topology's name, or an inventory: a directory or a file.")
+    ],
     lasting: Annotated[str | None, typer.Option("--for", help="Begin no run after so long: 40m, 8h.")] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Make so many runs in all, those of earlier starts among them.")

@@ -74,7 +74,7 @@ def engine_stop() -> None:
 
 @app.command()
 def deploy(
-    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
     playbook: Annotated[str, typer.Option(help="A playbook of playbooks/, without its ending.")] = "site",
     extra: Annotated[
         list[str] | None,

@@ -28,7 +28,7 @@ def list_topologies() -> None:
 def list_scenarios(
     topology: Annotated[
         str | None,
-        typer.Argument(help="Say what applies to this topology or inventory directory, and why others do not."),
+        typer.Argument(help="Say what applies to this topology or inventory, and why others do not."),
     ] = None,
     page: Annotated[
         bool, typer.Option("--markdown", help="Print the page docs/drills.md: all of them on all topologies.")

@@ -29,7 +29,9 @@ app = typer.Typer()
 @app.command()
 def run(
     drill: Annotated[str | None, typer.Argument(help="A drill's name, or the path of its YAML file.")] = None,
-    topology: Annotated[str | None, typer.Argument(help="A topology's name, or an inventory directory.")] = None,
+    topology: Annotated[
+        str | None, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every drill that applies to TOPOLOGY; name no drill.")
     ] = False,

@@ -42,7 +42,7 @@ def validate(
 
 @app.command()
 def plan(
-    inventory: Annotated[str, typer.Argument(help="A topology's name, or an inventory directory.")],
+    inventory: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each instance instead.")] = False,
 ) -> None:
     """Say what each host would get from a deployment: instances, stores, ports. Touches no host."""

@@ -26,9 +26,9 @@ def known_secrets(topology: Topology) -> set[str]:
 
 def _made(topology: Topology) -> Iterator[str]:
     """Yield what the roles made: in the directory of the inventory's name, or the one that it gives itself."""
-    own = topology.vars.get("common_inventory_name", topology.directory.name)
+    own = topology.vars.get("common_inventory_name", topology.folder.name)
     # A bench's name for it is a template in bench/group_vars.
-    for name in {str(own), topology.directory.name, f"bench-{topology.name}"}:
+    for name in {str(own), topology.folder.name, f"bench-{topology.name}"}:
         folder: Path = paths.state() / "secrets" / name
         for path in sorted(folder.glob("*")) if "/" not in name else ():
             if path.suffix in SUFFIXES:

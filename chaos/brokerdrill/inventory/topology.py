@@ -1,9 +1,9 @@
 """Topologies: Ansible inventories as the rest of the program sees them.
 
-A topology is a folder below `inventories/` (or anywhere) that `ansible-playbook -i` takes as it is. What belongs to the
-bench alone (addresses, memory limits, SSH key, the permission to drill) is a second inventory, `bench/TOPOLOGY.yml`,
-which goes with a topology that is called by its name; a folder is taken as it stands. Hosts, groups and variables are
-read by Ansible's own code, so that both always agree.
+A topology is a folder below `inventories/`, or a folder or file anywhere, that `ansible-playbook -i` takes as it is.
+What belongs to the bench alone (addresses, memory limits, SSH key, the permission to drill) is a second inventory,
+`bench/TOPOLOGY.yml`, which goes with a topology that is called by its name; a folder or file is taken as it stands.
+Hosts, groups and variables are read by Ansible's own code, so that both always agree.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Host:
 class Topology:
     """An inventory: hosts by name; `vars` are those all hosts share; `bench` is the second inventory, if there is one.
 
-    `sha256` covers every file in `directory`, and the bench's. `drill_allowed` holds only where every host's variable
-    of that name is true. `login` is what the user's Ansible configuration says of logins, as variables of an
-    environment.
+    `directory` may be one file. `sha256` covers every file in it, or that one and the variables beside it, and the
+    bench's. `drill_allowed` holds only where every host's variable of that name is true. `login` is what the user's
+    Ansible configuration says of logins, as variables of an environment.
     """
 
     name: str
@@ -66,6 +66,11 @@ class Topology:
     def word(self) -> str:
         """What `find_topology` finds it again by: the name of one on its bench, else the directory."""
         return str(self.directory) if self.bench is None else self.name
+
+    @property
+    def folder(self) -> Path:
+        """What Ansible calls inventory_dir: the folder, or the one that the file is in."""
+        return self.directory if self.directory.is_dir() else self.directory.parent
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -96,18 +101,22 @@ def _files(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def _bench_files(bench: Path) -> Iterator[Path]:
-    """Yield the bench's own file and the variables of all benches beside it."""
-    yield bench
+def _with_variables(file: Path) -> Iterator[Path]:
+    """Yield an inventory's one file and the variables beside it: of all benches, or of all inventories of a folder."""
+    yield file
     for folder in ("group_vars", "host_vars"):
-        yield from _files(bench.parent / folder)
+        yield from _files(file.parent / folder)
 
 
 def fingerprint(directory: Path, bench: Path | None = None) -> str:
-    """Return the sha256 (hex) over names and contents of the inventory's files, and the bench's."""
-    named = [(path.relative_to(directory), path) for path in _files(directory)]
+    """Return the sha256 (hex) over names and contents of the inventory's files, and the bench's. Of one file these are
+    also the variables beside it."""
+    if directory.is_file():
+        named = [(path.relative_to(directory.parent), path) for path in _with_variables(directory)]
+    else:
+        named = [(path.relative_to(directory), path) for path in _files(directory)]
     if bench is not None:
-        named += [(path.relative_to(bench.parent), path) for path in _bench_files(bench)]
+        named += [(path.relative_to(bench.parent), path) for path in _with_variables(bench)]
     digest = hashlib.sha256()
     for name, path in named:
         content = path.read_bytes()
@@ -173,13 +182,13 @@ def _read(sources: tuple[Path, ...], sha256: str, cache: Path) -> str:
 
 
 def load(directory: Path, bench: Path | None = None) -> Topology:
-    """Return the Topology of an inventory directory, as it stands or on its bench.
+    """Return the Topology of an inventory (a directory or a file), as it stands or on its bench.
 
     Raises UsageError: Ansible cannot read it, or it has no host.
     """
     directory = directory.absolute()
-    if not directory.is_dir():
-        raise UsageError(f"there is no inventory directory {directory}")
+    if not directory.exists():
+        raise UsageError(f"there is no inventory {directory}")
     sha256 = fingerprint(directory, bench)
     found = json.loads(_read(_sources(directory, bench), sha256, paths.cache()))
     if "error" in found:
@@ -192,7 +201,14 @@ def load(directory: Path, bench: Path | None = None) -> Topology:
     first, *others = (host.vars for host in hosts)
     shared = {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
     allowed = all(host.vars.get("drill_allowed") is True for host in hosts)
-    return Topology(directory.name, directory, hosts, allowed, sha256, shared, bench, found["login"])
+    return Topology(_name(directory), directory, hosts, allowed, sha256, shared, bench, found["login"])
+
+
+def _name(inventory: Path) -> str:
+    """Return how a topology is called: as its folder, or as its file, but for one whose name says nothing."""
+    if inventory.is_dir():
+        return inventory.name
+    return inventory.parent.name if inventory.stem in ("hosts", "inventory") else inventory.stem
 
 
 def _directories(inventories: Path) -> list[Path]:
@@ -205,11 +221,12 @@ def find_topology(
     name_or_dir: str | Path, inventories_dir: Path | None = None, bench_dir: Path | None = None
 ) -> Topology:
     """Return the topology of that name below `inventories_dir` (default: the user's own and those that ship with the
-    program), or of that directory.
+    program), or of that directory or file.
 
     One that is called by its name comes with its bench, where `bench_dir` (default: beside `inventories`) has one.
 
-    Raises UsageError: an unknown name (with the nearest one), no such directory, an inventory Ansible cannot read.
+    Raises UsageError: an unknown name (with the nearest one), no such directory or file, or one that Ansible cannot
+    read.
     """
     text = str(name_or_dir)
     known = _known(inventories_dir, bench_dir)
@@ -217,7 +234,7 @@ def find_topology(
         directory, benches = known[text]
         bench = benches / f"{text}.yml"
         return load(directory, bench if bench.is_file() else None)
-    if "/" in text or text in (".", "..") or Path(text).is_dir():
+    if "/" in text or text in (".", "..") or Path(text).exists():
         return load(Path(text).expanduser())
     raise unknown_name("topology", text, known)
 

@@ -176,8 +176,41 @@ def test_a_bad_inventory_is_one_sentence(shelf: Path, content: str, said: str) -
     assert "\n" not in str(caught.value)
 
 
+INI = "b1 ansible_host=10.9.8.1\nb2 ansible_host=10.9.8.2\n[brokers]\nb1\nb2\n[all:vars]\ndrill_allowed=true\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "called"),
+    [
+        ("hosts.yml", HOSTS, "estate"),
+        ("hosts", INI, "estate"),
+        ("inventory.ini", INI, "estate"),
+        ("lab.ini", INI, "lab"),
+    ],
+)
+def test_an_inventory_may_be_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, called: str
+) -> None:
+    """With the variables beside it, as Ansible reads them, and nothing else of its folder."""
+    folder = tmp_path / "estate"
+    (folder / "group_vars").mkdir(parents=True)
+    (folder / "group_vars" / "brokers.yml").write_text("drill_reconnect_s: 7\n")
+    (folder / "other.yml").write_text("all: {hosts: {stranger: {}}}\n")
+    file = folder / name
+    file.write_text(content)
+    found = load(file)
+    assert (found.name, found.sources, found.folder, found.drill_allowed) == (called, (file,), folder, True)
+    assert [host.name for host in found.group("brokers")] == ["b1", "b2"] == [host.name for host in found.hosts]
+    assert found.host("b2").address == "10.9.8.2" and found.vars["drill_reconnect_s"] == 7
+    assert find_topology(found.word).sha256 == found.sha256
+    monkeypatch.chdir(folder)
+    assert find_topology(name).sha256 == found.sha256
+    (folder / "group_vars" / "brokers.yml").write_text("drill_reconnect_s: 8\n")
+    assert fingerprint(file) != found.sha256
+
+
 def test_a_missing_directory_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no inventory directory"):
+    with pytest.raises(UsageError, match="there is no inventory /"):
         find_topology(tmp_path / "nowhere")
 
 
