@@ -140,6 +140,22 @@ def test_a_pair_is_one_primary_and_backups() -> None:
     assert "a1 has the artemis_ha_role 'master': it must be primary or backup" in preflight.artemis_problems(config)
 
 
+def test_who_follow_one_anothers_leader_are_refused() -> None:
+    """None of them would ever be active, or each would copy what is another pair's."""
+    backups = {"a1": member("backup"), "a2": member("backup")}
+    for policy in ("shared_store", "replication", "replication_quorum"):
+        problems = preflight.artemis_problems(cluster(policy=policy, members=backups))
+        assert "pair p1 needs exactly one primary and has 0 (none)" in problems, policy
+    crossed = {
+        "a1": member(group="x"), "b1": member("backup", group="y"),
+        "a2": member(pair="p2", group="y"), "b2": member("backup", "p2", group="x"),
+    }  # fmt: skip
+    problems = preflight.artemis_problems(cluster(members=crossed))
+    assert [problem.partition(":")[0] for problem in problems] == [
+        f"artemis_group_name {name} is that of the pairs p1 and p2" for name in "xy"
+    ]
+
+
 def test_brokers_with_another_policy_are_not_this_ones_to_judge() -> None:
     alone = member(pair="p2", policy="primary_only")
     pair = {"a1": member(policy="shared_store"), "a2": member("backup", policy="shared_store")}
