@@ -10,6 +10,8 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import D
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
 MOST_ID = 255
+OUTSIDE = "zookeeper_outside"
+"""The variable with the hosts whose servers are no members of the ensemble: they join later, or have left."""
 
 
 class Member(TypedDict):
@@ -59,15 +61,19 @@ def zookeeper_renumbered(host: str, kept: str, number: Any) -> str:
     )
 
 
+def _inside(hosts: Sequence[str], hostvars: HostVars) -> list[str]:
+    return [host for host in sorted(hosts) if host not in (hostvars[host].get(OUTSIDE) or [])]
+
+
 def zookeeper_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]) -> dict[str, Member]:
-    """Return the servers of the ensemble, by host in sorted order.
+    """Return the servers of the ensemble, by host in sorted order; those on hosts of OUTSIDE are not of it.
 
     What a host's inventory does not set is what the role would set there: an id as `zookeeper_ids` says, and `defaults`
     for client_port, quorum_port, election_port and tick_time_ms.
     """
     ids = zookeeper_ids(hosts, hostvars)
     found: dict[str, Member] = {}
-    for host in sorted(hosts):
+    for host in _inside(hosts, hostvars):
         of = hostvars[host]
 
         def number(name: str, of: Mapping[str, Any] = of) -> int:
@@ -100,14 +106,14 @@ def zookeeper_dials(members: Mapping[str, Member], hostvars: HostVars, host: str
 
 
 def zookeeper_servers(hosts: Sequence[str], hostvars: HostVars, port: int) -> list[Server]:
-    """Return where clients reach the servers on `hosts`, sorted by host; `port` where a host does not say its own."""
+    """Return where clients reach the ensemble's servers, sorted by host; `port` where a host does not say its own."""
     return [
         {
             "host": hostvars[host].get("zookeeper_instance", host),
             "address": address_of(host, hostvars[host], "zookeeper_address"),
             "port": int(hostvars[host].get("zookeeper_client_port", port)),
         }
-        for host in sorted(hosts)
+        for host in _inside(hosts, hostvars)
     ]
 
 

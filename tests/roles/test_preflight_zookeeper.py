@@ -80,3 +80,15 @@ def test_members_with_one_id_or_other_ticks_are_refused() -> None:
         "zk1 and zk3 share the zookeeper_id 1",
         "the members of the ensemble have different zookeeper_tick_time_ms: [500, 2000]",
     ]
+
+
+@pytest.mark.parametrize("outside", [["zk4"], ["zk1"]])
+def test_who_is_outside_is_no_member_and_changes_no_id(outside: list[str]) -> None:
+    hosts = ["zk1", "zk2", "zk3", "zk4"]
+    hostvars = {host: {"zookeeper_address": "192.0.2.1", "zookeeper_outside": outside} for host in hosts}
+    defaults = {"client_port": 1, "quorum_port": 2, "election_port": 3, "tick_time_ms": 500}
+    members = zookeeper.zookeeper_members(hosts, hostvars, defaults)
+    inside = [host for host in hosts if host not in outside]
+    assert {host: member["id"] for host, member in members.items()} == {host: int(host[2:]) for host in inside}
+    assert [server["host"] for server in zookeeper.zookeeper_servers(hosts, hostvars, 2281)] == inside
+    assert zookeeper.zookeeper_problems(members) == []

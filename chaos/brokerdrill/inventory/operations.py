@@ -51,6 +51,7 @@ OPERATIONS: Mapping[str, PlaybookStep] = MappingProxyType(
         "change_master": PlaybookStep(OutOfService.ALL, ("change_master",)),
         "discover": PlaybookStep(OutOfService.NOBODY, verified=False),
         "drift": PlaybookStep(OutOfService.NOBODY, verified=False),
+        "ensemble": PlaybookStep(OutOfService.ONE, ("ensemble_restart",)),
         "failback": PlaybookStep(OutOfService.ALL, ("failback",)),
         "move_vhost": PlaybookStep(OutOfService.ALL, ("move_vhost_hold",), verified=False),
         "newest_data": PlaybookStep(OutOfService.ALL, ("newest_start",), verified=False),

@@ -29,6 +29,7 @@ FACTS: Mapping[str, str] = {
     "autoheal": "brokers that serve on when they are cut off, and give up one side's when they are together again",
     "ignore": "brokers that serve on when they are cut off, and stay apart",
     "zookeeper": "a ZooKeeper ensemble",
+    "spare_voters": "hosts that can join the ZooKeeper ensemble, or replace its servers",
     "prometheus": "a Prometheus that watches the brokers",
     "standby": "a second broker that can take over a store",
     "primary": "a pair with a fixed primary and backup",
