@@ -18,7 +18,7 @@ from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Action, Scenario
 
-# Faults outlive neither their own time-to-live nor, by much, the run.
+# An armed link outlives the longest run by this margin at most.
 ARM_TTL_MARGIN_S = 120
 
 

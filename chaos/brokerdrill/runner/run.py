@@ -146,8 +146,7 @@ def _noticed(host: str, events: EventWriter, progress: Progress, value: str, why
 
 
 async def _tried(part: Awaitable[T], problems: list[str]) -> T | None:
-    """Return what `part` of a run's end returns; add to `problems` what ends it, whatever that is: the others still
-    have to come."""
+    """Return what `part` of a run's end returns; add any error of it to `problems`: the other parts must still run."""
     try:
         return await part
     except Exception as error:
@@ -204,11 +203,11 @@ class _Run:
         try:
             problems = await asyncio.shield(ending)
         except asyncio.CancelledError as error:
-            # Asked to end while it ends: nothing of that is left out.
+            # A second signal while the run ends: finish healing and collecting all the same.
             await asyncio.wait([ending])
             problems, ended = ending.result(), ended or error
         if problems:
-            # What ended the run may be met again at its end.
+            # The reason that ended the run may come up again among the problems.
             said = [reason, *(problem for problem in problems if problem not in reason)]
             ended = InfrastructureError("; ".join(filter(None, said)))
         if ended:
@@ -247,7 +246,7 @@ class _Run:
         try:
             await self._heal()
             return await self._drain()
-        except Exception as error:  # whatever it is: the last heal and the evidence still have to come
+        except Exception as error:  # any error: the last heal and the evidence must still follow
             self.progress.step(f"not drained: {error or type(error).__name__}")
             return {}
 
@@ -340,13 +339,13 @@ class _Run:
         problems += self.system.failed_watches()
         for part in self._evidence(until_ns):
             await _tried(part, problems)
-        # Their processes' ends are none of the run's: the logs have been read.
+        # Restart them only now that the logs were read: these process ends are not the run's.
         await _tried(restart_routers(lacking, self.system, self.progress), problems)
         if problems and outcome == "completed":
             outcome = "aborted"
         await self.system.close()
         await self.executor.lease.give_back()
-        with contextlib.suppress(BrokerdrillError):  # it is over all the same, and its hosts know
+        with contextlib.suppress(BrokerdrillError):  # the hosts have their lease back, recorded or not
             self.journal.write("lease_back", "")
         self.events.close()
         self.journal.close()
@@ -368,7 +367,7 @@ class _Run:
         instances = self.system.instances
         hosts = {name: one.descriptor.host for name, one in instances.items()}
         logged = [Logged(one.product, one.descriptor, one.connection) for one in instances.values()]
-        # Whether a voter that was killed ended by that alone, its log says.
+        # A voter's log shows whether it ended by the kill alone.
         hit = {item.instance: item for item in self.injections.hit() if item.instance not in instances}
         logged += [Logged(None, item, self.connections[item.host]) for item in hit.values()]
         for instance, others in processes(logged):

@@ -71,7 +71,7 @@ class System:
         self.instances: dict[str, Instance] = {}
         # Since when roles are written down (controller's clock, ns); None: not yet.
         self.recorded_since_ns: int | None = None
-        # Of roles, and of whatever else conditions of the run depend on.
+        # Of roles, and of all else that the run's conditions depend on.
         self.changes = Changes()
         # The transactions that were prepared when the run began: none of its own.
         self.prepared_before: frozenset[str] = frozenset()
@@ -88,7 +88,7 @@ class System:
         """Open the management of each of `instances`. Raises InfrastructureError where what it needs is not there."""
         for product, item in instances:
             connection = connections[item.host]
-            # Who looks at what nobody sends to may need none.
+            # The management of a product without clients may need no credentials.
             needed = item.credentials or product.client
             credentials = await read_credentials(connection, item) if needed else {}
             ca = (await connection.sh(f"cat -- '{item.tls.ca}'", check=True)).out if item.tls else ""
@@ -99,7 +99,7 @@ class System:
         by name (0: all)."""
         watched = {}
         for name, item in self.instances.items():
-            # What nobody sends to has no store in the ledger.
+            # An instance without clients, as a database, has no store in the ledger.
             recorded = item.descriptor if item.product.client else item.descriptor.model_copy(update={"store": None})
             watched[name] = (recorded, item.management)
         self._watch = RoleWatch(watched, events, self._role_changed)

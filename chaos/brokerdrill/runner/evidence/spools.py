@@ -40,7 +40,7 @@ async def fetch_spool(connection: HostConnection, spool: str, run_dir: Path, eve
     """
     for piece in await finished(connection, spool):
         await _fetch_piece(connection, piece, run_dir, events)
-    # The spool itself comes last: once it is here nothing is left to fetch.
+    # The spool itself comes last: its presence means that nothing is left to fetch.
     target = await _fetch_piece(connection, spool, run_dir, events)
     await connection.sh(
         f"rm -f {shlex.quote(spool)}.new; rmdir {shlex.quote(str(Path(spool).parent))} 2>/dev/null || :"

@@ -14,7 +14,7 @@ from brokerdrill.runner.load.control import LoadControl, Totals
 from brokerdrill.runner.system import System
 
 GUARD_PERIOD_S = 0.5
-# A transaction that takes its time puts nobody behind.
+# A shorter delay is one transaction that takes its time.
 BEHIND_SHOWN_S = 0.5
 
 

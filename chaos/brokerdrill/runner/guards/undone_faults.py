@@ -15,7 +15,7 @@ from brokerdrill.ledger.contract import FAULT_GONE
 from brokerdrill.runner.live_run import LiveRun
 
 LOOK_PERIOD_S = 2.0
-# A host that takes longer says nothing this time, and keeps nobody from seeing what is gone from the others.
+# A host that takes longer is skipped this time, so that the others are still looked at.
 ANSWER_S = 5.0
 
 
@@ -27,7 +27,7 @@ async def until_fault_undone(run: LiveRun) -> str:
         looked_at = run.executor.in_effect()
         found = await asyncio.gather(*(_is_absent(run, item) for item in looked_at))
         absent = [item for item, gone in zip(looked_at, found, strict=True) if gone]
-        # Asked twice: what is asked may itself be slow, or about to be healed by its host.
+        # Ask twice: the check may be slow, or the host about to heal the fault.
         for item in absent:
             if item.fault_id in missing and await _is_unhealed(run, item):
                 return _said(run, item)

@@ -35,7 +35,7 @@ class Worker:
     seen: list[QueueContents] = field(default_factory=list)
     refused: str | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    # Who waits for the answer to which ping; each has a number of its own, whenever its answer comes.
+    # Waiters by the number of their ping: an answer that comes late must not answer the next ping.
     pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     fatal: str | None = None
@@ -53,7 +53,7 @@ class Worker:
             if event == "status":
                 self.status = message
             elif event == "pong":
-                # Who does not wait any more has taken its number away.
+                # A waiter that gave up has removed its number.
                 if (waiter := self.pongs.pop(message["n"], None)) and not waiter.done():
                     waiter.set_result((message["clock_ns"], now_ns()))
             elif event == "fatal":

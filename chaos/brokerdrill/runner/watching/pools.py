@@ -1,7 +1,7 @@
 """Pools of connection routers: each router is polled for the targets it could choose; changes are written down.
 
-A target is ready in the ledger when every router that answers has it ready: what one of them does not see is no move
-that a client is to blame it for.
+A target is ready in the ledger when every router that answers has it ready: a client that moves while one router lacks
+its target moved for a reason.
 
 A router may also never have a target ready again that was killed and came back (FINDINGS.md): `lacking` says so.
 """

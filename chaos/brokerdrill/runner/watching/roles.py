@@ -24,8 +24,8 @@ class LastAnswer:
     answering: bool = True
 
 
-# Longer than that without an answer is a time of which the role is not known. A controller that is busy asks late; who
-# was active in between for less has said so in its log.
+# After so long without an answer the role is unknown. Shorter gaps come from a busy controller, and the instance's log
+# covers them.
 GAP_NS = 5_000_000_000
 
 
@@ -55,8 +55,8 @@ class AnswerTimes:
 class RoleWatch(PollingWatch):
     """Polls the roles of all instances; `roles` holds the newest, `on_change` is called with each change.
 
-    What a system did before `record`, on its way to the steady state, is no part of the run, and would make a broker
-    that only kept the place warm look like the original one.
+    Roles before `record` are not part of the run: a broker that was active only until the steady state would look like
+    the original one.
     """
 
     what = "the live roles"
