@@ -217,7 +217,7 @@ def write_ledgers(file: Path) -> bool:
     return True
 
 
-def explained(given: Mapping[str, Any]) -> dict[str, str]:
+def explanations(given: Mapping[str, Any]) -> dict[str, str]:
     """Return a digest of what explains the verdict of each of the ledgers of `tests/analysis/test_details.py`."""
     modules = ("brokerdrill.analysis.details", "brokerdrill.analysis.judge", "brokerdrill.analysis.series")
     details, judge, series = (importlib.import_module(name) for name in modules)
@@ -264,7 +264,7 @@ def kills(module: str, made: Made, expected: Mapping[str, str]) -> bool:
         return tests_fail(["tests/analysis/test_sums.py", "-k", "file"])
     if any(expected[key] != of for share in SHARES for key, of in told(made[0], share).items()):
         return True
-    if any(expected[key] != of for key, of in explained(made[1]).items()):
+    if any(expected[key] != of for key, of in explanations(made[1]).items()):
         return True
     return name not in _BY_SQL and tests_fail([f"tests/analysis/test_{one}.py" for one in _UNITS])
 
@@ -339,7 +339,7 @@ def main() -> int:
         if not in_fork(lambda: write_ledgers(Path(file.name)), LIMIT_S):
             raise SystemExit("the ledgers of the tests cannot be made")
         made = pickle.loads(Path(file.name).read_bytes())
-    expected = in_fork(lambda: told(made[0]) | explained(made[1]), LIMIT_S)
+    expected = in_fork(lambda: told(made[0]) | explanations(made[1]), LIMIT_S)
     few = in_fork(lambda: told(made[0], SHARES[0]), LIMIT_S)
     if not expected or not few or any(expected[key] != of for key, of in few.items()):
         raise SystemExit("the original itself cannot be judged, or not alike alone and beside others")
