@@ -65,11 +65,11 @@ def as_model(
             location = [part for part in one["loc"] if part not in kinds]
             field = ".".join(str(part) for part in location) or what
             mistakes.setdefault(f"{field}: {one['msg'].removeprefix('Value error, ')}", _line_of(tree, location))
-        told = [
+        lines = [
             mistake if tree is None and number else f"line {line}: {mistake}"
             for number, (mistake, line) in enumerate(mistakes.items())
         ]
-        raise UsageError(f"{path}, {'; '.join(told)}") from None
+        raise UsageError(f"{path}, {'; '.join(lines)}") from None
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[str | int]) -> int:

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from brokerdrill.base.secret_names import is_secret
 
-# A shorter text is no secret that could be told from other words.
+# A shorter text is no secret that could be distinguished from other words.
 LEAST = 4
 
 

@@ -36,7 +36,7 @@ RESTART_POLICY = {"Name": "on-failure", "MaximumRetryCount": 0}
 # systemd's own signal for an orderly halt (systemd(1), SIGRTMIN+3).
 HALT_SIGNAL = "SIGRTMIN+3"
 # A container has its machine's boot id; a host has another one each time that it starts, by which systemd, journald and
-# drills tell its starts apart.
+# drills distinguish its starts.
 _BOOT_ID = "/proc/sys/kernel/random"
 INIT = f"cat {_BOOT_ID}/uuid >/run/boot_id && mount --bind /run/boot_id {_BOOT_ID}/boot_id && exec /sbin/init"
 # cgroup v2: the engine mounts the host's own part of the tree read-only; systemd must write there.

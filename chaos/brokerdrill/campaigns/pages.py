@@ -37,7 +37,7 @@ def write_results(plan: CampaignPlan, found: Sequence[CellOutcome], runs: Path, 
     disk does not take them."""
     placed = results.places(found)
     comparisons = results.compared(placed) if plan.kind == "sweep" else []
-    told = {
+    content = {
         "kind": plan.kind,
         "name": plan.name,
         "title": plan.title,
@@ -46,14 +46,14 @@ def write_results(plan: CampaignPlan, found: Sequence[CellOutcome], runs: Path, 
         "places": [results.place_json(place) for place in placed],
     }
     if plan.kind == "sweep":
-        told["comparisons"] = [one.to_json() for one in comparisons]
+        content["comparisons"] = [one.to_json() for one in comparisons]
     else:
-        told["squares"] = [
+        content["squares"] = [
             {"mode": mode, "fault": fault, "client": client, "verdict": square.word, "kept_with": square.kept_with,
              "broken_with": square.broken_with}
             for (mode, fault, client), square in squares(placed).items()
         ]  # fmt: skip
-    write_json(folder / JSON_FILE, told)
+    write_json(folder / JSON_FILE, content)
     view = (
         _sweep_view(placed, comparisons, runs, folder) if plan.kind == "sweep" else _matrix_view(placed, runs, folder)
     )

@@ -14,7 +14,7 @@ from brokerdrill.campaigns.settings import in_scenario
 @dataclass(frozen=True)
 class Cell:
     """One run: `labels` (axis → word) are its place on the page, `repeat` counts runs of the same place from 1,
-    `drill` and `topology` are names or paths, `changes` what is set (`settings.in_scenario` tells what is
+    `drill` and `topology` are names or paths, `changes` what is set (`settings.in_scenario` says what is
     deployed)."""
 
     labels: Mapping[str, str]

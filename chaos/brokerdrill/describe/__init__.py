@@ -1,1 +1,1 @@
-"""Descriptors of brokers that this project did not deploy, from what their hosts tell: unit, command line, files."""
+"""Descriptors of brokers that this project did not deploy, from what is on their hosts: unit, command line, files."""

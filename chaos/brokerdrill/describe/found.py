@@ -1,4 +1,4 @@
-"""What a host tells of a broker that runs there, and what a person adds who knows more."""
+"""What a host's files and commands say of a broker that runs there, and what a person adds who knows more."""
 
 from __future__ import annotations
 

@@ -79,15 +79,15 @@ def chosen(units: Sequence[Mapping[str, Any]], host: str, unit: str | None) -> M
     return units[0]
 
 
-async def _told(connection: HostConnection, what: str, argument: str) -> Any:
-    """Return what `on_host` tells there."""
+async def _found_there(connection: HostConnection, what: str, argument: str) -> Any:
+    """Return what `on_host` finds there."""
     words = f"python3 - {what} {shlex.quote(argument)}"
     return json.loads((await connection.sh(words, stdin=_ON_HOST, timeout=ASK_S, check=True)).out)
 
 
 async def look(connection: HostConnection, kind: Describer, unit: str | None) -> Found:
-    """Return what the host tells of the broker that runs there. Raises UsageError (`chosen`), InfrastructureError."""
-    shown = await _told(connection, "units", kind.MARKER)
+    """Return what the host says of the broker that runs there. Raises UsageError (`chosen`), InfrastructureError."""
+    shown = await _found_there(connection, "units", kind.MARKER)
     one = chosen(shown, connection.name, unit)
     found = Found(
         host=connection.name,
@@ -96,7 +96,7 @@ async def look(connection: HostConnection, kind: Describer, unit: str | None) ->
         restart_s=seconds(str(one["restart"])),
         command=tuple(one["command"]),
     )
-    texts = await _told(connection, "texts", json.dumps([kind.paths(found), list(kind.COMMANDS)]))
+    texts = await _found_there(connection, "texts", json.dumps([kind.paths(found), list(kind.COMMANDS)]))
     return replace(found, files=texts)
 
 

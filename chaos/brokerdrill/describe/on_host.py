@@ -66,12 +66,12 @@ def units(marker: str) -> list[dict[str, object]]:
     listed = systemctl("list-units", "--type=service", "--state=running", "--no-legend", "--plain").splitlines()
     for unit in [line.split()[0] for line in listed if line.split()]:
         shown = systemctl("show", unit, "--property=MainPID,RestartUSec").splitlines()
-        told = dict(line.split("=", 1) for line in shown if "=" in line)
-        main = int(told.get("MainPID") or 0)
+        values = dict(line.split("=", 1) for line in shown if "=" in line)
+        main = int(values.get("MainPID") or 0)
         commands = [command(pid) for pid in below(main, parent_of) if pid not in own] if main else []
         brokers = [words for words in commands if any(marker in word for word in words)]
         if brokers:
-            found.append({"unit": unit, "restart": told.get("RestartUSec", ""), "command": brokers[-1]})
+            found.append({"unit": unit, "restart": values.get("RestartUSec", ""), "command": brokers[-1]})
     return found
 
 

@@ -1,4 +1,4 @@
-"""RabbitMQ: its descriptor from what its own tools tell; its configuration has defaults that no file says."""
+"""RabbitMQ: its descriptor from what its own tools print; its configuration has defaults that no file says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.describe.found import LOOPBACK, DescribeOptions, Found, common, console_on_loopback, secured
 
 PRODUCT = "rabbitmq"
-# In the command line of the main process: Erlang's (`-s rabbit boot`) once it has told systemd, a shell before.
+# In the command line of the main process: Erlang's (`-s rabbit boot`) once it has notified systemd, a shell before.
 MARKER = "rabbit"
 CONTROL = "/usr/sbin/rabbitmqctl"
 _JSON = "--formatter json"
@@ -42,12 +42,12 @@ def paths(found: Found) -> list[str]:
 
 def describe(found: Found, options: DescribeOptions) -> dict[str, Any]:
     """Return the descriptor of the broker, which is called by its host. Raises UsageError with what cannot be known."""
-    node, ticktime_s, partitions, statistics_ms = _told(found, _BROKER)["value"]
-    listeners = _told(found, _LISTENERS)["listeners"]
-    told = _told(found, _CLUSTER)
-    members = sorted([*told["disk_nodes"], *told.get("ram_nodes", [])])
-    queues = [queue for queue in _told(found, _QUEUES) if not str(queue["name"]).startswith("amq.gen")]
-    mirroring = {policy["name"] for policy in _told(found, _POLICIES) if "ha-mode" in policy["definition"]}
+    node, ticktime_s, partitions, statistics_ms = _printed(found, _BROKER)["value"]
+    listeners = _printed(found, _LISTENERS)["listeners"]
+    cluster = _printed(found, _CLUSTER)
+    members = sorted([*cluster["disk_nodes"], *cluster.get("ram_nodes", [])])
+    queues = [queue for queue in _printed(found, _QUEUES) if not str(queue["name"]).startswith("amq.gen")]
+    mirroring = {policy["name"] for policy in _printed(found, _POLICIES) if "ha-mode" in policy["definition"]}
     url = options.management_url or _url(found, listeners)
     clustering = [item["port"] for item in listeners if item["protocol"] == CLUSTERING]
     cluster = ["cluster", *([partitions] if isinstance(partitions, str) else [])] if len(members) > 1 else []
@@ -77,8 +77,8 @@ def describe(found: Found, options: DescribeOptions) -> dict[str, Any]:
     }
 
 
-def _told(found: Found, command: str) -> Any:
-    """What a command told. Raises UsageError where that is no JSON: the broker does not run, or is not ready."""
+def _printed(found: Found, command: str) -> Any:
+    """What a command printed. Raises UsageError where that is no JSON: the broker does not run, or is not ready."""
     try:
         return json.loads(found.files.get(command, ""))
     except ValueError:

@@ -44,7 +44,7 @@ class HostChange:
     """One reversible change on one host.
 
     prepare makes the effect last (it is not the fault yet); effect is the moment of the fault; verify and verify_heal
-    exit 0 when the fault, or its end, can be seen, and not where that cannot be told; heal may run any number of times.
+    exit 0 when the fault, or its end, can be seen, and not where that cannot be seen; heal may run any number of times.
     Each runs on the host, within its limit (s). verify exits UNDER_WAY while what it waits for is still being done.
     While the fault lasts, `lasting` exits 1 once it is not in effect any more (empty: as verify does; MOMENTARY).
     `count` prints what has met the fault so far, names of ledger.evidence.MET_COUNTS with their numbers, a line each;
@@ -99,7 +99,7 @@ class Parameters(BaseModel):
 
 
 class ParameterInfo(NamedTuple):
-    """What people are told of a parameter: its name, which values it takes, its default, what it means."""
+    """What is documented of a parameter: its name, which values it takes, its default, what it means."""
 
     name: str
     values: str
@@ -158,7 +158,7 @@ class FaultType(Generic[P]):
             raise UsageError(f"fault {self.name}: {name} is {infos[name].values}, not {given.get(name)!r}") from None
 
     def parameter_infos(self) -> list[ParameterInfo]:
-        """Return what to tell people of each parameter, in order."""
+        """Return what is documented of each parameter, in order."""
         return [
             ParameterInfo(
                 field.alias or name,

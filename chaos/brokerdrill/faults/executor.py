@@ -71,7 +71,7 @@ class Injection:
 
 @dataclass(frozen=True)
 class Healed:
-    """The heal of a change as its host tells it: when (controller's clock, ns; RFC 3339 by the host's), who made it,
+    """The heal of a change as its host recorded it: when (controller's clock, ns; RFC 3339 by the host's), who made it,
     and what its counters said before the effect and before the heal."""
 
     at_ns: int
@@ -91,7 +91,7 @@ def met(counted: Sequence[str]) -> dict[str, str]:
 
 
 def healed(connection: HostConnection, record: Mapping[str, Any]) -> Healed | None:
-    """Return what a host's record of a fault tells of its heal; None: there is none that was verified."""
+    """Return what a host's record of a fault says of its heal; None: there is none that was verified."""
     if record["state"] != "verified":
         return None
     stamp = record["healed"]

@@ -34,8 +34,8 @@ def owner() -> str:
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    """What a run asks its hosts for. `token` tells it from all other runs; `allowances`, by the host's name in the
-    inventory, say what it may hit: nothing on a host that is not among them, anything where there are none at all."""
+    """What a run asks its hosts for. `token` distinguishes it from all other runs; `allowances`, by the host's name in
+    the inventory, say what it may hit: nothing on a host that is not among them, anything where there are none."""
 
     run: str
     inventory: str

@@ -1,4 +1,4 @@
-"""Faults of a service that orders itself: a primary that is told to change places with its standby."""
+"""Faults of a service that orders itself: a primary that is ordered to change places with its standby."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runner keeps running on each host: it executes scripts at once and tells when, on that host's own clock.
+"""What the runner keeps running on each host: it executes scripts at once and reports when, on that host's own clock.
 
 The whole file is handed to `python3 -c` over one SSH channel that stays open, so that a fault costs one round trip and
 no login. Requests and replies are JSON lines; each request runs in a thread of its own, so a slow one delays no other.

@@ -90,7 +90,7 @@ class Experiment(_Part):
     title: str = ""
     description: str = ""
     rollbacks: list[dict[str, Any]] = []
-    # What `chaos run --dry` was told; in older versions true.
+    # The argument of `chaos run --dry`; in its older versions true.
     dry: str | bool | None = None
 
 
@@ -110,7 +110,7 @@ class ChaosToolkitJournal(_Part):
         """Whether an activity was only gone through, by `--dry`, and its provider was not called.
 
         A `dry` of its own comes before the run's. As text of a file it is no word that chaoslib 1.44 knows, and the
-        activity is carried out: what it brought tells.
+        activity is carried out: its result says so.
         """
         own = done.activity.dry
         if own is not None:
@@ -284,7 +284,7 @@ def _probe(journal: ChaosToolkitJournal, done: Done, where: str) -> dict[str, An
 def export_chaostoolkit(run_dir: Path, out: Path) -> int:
     """Write the faults, heals and probes of `run_dir` to `out` as a journal; return how many activities it holds.
 
-    Heals are actions called `heal STEP`, and are declared as the experiment's rollbacks, which is what tells them from
+    Heals are actions called `heal STEP`, and are declared as the experiment's rollbacks, which distinguishes them from
     faults when the journal is read again; those after the last fault and probe stand among the journal's rollbacks. The
     journal records what was done: its providers name our faults and cannot be run by Chaos Toolkit. Raises UsageError
     where the run cannot be read.

@@ -1,7 +1,7 @@
 """EDN (github.com/edn-format/edn): read with line numbers and any tag, written in one canonical form.
 
 Why no library: `edn_format`, the maintained one, refuses every tag that was not registered by name before
-(`#jepsen.history.Op{…}`, `#object[…]` stand in ordinary histories), tells no line for what is malformed, cuts instants
+(`#jepsen.history.Op{…}`, `#object[…]` stand in ordinary histories), names no line for what is malformed, cuts instants
 to microseconds, and reads 2,600 lines a second.
 """
 

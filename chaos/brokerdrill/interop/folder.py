@@ -48,7 +48,7 @@ def write_run_dir(
 
 
 def read_origin(run_dir: Path) -> dict[str, Any]:
-    """Return the origin that `write_run_dir` was told; empty for a run of our own. Raises UsageError: unreadable."""
+    """Return the origin that `write_run_dir` was given; empty for a run of our own. Raises UsageError: unreadable."""
     path = run_dir / ORIGIN_FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -39,9 +39,9 @@ def import_jepsen(path: Path, out: Path, drained: bool | None = None, unknown_er
     no regular expression, `out` exists.
     """
     folder.check_new(out)
-    told = read_history(path)
-    verdict = total_queue(told)
-    ops = told if unknown_errors is None else _in_doubt(told, unknown_errors)
+    history = read_history(path)
+    verdict = total_queue(history)
+    ops = history if unknown_errors is None else _in_doubt(history, unknown_errors)
     found = calls(ops, path)
     times = [op.index * STEP_NS if op.time is None else op.time for op in ops]
     empty = was_drained(found) if drained is None else drained
@@ -62,7 +62,7 @@ def import_jepsen(path: Path, out: Path, drained: bool | None = None, unknown_er
         "operations": len(ops),
         "timed": ops[0].time is not None,
         "unknown_errors": unknown_errors,
-        "made_unknown": sum(one is not other for one, other in zip(told, ops, strict=True)),
+        "made_unknown": sum(one is not other for one, other in zip(history, ops, strict=True)),
         "total-queue": verdict.to_json(),
     }
     events = [*_phases(found, times), *_faults(ops, times)]
@@ -87,7 +87,7 @@ def _in_doubt(ops: Sequence[HistoryOp], pattern: str) -> list[HistoryOp]:
 
 def was_drained(found: Sequence[Call]) -> bool:
     """Tell whether a history itself shows that nothing was left in the queue: a drain that is ok began after the last
-    enqueue that ended, and no drain crashed (it may hold elements that it never told)."""
+    enqueue that ended, and no drain crashed (it may hold elements that it never reported)."""
     drains = [call for call in found if call.op.f == "drain"]
     last = max((call.ended.index for call in found if call.op.f == "enqueue" and call.ended), default=-1)
     crashed = any(call.ended is None or call.ended.type == "info" for call in drains)

@@ -35,7 +35,7 @@ class _ExportedFault:
     end: int | None
     type: str
     asked: str
-    told: str
+    result: str
     error: str | None
 
 
@@ -96,8 +96,8 @@ def _spans(found: Sequence[Effect], value: Callable[[Effect], str], drained: boo
         group = list(members)
         # What one client took in one and the same time is one drain.
         if drained and kind == "receive" and outcome == "ok" and len(group) > 1:
-            told = "[" + " ".join(value(one) for one in group) + "]"
-            yield _ExportedFault(client, "drain", start, end, "ok", "nil", told, None)
+            result = "[" + " ".join(value(one) for one in group) + "]"
+            yield _ExportedFault(client, "drain", start, end, "ok", "nil", result, None)
             continue
         for one in group:
             text, kind_of = value(one), _TYPES[outcome]
@@ -105,8 +105,8 @@ def _spans(found: Sequence[Effect], value: Callable[[Effect], str], drained: boo
                 yield _ExportedFault(client, "enqueue", start, end, kind_of, text, text, one.error)
             else:
                 f = "drain" if one.error == CRASHED_DRAIN else "dequeue"
-                told = text if outcome != "fail" else "nil"
-                yield _ExportedFault(client, f, start, end, kind_of, "nil", told, one.error)
+                result = text if outcome != "fail" else "nil"
+                yield _ExportedFault(client, f, start, end, kind_of, "nil", result, one.error)
 
 
 def _client_lines(spans: Sequence[_ExportedFault]) -> Iterator[tuple[int, tuple[int, int], str]]:
@@ -133,7 +133,7 @@ def _client_lines(spans: Sequence[_ExportedFault]) -> Iterator[tuple[int, tuple[
         yield span.start, (place, 0), f":type :invoke, {fields}, :value {span.asked}"
         if span.end is not None:
             error = f", :error {edn.write(span.error)}" if span.error else ""
-            yield span.end, (place, 1), f":type :{span.type}, {fields}, :value {span.told}{error}"
+            yield span.end, (place, 1), f":type :{span.type}, {fields}, :value {span.result}{error}"
             if span.type != "info":
                 heapq.heappush(pool, (span.end, process))
 

@@ -2,7 +2,7 @@
 
 Only the models are here; `hosts/descriptors.py` reads them over SSH. A product's own model is in its module of
 `products/`. Brokers that something else deployed can be drilled too, once such a file is written for them; its shape is
-told in docs/adding-a-product.md.
+described in docs/adding-a-product.md.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Descriptor(Part):
     # Where its lines go; None: it shares a process and a log with another instance, so that no line is surely its own.
     log: Literal["journal"] | None = "journal"
     data_dir: str | None = None
-    # The command by which the service is told to act on itself, and the arguments that always go with it.
+    # The service's own control command, and the arguments that always go with it.
     control: str | None = None
     listeners: list[Listener] = []
     dials: list[Dial] = []

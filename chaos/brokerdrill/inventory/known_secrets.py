@@ -9,7 +9,7 @@ from brokerdrill.base import paths
 from brokerdrill.base.known_secrets import secret_values
 from brokerdrill.inventory.topology import Topology
 
-# The roles' `common_secrets_dir` has files of other kinds as well; keys in PEM are told by their form.
+# The roles' `common_secrets_dir` has files of other kinds as well; keys in PEM are recognised by their form.
 SUFFIXES = (".password", ".cookie", ".salt")
 
 

@@ -178,10 +178,10 @@ def written(layout: Layout, given: Sequence[Machine], answers: Answers, topology
         for host, variable in layout.beside.items()
     }
     groups = _renamed(shipped["all"]["children"], names, own)
-    told: dict[str, Any] = {"ansible_user": answers.user} if answers.user else {}
+    values: dict[str, Any] = {"ansible_user": answers.user} if answers.user else {}
     if answers.drills:
-        told["drill_allowed"] = True
-    inventory: dict[str, Any] = {"vars": told} if told else {}
+        values["drill_allowed"] = True
+    inventory: dict[str, Any] = {"vars": values} if values else {}
     inventory["hosts"] = {one.name: {"ansible_host": one.address} for one in given}
     inventory["children"] = groups
     head = "".join(f"# {line}\n" for line in layout.why)
@@ -208,7 +208,7 @@ def _renamed(groups: Mapping[str, Any], names: Mapping[str, str], own: Mapping[s
             if host in names
         }
         children = _renamed(content.get("children") or {}, names, own)
-        # A group that is told of elsewhere has nothing here.
+        # A group that is described elsewhere has nothing here.
         if hosts or children or not content:
             found[group] = {
                 **({"hosts": hosts} if hosts else {}),

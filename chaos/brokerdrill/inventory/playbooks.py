@@ -1,4 +1,4 @@
-"""`brokerdrill deploy`: ansible-playbook with its progress shown and its first failure told in one sentence."""
+"""`brokerdrill deploy`: ansible-playbook with its progress shown and its first failure in one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from brokerdrill.inventory.topology import Topology
 PLAYBOOKS = paths.COLLECTION / "playbooks"
 # A module's result is one line, files and all.
 MAX_LINE = 1 << 22
-# Of what a task says is told so much.
+# So much of what a task says is shown.
 MAX_SENTENCE = 400
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
 _RESULT = re.compile(r"^(?:ok|changed|skipping|fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\]")
@@ -50,9 +50,9 @@ class Failed(NamedTuple):
 
 
 def failed(task: str, line: str, said: str = "") -> Failed | None:
-    """Return the failure that an output line of ansible-playbook tells of.
+    """Return the failure that an output line of ansible-playbook reports.
 
-    `said`: what Ansible told before of a result that it hides.
+    `said`: what Ansible printed before of a result that it hides.
     """
     match = _FATAL.match(line)
     if not match:
@@ -87,7 +87,7 @@ class _Reader:
         self._ended: dict[str, tuple[int, Failed]] = {}
         # Every failure, whatever became of its host.
         self.failed: list[Failed] = []
-        # What is told of no host: the first, of a playbook that cannot be read; the newest, of the result that follows.
+        # What is said of no host: the first, of a playbook that cannot be read; the newest, of the result that follows.
         self._said: BrokerdrillError | None = None
         self._newest = ""
 

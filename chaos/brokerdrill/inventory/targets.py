@@ -31,7 +31,7 @@ class Link:
     instance: str
     # What its connections can be led through on the dialling host, None where that has none.
     toxiproxy: ToxiproxyDescriptor | None = None
-    # The command by which who dials is told to act on itself, None where there is none.
+    # The dialling instance's own control command, None where there is none.
     control: str | None = None
     # The instance that dials.
     caller: str = ""

@@ -156,7 +156,7 @@ def _host(directory: Path, found: Mapping[str, Any], login: Mapping[str, str]) -
 
 @functools.lru_cache(maxsize=32)
 def _read(sources: tuple[Path, ...], sha256: str, cache: Path) -> str:
-    """Return what `_read_inventory` prints for `sources`; the other arguments only tell states of them apart."""
+    """Return what `_read_inventory` prints for `sources`; the other arguments only distinguish states of them."""
     extras.need("ansible")
     directory = sources[0]
     environment = paths.child_environment() | {

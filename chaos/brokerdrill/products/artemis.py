@@ -101,9 +101,9 @@ class ArtemisJolokia:
         self._broker = f'org.apache.activemq.artemis:broker="{self._name}"'
         self._policy = descriptor.ha_policy if isinstance(descriptor, ArtemisDescriptor) else ""
         self._onlooker = onlooker(descriptor)
-        told = descriptor.model_dump()
-        self._may_wait = health.may_wait_its_turn(told)
-        self._waits_for_store = health.waits_for_the_store(told)
+        values = descriptor.model_dump()
+        self._may_wait = health.may_wait_its_turn(values)
+        self._waits_for_store = health.waits_for_the_store(values)
         self._client = JolokiaClient(descriptor, credentials, ca_pem)
 
     async def _call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:

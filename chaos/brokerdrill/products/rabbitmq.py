@@ -25,7 +25,7 @@ from brokerdrill.products.logs import LogReader, by_words
 VHOST = "/"
 _QUEUES = f"/api/queues/{quote(VHOST, safe='')}"
 _COLUMNS = "name,node,leader,messages,messages_unacknowledged,message_stats.publish,consumers"
-# A queue tells its counts once in this many periods at the latest; then all that was sent before is counted.
+# A queue publishes its counts once in this many periods at the latest; then all that was sent before is counted.
 _PERIODS = 2
 
 _ROLES = by_words(
@@ -78,7 +78,7 @@ class Api:
         settings = descriptor.settings
         period_ms = (settings.statistics_ms if isinstance(settings, RabbitSettings) else None) or 5000
         self._settled_ns = _PERIODS * period_ms * 1_000_000
-        # Since when, and until when, each look found all queues empty; looks far apart tell nothing of
+        # Since when, and until when, each look found all queues empty; looks far apart say nothing of
         # the time between.
         self._empty_ns: tuple[int, int] | None = None
         self._http = httpx.AsyncClient(
@@ -119,8 +119,8 @@ class Api:
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         """Return the counts of the queues that this broker leads, and zeros for those that others lead.
 
-        Queues tell their counts once in a period: that all are empty is said only once it has been so for long enough
-        that each of them has told.
+        Queues publish their counts once in a period: that all are empty is said only once it has been so for so
+        long that each of them has published.
         """
         while True:
             queues = {queue["name"]: queue for queue in await self._ask(f"{_QUEUES}?columns={_COLUMNS}")}

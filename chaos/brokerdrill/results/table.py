@@ -125,7 +125,7 @@ def rows_of(
 def append(run_dir: Path, result: RunVerdict) -> Path | None:
     """Put a run's rows into the table beside `run_dir`, in place of those of an earlier analysis; return the file.
 
-    None for a run that cannot be told apart in time (run.json says no start) or is not on a local disk. Raises
+    None for a run that has no place in time (run.json says no start) or is not on a local disk. Raises
     UsageError where run.json cannot be read, InfrastructureError where the disk does not take the rows.
     """
     if not (run_dir / contract.RUN_FILE).is_file():

@@ -32,13 +32,13 @@ def write_trends(
 ) -> Path:
     """Write the page `out` and its JSON beside it; return the page. Raises InfrastructureError: no room."""
     view = trends_view(found, coverage, alpha)
-    told = {
+    content = {
         "alpha": alpha,
         "regressions": view["regressions"],
         "series": [series_json(one, alpha) for one in found],
         "coverage": [dict(row) for row in coverage],
     }
-    write_json(out.with_suffix(".json"), told, default=str)
+    write_json(out.with_suffix(".json"), content, default=str)
     return write(out, render("trends.html.j2", **view).encode("utf-8", errors="replace"))
 
 

@@ -23,7 +23,7 @@ def warm_up(master: str | None = None) -> None:
     """Start the session of the analysis on `master` in the background and judge a small ledger there; `judge` in this
     process then uses it as it is, warm or still warming.
 
-    Raises nothing: a Spark that does not start is the judgement's to tell.
+    Raises nothing: a Spark that does not start is reported by the judgement.
     """
     thread = threading.Thread(target=_warm, args=(master,), name="warm-up", daemon=True)
     thread.start()
@@ -79,10 +79,10 @@ def small_run(run_dir: Path) -> Path:
         stores={"store": ("a", "b")},
         clocks={"controller": contract.Clock("controller")},
     )
-    told = {"run_id": run_dir.name, "clock": "controller"}
+    common = {"run_id": run_dir.name, "clock": "controller"}
     operations = []
     for number in range(_MESSAGES):
-        row: dict[str, Any] = told | {
+        row: dict[str, Any] = common | {
             "client": "client",
             "session": 0,
             "outcome": "ok",
@@ -109,7 +109,7 @@ def small_run(run_dir: Path) -> Path:
     ]
     for folder, rows, columns in (
         (contract.OPS_DIR, operations, contract.OP_COLUMNS),
-        (contract.EVENTS_DIR, [told | event for event in events], contract.EVENT_COLUMNS),
+        (contract.EVENTS_DIR, [common | event for event in events], contract.EVENT_COLUMNS),
     ):
         (run_dir / folder).mkdir(parents=True)
         (run_dir / folder / "all.jsonl").write_bytes(b"".join(contract.json_line(row, columns) for row in rows))

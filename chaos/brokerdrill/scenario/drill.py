@@ -1,4 +1,4 @@
-"""Drills: scenarios told once, in chaos/scenarios, and what becomes of one on a topology.
+"""Drills: scenarios written once, in chaos/scenarios, and what becomes of one on a topology.
 
 A drill names in `needs` what a topology must have. Steps, promises and the entries of `where` may have needs of their
 own; a bound may follow from a setting. `resolve` answers all of it from the descriptors: the scenario that comes of it
@@ -29,7 +29,7 @@ from brokerdrill.scenario.places import set_places
 
 DRILLS = paths.ROOT / "chaos" / "scenarios"
 DEFAULTS_FILE = DRILLS / "defaults.yml"
-# By which a file is told from the name of a drill.
+# What distinguishes a file from the name of a drill.
 SUFFIXES = (".yml", ".yaml")
 # Fields that say how a scenario comes about; a resolved one has none of them.
 OPEN = ("needs", "extends", "set", "where", "without")

@@ -33,7 +33,7 @@ class Load(Strict):
     )
     backlog: bool = Field(
         False,
-        description="whether consumers wait for a step `consume`, or until the producers are told to stop: so long "
+        description="whether consumers wait for a step `consume`, or until the producers are stopped: so long "
         "all messages wait",
     )
     subscriptions: bool = Field(

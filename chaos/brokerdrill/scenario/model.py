@@ -58,10 +58,10 @@ def parse_lasting(value: object) -> float | None:
     anything else."""
     if value is None:
         return None
-    told = _LASTING.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
-    if told is None or isinstance(value, bool) or float(told[1]) == 0:
+    match = _LASTING.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
+    if match is None or isinstance(value, bool) or float(match[1]) == 0:
         raise ValueError(f"{value!r} is no time: write 90s, 60m or 2h")
-    return float(told[1]) * _UNITS_S[told[2]]
+    return float(match[1]) * _UNITS_S[match[2]]
 
 
 Lasting = Annotated[float | None, BeforeValidator(parse_lasting, json_schema_input_type=float | str | None)]
@@ -232,7 +232,7 @@ class Tamper(_Step):
 
     type: Literal["tamper"]
     how: Literal["forge", "keep", "requeue", "reject"] = Field(
-        description="forge: messages that nobody of the load sent; keep: take messages and tell nobody; requeue: take "
+        description="forge: messages that nobody of the load sent; keep: take messages without a record; requeue: take "
         "messages and send them again later, with another content; reject: roll back until they are dead letters"
     )
     count: int = Field(10, ge=1, description="messages")

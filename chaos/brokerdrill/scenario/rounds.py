@@ -1,4 +1,4 @@
-"""Rounds: a method that is repeated, each time under names of its own, so that its steps are told apart."""
+"""Rounds: a method that is repeated, each time under names of its own, so that its steps can be distinguished."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def lasting_s(lasting: str) -> float:
 
 
 def settings_of(changes: Mapping[str, Any]) -> dict[str, str]:
-    """Return what `changes_of` has set as run.json keeps settings, by which trends tell series apart."""
+    """Return what `changes_of` has set as run.json keeps settings, by which trends distinguish series."""
     return {place: str(value) for place, value in changes.items() if value is not None}

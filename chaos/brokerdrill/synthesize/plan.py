@@ -252,15 +252,15 @@ def _timeline(
         length = LATE_PAUSE if slow else PAUSE
         hit = pause(at(begin + 10 * S), length, store)
         target = instance(store, 0)
-        told = {"name": "kill", "target": target, "instance": target, "store": f"store{store}", "uncertainty_ns": MS}
+        fields = {"name": "kill", "target": target, "instance": target, "store": f"store{store}", "uncertainty_ns": MS}
         healed = hit + length + (S if number < in_time["late_failback"] else 12 * S)
         back = pause(at(begin + 36 * S), HANDOVER, store)
         events += [
-            {"kind": "fault", "t_ns": hit + MS, **told},
+            {"kind": "fault", "t_ns": hit + MS, **fields},
             _role(hit + 2 * MS, store, 0, "down"),
             _role(hit + length // 2, store, 1, "starting"),
             _role(hit + length - SPAN - 50 * MS, store, 1, "active"),
-            {"kind": "heal", "t_ns": healed, **told},
+            {"kind": "heal", "t_ns": healed, **fields},
             _role(healed + S, store, 0, "passive"),
             _role(back + MS, store, 1, "passive"),
             _role(back + 50 * MS, store, 0, "active"),

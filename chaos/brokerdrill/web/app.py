@@ -70,7 +70,7 @@ class Board:
             if not self.watchers and self._task:
                 self._task.cancel()
                 self._task = None
-                # Whoever watches next is told nothing until it is looked at again.
+                # Whoever watches next gets nothing until it is looked at again.
                 self.newest = ""
 
     async def _look(self) -> None:
