@@ -1971,13 +1971,24 @@ def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
             return True
         counted: dict[str, int] = defaultdict(int)
         known = set()
+        # "the other direction of a link, in the same step"
+        ways = {row["target"]} | {
+            one["target"]
+            for one in told
+            if "→" in str(one["target"])
+            and (one["fault"], one["step"], one["instance"]) == (row["fault"], row["step"], row["instance"])
+            and "→".join(reversed(str(one["target"]).split("→"))) == row["target"]
+        }
         for event in facts.events:
-            same = all(event.get(name) == row[key] for name, key in (("instance", "instance"), ("target", "target")))
-            if event["kind"] != "met" or event.get("name") != row["fault"] or not same or event["t_ns"] < row["t_ns"]:
+            if event["kind"] != "met" or event.get("name") != row["fault"] or event["t_ns"] < row["t_ns"]:
                 continue
+            if event.get("instance") != row["instance"] or event.get("target") not in ways:
+                continue
+            # "what met it on the way back counts as well", not what was stored there
+            only_met = event.get("target") != row["target"]
             if event.get("value") is not None and row["step"] is not None and event["value"] != row["step"]:
                 continue
-            for name in ("packets", "connections", "closed", "messages"):
+            for name in ("packets", "connections", "closed", *(() if only_met else ("messages",))):
                 if detail(event, name) is not None:
                     known.add(name)
                     counted[name] += int(detail(event, name) or 0)

@@ -110,6 +110,19 @@ def some_packets_met_it(ops: list[Row], events: list[Row]) -> None:
     find(events, kind="met")["detail"] = {"packets": "12", "bytes": "700"}
 
 
+def only_the_other_way(*, step: str = "cut off", packets: str = "12") -> Change:
+    """A link is cut off in both directions, of which one was used."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        no_packet_met_it(ops, events)
+        events.append(event("fault", 6000, name="partition", target="db→b", value=step))
+        events.append(event("heal", 6500, name="partition", target="db→b", value=step))
+        counted = {"packets": packets, "bytes": "700"}
+        events.append(event("met", 6500, name="partition", target="db→b", value=step, detail=counted))
+
+    return change
+
+
 def no_fault_at_all(ops: list[Row], events: list[Row]) -> None:
     gone = [row for row in events if row["kind"] in ("fault", "heal", "ended", "alert")]
     for row in gone:
@@ -479,6 +492,15 @@ CASES: dict[str, Case] = {
     ),
     "some packets met the partition": Case(
         some_packets_met_it, {"alerted_within": "unknown"}, run={"minimum": {"cut off": Minimum(packets=1)}}
+    ),
+    "packets met the partition in one direction of two": Case(
+        only_the_other_way(), {"alerted_within": "unknown"}, run={"minimum": {"cut off": Minimum(packets=1)}}
+    ),
+    "no packet met the partition in either direction": Case(
+        only_the_other_way(packets="0"), vacuous=True, run={"minimum": {"cut off": Minimum(packets=1)}}
+    ),
+    "packets met another step's partition of the other direction": Case(
+        only_the_other_way(step="another"), vacuous=True, run={"minimum": {"cut off": Minimum(packets=1)}}
     ),
     "fewer operations than the drill asks for": Case(
         lambda _, events: find(events, kind="fault").update(value="kill it"),

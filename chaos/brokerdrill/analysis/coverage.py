@@ -13,6 +13,9 @@ from brokerdrill.ledger.coverage import ANY, Minimum
 from brokerdrill.ledger.evidence import MET_COUNTS
 from brokerdrill.ledger.verdict import Met
 
+# Between the ends of a link, in a fault's target.
+LINK = "→"
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -82,12 +85,24 @@ _WORDS = {
 }
 
 
-def lacks(counts: Counts, told: Mapping[str, int], least: Minimum) -> tuple[str, ...]:
-    """Return what is less than `least`, in words. What only hosts can count is judged where they have."""
+def _other_way(one: Fault, other: Fault) -> bool:
+    """Whether both are of one step, the one on a link from which the other leads back: of two who may dial each other
+    one does."""
+    if (one.name, one.step, one.instance) != (other.name, other.step, other.instance):
+        return False
+    ends = (one.target or "").split(LINK)
+    return len(ends) == 2 and ends[::-1] == (other.target or "").split(LINK)
+
+
+def lacks(
+    counts: Counts, told: Mapping[str, int], least: Minimum, back: Iterable[Mapping[str, int]] = ()
+) -> tuple[str, ...]:
+    """Return what is less than `least`, in words. What only hosts can count is judged where they have; what met the
+    same fault on the way `back` counts as well."""
     have: dict[str, int] = asdict(counts)
     if "messages" in told:
         have["messages"] = told["messages"]
-    passed = [told[name] for name in ("packets", "connections", "closed") if name in told]
+    passed = [of[name] for of in (told, *back) for name in ("packets", "connections", "closed") if name in of]
     if passed:
         have["packets"] = sum(passed)
     return tuple(
@@ -101,10 +116,13 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
     """Return what the load met of each fault that disturbs something; `counts` by the fault's number. What counters on
     hosts say is `MET_COUNTS`, without what was not measured; the minimum is without zeros."""
     found = []
-    for fault in disturbing(times):
+    faults = disturbing(times)
+    by_number = {fault.number: measured(fault, events) for fault in faults}
+    for fault in faults:
         least = run.minimum.get(_step(fault.step), ANY)
-        told = measured(fault, events)
+        told = by_number[fault.number]
         own = counts.get(fault.number, Counts())
+        back = [by_number[other.number] for other in faults if _other_way(fault, other)]
         found.append(
             Met(
                 fault=fault.name,
@@ -120,7 +138,7 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
                 operations=own.operations,
                 measured=told,
                 minimum={name: number for name, number in least.to_json().items() if number},
-                lacking=lacks(own, told, least),
+                lacking=lacks(own, told, least, back),
             )
         )
     return tuple(found)
