@@ -1972,12 +1972,12 @@ def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
         counted: dict[str, int] = defaultdict(int)
         known = set()
         # "the other direction of a link, in the same step"
+        ends = [tuple(link.split("→")) for link in str(row["target"]).split(", ") if "→" in link]
         ways = {row["target"]} | {
             one["target"]
             for one in told
-            if "→" in str(one["target"])
-            and (one["fault"], one["step"], one["instance"]) == (row["fault"], row["step"], row["instance"])
-            and "→".join(reversed(str(one["target"]).split("→"))) == row["target"]
+            if (one["fault"], one["step"], one["instance"]) == (row["fault"], row["step"], row["instance"])
+            and any(f"{other}→{first}" in str(one["target"]).split(", ") for first, other in ends)
         }
         for event in facts.events:
             if event["kind"] != "met" or event.get("name") != row["fault"] or event["t_ns"] < row["t_ns"]:

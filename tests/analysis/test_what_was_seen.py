@@ -110,15 +110,15 @@ def some_packets_met_it(ops: list[Row], events: list[Row]) -> None:
     find(events, kind="met")["detail"] = {"packets": "12", "bytes": "700"}
 
 
-def only_the_other_way(*, step: str = "cut off", packets: str = "12") -> Change:
+def only_the_other_way(*, step: str = "cut off", packets: str = "12", back: str = "db→b") -> Change:
     """A link is cut off in both directions, of which one was used."""
 
     def change(ops: list[Row], events: list[Row]) -> None:
         no_packet_met_it(ops, events)
-        events.append(event("fault", 6000, name="partition", target="db→b", value=step))
-        events.append(event("heal", 6500, name="partition", target="db→b", value=step))
+        events.append(event("fault", 6000, name="partition", target=back, value=step))
+        events.append(event("heal", 6500, name="partition", target=back, value=step))
         counted = {"packets": packets, "bytes": "700"}
-        events.append(event("met", 6500, name="partition", target="db→b", value=step, detail=counted))
+        events.append(event("met", 6500, name="partition", target=back, value=step, detail=counted))
 
     return change
 
@@ -495,6 +495,14 @@ CASES: dict[str, Case] = {
     ),
     "packets met the partition in one direction of two": Case(
         only_the_other_way(), {"alerted_within": "unknown"}, run={"minimum": {"cut off": Minimum(packets=1)}}
+    ),
+    "packets met the partition in one direction, with another link's": Case(
+        only_the_other_way(back="db→c, db→b"),
+        {"alerted_within": "unknown"},
+        run={"minimum": {"cut off": Minimum(packets=1)}},
+    ),
+    "packets met the partition of another link": Case(
+        only_the_other_way(back="db→c"), vacuous=True, run={"minimum": {"cut off": Minimum(packets=1)}}
     ),
     "no packet met the partition in either direction": Case(
         only_the_other_way(packets="0"), vacuous=True, run={"minimum": {"cut off": Minimum(packets=1)}}

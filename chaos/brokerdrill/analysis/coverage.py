@@ -14,7 +14,7 @@ from brokerdrill.ledger.evidence import MET_COUNTS
 from brokerdrill.ledger.verdict import Met
 
 # Between the ends of a link, in a fault's target.
-LINK = "→"
+ARROW = "→"
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,17 @@ _WORDS = {
 }
 
 
+def _links(fault: Fault) -> set[tuple[str, ...]]:
+    """Return the links that a fault hit, each as its two ends: a host has one effect for all that it dials."""
+    named = (tuple(link.split(ARROW)) for link in (fault.target or "").split(", "))
+    return {ends for ends in named if len(ends) == 2}
+
+
 def _other_way(one: Fault, other: Fault) -> bool:
-    """Whether both are of one step, the one on a link from which the other leads back: of two who may dial each other
-    one does."""
-    if (one.name, one.step, one.instance) != (other.name, other.step, other.instance):
-        return False
-    ends = (one.target or "").split(LINK)
-    return len(ends) == 2 and ends[::-1] == (other.target or "").split(LINK)
+    """Whether both are of one step, and the one on a link from which the other leads back: of two who may dial each
+    other one does."""
+    same = (one.name, one.step, one.instance) == (other.name, other.step, other.instance)
+    return same and any(ends[::-1] in _links(other) for ends in _links(one))
 
 
 def lacks(
