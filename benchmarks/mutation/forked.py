@@ -46,9 +46,11 @@ ANALYSIS = (
     *("placing", "readiness", "seen", "sums", "timeline", "verdict", "watching"),
     *(f"checks/{path.stem}" for path in sorted((PACKAGE / "analysis/checks").glob("[a-z]*.py"))),
 )
-_UNITS = ("expectation", "moments", "placing", "rounds")
-# Decided by SQL: their unit tests notice little.
-_BY_SQL = ("clients", "gaps", "judge", "meeting", "messages")
+# The tests of `tests/analysis` that need no Spark.
+_UNITS = (
+    *("clients", "expectation", "moments", "ordered", "placing", "rounds", "series", "side_by_side", "small_ledgers"),
+    "timeline",
+)
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {
     "evidence/journal_coverage": ("evidence/test_journal_coverage", "evidence/test_logs"),
@@ -266,7 +268,7 @@ def kills(module: str, made: Made, expected: Mapping[str, str]) -> bool:
         return True
     if any(expected[key] != of for key, of in explanations(made[1]).items()):
         return True
-    return name not in _BY_SQL and tests_fail([f"tests/analysis/test_{one}.py" for one in _UNITS])
+    return tests_fail([f"tests/analysis/test_{one}.py" for one in _UNITS])
 
 
 def in_fork(work: Callable[[], Any], limit_s: float) -> Any:
