@@ -22,9 +22,11 @@ from router_support import wait_for
 from amqp_session_router import cli
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import Identity, Phase
-from amqp_session_router.control import client, verbs
+from amqp_session_router.control import client
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.service import Service
+from amqp_session_router.control.verbs.limit import LIMITS
+from amqp_session_router.control.verbs.table import VERBS
 
 PARTS: dict[str, Any] = {
     "listeners": {"plain": {"port": 1001}},
@@ -205,11 +207,11 @@ def test_a_map_keeps_the_rewrite_and_leaves_rules_with_more_conditions_alone(tmp
 
 
 def test_limit_verbs(router: Router) -> None:
-    for name in verbs.LIMITS:
+    for name in LIMITS:
         router.done(f"LIMIT {name} DEFAULT 8000")
         router.done(f"LIMIT {name.lower()} VHOST orders 9000")
     assert {row["limit"]: row["value"] for row in router.rows("LIMIT PRINT orders")} == dict.fromkeys(
-        verbs.LIMITS.values(), 9000
+        LIMITS.values(), 9000
     )
     router.done("LIMIT DISABLE CONN_RATE VHOST orders")
     router.done("LIMIT DISABLE TOTAL_CONN DEFAULT")
@@ -516,13 +518,13 @@ def test_an_exit_without_a_grace_ends_the_grace_of_the_one_before(router: Router
 
 
 def test_every_verb_of_the_reference_is_there() -> None:
-    families = {verb.pattern.split()[0] for verb in verbs.VERBS}
+    families = {verb.pattern.split()[0] for verb in VERBS}
     reference = "AUTH BACKEND CONN DATACENTER EXIT FARM HELP LIMIT LISTEN LOG MAP MAPHOSTNAME SESSION STAT TLS VHOST"
     assert families >= set(reference.split())
 
 
 def test_help_and_unknown_verbs(router: Router) -> None:
-    assert {row["verb"] for row in router.rows("HELP")} == {verb.pattern for verb in verbs.VERBS}
+    assert {row["verb"] for row in router.rows("HELP")} == {verb.pattern for verb in VERBS}
     assert router.refused("BACKND PRINT") == "no verb is called 'BACKND'; did you mean 'BACKEND'?"
     assert "BACKEND WEIGHT <name> <weight>" in router.refused("BACKEND WEIGHT r1")
     assert "there are" in router.refused("SESSION x DANCE")
@@ -530,7 +532,7 @@ def test_help_and_unknown_verbs(router: Router) -> None:
 
 def test_every_verb_does_something(router: Router) -> None:
     """Each pattern is either an edit or has a handler: none answers that the router failed."""
-    for verb in verbs.VERBS:
+    for verb in VERBS:
         if verb.pattern.startswith(("STAT LISTEN", "EXIT")):
             continue
         words = [part.strip("<>[].") if part[0] in "<[" else part for part in verb.pattern.split()]
@@ -613,7 +615,7 @@ def test_the_command_line(router: Router, capsys: pytest.CaptureFixture[str], tm
     with pytest.raises(SystemExit):
         cli.main(["ctl", "--help"])
     shown = capsys.readouterr().out
-    assert all(verb.pattern in shown for verb in verbs.VERBS)
+    assert all(verb.pattern in shown for verb in VERBS)
 
 
 def test_what_a_client_calls_itself_does_not_steer_the_terminal() -> None:

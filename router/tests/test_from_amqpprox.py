@@ -8,7 +8,8 @@ from pathlib import Path
 
 from amqp_session_router.config import loader
 from amqp_session_router.config.settings import Settings
-from amqp_session_router.control import verbs
+from amqp_session_router.control.verbs.limit import LIMITS
+from amqp_session_router.control.verbs.table import VERBS, find
 
 PAGE = (Path(__file__).parents[1] / "docs" / "from-amqpprox.md").read_text("utf-8")
 
@@ -28,7 +29,7 @@ def after(lines: list[str]) -> Iterator[tuple[str, Settings]]:
     """Yield each line with the settings that it leaves behind, from those of an empty file on."""
     data = loader.to_data(loader.parse("default: null").config)
     for line in lines:
-        verb, arguments = verbs.find(line.split())
+        verb, arguments = find(line.split())
         assert verb.edit is not None, line
         verb.edit(data, arguments)
         yield line, loader.from_data(data)
@@ -61,11 +62,11 @@ def test_the_file_for_the_simple_mode_is_good() -> None:
 
 def test_the_limit_that_amqpprox_calls_data_rate_has_its_name_here() -> None:
     assert "`LIMIT CONN_DATA_RATE`" in PAGE
-    assert verbs.LIMITS["CONN_DATA_RATE"] == "connection_data_rate"
+    assert LIMITS["CONN_DATA_RATE"] == "connection_data_rate"
 
 
 def test_every_family_of_verbs_that_the_page_says_there_is_more_of_is_there() -> None:
     told = PAGE.partition("More than amqpprox has:")[2].partition("[all verbs]")[0]
-    words = {word for verb in verbs.VERBS for word in verb.pattern.split()}
+    words = {word for verb in VERBS for word in verb.pattern.split()}
     for name in re.findall(r"`([A-Z_ ]+)`", told):
         assert set(name.split()) <= words, name

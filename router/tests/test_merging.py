@@ -21,9 +21,17 @@ from amqp_session_router.base.paced import now
 from amqp_session_router.config import loader
 from amqp_session_router.control import merging
 from amqp_session_router.control.service import Service
+from amqp_session_router.control.verbs.table import find
 from amqp_session_router.control.workers import STATE, WORDS, Follower, Leader
 from amqp_session_router.telemetry import metrics
 from amqp_session_router.telemetry.log import Log
+
+
+def merge_of(words: str) -> merging.Merge:
+    """Return what makes one reply of all workers' to a verb."""
+    merge = find(words.split())[0].merge
+    assert merge is not None
+    return merge
 
 
 def test_replies_of_all_workers_are_one() -> None:
@@ -31,11 +39,11 @@ def test_replies_of_all_workers_are_one() -> None:
         {"rows": [{"vhost": "b", "sessions": 1, "paused": True}]},
         {"rows": [{"vhost": "a", "sessions": 2, "paused": False}, {"vhost": "b", "sessions": 3, "paused": True}]},
     ]
-    assert merging.EACH["VHOST PRINT"](rows) == {
+    assert merge_of("VHOST PRINT")(rows) == {
         "rows": [{"vhost": "a", "sessions": 2, "paused": False}, {"vhost": "b", "sessions": 4, "paused": True}]
     }
     exit_ = [{"text": "leaving in 2 s, with 2 sessions", "sessions": 2}, {"text": "…", "sessions": 5}]
-    assert merging.EACH["EXIT [seconds] [grace]"](exit_) == {"text": "leaving in 2 s, with 7 sessions", "sessions": 7}
+    assert merge_of("EXIT")(exit_) == {"text": "leaving in 2 s, with 7 sessions", "sessions": 7}
     assert merging.added({"a": [1, 2], "b": "x", "c": True}, {"a": [3, 4], "b": "y", "c": True, "d": 1}) == {
         "a": [4, 6],
         "b": "x",

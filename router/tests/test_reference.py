@@ -9,7 +9,7 @@ import pytest
 
 from amqp_session_router import reference
 from amqp_session_router.config import loader
-from amqp_session_router.control.verbs import VERBS
+from amqp_session_router.control.verbs.table import VERBS
 
 ROUTER = Path(__file__).parents[1]
 DOCS = ROUTER / "docs"

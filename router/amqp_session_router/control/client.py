@@ -13,7 +13,7 @@ from typing import Any
 
 from amqp_session_router.base.errors import EXIT_USAGE, RouterError, UsageError
 from amqp_session_router.config.schema import ControlPart
-from amqp_session_router.control.verbs import VERBS
+from amqp_session_router.control.verbs.table import VERBS
 
 SOCKET = ControlPart().socket
 _TIMEOUT = 60.0

@@ -1,4 +1,4 @@
-"""What several workers reply to one verb, as one reply: pure functions, by the verb's pattern."""
+"""What several workers reply to one verb, as one reply: pure functions, for the verbs' declarations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ Merge = Callable[[Sequence[Reply]], Reply]
 """Of the replies of all workers, the leader's first."""
 
 
-def _joined(replies: Sequence[Reply]) -> Reply:
+def rows_joined(replies: Sequence[Reply]) -> Reply:
+    """Return the rows of all, one after the other."""
     return {"rows": [row for reply in replies for row in reply["rows"]]}
 
 
-def _added(name: str, *numbers: str) -> Merge:
+def rows_added(name: str, *numbers: str) -> Merge:
     """Return what adds the rows' `numbers`; rows are the same whose `name` is."""
 
     def merge(replies: Sequence[Reply]) -> Reply:
@@ -30,11 +31,12 @@ def _added(name: str, *numbers: str) -> Merge:
     return merge
 
 
-def _by_vhost(replies: Sequence[Reply]) -> Reply:
-    return {"rows": sorted(_added("vhost", "sessions")(replies)["rows"], key=lambda row: str(row["vhost"]))}
+def by_vhost(replies: Sequence[Reply]) -> Reply:
+    """Return the rows of all by `vhost`, with their sessions added."""
+    return {"rows": sorted(rows_added("vhost", "sessions")(replies)["rows"], key=lambda row: str(row["vhost"]))}
 
 
-def _counted(what: str) -> Merge:
+def counted(what: str) -> Merge:
     """Return what adds the numbers of `what`, with which the text ends or begins."""
 
     def merge(replies: Sequence[Reply]) -> Reply:
@@ -45,28 +47,13 @@ def _counted(what: str) -> Merge:
     return merge
 
 
-def _first(replies: Sequence[Reply]) -> Reply:
+def first(replies: Sequence[Reply]) -> Reply:
+    """Return the leader's, which is as good as any."""
     return replies[0]
 
 
-_SESSIONS = _counted("sessions")
-EACH: dict[str, Merge] = {
-    "BACKEND PRINT": _added("name", "active", "attempts", "failures"),
-    "BACKEND FORCE_DISCONNECT <name>": _SESSIONS,
-    "BACKEND BACKEND_DISCONNECT <name>": _SESSIONS,
-    "CONN [filter...]": _joined,
-    "EXIT [seconds] [grace]": _SESSIONS,
-    "STAT ENABLE <which>": _first,
-    "STAT DISABLE <which>": _first,
-    "STICKY CLEAR <farm>": _counted("keys"),
-    "STICKY PRINT": _added("farm", "keys"),
-    "VHOST DISCONNECT_GRACEFUL <vhost>": _SESSIONS,
-    "VHOST FORCE_DISCONNECT <vhost>": _SESSIONS,
-    "VHOST BACKEND_DISCONNECT <vhost>": _SESSIONS,
-    "VHOST PRINT": _by_vhost,
-    "WORKERS PRINT": _joined,
-}
-"""Verbs that each worker does for itself. The others are the leader's."""
+SESSIONS = counted("sessions")
+BACKENDS = rows_added("name", "active", "attempts", "failures")
 
 
 def added(one: Any, other: Any) -> Any:
@@ -97,7 +84,7 @@ def counts(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if "process" in total:
         total["process"] |= {name: max(data["process"][name] for data in replies) for name in _GREATEST}
     if "backends" in replies[0]:
-        rows = EACH["BACKEND PRINT"]([{"rows": data["backends"]} for data in replies])
+        rows = BACKENDS([{"rows": data["backends"]} for data in replies])
         total |= {"backends": rows["rows"], "paused_vhosts": replies[0]["paused_vhosts"]}
     return total
 

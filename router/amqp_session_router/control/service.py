@@ -9,7 +9,7 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -600,6 +600,11 @@ def cannot_listen(listener: Listener, error: OSError) -> Problem:
     """Return what is wrong where a listener's address cannot be had."""
     why = error.strerror or str(error)
     return Problem(("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}")
+
+
+def changed(places: Sequence[str]) -> str:
+    """Return what is replied to a verb that changed the configuration at these places."""
+    return f"changed: {', '.join(places)}" if places else "nothing changed"
 
 
 def _json_line(data: dict[str, Any]) -> bytes:
