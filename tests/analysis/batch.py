@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from brokerdrill.analysis import judge
 from brokerdrill.analysis.load import place_event, read_clocks, told_once
-from brokerdrill.analysis.reading import OP_SCHEMA
+from brokerdrill.analysis.reading.rows import OP_SCHEMA
 from brokerdrill.analysis.stages import Source
 from brokerdrill.analysis.verdict import checked
 from brokerdrill.ledger.contract import OP_COLUMNS, PromiseSpec, RunInfo

@@ -13,7 +13,8 @@ from brokerdrill.analysis import groups, judge, messages, stages
 from brokerdrill.analysis.groups import by_group
 from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, batch, divide, engine, parcels, unpack
 from brokerdrill.analysis.messages import by_message
-from brokerdrill.analysis.reading import OP_SCHEMA, Piece, checked, raw
+from brokerdrill.analysis.reading.rows import OP_SCHEMA, Piece, raw
+from brokerdrill.analysis.reading.valid import checked
 from tests.analysis.batch import Ledger, ledger_of
 
 

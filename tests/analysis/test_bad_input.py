@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from brokerdrill.analysis import stages
 from brokerdrill.analysis.analyze import analyze
-from brokerdrill.analysis.reading import OP_SCHEMA
+from brokerdrill.analysis.reading.rows import OP_SCHEMA
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import OP_COLUMNS, RUN_FILE
 from tests.analysis.generate import generate

@@ -14,7 +14,7 @@ from brokerdrill.analysis import clients
 from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import add, engine
-from brokerdrill.analysis.reading import RAW_SCHEMA
+from brokerdrill.analysis.reading.rows import RAW_SCHEMA
 from brokerdrill.ledger.contract import Clock, PromiseSpec
 from tests.analysis import snapshot
 from tests.analysis.in_process import rows_of

@@ -8,7 +8,7 @@ import pytest
 
 from brokerdrill.analysis import kernel, messages, stages
 from brokerdrill.analysis.columns import table
-from brokerdrill.analysis.reading import OP_SCHEMA, having
+from brokerdrill.analysis.reading.rows import OP_SCHEMA, having
 from brokerdrill.analysis.stories import ASKED, MOST_OPS, WANTED
 
 

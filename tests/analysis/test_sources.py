@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerdrill.analysis.reading import Piece
+from brokerdrill.analysis.reading.rows import Piece
 from brokerdrill.analysis.sources import Sized, _apart
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from brokerdrill.analysis import reading
 from brokerdrill.analysis.load import load
-from brokerdrill.analysis.reading import Piece, blocks, read
+from brokerdrill.analysis.reading import spools
+from brokerdrill.analysis.reading.pieces import blocks, read
+from brokerdrill.analysis.reading.rows import OP_SCHEMA, CheckedRows, Piece
+from brokerdrill.analysis.reading.valid import NOT_JSON
 from brokerdrill.analysis.sources import pieces
 from brokerdrill.interop.effects import read_rows
 from brokerdrill.ledger import contract
@@ -200,7 +202,7 @@ def test_a_look_up_reads_of_a_spool_what_it_asks_for(run_dir: Path, only: dict[s
     path = run_dir / "ops" / "w0.spool"
     told = written(path)
     (run,), _ = load(None, [run_dir])
-    values = {name: pa.array(found, reading.OP_SCHEMA.field(name).type) for name, found in only.items()}
+    values = {name: pa.array(found, OP_SCHEMA.field(name).type) for name, found in only.items()}
     said = [filled(row) for _, found in read(pieces(run), values) for row in found.table.to_pylist()]
     asked = [row for row in told if any(row.get(name) in found for name, found in only.items())]
     assert alike(said, asked)
@@ -292,14 +294,14 @@ def test_one_wrong_line_does_not_make_each_line_a_question(run_dir: Path, monkey
     path.write_bytes(header + b"\n" + body * 64 + b'[4,"torn')
     lines = path.read_bytes().count(b"\n")
     asked: list[int] = []
-    checked = reading.checked
+    checked = spools.checked
 
-    def counted(table: Any, piece: Piece) -> reading.Rows:
+    def counted(table: Any, piece: Piece) -> CheckedRows:
         asked.append(len(table))
         return checked(table, piece)
 
-    monkeypatch.setattr(reading, "checked", counted)
+    monkeypatch.setattr(spools, "checked", counted)
     (run,), _ = load(None, [run_dir])
     told = [problem for _, found in read(pieces(run)) for problem in found.problems]
-    assert [problem.problem for problem in told] == [reading.NOT_JSON]
+    assert [problem.problem for problem in told] == [NOT_JSON]
     assert len(asked) <= lines.bit_length() + 1

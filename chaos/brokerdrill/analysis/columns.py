@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-ARROW = {"string": pa.string(), "long": pa.int64(), "int": pa.int32(), "boolean": pa.bool_(), "double": pa.float64()}
+# The types, those of the ledger's contract among them.
+ARROW = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "map": pa.map_(pa.string(), pa.string()),
+}
 UNITS = ("ns", "ms")
 
 

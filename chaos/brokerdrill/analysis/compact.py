@@ -18,10 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerdrill.analysis.clients import conflicts
+from brokerdrill.analysis.columns import ARROW
 from brokerdrill.analysis.kernel import add, engine
 from brokerdrill.analysis.load import COMPACTED, SPOOLED, Run, event_rows, load
 from brokerdrill.analysis.problems import refused
-from brokerdrill.analysis.reading import ARROW, OP_SCHEMA, Problem, read
+from brokerdrill.analysis.reading.pieces import read
+from brokerdrill.analysis.reading.rows import OP_SCHEMA, Problem
 from brokerdrill.analysis.sources import pieces
 from brokerdrill.analysis.sums import lacking
 from brokerdrill.base import atomic

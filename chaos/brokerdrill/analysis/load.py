@@ -24,7 +24,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from brokerdrill.analysis.events import Event
 from brokerdrill.analysis.files import Folder, LocalFolder, open_folder
 from brokerdrill.analysis.placing import Placed, Readings, placed
-from brokerdrill.analysis.reading import NOT_JSON, Problem, alike, parse_line, row_problem
+from brokerdrill.analysis.reading.json_lines import parse_line
+from brokerdrill.analysis.reading.rows import Problem
+from brokerdrill.analysis.reading.valid import NOT_JSON, alike, row_problem
 from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import (
     EVENT_COLUMNS,

@@ -9,7 +9,10 @@ import pyarrow as pa
 
 from brokerdrill.analysis.kernel import TO_DRIVER, Parcel, pack, unpack
 from brokerdrill.analysis.partials import declare
-from brokerdrill.analysis.reading import OP_SCHEMA, Only, Piece, Rows, divided, invalid, read
+from brokerdrill.analysis.reading.parquet import divided
+from brokerdrill.analysis.reading.pieces import read
+from brokerdrill.analysis.reading.rows import OP_SCHEMA, CheckedRows, Only, Piece
+from brokerdrill.analysis.reading.valid import invalid
 from brokerdrill.analysis.stories import ASKED, followed, narrowed
 from brokerdrill.ledger.contract import OP_COLUMNS
 
@@ -27,7 +30,7 @@ ROW = declare(
 
 
 def of_blocks(
-    base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, Rows]], wanted: Mapping[str, pa.Table]
+    base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, CheckedRows]], wanted: Mapping[str, pa.Table]
 ) -> Iterator[Parcel]:
     """Yield the rows of blocks that `wanted` (`stories.WANTED`) asks for, as parcels of the kind `row`."""
     _want(base, wanted)
@@ -67,7 +70,7 @@ def _want(base: duckdb.DuckDBPyConnection, wanted: Mapping[str, pa.Table]) -> No
         base.register(name, rows)
 
 
-def _asked(base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, Rows]]) -> Iterator[Parcel]:
+def _asked(base: duckdb.DuckDBPyConnection, blocks: Iterator[tuple[Piece, CheckedRows]]) -> Iterator[Parcel]:
     for rows in _together(_numbered(blocks)):
         base.register("block", rows)
         yield from ROW.of(base)
@@ -87,7 +90,7 @@ def _narrow_query(base: duckdb.DuckDBPyConnection, pieces: Sequence[tuple[Piece,
     )
 
 
-def _numbered(blocks: Iterator[tuple[Piece, Rows]]) -> Iterator[pa.Table]:
+def _numbered(blocks: Iterator[tuple[Piece, CheckedRows]]) -> Iterator[pa.Table]:
     for piece, rows in blocks:
         numbers = pa.array([piece.run] * len(rows.table), pa.int32())
         yield rows.table.drop_columns(["run_id"]).append_column("run", numbers)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from brokerdrill.analysis.load import SPOOLED, Run
-from brokerdrill.analysis.reading import NOT_JSON
+from brokerdrill.analysis.reading.valid import NOT_JSON
 from brokerdrill.analysis.stages import Partials
 from brokerdrill.ledger import spool
 from brokerdrill.ledger.contract import OPS_DIR

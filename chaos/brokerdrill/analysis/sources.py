@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from brokerdrill.analysis.files import LocalFolder, qualified
 from brokerdrill.analysis.load import Run
-from brokerdrill.analysis.reading import Piece
+from brokerdrill.analysis.reading.rows import Piece
 from brokerdrill.analysis.stages import Owners, Source
 from brokerdrill.ledger.contract import OP_COLUMNS, OPS_DIR
 from brokerdrill.ledger.spool import SUFFIX

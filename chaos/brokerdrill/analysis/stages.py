@@ -38,22 +38,12 @@ from brokerdrill.analysis.kernel import (
 )
 from brokerdrill.analysis.messages import by_message
 from brokerdrill.analysis.partials import declare
-from brokerdrill.analysis.reading import (
-    RAW,
-    RAW_SCHEMA,
-    Piece,
-    Problem,
-    Rows,
-    all_valid,
-    are_valid,
-    checked,
-    conform,
-    divided,
-    parse,
-    parse_spool,
-    raw,
-    read,
-)
+from brokerdrill.analysis.reading.json_lines import parse
+from brokerdrill.analysis.reading.parquet import conform, divided
+from brokerdrill.analysis.reading.pieces import read
+from brokerdrill.analysis.reading.rows import RAW, RAW_SCHEMA, CheckedRows, Piece, Problem, raw
+from brokerdrill.analysis.reading.spools import parse_spool
+from brokerdrill.analysis.reading.valid import all_valid, are_valid, checked
 from brokerdrill.analysis.spark import BATCH_ROWS, stopped
 
 # What a task of the later stages holds in Arrow, beside its DuckDB.
@@ -112,7 +102,7 @@ def _load_pieces(base: duckdb.DuckDBPyConnection, pieces: Sequence[Piece]) -> It
     yield from _put(base, read(others))
 
 
-def _put(base: duckdb.DuckDBPyConnection, found: Iterable[tuple[Piece, Rows]]) -> Iterator[Parcel]:
+def _put(base: duckdb.DuckDBPyConnection, found: Iterable[tuple[Piece, CheckedRows]]) -> Iterator[Parcel]:
     """Put rows into the table `parsed`; yield what is wrong with others."""
     # To add one row takes as long as to add a thousand.
     held: list[pa.Table] = []
@@ -128,7 +118,7 @@ def _put(base: duckdb.DuckDBPyConnection, found: Iterable[tuple[Piece, Rows]]) -
         add(base, _PARSED, pa.concat_tables(held))
 
 
-def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, Rows]]:
+def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piece, CheckedRows]]:
     """The rows of what Spark reads, by file."""
     for given in batches:
         paths = given.column("path").dictionary_encode()
@@ -148,7 +138,7 @@ def _rows_of(batches: Batches, kind: str, owners: Owners) -> Iterator[tuple[Piec
                 block = "\n".join(own.column("value").to_pylist()).encode() + b"\n"
                 yield piece, parse(block, piece) if piece.header is None else parse_spool(block, piece)
             else:
-                yield piece, Rows(own) if fine else checked(conform(own), piece)
+                yield piece, CheckedRows(own) if fine else checked(conform(own), piece)
 
 
 BY_CLIENT = "SELECT *, hash(run, client) AS place FROM raw"
