@@ -159,8 +159,10 @@ def test_spoiled_ledgers(
     _judge_all(tmp_path_factory.mktemp("spoiled"), seeds, chance)
 
 
-# In the second one a row of a wrong type was also the only one of its operation with an address.
-@pytest.mark.parametrize(("seeds", "chance"), [([11, 12], 5), ([103, 275, 31, 0, 0, 0], 380832), ([0, 0, 0, 134], 0)])
+# In the second one and the last a row of a wrong type was also the only one of its operation with an address.
+@pytest.mark.parametrize(
+    ("seeds", "chance"), [([11, 12], 5), ([103, 275, 31, 0, 0, 0], 380832), ([0, 0, 0, 134], 0), ([87, 0, 0], 87)]
+)
 def test_each_spoiling(spark: SparkSession, tmp_path: Path, seeds: list[int], chance: int) -> None:
     _judge_all(tmp_path, seeds, chance)
 

@@ -95,7 +95,7 @@ def judged(
     judging: Judging, good: Sequence[Run], *, with_series: bool
 ) -> tuple[dict[int, RunVerdict], dict[int, Series]]:
     """Return the verdict, with what explains it, and the series of each run in `good`, by number."""
-    found = judging.finish(lambda unplaced: _doubts(good, unplaced))
+    found = judging.finish(lambda unplaced: _doubts(good, unplaced), [run.number for run in good])
     times = {run.number: found.times[run.number] for run in good}
     drawn: dict[int, Series] = {}
     with database(found.partials, {run: bucket_ns(one.run_end) for run, one in times.items()}) as base:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -106,9 +106,10 @@ class Judging:
             self._first = self._stages.first(tables | given)
         return self._first
 
-    def finish(self, doubts: Doubts | None = None) -> Judged:
-        """Run stages 2 and 3 and put the verdicts together. `doubts` says which promises of each run cannot pass, and
-        what to say of the input, from the runs with operations of a clock that run.json does not place."""
+    def finish(self, doubts: Doubts | None = None, runs: Collection[int] | None = None) -> Judged:
+        """Run stages 2 and 3 and put the verdicts on `runs` (None: on all) together: what is wrong in others may be of
+        no form that a rule takes. `doubts` says which promises of each run cannot pass, and what to say of the input,
+        from the runs with operations of a clock that run.json does not place."""
         ledger, first = self._ledger, self._first
         with database(first) as base:
             told = base.execute('SELECT run, max(ops_end), bool_or(unplaced) FROM "end" GROUP BY run').fetchall()
@@ -122,7 +123,8 @@ class Judging:
         partials = {kind: [*first.get(kind, ()), *rest.get(kind, ())] for kind in sorted({*first, *rest})}
         unplaced = frozenset(run for run, _, there in told if there)
         doubted, notes = doubts(unplaced) if doubts else ({}, {})
-        return Judged(_verdicts(ledger, times, partials, doubted, notes), times, partials)
+        wanted = ledger.runs if runs is None else {run: ledger.runs[run] for run in runs}
+        return Judged(_verdicts(ledger, wanted, times, partials, doubted, notes), times, partials)
 
     @property
     def follows(self) -> bool:
@@ -211,12 +213,13 @@ def _foreign(first: Partials) -> dict[str, bytes]:
 
 def _verdicts(
     ledger: Ledger,
+    runs: Runs,
     times: Times,
     partials: Partials,
     doubts: Mapping[int, frozenset[str]],
     notes: Mapping[int, Sequence[str]],
 ) -> dict[int, RunVerdict]:
-    """The verdict on each run."""
+    """The verdict on each of `runs`."""
     with database(partials) as base:
         found = rules.Findings(base, ledger.promises, times)
         seen = Seen(base, ledger.runs)
@@ -228,7 +231,7 @@ def _verdicts(
         witnesses = _witnesses(partials)
         who = _who(partials)
         told: dict[int, RunVerdict] = {}
-        for run, info in ledger.runs.items():
+        for run, info in runs.items():
             specs, events = ledger.promises[run], ledger.events[run]
             findings = found.of(run, info, counts[run], witnesses[run])
             outages = found.outages(run, who[run])
