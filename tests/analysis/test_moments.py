@@ -15,7 +15,7 @@ from brokerdrill.analysis.checks import available, failback_within, failover_wit
 from brokerdrill.analysis.checks.alerted_within import _quiet_from, find
 from brokerdrill.analysis.checks.available import fault_over
 from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, worst
-from brokerdrill.analysis.checks.no_dead_letters import Look, look_at
+from brokerdrill.analysis.checks.no_dead_letters import DeadLetterLook, look_at
 from brokerdrill.analysis.completeness import Numbered, holes
 from brokerdrill.analysis.endings import endings, operations
 from brokerdrill.analysis.events import NEVER, Alert, Epoch, Event, Failback, Fault, Hit, Overlap, Pressure, Span
@@ -560,7 +560,7 @@ def test_that_an_alert_fired_before_the_fault_the_surest_tells() -> None:
 def test_that_no_message_ended_dead_is_known_where_one_was_to_be_got(units: bool) -> None:
     """What was sent to a topic without subscriptions is no unit, and breaks nothing."""
     finding = Finding(evidence=units)
-    look_at(finding, [Look("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40, {})
+    look_at(finding, [DeadLetterLook("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40, {})
     assert (finding.evidence, finding.doubt) == (units, not units)
 
 
@@ -581,7 +581,7 @@ def test_dead_letter_addresses_that_nobody_looked_at_are_told_in_their_order() -
 def test_a_look_counts_from_the_last_delivery_of_its_own_addresses(at: int, looked: bool) -> None:
     finding = Finding(evidence=True)
     given = {"q": "DLQ", "other": "DLQ.other"}
-    look_at(finding, [Look("DLQ", None, True, at)], given, {"q"}, 40, {"q": 50, "other": 90, "unmapped": 90})
+    look_at(finding, [DeadLetterLook("DLQ", None, True, at)], given, {"q"}, 40, {"q": 50, "other": 90, "unmapped": 90})
     assert (finding.evidence, finding.doubt) == (True, not looked)
 
 

@@ -21,7 +21,7 @@ _OUT_OF_MEMORY = "out of memory"
 _ORDERLY = frozenset({"0", "129", "130", "137", "143", "HUP", "INT", "KILL", "TERM"})
 
 
-class Operation(NamedTuple):
+class PlaybookRun(NamedTuple):
     """A playbook that ran as a step, from `begin` to `end` (NEVER: it did not come to its end), on `instances` (None:
     it is not said on which)."""
 
@@ -30,7 +30,7 @@ class Operation(NamedTuple):
     instances: frozenset[str] | None
 
 
-def operations(events: Sequence[Event]) -> list[Operation]:
+def operations(events: Sequence[Event]) -> list[PlaybookRun]:
     """Return the playbooks that ran as steps."""
     marks = [(e.at, e.name, dict(e.detail)) for e in events if OPERATION in dict(e.detail)]
     found = []
@@ -39,7 +39,7 @@ def operations(events: Sequence[Event]) -> list[Operation]:
             continue
         ends = [end for end, of, mark in marks if mark[OPERATION] == "end" and of == name and end >= at]
         of = detail.get(INSTANCES)
-        found.append(Operation(at, min(ends, default=NEVER), None if of is None else frozenset(of.split("\n"))))
+        found.append(PlaybookRun(at, min(ends, default=NEVER), None if of is None else frozenset(of.split("\n"))))
     return found
 
 

@@ -37,7 +37,7 @@ _MOST_HANDS = 3
 
 
 @dataclass
-class Judged:
+class JudgedRuns:
     """What the stages found: `results` (each run's verdict, by its number), `times` (each run's timeline) and
     `partials` of all stages."""
 
@@ -106,7 +106,7 @@ class Judging:
             self._first = self._stages.first(tables | given)
         return self._first
 
-    def finish(self, doubts: Doubts | None = None, runs: Collection[int] | None = None) -> Judged:
+    def finish(self, doubts: Doubts | None = None, runs: Collection[int] | None = None) -> JudgedRuns:
         """Run stages 2 and 3 and put the verdicts on `runs` (None: on all) together: what is wrong in others may be of
         no form that a rule takes. `doubts` says which promises of each run cannot pass, and what to say of the input,
         from the runs with operations of a clock that run.json does not place."""
@@ -124,7 +124,7 @@ class Judging:
         unplaced = frozenset(run for run, _, there in told if there)
         doubted, notes = doubts(unplaced) if doubts else ({}, {})
         wanted = ledger.runs if runs is None else {run: ledger.runs[run] for run in runs}
-        return Judged(_verdicts(ledger, wanted, times, partials, doubted, notes), times, partials)
+        return JudgedRuns(_verdicts(ledger, wanted, times, partials, doubted, notes), times, partials)
 
     @property
     def follows(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
+
 from brokerdrill.analysis.columns import table
 from brokerdrill.analysis.coverage import disturbing, members
 from brokerdrill.analysis.events import NEVER, Epoch
@@ -43,67 +45,79 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     name (of a promise).
     """
     widths = {run: base_width(one.guess) if series else NEVER for run, one in times.items()}
+    made = {
+        **_when(times, widths),
+        **_struck_tables(runs, times),
+        "dead": table(
+            ((run, dead) for run, info in runs.items() for dead in sorted(set(info.dead_letters.values()))),
+            "run int, dead_letter string",
+        ),
+        "windows": table(
+            (row for run, one in times.items() for row in _windows(run, one, promises[run], parts)),
+            "run int, side string, place int, begins long, ends long, width long, store string",
+        ),
+        "asked": table(
+            sorted({(run, spec.name) for run, specs in promises.items() for spec in specs}),
+            "run int, name string",
+        ),
+    }
+    return {name: pack(one) for name, one in made.items()}
+
+
+def _when(times: Times, widths: Mapping[int, int]) -> dict[str, pa.Table]:
+    """What places operations in time: clocks, who served whom when, the run's phases and buckets."""
     return {
-        name: pack(made)
-        for name, made in {
-            "clocks": table(
-                (
-                    (run, name, *span, tick, one.u)
-                    for run, made in times.items()
-                    for tick, (name, one) in enumerate(sorted(made.clocks.items()))
-                    for span in one.spans()
-                ),
-                "run int, clock string, c_from long, c_to long, since long, off long, slope double, tick int, u long",
+        "clocks": table(
+            (
+                (run, name, *span, tick, one.u)
+                for run, made in times.items()
+                for tick, (name, one) in enumerate(sorted(made.clocks.items()))
+                for span in one.spans()
             ),
-            "struck": table(
-                ((run, *row) for run, one in times.items() for row in _struck(one, runs[run].stores)),
-                "run int, fault int, f_at long, f_until long, whole boolean",
+            "run int, clock string, c_from long, c_to long, since long, off long, slope double, tick int, u long",
+        ),
+        "phase": table(((run, one.drain_begin) for run, one in times.items()), "run int, drain_begin long"),
+        "served": table(
+            ((run, *row) for run, one in times.items() for row in served_spans(one)),
+            "run int, server string, home string, e_store string, epoch long, e_end long, "
+            "span_from long, span_next long, span_to long",
+        ),
+        "segments": table(
+            (
+                (run, start, until, phase)
+                for run, one in times.items()
+                for (start, phase), until in _until(segments(one))
             ),
-            "members": table(
-                (
-                    (run, fault.number, server)
-                    for run, one in times.items()
-                    for fault in disturbing(one)
-                    for server in sorted(members(fault, one, runs[run].stores))
-                ),
-                "run int, fault int, server string",
+            "run int, seg_from long, seg_to long, phase string",
+        ),
+        "widths": table(widths.items(), "run int, width long"),
+    }
+
+
+def _struck_tables(runs: Runs, times: Times) -> dict[str, pa.Table]:
+    """What faults hit."""
+    return {
+        "struck": table(
+            ((run, *row) for run, one in times.items() for row in _struck(one, runs[run].stores)),
+            "run int, fault int, f_at long, f_until long, whole boolean",
+        ),
+        "members": table(
+            (
+                (run, fault.number, server)
+                for run, one in times.items()
+                for fault in disturbing(one)
+                for server in sorted(members(fault, one, runs[run].stores))
             ),
-            "dead": table(
-                ((run, dead) for run, info in runs.items() for dead in sorted(set(info.dead_letters.values()))),
-                "run int, dead_letter string",
+            "run int, fault int, server string",
+        ),
+        "hits": table(
+            (
+                (run, hit.fault.number, hit.epoch.store, hit.fault.at, hit.fault.u, hit.epoch.start)
+                for run, one in times.items()
+                for hit in one.hits
             ),
-            "phase": table(((run, one.drain_begin) for run, one in times.items()), "run int, drain_begin long"),
-            "served": table(
-                ((run, *row) for run, one in times.items() for row in served_spans(one)),
-                "run int, server string, home string, e_store string, epoch long, e_end long, "
-                "span_from long, span_next long, span_to long",
-            ),
-            "hits": table(
-                (
-                    (run, hit.fault.number, hit.epoch.store, hit.fault.at, hit.fault.u, hit.epoch.start)
-                    for run, one in times.items()
-                    for hit in one.hits
-                ),
-                "run int, fault int, hit_store string, f_at long, f_u long, hit long",
-            ),
-            "segments": table(
-                (
-                    (run, start, until, phase)
-                    for run, one in times.items()
-                    for (start, phase), until in _until(segments(one))
-                ),
-                "run int, seg_from long, seg_to long, phase string",
-            ),
-            "widths": table(widths.items(), "run int, width long"),
-            "windows": table(
-                (row for run, one in times.items() for row in _windows(run, one, promises[run], parts)),
-                "run int, side string, place int, begins long, ends long, width long, store string",
-            ),
-            "asked": table(
-                sorted({(run, spec.name) for run, specs in promises.items() for spec in specs}),
-                "run int, name string",
-            ),
-        }.items()
+            "run int, fault int, hit_store string, f_at long, f_u long, hit long",
+        ),
     }
 
 
@@ -140,69 +154,76 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
     run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to.
     rounds: round (its place), r_from, r_to (the end not in it). ticks: tick (a clock's number), u. asked: name.
     segments and widths as in `stage_tables`."""
+    made = {
+        "dead_letters": table(
+            ((run, *pair) for run, info in runs.items() for pair in info.dead_letters.items()),
+            "run int, address string, dead_letter string",
+        ),
+        "drains": table(
+            ((run, *pair) for run, info in runs.items() for pair in info.drained.items()),
+            "run int, address string, drained boolean",
+        ),
+        "specs": table(
+            (
+                (run, place, *_spec(spec, times[run]))
+                for run, specs in promises.items()
+                for place, spec in enumerate(specs)
+            ),
+            "run int, spec int, name string, bound long, scope string, side string, check_period long, "
+            "cache_timeout long, moves string",
+        ),
+        **_happened(times),
+    }
+    return {name: pack(one) for name, one in made.items()}
+
+
+def _spec(spec: PromiseSpec, times: Timeline) -> tuple[str, int | None, str, str, int | None, int | None, str]:
+    return (
+        spec.name,
+        _bound(spec, times),
+        spec.scope or "session",
+        spec.side or "send",
+        ns(spec.check_period_ms or 0),
+        ns(spec.cache_timeout_ms or 0),
+        spec.moves or "",
+    )
+
+
+def _happened(times: Times) -> dict[str, pa.Table]:
+    """What messages are held against: the run's end, faults, stores that were not ready, rounds, clocks."""
     return {
-        name: pack(made)
-        for name, made in {
-            "dead_letters": table(
-                ((run, *pair) for run, info in runs.items() for pair in info.dead_letters.items()),
-                "run int, address string, dead_letter string",
+        "phase": table(
+            ((run, one.drain_end, one.run_end) for run, one in times.items()),
+            "run int, drain_end long, run_end long",
+        ),
+        "faults": table(
+            (
+                (run, f.number, f.name, f.instance or f.target, f.at, NEVER if f.healed_at is None else f.healed_at)
+                for run, one in times.items()
+                for f in one.faults
             ),
-            "drains": table(
-                ((run, *pair) for run, info in runs.items() for pair in info.drained.items()),
-                "run int, address string, drained boolean",
+            "run int, fault int, name string, target string, f_at long, healed long",
+        ),
+        "unready": table(
+            ((run, *span) for run, one in times.items() for span in one.unready),
+            "run int, store string, n_from long, n_to long",
+        ),
+        "ticks": table(
+            (
+                (run, tick, one.u)
+                for run, made in times.items()
+                for tick, (_, one) in enumerate(sorted(made.clocks.items()))
             ),
-            "phase": table(
-                ((run, one.drain_end, one.run_end) for run, one in times.items()),
-                "run int, drain_end long, run_end long",
+            "run int, tick int, u long",
+        ),
+        "rounds": table(
+            (
+                (run, place, one.start, one.until)
+                for run, made in times.items()
+                for place, one in enumerate(made.rounds)
             ),
-            "faults": table(
-                (
-                    (run, f.number, f.name, f.instance or f.target, f.at, NEVER if f.healed_at is None else f.healed_at)
-                    for run, one in times.items()
-                    for f in one.faults
-                ),
-                "run int, fault int, name string, target string, f_at long, healed long",
-            ),
-            "specs": table(
-                (
-                    (
-                        run,
-                        place,
-                        spec.name,
-                        _bound(spec, times[run]),
-                        spec.scope or "session",
-                        spec.side or "send",
-                        ns(spec.check_period_ms or 0),
-                        ns(spec.cache_timeout_ms or 0),
-                        spec.moves or "",
-                    )
-                    for run, specs in promises.items()
-                    for place, spec in enumerate(specs)
-                ),
-                "run int, spec int, name string, bound long, scope string, side string, check_period long, "
-                "cache_timeout long, moves string",
-            ),
-            "unready": table(
-                ((run, *span) for run, one in times.items() for span in one.unready),
-                "run int, store string, n_from long, n_to long",
-            ),
-            "ticks": table(
-                (
-                    (run, tick, one.u)
-                    for run, made in times.items()
-                    for tick, (_, one) in enumerate(sorted(made.clocks.items()))
-                ),
-                "run int, tick int, u long",
-            ),
-            "rounds": table(
-                (
-                    (run, place, one.start, one.until)
-                    for run, made in times.items()
-                    for place, one in enumerate(made.rounds)
-                ),
-                "run int, round int, r_from long, r_to long",
-            ),
-        }.items()
+            "run int, round int, r_from long, r_to long",
+        ),
     }
 
 

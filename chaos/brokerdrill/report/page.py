@@ -231,6 +231,40 @@ def bokeh_scripts() -> list[Markup]:
     return [script(text) for text in INLINE.clone(components=["bokeh"]).js_raw]
 
 
+def _pictured(result: RunVerdict, shown: Shown, pictures: Pictures, bound: float | None) -> dict[str, Any]:
+    """What the page says of the pictures and beside them; `bound` is that of a failover, in ms."""
+    series = shown.series
+    clients = client_names(series)
+    return {
+        "has_time": any(pictures.divs.get(key) for key in ("timeline", "throughput")),
+        "zooms": _zooms(shown),
+        "plots": {
+            key: Markup(pictures.divs.get(key, ""))
+            for key in ("timeline", "throughput", "latency", "routes", "failover", "classes")
+        },
+        "roles": _roles(series),
+        "marks": _marks(shown),
+        "timeline_words": f"Roles of {len({role.instance for role in series.roles})} brokers and "
+        f"{len({band.mark for band in shown.bands})} faults over {fmt.span(series.end_ns)}",
+        "alert_lanes": bool(series.alerts),
+        "unplanned_ends": any(not one.meant for one in series.endings),
+        "client_lanes": len(clients),
+        "clients_left_out": fmt.number(series.client_count - len(clients))
+        if series.client_count > len(clients)
+        else "",
+        "outage_count": len(series.outages),
+        "route_words": details.route_words(series.routes),
+        "route_rows": details.route_rows(series.routes, store_colours(series.routes)) if series.routes else [],
+        "parts": _failover_parts(result),
+        "failover_bound": fmt.milliseconds(bound) if bound is not None else "",
+        "failover_words": _failover_words(result),
+        "bars_left_out": pictures.bars_left_out,
+        "bokeh_scripts": bokeh_scripts() if pictures.script else [],
+        "plot_script": script(pictures.script),
+        "plots_script": own("plots.js"),
+    }
+
+
 def render_report(run_dir: Path, result: RunVerdict, series: Series) -> str:
     """Return the HTML of one run's report; see `write_report`."""
     run, entries, problems = _read(run_dir)
@@ -261,29 +295,7 @@ def render_report(run_dir: Path, result: RunVerdict, series: Series) -> str:
         redeliveries=details.redelivery_rows(result, shown.bands),
         outages=details.outage_rows(result, shown.bands),
         rounds=details.round_rows(result),
-        has_time=any(pictures.divs.get(key) for key in ("timeline", "throughput")),
-        zooms=_zooms(shown),
-        plots={
-            key: Markup(pictures.divs.get(key, ""))
-            for key in ("timeline", "throughput", "latency", "routes", "failover", "classes")
-        },
-        roles=_roles(series),
-        marks=_marks(shown),
-        timeline_words=f"Roles of {len({role.instance for role in series.roles})} brokers and "
-        f"{len({band.mark for band in shown.bands})} faults over {fmt.span(series.end_ns)}",
-        alert_lanes=bool(series.alerts),
-        unplanned_ends=any(not one.meant for one in series.endings),
-        client_lanes=len(client_names(series)),
-        clients_left_out=fmt.number(left_out)
-        if (left_out := series.client_count - len(client_names(series))) > 0
-        else "",
-        outage_count=len(series.outages),
-        route_words=details.route_words(series.routes),
-        route_rows=details.route_rows(series.routes, store_colours(series.routes)) if series.routes else [],
-        parts=_failover_parts(result),
-        failover_bound=fmt.milliseconds(bound) if bound is not None else "",
-        failover_words=_failover_words(result),
-        bars_left_out=pictures.bars_left_out,
+        **_pictured(result, shown, pictures, bound),
         classes=classes,
         empty_classes=[row for row in classes if not row.count],
         class_total=sum(row.count for row in classes),
@@ -294,9 +306,6 @@ def render_report(run_dir: Path, result: RunVerdict, series: Series) -> str:
         commands=view.run_again(run, run_dir),
         seed=run.seed if run else None,
         counts=view.count_rows(result, shown, run),
-        bokeh_scripts=bokeh_scripts() if pictures.script else [],
-        plot_script=script(pictures.script),
-        plots_script=own("plots.js"),
     )
 
 

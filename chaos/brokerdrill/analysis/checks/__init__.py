@@ -50,23 +50,34 @@ class Findings:
     def __init__(self, base: duckdb.DuckDBPyConnection, promises: Specs, times: Times) -> None:
         self._promises = promises
         self._times = times
-        self._judged: dict[int, list[by_class.Judged]] = defaultdict(list)
+        self._gaps: dict[int, list[tuple[str, available.Gap]]] = defaultdict(list)
+        self._of_messages(base)
+        self._of_partitions(base)
+        self._of_clients(base)
+        self._of_spans(base)
+
+    def _of_messages(self, base: duckdb.DuckDBPyConnection) -> None:
+        """What addresses had, for the promises that go by class."""
+        self._judged: dict[int, list[by_class.JudgedUnits]] = defaultdict(list)
         for run, *of in base.execute(
             "SELECT run, address, sum(units)::BIGINT, sum(seen)::BIGINT, sum(processed)::BIGINT, sum(owed)::BIGINT "
             "FROM judged GROUP BY run, address ORDER BY run, address"
         ).fetchall():
-            self._judged[run].append(by_class.Judged(*of))
+            self._judged[run].append(by_class.JudgedUnits(*of))
         self._live: dict[int, set[str]] = defaultdict(set)
         for run, address in base.execute("SELECT DISTINCT run, address FROM sent WHERE live").fetchall():
             self._live[run].add(address)
-        self._looks: dict[int, list[no_dead_letters.Look]] = defaultdict(list)
+        self._looks: dict[int, list[no_dead_letters.DeadLetterLook]] = defaultdict(list)
         for run, *look in base.execute(
             "SELECT run, dead_letter, server, ok, max(begun) FROM looks GROUP BY ALL"
         ).fetchall():
-            self._looks[run].append(no_dead_letters.Look(*look))
+            self._looks[run].append(no_dead_letters.DeadLetterLook(*look))
         self._delivered: dict[int, dict[str, int]] = defaultdict(dict)
         for run, address, at in base.execute("SELECT run, address, max(moment) FROM delivered GROUP BY ALL").fetchall():
             self._delivered[run][address] = at
+
+    def _of_partitions(self, base: duckdb.DuckDBPyConnection) -> None:
+        """What is decided within a partition, added up; and what broke in each round."""
         self._late = {*base.execute("SELECT DISTINCT run, spec FROM perhaps_late").fetchall()}
         self._added = {
             (run, spec): Finding(n, excused, evidence, doubt, judged=judged, judged_from={"judged": judged})
@@ -75,6 +86,14 @@ class Findings:
                 "sum(judged)::BIGINT FROM finding GROUP BY run, spec"
             ).fetchall()
         }
+        self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+        for run, what, number, n in base.execute(
+            "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
+        ).fetchall():
+            self._by_round[run].append((what, number, n))
+
+    def _of_clients(self, base: duckdb.DuckDBPyConnection) -> None:
+        """What clients saw of epochs and failovers."""
         intruders = {
             run: (n, perhaps)
             for run, n, perhaps in base.execute(
@@ -82,11 +101,22 @@ class Findings:
             ).fetchall()
         }
         homeless = {run for (run,) in base.execute("SELECT DISTINCT run FROM serving WHERE homeless").fetchall()}
-        self._sends = {run: single_active.Sends(*intruders.get(run, (0, False)), run in homeless) for run in promises}
-        self._failovers = self._due(base)
+        self._sends = {
+            run: single_active.Sends(*intruders.get(run, (0, False)), run in homeless) for run in self._promises
+        }
+        clients: dict[int, list[failover_within.ClientAtFault]] = defaultdict(list)
+        for run, *of in base.execute(
+            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover "
+            "ORDER BY run, fault, client"
+        ).fetchall():
+            clients[run].append(failover_within.ClientAtFault(*of))
+        self._failovers = {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
         self._received: dict[int, dict[int, int]] = defaultdict(dict)
         for run, fault, at in base.execute("SELECT run, fault, min(received_at) FROM received GROUP BY ALL").fetchall():
             self._received[run][fault] = at
+
+    def _of_spans(self, base: duckdb.DuckDBPyConnection) -> None:
+        """What addresses went without, slice by slice."""
         self._slices: dict[tuple[int, str, int, str], list[available.Slice]] = defaultdict(list)
         for run, side, number, address, *of in base.execute(
             "SELECT run, side, number, address, slice, first, last, longest FROM slice"
@@ -97,32 +127,17 @@ class Findings:
             base.execute("SELECT DISTINCT run, side, place, address FROM used").fetchall()
         ):
             self._used[run, side].append((number, address))
-        self._inner = self._summed(base)
+        self._inner: dict[tuple[int, int, int, str], int] = {
+            (run, spec, number, address): n
+            for run, spec, number, address, n in base.execute(
+                "SELECT run, spec, number, address, sum(n)::BIGINT FROM outages GROUP BY ALL"
+            ).fetchall()
+        }
         self._shown: dict[tuple[int, int, int, str], list[tuple[int, int]]] = defaultdict(list)
         for run, spec, number, address, *span in base.execute(
             "SELECT run, spec, number, address, gap_from, gap_to FROM outage"
         ).fetchall():
             self._shown[run, spec, number, address].append((span[0], span[1]))
-        self._gaps: dict[int, list[tuple[str, available.Gap]]] = defaultdict(list)
-        self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
-        for run, what, number, n in base.execute(
-            "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
-        ).fetchall():
-            self._by_round[run].append((what, number, n))
-
-    @staticmethod
-    def _summed(base: duckdb.DuckDBPyConnection) -> dict[tuple[int, int, int, str], int]:
-        rows = base.execute("SELECT run, spec, number, address, sum(n)::BIGINT FROM outages GROUP BY ALL").fetchall()
-        return {(run, spec, number, address): n for run, spec, number, address, n in rows}
-
-    def _due(self, base: duckdb.DuckDBPyConnection) -> dict[int, list[failover_within.DueFailover]]:
-        clients: dict[int, list[failover_within.ClientAtFault]] = defaultdict(list)
-        for run, *of in base.execute(
-            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover "
-            "ORDER BY run, fault, client"
-        ).fetchall():
-            clients[run].append(failover_within.ClientAtFault(*of))
-        return {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
 
     def of(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
 from brokerdrill.analysis.events import NEVER, Alert, Fault
@@ -26,35 +26,11 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
         if fault.name in PREPARATIONS:
             continue
         about = [one for one in times.alerts if one.name == alert and one.concerns(fault)]
-        if any(_was_firing(one, fault) for one in about):
-            finding.doubted("the alert fired already when the fault came")
+        answer = _answer(times, fault, about, bound)
+        if isinstance(answer, str):
+            finding.doubted(answer)
             continue
-        raised = min((one.at for one in about if not _is_over(one, fault)), default=None)
-        took = None if raised is None else max(0, raised - fault.at)
-        off = fault.u + max((one.at_u for one in about if took is not None and one.at == raised), default=0)
-        if took is not None and took - off <= bound < took + off:
-            finding.doubted(CLOCKS)
-            continue
-        if took is not None and bound < took and stalled(times.pressures, fault.at, fault.at + took) >= took - bound:
-            finding.doubted(BUSY)
-            continue
-        late = took is None or took > bound
-        cleared: int | None = None
-        if late:
-            lasted = fault.healed_at is None or fault.healed_at >= fault.at + bound
-            if not lasted or not _watched(times, fault.at, bound):
-                finding.doubted("the fault was over before the bound, or nobody watched the alerts for so long")
-                continue
-        elif fault.vague:
-            finding.doubted("it is not known when the fault was healed")
-            continue
-        elif fault.healed_at is not None:
-            until = _quiet_from(about, fault.healed_at)
-            cleared = None if until is None else until - fault.healed_at
-            late = cleared is None or cleared > bound
-            if late and not _watched(times, fault.healed_at, bound):
-                finding.doubted("nobody watched the alerts for as long as the bound after the heal")
-                continue
+        took, cleared, late = answer
         finding.evidence = True
         known = [one for one in (took, cleared) if one is not None]
         if known:
@@ -78,6 +54,50 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
     finding.judged_from = {"watched": [list(span) for span in times.alerts_watched]}
     finding.witnesses = worst(broken)
     return finding
+
+
+class Answer(NamedTuple):
+    """How an alert answered a fault: after what time it fired, and after what time it cleared once the fault was healed
+    (ns; None: never, or there was nothing to wait for); `late`: one of these was beyond the bound."""
+
+    took: int | None
+    cleared: int | None
+    late: bool
+
+
+def _answer(times: Timeline, fault: Fault, about: Sequence[Alert], bound: int) -> Answer | str:
+    """How the alerts `about` a fault answered it; why that is not known, in words."""
+    if any(_was_firing(one, fault) for one in about):
+        return "the alert fired already when the fault came"
+    raised = min((one.at for one in about if not _is_over(one, fault)), default=None)
+    if raised is None:
+        return _missed(times, fault, None, bound)
+    took = max(0, raised - fault.at)
+    off = fault.u + max((one.at_u for one in about if one.at == raised), default=0)
+    if took - off <= bound < took + off:
+        return CLOCKS
+    if bound < took and stalled(times.pressures, fault.at, fault.at + took) >= took - bound:
+        return BUSY
+    if took > bound:
+        return _missed(times, fault, took, bound)
+    if fault.vague:
+        return "it is not known when the fault was healed"
+    if fault.healed_at is None:
+        return Answer(took, None, False)
+    until = _quiet_from(about, fault.healed_at)
+    cleared = None if until is None else until - fault.healed_at
+    late = cleared is None or cleared > bound
+    if late and not _watched(times, fault.healed_at, bound):
+        return "nobody watched the alerts for as long as the bound after the heal"
+    return Answer(took, cleared, late)
+
+
+def _missed(times: Timeline, fault: Fault, took: int | None, bound: int) -> Answer | str:
+    """The answer that no alert in time is, if one could have been seen."""
+    lasted = fault.healed_at is None or fault.healed_at >= fault.at + bound
+    if not lasted or not _watched(times, fault.at, bound):
+        return "the fault was over before the bound, or nobody watched the alerts for so long"
+    return Answer(took, None, True)
 
 
 def _was_firing(one: Alert, fault: Fault) -> bool:

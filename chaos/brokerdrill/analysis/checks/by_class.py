@@ -10,7 +10,7 @@ from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.promises.definition import Promise
 
 
-class Judged(NamedTuple):
+class JudgedUnits(NamedTuple):
     """The units of an address: how many, how many of them were seen (delivered, or found dead), were processed for
     certain, and may not be lost (`messages.JUDGED`)."""
 
@@ -29,15 +29,15 @@ class ClassRule:
     name: str
     breaking: tuple[str, ...]
     doubtful: tuple[str, ...]
-    could_break: Callable[[Judged], int]
+    could_break: Callable[[JudgedUnits], int]
 
 
-def rule(promise: Promise, could_break: Callable[[Judged], int]) -> ClassRule:
+def rule(promise: Promise, could_break: Callable[[JudgedUnits], int]) -> ClassRule:
     """Return the rule of a promise."""
     return ClassRule(promise.name, promise.breaking, promise.doubtful, could_break)
 
 
-def find(one: ClassRule, counts: Mapping[str, int], judged: Sequence[Judged]) -> Finding:
+def find(one: ClassRule, counts: Mapping[str, int], judged: Sequence[JudgedUnits]) -> Finding:
     """Return what a run's units of each class (`counts`) and of each address say of a rule."""
     could = {of.address: one.could_break(of) for of in judged if one.could_break(of)}
     return Finding(

@@ -17,7 +17,7 @@ from brokerdrill.promises.catalogue import PROMISES
 RULE = rule(PROMISES["no_dead_letters"], lambda judged: judged.units)
 
 
-class Look(NamedTuple):
+class DeadLetterLook(NamedTuple):
     """The last look (when it `begun`, ns) at a dead-letter address of an instance (None: not known) that succeeded, or
     that did not."""
 
@@ -27,7 +27,7 @@ class Look(NamedTuple):
     begun: int
 
 
-def refused(looks: Sequence[Look], address: str) -> bool:
+def refused(looks: Sequence[DeadLetterLook], address: str) -> bool:
     """Whether a look at `address` was refused after which none succeeded at that instance."""
     of = [one for one in looks if one.address == address]
     seen = {one.server: one.begun for one in of if one.ok}
@@ -36,7 +36,7 @@ def refused(looks: Sequence[Look], address: str) -> bool:
 
 def look_at(
     finding: Finding,
-    looks: Sequence[Look],
+    looks: Sequence[DeadLetterLook],
     dead_letters: Mapping[str, str],
     live: Collection[str],
     since: int | None,
