@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, PROMISES, Clock, PromiseSpec, RunInfo, Scenario
+from brokerdrill.ledger.contract import EVENT_COLUMNS, OP_COLUMNS, PROMISES, Clock, PromiseSpec, RunInfo, ScenarioText
 from brokerdrill.ledger.coverage import Minimum
 from tests.analysis.oracle import judge
 
@@ -560,7 +560,7 @@ class _Maker:
                 drained[address] = word and drain_ended
         run = RunInfo(
             run_id=self.run_id,
-            scenario=Scenario("generated"),
+            scenario=ScenarioText("generated"),
             outcome=rng.choice(("completed",) * 7 + ("aborted", "crashed", "running")),
             stores=self.stores,
             dead_letters=dict.fromkeys(addresses, "DLQ") if mapped else {},

@@ -64,7 +64,7 @@ class Fake:
     ) -> list[Path]:  # fmt: skip
         self.log(run=run_dir.name, seed=seeds[0], settings=dict(settings), rate=changes.get("load.rate"))
         run_dir.mkdir(parents=True)
-        scenario = contract.Scenario(drill.name)
+        scenario = contract.ScenarioText(drill.name)
         started_at = START.isoformat()
         contract.write_run(
             run_dir,

@@ -57,7 +57,7 @@ def verdict(
 
 def run_info(run_id: str, started: datetime.datetime, **values: Any) -> contract.RunInfo:
     fields: dict[str, Any] = {
-        "scenario": contract.Scenario("kill_active", "title: x", "0" * 64),
+        "scenario": contract.ScenarioText("kill_active", "title: x", "0" * 64),
         "topology": "artemis_quorum",
         "versions": {"artemis": "2.56.0"},
         "started_at": started.isoformat(),
@@ -74,7 +74,7 @@ def rows(
     for place, time in enumerate(times):
         started = START + datetime.timedelta(days=place)
         run_id = f"{scenario}-{place:03d}"
-        run = run_info(run_id, started, scenario=contract.Scenario(scenario, "title: x", "0" * 64), **values)
+        run = run_info(run_id, started, scenario=contract.ScenarioText(scenario, "title: x", "0" * 64), **values)
         result = verdict(run_id, time, ("no_loss",) if place in broken else ())
         found += rows_of(run, RunVerdict.from_json(result), started, started)
     return [row | {name: dict(row[name]) for name in ("versions", "settings")} for row in found]

@@ -78,7 +78,7 @@ class Stage:
     def record(self, drill: Any, where: Topology, runs: Path, seeds: list[int], *rest: Any, **_: Any) -> None:
         run_dir: Path = rest[1]
         run_dir.mkdir(parents=True)
-        info = contract.new_run(run_dir.name, scenario=contract.Scenario(drill.name), topology=where.name)
+        info = contract.new_run(run_dir.name, scenario=contract.ScenarioText(drill.name), topology=where.name)
         contract.write_run(run_dir, info)
         self.ran.append(f"{drill.name}@{where.name}")
         end = self.ends.get(drill.name)

@@ -45,7 +45,7 @@ PROMISES = (
 def run_info(run_id: str = "20251121T100000Z-kill_active-artemis_quorum-4711", **changes: Any) -> contract.RunInfo:
     """The run's description; `changes` replace fields."""
     fields: dict[str, Any] = {
-        "scenario": contract.Scenario("kill_active", SCENARIO, hashlib.sha256(SCENARIO.encode()).hexdigest()),
+        "scenario": contract.ScenarioText("kill_active", SCENARIO, hashlib.sha256(SCENARIO.encode()).hexdigest()),
         "topology": "artemis_quorum",
         "inventory_sha256": "5c" * 32,
         "versions": {"artemis": "2.56.0", "zookeeper": "3.9.4", "toxiproxy": "2.12.0"},

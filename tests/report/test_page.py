@@ -289,7 +289,7 @@ def test_everything_from_files_is_escaped(tmp_path: Path) -> None:
 
     run_dir = sample.write_run(
         tmp_path / "run",
-        scenario=contract.Scenario(EVIL, f"title: {EVIL!r}\ndescription: x\n", EVIL),
+        scenario=contract.ScenarioText(EVIL, f"title: {EVIL!r}\ndescription: x\n", EVIL),
         topology=EVIL,
         versions={EVIL: EVIL},
         outcome="crashed",

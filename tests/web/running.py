@@ -30,7 +30,7 @@ class Running(contextlib.ExitStack):
         self.scenario = loaded.scenario
         self.info = contract.new_run(
             name,
-            scenario=contract.Scenario(loaded.name, loaded.text, loaded.sha256),
+            scenario=contract.ScenarioText(loaded.name, loaded.text, loaded.sha256),
             topology="pair",
             started_at=datetime.datetime.now(datetime.UTC).isoformat(),
             stores={"orders": ("artemis1", "artemis2")},

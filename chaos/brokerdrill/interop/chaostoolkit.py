@@ -164,7 +164,7 @@ def import_chaostoolkit(path: Path, out: Path) -> dict[str, int]:
     found = sorted(events(journal), key=lambda event: event["t_ns"])
     run = contract.new_run(
         out.name,
-        scenario=contract.Scenario(journal.experiment.title or f"chaostoolkit {path.name}"),
+        scenario=contract.ScenarioText(journal.experiment.title or f"chaostoolkit {path.name}"),
         versions={"chaostoolkit-lib": journal.version} if journal.version else {},
         started_at=journal.start.isoformat(),
         outcome=_OUTCOMES.get(journal.status or "", "crashed"),

@@ -47,7 +47,7 @@ def import_jepsen(path: Path, out: Path, drained: bool | None = None, unknown_er
     empty = was_drained(found) if drained is None else drained
     run = contract.new_run(
         out.name,
-        scenario=contract.Scenario(f"jepsen {path.name}"),
+        scenario=contract.ScenarioText(f"jepsen {path.name}"),
         versions={"jepsen history": path.suffix.lstrip(".") or "edn"},
         outcome="completed",
         promises=tuple(contract.PromiseSpec(name) for name in PROMISES),

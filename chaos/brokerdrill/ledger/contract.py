@@ -241,7 +241,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class ScenarioText:
     """The scenario that was run: its name, its whole text, and the SHA-256 of that text in hexadecimal."""
 
     name: str
@@ -261,7 +261,7 @@ class RunInfo:
     hit)."""
 
     run_id: str
-    scenario: Scenario = field(default_factory=lambda: Scenario(""))
+    scenario: ScenarioText = field(default_factory=lambda: ScenarioText(""))
     topology: str = ""
     inventory_sha256: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -460,7 +460,7 @@ def run_from_json(value: object, where: str) -> RunInfo:
     return RunInfo(
         run_id=_take(value, "run_id", str, where),
         schema_version=version,
-        scenario=Scenario(
+        scenario=ScenarioText(
             name=_take(scenario, "name", str, f"{where}: scenario", ""),
             text=_take(scenario, "text", str, f"{where}: scenario", ""),
             sha256=_take(scenario, "sha256", str, f"{where}: scenario", ""),

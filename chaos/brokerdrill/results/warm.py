@@ -72,7 +72,7 @@ def small_run(run_dir: Path) -> Path:
     )
     info = contract.new_run(
         run_dir.name,
-        scenario=contract.Scenario("warm"),
+        scenario=contract.ScenarioText("warm"),
         topology="none",
         started_at="1970-01-01T00:00:00Z",
         promises=promises,

@@ -12,7 +12,7 @@ from brokerdrill.ledger.contract import (
     EVENT_COLUMNS,
     EVENTS_DIR,
     OPS_DIR,
-    Scenario,
+    ScenarioText,
     finished,
     json_line,
     new_run,
@@ -52,7 +52,7 @@ def synthesize(
     addresses = [made.address(number) for number in range(made.addresses)]
     run = new_run(
         RUN_ID,
-        scenario=Scenario("synthesized"),
+        scenario=ScenarioText("synthesized"),
         topology="none",
         seed=seed,
         started_at="2026-01-01T00:00:00Z",

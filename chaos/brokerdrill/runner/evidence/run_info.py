@@ -37,7 +37,7 @@ def first_info(
                 dead[address.name] = address.dead_letter
     return contract.new_run(
         request.run_id,
-        scenario=contract.Scenario(loaded.name, loaded.text, loaded.sha256),
+        scenario=contract.ScenarioText(loaded.name, loaded.text, loaded.sha256),
         topology=request.topology.name,
         inventory_sha256=request.topology.sha256,
         versions={item.product: item.version for item in descriptors if item.version},
