@@ -19,9 +19,9 @@ import sys
 code, site, client, jars, ca = sys.argv[1:]
 sys.path[:0] = [code, site]
 from brokerdrill.workload.client import client_type
-from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
-ends = (Endpoint("127.0.0.1", 9, "nobody", "nobody"),)
-config = WorkerConfig("run", "worker", "worker", client, ends, Credentials("", ""), (), tls_ca=ca, jars=jars)
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
+ends = (BrokerEndpoint("127.0.0.1", 9, "nobody", "nobody"),)
+config = WorkerConfig("run", "worker", "worker", client, ends, ClientAccount("", ""), (), tls_ca=ca, jars=jars)
 kind = client_type(client)
 kind.start_process(config)
 print(kind(config, "test")._factory(ends) is not None)

@@ -107,10 +107,10 @@ def test_what_it_acknowledged_survives_its_kill(toy: Path, tmp_path: Path) -> No
 import sys
 from brokerdrill.workload import header
 from brokerdrill.workload.client import Message, client_type
-from brokerdrill.workload.config import Credentials, Endpoint, WorkerConfig
+from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
 port, what = int(sys.argv[1]), sys.argv[2]
-ends = (Endpoint("127.0.0.1", port, "t", "t"),)
-config = WorkerConfig("run", "w", "w", "toy", ends, Credentials("d", "secret"), ("q",))
+ends = (BrokerEndpoint("127.0.0.1", port, "t", "t"),)
+config = WorkerConfig("run", "w", "w", "toy", ends, ClientAccount("d", "secret"), ("q",))
 client = client_type("toy")(config, "c")
 client.open(["q"], ["q"], transacted=False)
 if what == "send":
