@@ -62,8 +62,9 @@ def run(
     """Run DRILL on the deployed TOPOLOGY, analyse what was recorded, and write the report."""
     from brokerdrill.scenario.rounds import changes_of, settings_of
 
-    if judge:  # said before anything is broken
-        extras.need("pyspark")
+    # Said before anything is broken.
+    for module in ("ansible", "asyncssh", *(("pyspark",) if judge else ())):
+        extras.need(module)
     changes = changes_of(rounds, lasting)
     allowed = radius(at_once, within)
     first = seed if seed is not None else random.SystemRandom().randrange(1_000_000)
