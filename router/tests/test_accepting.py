@@ -35,13 +35,13 @@ def test_a_listener_asks_for_more_only_where_there_was_more(module: Any, monkeyp
         taken: list[socket.SocketType] = []
         listeners: Any = object.__new__(Listeners)
         listeners.relay = SimpleNamespace(poller=polled)
-        listeners._take_in = lambda sock, peer, door: taken.append(sock)
+        listeners._take_in = lambda sock, peer, opened: taken.append(sock)
         with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
             listening.setblocking(False)
             address = listening.getsockname()
             clients = [socket.create_connection(address) for _ in range(200)]
-            door = _OpenListener(Listener("plain", *address), [listening], None)
-            listeners._read(door)
+            opened = _OpenListener(Listener("plain", *address), [listening], None)
+            listeners._read(opened)
             await until(lambda: len(taken) == 200)
             assert [*asked.values()][:7] == [1, 2, 4, 8, 16, 32, 64] and len(asked) == 9
             await asyncio.sleep(0.02)
@@ -54,10 +54,10 @@ def test_a_listener_asks_for_more_only_where_there_was_more(module: Any, monkeyp
                 assert [*asked.values()] == [1]
                 clients[-1].close()
                 sock = taken[-1]
-                polled.watch(sock.fileno(), door)
+                polled.watch(sock.fileno(), opened)
                 polled.read(sock.fileno(), lambda sock=sock: (sock.recv(1), polled.forget(sock.fileno())))
                 await asyncio.sleep(0.02)
-            listeners._unread(door)
+            listeners._unread(opened)
         polled.close()
         for one in (*clients, *taken):
             one.close()

@@ -109,7 +109,7 @@ async def _come_go_and_refuse() -> None:
             leader = Leader(2, lambda: state)
             await leader.start(line.dup())
             assert await leader.agree() == [{"at": number}]
-            assert follower.told.is_set()
+            assert follower.begun.is_set()
             if number == 1:
                 await leader.stop()
         state["number"] = 13

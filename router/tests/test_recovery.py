@@ -18,7 +18,7 @@ from test_survival import Talk, children, echo, worker  # noqa: F401  (a fixture
 
 from amqp_session_router.net import tcp_info
 from amqp_session_router.net.tcp_info import counts
-from amqp_session_router.process.recovery import carried, rescue
+from amqp_session_router.process.recovery import recovered, rescue
 from amqp_session_router.relay.journal import (
     ACTIVE_FLOW,
     ACTIVE_PIPE,
@@ -54,7 +54,7 @@ class Scene:
         journal = self.next_worker()
         over = rescue(journal, PipePool())
         (one,) = journal.sessions()
-        (state, _), (pipe, _) = carried(journal, one, over)
+        (state, _), (pipe, _) = recovered(journal, one, over)
         return b"" if pipe is None else os.read(pipe.read, 1 << 20), bytes.fromhex(state["outbox"])
 
 
@@ -160,14 +160,14 @@ def test_a_client_that_is_gone_ends_its_session_where_bytes_were_on_their_way(sc
     stage(scene, b"w" * 50)
     reset(scene.peer)
     wait_for("the reset", lambda: tcp_info.over(scene.client))
-    with pytest.raises(OSError, match="cannot be told"):
+    with pytest.raises(OSError, match="in flight is unknown"):
         scene.found()
 
 
 def test_a_session_whose_staged_bytes_nobody_can_tell_is_lost_with_a_word(scene: Scene) -> None:
     stage(scene, b"v" * 50)
     scene.journal.cells[STAGED] = 10
-    with pytest.raises(OSError, match="cannot be told"):
+    with pytest.raises(OSError, match="in flight is unknown"):
         scene.found()
 
 

@@ -76,7 +76,7 @@ def test_a_stuck_event_loop_gives_no_sign_of_life(manager: socket.socket) -> Non
 def test_without_a_manager_nobody_is_told() -> None:
     alone = ServiceManager({"WATCHDOG_USEC": "300000"})
     assert alone.beat is None
-    alone.tell("READY=1")
+    alone.notify("READY=1")
 
 
 def test_an_abstract_socket_and_one_that_is_gone() -> None:
@@ -84,6 +84,6 @@ def test_an_abstract_socket_and_one_that_is_gone() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind("\0" + name)
         told = ServiceManager({"NOTIFY_SOCKET": "@" + name})
-        told.tell("READY=1", "STATUS=well")
+        told.notify("READY=1", "STATUS=well")
         assert line.recv(4096) == b"READY=1\nSTATUS=well"
-    told.tell("READY=1")
+    told.notify("READY=1")

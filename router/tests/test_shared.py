@@ -33,27 +33,27 @@ def tables() -> Iterator[list[SharedTable]]:
 def test_all_regions_are_read_and_only_ones_own_is_written(tables: list[SharedTable]) -> None:
     name = tables[0].id_of("a", "b")
     assert name == tables[2].id_of("a", "b") != tables[0].id_of("ab", "")
-    assert tables[0].say(name, 1, 2)
-    assert tables[2].say(name, 3, 4)
-    assert tables[0].say(name, 5, 6)
-    assert [*tables[1].said(name)] == [[5, 6], [3, 4]]
-    assert [*tables[0].said(name, others=True)] == [[3, 4]]
+    assert tables[0].write(name, 1, 2)
+    assert tables[2].write(name, 3, 4)
+    assert tables[0].write(name, 5, 6)
+    assert [*tables[1].read(name)] == [[5, 6], [3, 4]]
+    assert [*tables[0].read(name, others=True)] == [[3, 4]]
     tables[0].forget(name)
     tables[1].forget(name)
-    assert [*tables[1].said(name)] == [[3, 4]]
+    assert [*tables[1].read(name)] == [[3, 4]]
     tables[0].clear(2, lambda values: values[1] == 4)
-    assert not [*tables[1].said(name)]
+    assert not [*tables[1].read(name)]
 
 
 def test_a_place_is_given_away_when_it_says_nothing_any_more(tables: list[SharedTable]) -> None:
     table = tables[0]
     same = [name for name in range(SLOTS, 100 * SLOTS) if name % SLOTS == 7]
-    full = [name for name in same if table.say(name, 1, 0)]
+    full = [name for name in same if table.write(name, 1, 0)]
     assert 0 < len(full) < len(same)
-    assert not table.say(same[-1], 1, 0) and not [*table.said(same[-1])]
-    assert table.say(full[3], -1, 0)
-    assert table.say(same[-1], 8, 9) and [*table.said(same[-1])] == [[8, 9]]
-    assert not [*table.said(full[3])]
+    assert not table.write(same[-1], 1, 0) and not [*table.read(same[-1])]
+    assert table.write(full[3], -1, 0)
+    assert table.write(same[-1], 8, 9) and [*table.read(same[-1])] == [[8, 9]]
+    assert not [*table.read(full[3])]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["say", "forget", "clear"]), st.integers(0, 80)), max_size=200))
@@ -66,7 +66,7 @@ def test_names_that_want_the_same_places(steps: list[tuple[str, int]]) -> None:
     for count, (what, which) in enumerate(steps):
         name = (2 + which // 2) * SLOTS + 5 + which % 2
         if what == "say":
-            if writer.say(name, count):
+            if writer.write(name, count):
                 expected[name] = count
             else:
                 assert name not in expected and len(expected) >= shared_table._WINDOW
@@ -77,8 +77,8 @@ def test_names_that_want_the_same_places(steps: list[tuple[str, int]]) -> None:
             writer.clear(0, lambda values: values[0] % 2 == 0, but={name})
             expected = {one: value for one, value in expected.items() if value % 2 or one == name}
         for one in (writer, reader):
-            assert all(one.said(known) == [[value]] for known, value in expected.items())
-            assert one.said(name) == ([[expected[name]]] if name in expected else [])
+            assert all(one.read(known) == [[value]] for known, value in expected.items())
+            assert one.read(name) == ([[expected[name]]] if name in expected else [])
 
 
 class Clock:
@@ -96,7 +96,7 @@ def workers(count: int, clock: Clock, **parts: object) -> tuple[list[Limiter], l
     part = LimitsPart.model_validate(parts)
     found = [Limiter(part, clock, one) for one in counts]
     for one in found:
-        one.tell_all()
+        one.publish_all()
     return found, counts
 
 
@@ -212,7 +212,7 @@ def test_what_a_worker_had_counts_until_its_successor_has_it_all() -> None:
     try:
         dead, other = (Limiter(part, Clock(), SharedCounts(number, 0, region, 2)) for region in range(2))
         for one in (dead, other):
-            one.tell_all()
+            one.publish_all()
         assert admitted(dead, "v") is not None and admitted(dead, "v") is not None
         successor = Limiter(part, Clock(), SharedCounts(number, 0, 0, 2))
     finally:
@@ -220,7 +220,7 @@ def test_what_a_worker_had_counts_until_its_successor_has_it_all() -> None:
     assert admitted(other, "v") is None
     successor.adopt("v")
     assert admitted(other, "v") is None
-    successor.tell_all()
+    successor.publish_all()
     assert other.count("v") == 1
     assert admitted(other, "v") is not None and admitted(other, "v") is None and admitted(successor, "v") is None
 

@@ -18,7 +18,7 @@ from test_flow import FRAME_MAX, HEARTBEAT, Owner, pair
 
 from amqp_session_router.net import event_loop
 from amqp_session_router.net.tcp_info import counts
-from amqp_session_router.process.recovery import carried, rescue
+from amqp_session_router.process.recovery import recovered, rescue
 from amqp_session_router.relay import journal
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.journal import Journal
@@ -111,7 +111,7 @@ class Death:
         (one,) = self.book.sessions()
         up, down = (
             (os.read(pipe.read, 1 << 20) if pipe else b"") + bytes.fromhex(state["outbox"])
-            for state, pipe in zip(*carried(self.book, one, over), strict=True)
+            for state, pipe in zip(*recovered(self.book, one, over), strict=True)
         )
         return up, down
 
@@ -160,7 +160,7 @@ def test_what_cannot_have_been_in_flight_is_not_made_up() -> None:
     death.writer.sendall(bytes(50))
     death.sockets[1].setblocking(True)
     assert len(death.sockets[1].recv(50, socket.MSG_WAITALL)) == 50
-    with pytest.raises(OSError, match="what was on its way cannot be told"):
+    with pytest.raises(OSError, match="how many bytes were in flight is unknown"):
         death.found()
     death.close()
 

@@ -3,7 +3,7 @@
 Each limit has a value that refuses or delays and one that only warns; with `alarm_only` every limit only warns. Counts
 survive a reload. Memory is bounded by live connections, not by the names that clients make up.
 
-Of several workers each counts its own and tells the others, by way of an `Others`, what a limit looks at. One enters
+Of several workers each counts its own and publishes to the others (`Others`) what a limit looks at. A worker enters
 what it is about to admit before it looks at what the others have, so that two never both take the last place; at worst
 both are refused.
 """
@@ -86,11 +86,11 @@ ROUTER, VHOST, WAITING = "router", "vhost", "waiting"
 class Others(Protocol):
     """What the other workers have admitted."""
 
-    def tell(self, kind: str, name: str, count: int) -> None:
-        """Tell them how many connections there are here."""
+    def publish(self, kind: str, name: str, count: int) -> None:
+        """Let them know how many connections there are here."""
 
-    def tell_all(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Tell them so many of each kind and name, and no other any more."""
+    def publish_all(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Let them know so many of each kind and name, and that there are no others any more."""
 
     def count(self, kind: str, name: str) -> int:
         """Return how many they have."""
@@ -202,17 +202,17 @@ class Limiter:
     """The limits of one router; see `model.Limits`."""
 
     def __init__(self, limits: LimitsPart, clock: Clock = time.monotonic, others: Others | None = None) -> None:
-        """The `others` (None: there is one worker only) are told nothing until `tell_all`: what a process before this
-        one told them counts until then, while this one takes its connections over."""
+        """Nothing is published to the `others` (None: there is one worker only) before `publish_all`: until then the
+        counts of the process before this one hold, while this one takes its connections over."""
         self._clock = clock
         self._others = others
-        self._informed: Others | None = None
+        self._published_to: Others | None = None
         self._config = limits
         self._merged: dict[str, VhostLimits] = {}
         self._vhosts: dict[str, _Vhost] = {}
         self._unauthenticated: dict[tuple[str, str], int] = {}
         self._addresses: dict[str, Bucket] = {}
-        """Of client addresses, for their connection rate; those that are full say nothing."""
+        """Of client addresses, for their connection rate; full ones are dropped."""
         self._sweep_addresses_at = _SWEEP_AT
         self._warned: dict[tuple[str, str], float] = {}
         self.connections = 0
@@ -225,13 +225,13 @@ class Limiter:
         """Go by new limits from here on; what is counted stays."""
         self._config = limits
         self._merged.clear()
-        if self._informed is not None:
-            self.tell_all()
+        if self._published_to is not None:
+            self.publish_all()
 
-    def tell_all(self) -> None:
-        """Tell the other workers all that they have to know, and from here on whenever it changes."""
-        self._informed = self._others
-        if self._informed is None:
+    def publish_all(self) -> None:
+        """Publish all counts that the other workers have to know, and from here on each change."""
+        self._published_to = self._others
+        if self._published_to is None:
             return
         counts: dict[tuple[str, str], int] = {}
         if self._config.connections is not None:
@@ -241,7 +241,7 @@ class Limiter:
         for vhost, state in self._vhosts.items():
             if _bounds(self.of(vhost)):
                 counts[VHOST, vhost] = state.connections
-        self._informed.tell_all(counts)
+        self._published_to.publish_all(counts)
 
     def of(self, vhost: str) -> VhostLimits:
         """Return the limits of `vhost`: its own, and the defaults where it has none."""
@@ -290,8 +290,8 @@ class Limiter:
 
     def _count(self, more: int) -> None:
         self.connections += more
-        if self._informed is not None and self._config.connections is not None:
-            self._informed.tell(ROUTER, "", self.connections)
+        if self._published_to is not None and self._config.connections is not None:
+            self._published_to.publish(ROUTER, "", self.connections)
 
     def adopt(self, vhost: str) -> VhostLease:
         """Count an open connection of `vhost` that another process admitted: no limit refuses it."""
@@ -315,8 +315,8 @@ class Limiter:
             self._sweep_addresses()
             bucket = self._new_bucket("connection_rate_per_address", address, rate)
             self._addresses[address] = bucket
-        told = f"more than {rate:g} a second"
-        if bucket.try_take(1) or not self._passed("connection_rate_per_address", address, told):
+        text = f"more than {rate:g} a second"
+        if bucket.try_take(1) or not self._passed("connection_rate_per_address", address, text):
             return None
         return Refusal(CONNECTION_FORCED, f"{address} opens more than {rate:g} connections a second; try again later")
 
@@ -338,8 +338,8 @@ class Limiter:
         return None
 
     def _tell_waiting(self, source: tuple[str, str], count: int) -> None:
-        if self._informed is not None and self._config.unauthenticated_per_address is not None:
-            self._informed.tell(WAITING, _of(source), count)
+        if self._published_to is not None and self._config.unauthenticated_per_address is not None:
+            self._published_to.publish(WAITING, _of(source), count)
 
     def adopted(self, vhost: str) -> None:
         """Count one more connection on `vhost`, whatever the limits say."""
@@ -350,8 +350,8 @@ class Limiter:
 
     def _count_on(self, vhost: str, state: _Vhost, more: int) -> None:
         state.connections += more
-        if self._informed is not None and _bounds(self.of(vhost)):
-            self._informed.tell(VHOST, vhost, state.connections)
+        if self._published_to is not None and _bounds(self.of(vhost)):
+            self._published_to.publish(VHOST, vhost, state.connections)
 
     def opening(self, vhost: str, user: str) -> Refusal | None:
         """Count one more connection on `vhost`; on a Refusal it was not counted."""
@@ -420,7 +420,7 @@ class Limiter:
     def handshake_done(self, source: tuple[str, str]) -> None:
         """One unauthenticated connection less; see `handshake_begins`."""
         left = self._unauthenticated.get(source, 0) - 1
-        if self._informed is not None:
+        if self._published_to is not None:
             self._tell_waiting(source, max(0, left))
         if left > 0:
             self._unauthenticated[source] = left
@@ -470,20 +470,20 @@ class Limiter:
             return wait
         return 0.0
 
-    def _passed(self, limit: str, whose: str, told: str) -> bool:
+    def _passed(self, limit: str, whose: str, text: str) -> bool:
         """A limit was passed: warn, count, and return whether it is to have an effect."""
         if self._config.alarm_only:
-            self._alarm(limit, whose, told)
+            self._alarm(limit, whose, text)
             return False
         self.refused[limit] = self.refused.get(limit, 0) + 1
-        self._warn("limit", limit, whose, told)
+        self._warn("limit", limit, whose, text)
         return True
 
-    def _alarm(self, limit: str, whose: str, told: str) -> None:
+    def _alarm(self, limit: str, whose: str, text: str) -> None:
         self.alarms[limit] = self.alarms.get(limit, 0) + 1
-        self._warn("alarm", limit, whose, told)
+        self._warn("alarm", limit, whose, text)
 
-    def _warn(self, kind: str, limit: str, whose: str, told: str) -> None:
+    def _warn(self, kind: str, limit: str, whose: str, text: str) -> None:
         now = self._clock()
         last = self._warned.get((limit, whose))
         if last is not None and now - last < _WARN_EVERY:
@@ -491,7 +491,7 @@ class Limiter:
         if len(self._warned) >= _SWEEP_AT:
             self._warned = {key: at for key, at in self._warned.items() if now - at < _WARN_EVERY}
         self._warned[limit, whose] = now
-        log.warning("%s passed: %s", kind, told, extra={"limit": limit, "of": whose})
+        log.warning("%s passed: %s", kind, text, extra={"limit": limit, "of": whose})
 
     def _sweep_addresses(self) -> None:
         """Drop the full buckets; the next time once there are twice as many as are left."""
@@ -501,7 +501,7 @@ class Limiter:
         self._sweep_addresses_at = max(_SWEEP_AT, 2 * len(self._addresses))
 
     def _sweep(self) -> None:
-        """Drop what says nothing: no connection, and full buckets."""
+        """Drop what holds no information: no connection, and full buckets."""
         if len(self._vhosts) < _SWEEP_AT:
             return
         self._vhosts = {

@@ -49,7 +49,7 @@ class BrokerHandshake:
         backend: str,
         properties: dict[str, str] | None = None,
     ) -> None:
-        """`tune` is what the client was told, `backend` the name of who is talked to, `properties` are added."""
+        """`tune` is what the client was offered, `backend` the name of who is talked to, `properties` are added."""
         self.credentials = credentials
         self.tune = self._client_tune = tune
         self.vhost = vhost
@@ -64,7 +64,7 @@ class BrokerHandshake:
         self._mechanisms: tuple[bytes, ...] = ()
         self._properties = self._start_frame = b""
         self._reads_ahead = False
-        """Does it take what is said ahead?"""
+        """Whether the broker takes our answers before it has asked."""
         self._foreseen: Offer | None = None
         """What it offered last, once that was answered before it is offered again."""
 

@@ -1,10 +1,10 @@
-"""What the data path and the control plane say to each other: values, and the protocols of what each side supplies.
+"""The interface of data path and control plane: values, and the protocols of what each side supplies.
 
 The data path (sessions, handshake, listeners) supplies `Session` and `Server`. The model (`routing`, `limits`,
 `authorize`, `config`) supplies `Routing`, `Limits` and `Authorizer`. The order of calls for one connection:
 
     lease = limits.accept(source_ip)                    # at accept(); a Refusal: close the socket, nothing was counted
-    refusal = lease.identify(source_ip)                 # where a PROXY header tells the address only
+    refusal = lease.identify(source_ip)                 # where only a PROXY header has the address
     routing.registered(session)                         # it has an id now, `ctl conn` shows it
     ... protocol header, Start, Start-Ok, Tune, Tune-Ok, Open
     verdict = await authorizer.authorize(request)       # Denied: Close; Allowed may carry roles, credentials
@@ -255,7 +255,7 @@ class Session(Protocol):
         """The session's own counters, up to date."""
 
     def pause(self) -> None:
-        """Stop reading from the client and tell it by Connection.Blocked; keep both sides' heartbeats. Idempotent."""
+        """Stop reading from the client and send it Connection.Blocked; heartbeats to both sides go on. Idempotent."""
 
     def unpause(self) -> None:
         """Read again, Connection.Unblocked. Idempotent."""
@@ -353,7 +353,7 @@ class Lease(Protocol):
         """True: report bytes through `take`. A reload may change it; `Session.meter` says when."""
 
     def identify(self, source_ip: str) -> Refusal | None:
-        """Count the connection as an unauthenticated one of its client's address, once a PROXY header told it."""
+        """Count the connection as an unauthenticated one of its client's address, once a PROXY header has given it."""
 
     def wait(self, vhost: str) -> Refusal | None:
         """Count it as one that waits for the paused `vhost`, by itself, instead."""
@@ -378,7 +378,7 @@ class Limits(Protocol):
     """What `limits.Limiter` offers the data path."""
 
     def accept(self, source_ip: str | None) -> Lease | Refusal:
-        """Count a new connection; on a Refusal nothing was counted. None: a PROXY header will tell the address."""
+        """Count a new connection; on a Refusal nothing was counted. None: a PROXY header will give the address."""
 
     def adopt(self, vhost: str) -> Lease:
         """Count an open connection that another process admitted: no limit refuses it."""

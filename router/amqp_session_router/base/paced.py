@@ -1,4 +1,4 @@
-"""Long work of the event loop's thread in steps: between two of them other events have their turn.
+"""Long work of the event loop's thread in steps: between two of them other events are handled.
 
 Such work is a generator that yields at places where anything may happen meanwhile, and returns its result.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 _SLICE = 0.002
-"""Seconds of work until others have their turn."""
+"""Seconds of work until other events are handled."""
 _STRIDE = 32
 
 

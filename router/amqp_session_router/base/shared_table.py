@@ -1,7 +1,7 @@
-"""What the workers of one router tell each other about names, in memory that all of them map.
+"""What the workers of one router share about names, in memory that all of them map.
 
 Each worker writes to a region of its own only, and reads all: there is no lock, so none is held by a worker that is
-killed. What a region says outlives its worker. Names are known by a keyed digest, so that no client can choose two
+killed. The contents of a region outlive its worker. Names are known by a keyed digest, so that no client can choose two
 that meet.
 """
 
@@ -16,7 +16,7 @@ from typing import cast
 _SECRET = 16
 _WORD = 8
 _WINDOW = 32
-"""Places at which a name may be, from the one that its digest says."""
+"""Places at which a name may be, from the one that follows from its digest."""
 _IDS = 4096
 _UNUSED, _FREE = 0, 1
 """Keys of a place that never had a name, and of one that has none any more. A name takes the first place of its window
@@ -47,7 +47,8 @@ class SharedTable:
     def __init__(
         self, number: int, offset: int, region: int, regions: int, slots: int, columns: int, stale: Stale
     ) -> None:
-        """`slots`, a power of two: places of a region. `stale`: whether numbers say nothing any more."""
+        """`slots`, a power of two: places of a region. `stale`: whether numbers are outdated, so that
+        their place is free."""
         memory = memoryview(mmap.mmap(number, os.fstat(number).st_size))
         self._secret = bytes(memory[:_SECRET])
         begin = _SECRET + offset
@@ -89,7 +90,7 @@ class SharedTable:
         keys = self._keys[at : at + _WINDOW].tolist()
         return at + keys.index(name) if name in keys else -1
 
-    def _read(self, region: int, at: int) -> Values:
+    def _values_at(self, region: int, at: int) -> Values:
         """Return the numbers of the key at this place."""
         begin = self._numbers(region, at)
         return cast(Values, self._values[begin : begin + self._columns].tolist())
@@ -98,19 +99,19 @@ class SharedTable:
         first = region * self._words
         return first + self._places + (at - first) * self._columns
 
-    def said(self, name: int, others: bool = False) -> list[Values]:
-        """Return what each region says of `name`; with `others` without our own."""
+    def read(self, name: int, others: bool = False) -> list[Values]:
+        """Return the numbers of `name` in each region; with `others` without our own."""
         found = []
         for region in self._others if others else self._all:
             at = self._find(region, name)
             if at >= 0:
-                values = self._read(region, at)
+                values = self._values_at(region, at)
                 # Its writer may have given the place to another name meanwhile.
                 if self._keys[at] == name:
                     found.append(values)
         return found
 
-    def say(self, name: int, *values: float) -> bool:
+    def write(self, name: int, *values: float) -> bool:
         """Write our numbers of `name`; returns False if all its places are taken."""
         at = self._find(self._region, name)
         known = at >= 0
@@ -129,19 +130,19 @@ class SharedTable:
     def _room(self, name: int) -> int:
         first = self._region * self._words + name % self._slots
         for at in range(first, first + _WINDOW):
-            if self._keys[at] <= _FREE or self._stale(self._read(self._region, at)):
+            if self._keys[at] <= _FREE or self._stale(self._values_at(self._region, at)):
                 return at
         return -1
 
     def forget(self, name: int) -> None:
-        """Say nothing of `name` any more."""
+        """Take our numbers of `name` out."""
         at = self._find(self._region, name)
         if at >= 0:
             self._keys[at] = _FREE
 
     def clear(self, region: int, which: Stale, but: Container[int] = ()) -> None:
-        """Take out what `which` says, `but` for these names, of our own region or of one whose worker is gone."""
+        """Take out what `which` selects, `but` for these names, of our own region or of one whose worker is gone."""
         begin = region * self._words
         for at, key in enumerate(self._keys[begin : begin + self._places].tolist(), begin):
-            if key > _FREE and key not in but and which(self._read(region, at)):
+            if key > _FREE and key not in but and which(self._values_at(region, at)):
                 self._keys[at] = _FREE

@@ -75,8 +75,8 @@ def parse(text: str, name: str = "configuration") -> Settings:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
         recursive = "recursive" in (error.problem or "")
-        told = "a cycle: a part of it contains itself" if recursive else error.problem or error.context
-        raise UsageError(f"{name}{line}: {told}") from None
+        problem = "a cycle: a part of it contains itself" if recursive else error.problem or error.context
+        raise UsageError(f"{name}{line}: {problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{name}: not readable as YAML: {first}") from None

@@ -1,6 +1,6 @@
 """Where instances that are to be the same are not: the running configuration, its file, and other routers'.
 
-Routers tell each other digests of sections, at the path `/digests` of their status pages, and nothing of what is in
+Routers show each other digests of sections, at the path `/digests` of their status pages, and nothing of what is in
 them.
 """
 

@@ -80,7 +80,7 @@ class Service:
         state directory. `last_good`: the text to go by where the file is wrong now. Raises UsageError.
 
         One of several workers, number `worker`, counts with `others` and shares `keys`; one that `follows` has no
-        endpoints and goes by what the leader says, and by `last_good` until then.
+        endpoints and goes by the state that the leader sends, and by `last_good` until then.
         """
         self.path = path
         self.follows = follows
@@ -92,7 +92,7 @@ class Service:
         """Called with the file's text and what control changed, whenever either is other than before."""
         wrong: UsageError | None = None
         try:
-            # What the file says now is for the leader to take on.
+            # Only the leader reads the file.
             self._text = last_good if follows and last_good is not None else loader.read(path)
             settings = loader.parse(self._text, str(path))
         except UsageError as error:
@@ -244,8 +244,8 @@ class Service:
         return {"text": self._text, "config": running.config, "paused": running.paused, "applied": self._applied}
 
     async def adopt(self, state: State) -> State:
-        """Go by what the leader says; returns how many sessions each paused vhost has here, and what became of those
-        whose pause ended. Raises UsageError with no setting changed."""
+        """Go by the state that the leader sent; returns how many sessions each paused vhost has here,
+        and what became of those whose pause ended. Raises UsageError with no setting changed."""
         async with self._lock:
             text = state["text"]
             saved = loader.parse(text, str(self.path))

@@ -1,7 +1,7 @@
-"""How the workers of one router act as one: the leader tells the others what to go by, and asks them.
+"""How the workers of one router act as one: the leader sends the others the state to go by, and asks them.
 
 Each of the others connects to the leader's socket, which listens as long as the router runs, says which one it is, and
-answers what it is asked. It is told the state (configuration and paused vhosts) at once, and whenever that changes; if
+answers what it is asked. It gets the state (configuration and paused vhosts) at once, and whenever that changes; if
 either end was killed, its successor connects, or is connected to, anew. A message is a line of JSON with `size`, the
 bytes of JSON or text that follow.
 """
@@ -87,17 +87,17 @@ class Line:
 
     async def _reply(self, message: Message, body: bytes) -> None:
         assert self._answer is not None
-        told: Message = {"number": message["number"]}
+        reply: Message = {"number": message["number"]}
         answer = b""
         try:
             answer = await self._answer(message["ask"], body)
         except RouterError as error:
-            told |= {"error": str(error), "usage": isinstance(error, UsageError)}
+            reply |= {"error": str(error), "usage": isinstance(error, UsageError)}
         except Exception:
             log.exception("an answer to the leader failed")
-            told |= {"error": "a worker failed to do it; the router's log says why", "usage": False}
+            reply |= {"error": "a worker failed to do it; the router's log says why", "usage": False}
         with contextlib.suppress(OSError):
-            await self.send(told, answer)
+            await self.send(reply, answer)
 
     def close(self) -> None:
         """End it: who waits for an answer gets ConnectionError."""
@@ -225,8 +225,8 @@ class Follower:
         self._index = index
         self._answer_it = answer
         self._task: asyncio.Task[None] | None = None
-        self.told = asyncio.Event()
-        """Set once it goes by what the leader says."""
+        self.begun = asyncio.Event()
+        """Set once it goes by the state that the leader sent."""
 
     async def start(self) -> None:
         """Follow the leader, and each successor of it."""
@@ -254,5 +254,5 @@ class Follower:
     async def _answer(self, what: str, body: bytes) -> bytes:
         answer = await self._answer_it(what, body)
         if what == STATE:
-            self.told.set()
+            self.begun.set()
         return answer

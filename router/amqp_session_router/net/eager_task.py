@@ -1,7 +1,7 @@
-"""Coroutines that run at once until they wait, and go on in the very call that tells what they waited for.
+"""Coroutines that run at once until they wait, and go on inside the call that brings what they waited for.
 
-An asyncio.Task begins in the loop's next turn and goes on in another one. Of the instructions that a connection takes
-the task and these turns were 6 %. (From Python 3.12 on asyncio's tasks can begin at once, too.)
+An asyncio.Task begins in the loop's next iteration and goes on in yet another one. Of the instructions that a
+connection takes, the task and these iterations were 6 %. (From Python 3.12 on asyncio's tasks can begin at once, too.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Outcome(Generic[T]):
         self.waiting: EagerTask | None = None
 
     def set(self, value: T) -> None:
-        """Tell what is waited for; only the first counts."""
+        """Set the value that is waited for; only the first counts."""
         if self.is_set:
             return
         self._value, self.is_set = value, True
@@ -73,7 +73,7 @@ class EagerTask:
         if isinstance(waits_for, Outcome):
             waits_for.waiting = self
         else:
-            # As a task tells a future that it has been awaited by one.
+            # As asyncio.Task does: the future was awaited by `await`, not iterated over by mistake.
             waits_for._asyncio_future_blocking = False
             waits_for.add_done_callback(self.go_on)
 

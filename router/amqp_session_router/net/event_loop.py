@@ -16,7 +16,7 @@ from typing import Any, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 Wait = Callable[[float | None, Sized, Sized], bool]
-"""Wait at most so many seconds (None: for ever), not longer than until the second or the third is not empty; tell
+"""Wait at most so many seconds (None: for ever), not longer than until the second or the third is not empty; return
 whether there is something for asyncio's selector."""
 
 
@@ -42,13 +42,13 @@ class EventLoop(asyncio.SelectorEventLoop):
     """An event loop for one poller."""
 
     _ready: Sized
-    # asyncio's own says the same by way of a Python function.
+    # asyncio's own is a Python function around this one.
     time = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
         self._waited_for = _Selector()
         super().__init__(self._waited_for)
-        # The callbacks that are due: whoever waits lets them run. asyncio tells nobody of them.
+        # The callbacks that are due. asyncio does not announce them, so the wait looks here and returns for them.
         self._waited_for.ready = self._ready
 
     def call_at(

@@ -1,5 +1,5 @@
 """Names of backends: their addresses, also while no resolver answers. One for all who ask, so that each knows what any
-of them was told last."""
+of them learned last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 _SHARE = 4
 """A look-up has this part of an attempt's time, where an earlier answer could do."""
 _NO_ANSWER = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM})
-"""What a resolver says that was not answered; other words are its answer."""
+"""Errors by which the resolver got no answer; all others are an answer."""
 
 
 class Names:

@@ -16,13 +16,13 @@ CHUNK = 65536
 def accept(listening: int) -> tuple[socket.SocketType, tuple[str, int]] | None:
     """Return the next connection of a listening socket, not blocking, and its peer's address and port; None if there is
     none. Raises OSError."""
-    door = socket.socket(fileno=listening)
+    listener = socket.socket(fileno=listening)
     try:
-        sock, peer = door.accept()
+        sock, peer = listener.accept()
     except (BlockingIOError, InterruptedError):
         return None
     finally:
-        door.detach()
+        listener.detach()
     sock.setblocking(False)
     return sock, (peer[0], peer[1])
 

@@ -212,7 +212,7 @@ class TlsTransport:
         if self._shaken is not None or self._ended or self._raw.error is not None or self._raw.fd < 0:
             self._raw.close()
             return
-        # A socket that is closed with bytes unread is reset, and the peer may lose what it was told last.
+        # A socket that is closed with bytes unread is reset, and the peer may lose what it was sent last.
         self._lingering = self._loop.call_later(_LINGER, self._raw.abort)
         self._raw.watch(self._discard)
         self._raw.on_drained = self._raw.finish

@@ -31,7 +31,7 @@ class Transport(Protocol):
 
     @property
     def error(self) -> OSError | None:
-        """The error, once it was seen; `watch` then tells the end."""
+        """The error, once it was seen; `watch` then reports the end."""
 
     @property
     def full(self) -> bool:
@@ -134,7 +134,7 @@ class SocketTransport:
                 self._loop.call_soon(self.drain_on_error)
 
     def look(self) -> None:
-        """Read what is there already, for whom `watch` was told."""
+        """Read what is there already, for the reader given to `watch`."""
         if self._reader is not None:
             self._readable()
 
@@ -204,7 +204,7 @@ class SocketTransport:
             self.on_drained()
 
     def _keep(self, error: OSError) -> None:
-        """The kernel tells a failure once, to whoever asks first; kept for the reader, who sees an end after that."""
+        """Keep the error for the reader: the kernel reports it only once, and the reader sees a mere end after that."""
         if not isinstance(error, BrokenPipeError):
             self.error = error
 

@@ -33,7 +33,7 @@ from amqp_session_router.process.service_manager import (
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _PR_SET_CHILD_SUBREAPER = 36
 _TOGETHER = 5.0
-"""Seconds in which all workers end that were told to by control: those that have not are told then."""
+"""Seconds in which all workers end by themselves after an EXIT by control; then the rest get a SIGTERM."""
 _BACKLOG = 1024
 _LONGEST_WORD = 4096
 _MOST_DESCRIPTORS = 253
@@ -72,7 +72,7 @@ class Group:
         self._status: int | None = None
         """The exit status of the one that ended first."""
         self._end_by: float | None = None
-        """When those that are left are told to end."""
+        """When the workers that are left get a SIGTERM."""
         self._places: list[Place] = []
         self._kept: dict[int, set[str]] = {}
         """Index of a worker → the names under which the service manager may keep its listeners."""
@@ -132,7 +132,7 @@ class Group:
         readable, _, _ = select.select([wake.fileno(), *self._notified], [], [], left)
         if self._end_by is not None and time.monotonic() >= self._end_by:
             self._end_by = None
-            self._tell(signal.SIGTERM)
+            self._signal(signal.SIGTERM)
         for one in readable:
             if one == wake.fileno():
                 for number in {*wake.recv(_LONGEST_WORD)}:
@@ -144,17 +144,17 @@ class Group:
         if number == signal.SIGCHLD:
             self._reap()
         elif number == signal.SIGHUP:
-            # The others go by what the leader says.
-            self._tell(number, LEADER)
+            # The leader passes the configuration on to the others.
+            self._signal(number, LEADER)
         else:
             if number != signal.SIGUSR2:
                 self._ending(0)
-            self._tell(number)
+            self._signal(number)
 
-    def _tell(self, number: signal.Signals, index: int | None = None) -> None:
+    def _signal(self, number: signal.Signals, index: int | None = None) -> None:
         # A worker without its supervisor cannot be replaced by another.
-        told = self._supervisors if number == signal.SIGUSR2 else self._supervisors | self._orphans
-        for pid, one in told.items():
+        receivers = self._supervisors if number == signal.SIGUSR2 else self._supervisors | self._orphans
+        for pid, one in receivers.items():
             if index is None or one == index:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
@@ -183,7 +183,7 @@ class Group:
     def _supervisor_ended(self, index: int, exited: int) -> None:
         if exited >= 0:
             if self._status is None:
-                # By control all are told to leave, one after the other; else the others are told here.
+                # After an EXIT by control each worker ends by itself; else the others get a signal at once.
                 self._end_by = time.monotonic() + (_TOGETHER if exited == 0 else 0.0)
             self._ending(exited)
             return
@@ -202,20 +202,21 @@ class Group:
         self._start(self._places[index])
 
     def _heard(self, number: int) -> None:
-        """Pass on what a worker says to the service manager: what it has kept at once, the rest once all said it."""
+        """Pass on a worker's message to the service manager: sockets to keep at once, READY and WATCHDOG when all have
+        sent it."""
         index = self._notified[number]
         with contextlib.suppress(BlockingIOError), socket.socket(fileno=os.dup(number)) as line:
             data, descriptors, _, _ = socket.recv_fds(line, _LONGEST_WORD, _MOST_DESCRIPTORS)
             words = data.decode().split("\n")
-            for said, word in ((self._ready, "READY=1"), (self._beats, "WATCHDOG=1")):
+            for senders, word in ((self._ready, "READY=1"), (self._beats, "WATCHDOG=1")):
                 if word not in words:
                     continue
-                said.add(index)
-                if len(said) == self._workers:
-                    self._manager.tell(word)
-                    said.clear()
+                senders.add(index)
+                if len(senders) == self._workers:
+                    self._manager.notify(word)
+                    senders.clear()
             if stored_name := name_of(words):
-                self._manager.tell(*words, descriptors=descriptors, within=KEPT_WITHIN)
+                self._manager.notify(*words, descriptors=descriptors, within=KEPT_WITHIN)
                 self._kept.setdefault(index, set()).add(stored_name)
             for one in descriptors:
                 os.close(one)

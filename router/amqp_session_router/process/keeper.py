@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amqp_session_router.process.config_store import ConfigStore
-from amqp_session_router.process.recovery import carried, rescue
+from amqp_session_router.process.recovery import recovered, rescue
 from amqp_session_router.relay.journal import LEAVING, LEFT, PROGRESS, Journal
 from amqp_session_router.relay.pipes import PipePool
 from amqp_session_router.session.handover import receive, send
@@ -26,27 +26,27 @@ def stand_in(line: int, journal: int, store: int) -> None:
     All are descriptors in its table: its end of the line to a successor, its journal, and the last good configuration.
     Raises OSError.
     """
-    book = Journal(journal)
-    if book.cells[PROGRESS] != LEFT:
-        _StandIn(socket.socket(fileno=line), book, store).serve()
+    found = Journal(journal)
+    if found.cells[PROGRESS] != LEFT:
+        _StandIn(socket.socket(fileno=line), found, store).serve()
 
 
 class _StandIn:
     """Answers a successor in the place of a worker that is dead."""
 
-    def __init__(self, line: socket.socket, book: Journal, store: int) -> None:
+    def __init__(self, line: socket.socket, journal: Journal, store: int) -> None:
         self._line = line
-        self._book = book
+        self._journal = journal
         self._config = ConfigStore(store)
-        self._over = rescue(book, PipePool())
+        self._over = rescue(journal, PipePool())
         self._rest: Iterator[tuple[dict[str, Any], list[int]]] | None = None
-        """What is to be given yet; None before a successor asked for it."""
+        """What is left to give; None before a successor has asked for it."""
 
     def serve(self) -> None:
         """Answer until all was given; raises OSError."""
         self._line.setblocking(True)
-        if self._book.cells[PROGRESS] == LEAVING:
-            # A successor has begun to take, and how far it came is known to it alone.
+        if self._journal.cells[PROGRESS] == LEAVING:
+            # A successor has begun to take sessions; only it knows which ones it has.
             send(self._line, {"again": True})
         while (packet := receive(self._line)) is not None:
             asked = packet[0]
@@ -60,9 +60,9 @@ class _StandIn:
             if asked["ask"] == "go":
                 self._rest = self._left({*asked["has"]})
                 if not asked["settled"]:
-                    for name, host, port, numbers in self._book.saved_listeners():
+                    for name, host, port, numbers in self._journal.saved_listeners():
                         send(self._line, {"listener": [name, host, port]}, numbers)
-            # Who took a packet of the dead worker and only then asks for all is no further by that.
+            # A late `more`, for a packet of the dead worker: `go` follows.
             if self._rest is None:
                 continue
             facts, numbers = next(self._rest, (None, []))
@@ -74,11 +74,11 @@ class _StandIn:
 
     def _left(self, has: set[str]) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Yield what `Listeners.adopt` goes on from, and the descriptors, of each session that a successor has not."""
-        for one in [*self._book.sessions()]:
+        for one in [*self._journal.sessions()]:
             if one.facts["id"] in has:
                 continue
             try:
-                flows, pipes = carried(self._book, one, self._over)
+                flows, pipes = recovered(self._journal, one, self._over)
             except OSError as error:
                 print(f"amqp-session-router: session {one.facts['id']} is lost: {error.strerror}", file=sys.stderr)
                 continue

@@ -35,7 +35,7 @@ class Death:
     status: int | None
     """Its exit status; None: a signal ended it."""
     predecessor: bool
-    """Whether a predecessor is alive that has not been told to end."""
+    """Whether a predecessor is alive that has not been asked to leave."""
     protected: bool
     """Whether the supervisor shares its table of descriptors."""
     served: bool

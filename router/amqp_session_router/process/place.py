@@ -16,14 +16,14 @@ class Place:
     """One worker among several."""
 
     index: int
-    """The first is the leader: it has the control socket and the status pages, and the others go by what it says."""
+    """0 is the leader: it has the control socket and the status pages, and gives the others the configuration."""
     workers: int
     leader: str
     """Path of the socket at which the leader is reached; empty where there is one worker only."""
     line: int
     """Descriptor of that socket, which listens as long as the router runs."""
     shared: int
-    """Descriptor of the memory in which the workers tell each other counts and keys."""
+    """Descriptor of the memory in which the workers share counts and keys."""
 
     @property
     def leads(self) -> bool:

@@ -1,8 +1,8 @@
 """What the next worker finds of the sessions of one that was killed, and makes its own.
 
 Each step leaves a journal that says where every byte is: the next worker may be killed at any place, too, and the one
-after it goes on from there. First what was on its way goes to a pipe of its own session (`rescue`), then each session
-is taken where it stands in the journal (`carried`).
+after it goes on from there. First what was in flight goes to a pipe of its own session (`rescue`), then the state of
+each session is read from the journal (`recovered`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Flows = tuple[list[dict[str, Any]], tuple[Pipe | None, Pipe | None]]
 def rescue(journal: Journal, pool: PipePool) -> dict[tuple[int, int], bytes | None]:
     """Bring what the process that died was moving to a pipe of its session.
 
-    Returns by slot and direction what found no room in one, and so is in this process alone; None: nobody can say what
-    was staged.
+    Returns by slot and direction the bytes that found no room in a pipe and are only in this process now; None: how
+    much was staged is unknown.
     """
     read, write = journal.active_pipe
     over: dict[tuple[int, int], bytes | None] = {}
@@ -47,7 +47,7 @@ def rescue(journal: Journal, pool: PipePool) -> dict[tuple[int, int], bytes | No
     return over
 
 
-def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, int], bytes | None]) -> Flows:
+def recovered(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, int], bytes | None]) -> Flows:
     """Return for each direction of a session what `SpliceFlow.import_state` goes on from, and its pipe.
 
     `over`: what `rescue` returned. Raises OSError where bytes are missing: to go on would be to leave them out.
@@ -57,7 +57,7 @@ def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, in
     for index, (rest, ends) in enumerate(zip(one.rest, one.pipes, strict=True)):
         outbox = over.get((one.slot, index), b"")
         if outbox is None:
-            raise OSError(0, "what was on its way cannot be told")
+            raise OSError(0, "how many bytes were in flight is unknown")
         pipe = pipe_of(ends & 0xFFFFFFFF, ends >> 32) if ends else None
         left = 0 if pipe is None else pipe.filled()
         if pipe is not None and not left:
@@ -80,7 +80,7 @@ def carried(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, in
 
 
 def _poured(data: bytes, pool: PipePool) -> tuple[int, bytes]:
-    """Put `data` into a pipe; return the journal's word for it (0: there is none), and what did not fit."""
+    """Put `data` into a pipe; return both ends as one journal word (0: no pipe), and the bytes that did not fit."""
     if not data:
         return 0, b""
     try:

@@ -1,5 +1,5 @@
-"""What systemd is told of the router, and what it keeps for it: the protocols of sd_notify(3) and sd_listen_fds(3),
-without its library.
+"""What the router reports to systemd, and what systemd keeps for it: sd_notify(3) and sd_listen_fds(3), without
+systemd's library.
 
 A worker speaks for the service, and a worker is never its main process: the unit needs `NotifyAccess=all`. With
 `FileDescriptorStoreMax=` systemd keeps the listening sockets: where all processes of the router were killed, clients
@@ -33,7 +33,7 @@ _BEATS = 3
 
 
 class ServiceManager:
-    """The service manager that started the router; without one nobody is told anything."""
+    """The service manager that started the router; without one, reports go nowhere."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """`environment` has NOTIFY_SOCKET, and WATCHDOG_USEC where the unit has a watchdog."""
@@ -43,7 +43,7 @@ class ServiceManager:
         self.beat = int(period) / 1e6 / _BEATS if self._address and period.isdecimal() and int(period) else None
         """Seconds between two signs of life; None: nobody waits for any."""
 
-    def tell(self, *words: str, descriptors: Sequence[int] = (), within: float = 0.0) -> None:
+    def notify(self, *words: str, descriptors: Sequence[int] = (), within: float = 0.0) -> None:
         """Send `words`, such as `READY=1`, and `descriptors`; one who does not listen is no trouble. `within`: seconds
         to wait for one who has too much to hear."""
         if not self._address:
@@ -56,19 +56,19 @@ class ServiceManager:
 
     def store(self, name: str, descriptors: Sequence[int]) -> None:
         """Have copies of `descriptors` kept under `name`, beside what is kept there."""
-        self.tell("FDSTORE=1", _NAME + name, descriptors=descriptors, within=KEPT_WITHIN)
+        self.notify("FDSTORE=1", _NAME + name, descriptors=descriptors, within=KEPT_WITHIN)
 
     def forget(self, name: str) -> None:
         """Have nothing kept under `name` any more."""
-        self.tell("FDSTOREREMOVE=1", _NAME + name, within=KEPT_WITHIN)
+        self.notify("FDSTOREREMOVE=1", _NAME + name, within=KEPT_WITHIN)
 
     def barrier(self) -> None:
-        """Return once the manager has done what it was told, or says nothing for too long; see sd_notify_barrier(3)."""
+        """Return once the manager has processed all messages, or does not answer in time; see sd_notify_barrier(3)."""
         if not self._address:
             return
         reading, writing = os.pipe()
         try:
-            self.tell("BARRIER=1", descriptors=[writing])
+            self.notify("BARRIER=1", descriptors=[writing])
         finally:
             os.close(writing)
         waiting = select.poll()
@@ -80,7 +80,7 @@ class ServiceManager:
     async def live(self) -> None:
         """Give signs of life until cancelled: an event loop that is stuck gives none."""
         while self.beat is not None:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(self.beat)
 
 

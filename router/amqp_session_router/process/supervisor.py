@@ -68,7 +68,7 @@ class Supervisor:
         self.place = place
         self._stored = stored
         self._turn = 0
-        """0 or 1, in turn from one planned restart to the next: which of its shared regions the worker writes to."""
+        """0 or 1, alternating with each planned restart: which of its two shared regions the worker writes to."""
         self.config = config
         self.drain = drain
         self.pid = 0
@@ -175,18 +175,18 @@ class Supervisor:
                     return ended
 
     def _relieved(self) -> None:
-        """Nobody is left of whom the newest worker takes over."""
+        """The predecessor is gone."""
         assert self._relieving is not None
-        # The successor, with whom we share it, closes this line when it has heard the end.
+        # The successor, which shares this descriptor, closes it after the last message.
         self._relieving[1].detach()
         self._relieving = None
 
     def _ended(self, status: int) -> int | None:
-        """The newest worker ended: do what `lifecycle` says. Returns the exit status if that is to leave."""
+        """The newest worker ended: do what `lifecycle` decides. Returns the exit status if that is to leave."""
         exited = os.waitstatus_to_exitcode(status)
         progress = journal.progress(self._journal)
         if self._relieving is not None and journal.relieved(self._journal):
-            # Its predecessor's own end may be told later.
+            # SIGCHLD for the predecessor may arrive later.
             self._relieved()
         self._served = self._served or progress != journal.STARTING
         if self._served:
@@ -213,8 +213,8 @@ class Supervisor:
             self._turn = 1 - self._turn
             return None
         if exited != -signal.SIGKILL:
-            # That one comes from outside (an operator, a drill, a kernel without memory), however often: it tells of no
-            # fault of the router's, and to leave would end sessions that the next one can go on with.
+            # SIGKILL comes from outside (an operator, a drill, a kernel without memory): however often, it is no fault
+            # of the router, and leaving would end sessions that the next worker can go on with.
             self._short = self._short + 1 if time.monotonic() - self._started < _SHORT_LIFE else 0
         how = f"killed by signal {-exited}" if exited < 0 else f"ended with status {exited}"
         if self._short >= _SHORT_LIVES:
@@ -271,8 +271,8 @@ class Supervisor:
         self._line = self._reach = None
 
     def _replace(self) -> None:
-        """Start a successor beside the router; it takes over by itself. While one takes over, the next waits its turn:
-        it may find newer code."""
+        """Start a successor beside the router; it takes over by itself. While one does, the next restart waits until
+        it is done: there may be newer code by then."""
         if self._relieving is not None or self._reach is None:
             print("amqp-session-router: a restart is under way: the next one follows it", file=sys.stderr)
             self._again = True
@@ -304,8 +304,8 @@ class Supervisor:
 
 def main(arguments: list[str]) -> int:
     """Run with the path of the configuration, the seconds to drain, the words of a `Place` where there are several
-    workers, and last the listeners that the service manager had kept, which a group of before an upgrade does not
-    tell."""
+    workers, and last the listeners that the service manager had kept, which a group from before an upgrade does not
+    give."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A session takes two descriptors, and more while bytes are stuck in pipes.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

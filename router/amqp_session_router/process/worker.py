@@ -1,4 +1,4 @@
-"""One router process: the control relay and the data path together, until it is told to leave."""
+"""One router process: control plane and data path, until it has to leave."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from amqp_session_router.net import event_loop, poller, sockets
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
-from amqp_session_router.process.recovery import carried, rescue
+from amqp_session_router.process.recovery import recovered, rescue
 from amqp_session_router.process.service_manager import (
     ListenerStore,
     ServiceManager,
@@ -129,20 +129,20 @@ def work(
     """Be the router's process; returns the exit status.
 
     `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
-    With `recover` the journal tells of sessions of a process that died; with `predecessor` one is still there to ask.
+    With `recover` the journal has the sessions of a process that died; with `predecessor` one is still there to ask.
     `store` is the descriptor of the last good configuration, `place` which of several workers it is, and `turn` which
-    of its two regions of their memory it uses. `stored_words` are the listeners that the service manager had kept. A
-    supervisor that runs since before an upgrade calls this by what it knew then: what is new needs a default.
+    of its two regions of the shared memory it uses. `stored_words` are the listeners that the service manager had kept.
+    A supervisor from before an upgrade calls this with the arguments of that time: a new one needs a default.
     """
     manager, stored = ServiceManager(os.environ), listeners_of(stored_words)
     try:
-        book = Journal(journal)
-        left = [*book.sessions()] if recover else []
-        listeners = book.saved_listeners() if recover else []
+        found = Journal(journal)
+        left = [*found.sessions()] if recover else []
+        listeners = found.saved_listeners() if recover else []
         if recover:
             ours = {number for one in left for number in (one.client, one.broker)}
             ours |= {half for one in left for pipe in one.pipes if pipe for half in (pipe & 0xFFFFFFFF, pipe >> 32)}
-            ours |= {number for one in listeners for number in one[3]} | {*book.active_pipe}
+            ours |= {number for one in listeners for number in one[3]} | {*found.active_pipe}
             close_all_but(kept | ours)
         inherited, last_good = None, None
         config_store = ConfigStore(store)
@@ -150,19 +150,19 @@ def work(
             last_good, inherited = config_store.load() or (None, None)
         elif predecessor is not None:
             inherited = running_of(predecessor)
-        told = Told(place, turn, anew=not recover)
+        shared = SharedMemory(place, turn, anew=not recover)
         service = Service(
             Path(path),
             log_to=None if place.alone else Log(worker=place.index),
             inherited=inherited,
             last_good=last_good,
             follows=not place.leads,
-            others=told.counts,
-            keys=told.keys,
+            others=shared.counts,
+            keys=shared.keys,
             worker=place.index,
         )
         service.on_kept = config_store.save
-        process = Process(service, drain, book, line, place, told, manager)
+        process = Process(service, drain, found, line, place, shared, manager)
         return event_loop.run(process.serve(left, listeners, predecessor, stored))
     except RouterError as error:
         _forget(manager, stored)
@@ -170,11 +170,11 @@ def work(
         return error.exit_status
 
 
-class Told:
-    """What this worker and the others tell each other in their memory."""
+class SharedMemory:
+    """The memory in which this worker and the others share counts and keys; empty for the only worker."""
 
     def __init__(self, place: Place, turn: int, anew: bool) -> None:
-        """Begin, `anew`, with no keys; without others there is nothing to tell."""
+        """`anew`: forget the keys that an earlier worker in this place had put there."""
         self.counts: SharedCounts | None = None
         self.keys: SharedKeys | None = None
         self._before = region(place, 1 - turn)
@@ -186,7 +186,7 @@ class Told:
                 self.keys.empty()
 
     def predecessor_gone(self) -> None:
-        """The connections that it had told of are no more, or ours."""
+        """Clear the counts of its region: its connections have ended, or are ours."""
         if self.counts is not None:
             self.counts.clear(self._before)
 
@@ -221,12 +221,12 @@ class Process:
         journal: Journal,
         line: socket.socket,
         place: Place,
-        told: Told,
+        shared: SharedMemory,
         manager: ServiceManager,
     ) -> None:
         self.manager = manager
         self.place = place
-        self.told = told
+        self.shared = shared
         self.service = service
         self.drain = drain
         self.journal = journal
@@ -271,10 +271,10 @@ class Process:
             for name, host, port, numbers in [*listeners, *(one[2:] for one in stored)]:
                 server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in numbers])
             self._recover(len(left))
-            # What the process before told counted until here: no other worker has let in too many meanwhile.
-            service.limits.tell_all()
+            # Until now the other workers went by the counts of the process before, so none has admitted too many.
+            service.limits.publish_all()
             if predecessor is None:
-                self.told.predecessor_gone()
+                self.shared.predecessor_gone()
             keeps = bool(left or listeners or predecessor is not None)
             if predecessor is not None:
                 await self._take_over(predecessor)
@@ -312,7 +312,7 @@ class Process:
             ]:
                 log.warning("not compiled, and so slower", extra={"modules": not_compiled})
             log.info("ready", extra={"listeners": {name: one.port for name, one in server.listening().items()}})
-            self.manager.tell("READY=1")
+            self.manager.notify("READY=1")
             self._spawn(self.manager.live())
             await server.leaving.wait()
             if self.relieved:
@@ -328,7 +328,7 @@ class Process:
 
     async def _join(self, control: Control, first: bool) -> None:
         """Become one of the workers. The leader's others begin to follow it once it listens; at the `first` start they
-        wait for that, and for what it says."""
+        wait for that, and for its configuration."""
         if self.place.leads:
             self.leader = self.service.others = Leader(self.place.workers, lambda: self.service.state)
             return
@@ -341,9 +341,9 @@ class Process:
         self.follower = Follower(self.place.leader, self.place.index, answer)
         await self.follower.start()
         if first:
-            told, left = (asyncio.create_task(event.wait()) for event in (self.follower.told, self.service.left))
-            await asyncio.wait((told, left), return_when=asyncio.FIRST_COMPLETED)
-            for task in (told, left):
+            begun, left = (asyncio.create_task(event.wait()) for event in (self.follower.begun, self.service.left))
+            await asyncio.wait((begun, left), return_when=asyncio.FIRST_COMPLETED)
+            for task in (begun, left):
                 task.cancel()
 
     async def _part(self) -> None:
@@ -369,7 +369,7 @@ class Process:
         over = rescue(self.journal, self.server.relay.pool)
         for one in [*self.journal.sessions()]:
             try:
-                flows, pipes = carried(self.journal, one, over)
+                flows, pipes = recovered(self.journal, one, over)
             except OSError as error:
                 log.error("a session is lost", extra={"session": one.facts["id"], "error": error.strerror})
                 self.journal.closed(one.slot)
@@ -399,7 +399,7 @@ class Process:
         self.journal.cells[PROGRESS] = TAKING_OVER
         self._go(line)
         asyncio.get_running_loop().add_reader(line.fileno(), self._heard)
-        # One that goes without reading our last word leaves an error behind, after which the loop tells of nothing.
+        # If the peer exits with data unread, the socket reports an error and asyncio delivers no more events.
         self.server.relay.poller.watch(line.fileno(), self)
         await self._settled.wait()
 
@@ -409,7 +409,7 @@ class Process:
         self._spawn(self._say(line, ask))
 
     def drain_on_error(self) -> None:
-        """The predecessor is gone: read all that it said before."""
+        """The predecessor is gone: read all that it sent before."""
         while self._heard():
             pass
 
@@ -427,17 +427,17 @@ class Process:
         if packet is None or packet[0].get("end"):
             asyncio.get_running_loop().remove_reader(line.fileno())
             self.server.relay.poller.leave(line.fileno())
-            # The supervisor, whose number of the line this is, too, must not give it to a worker after this one.
+            # The supervisor has the same descriptor: it must not hand this closed number to a later worker.
             self.journal.cells[RELIEVED] = 1
             line.close()
             self._predecessor = None
             self._settled.set()
-            self.told.predecessor_gone()
+            self.shared.predecessor_gone()
             return False
         if packet[0].get("settled"):
             self._settled.set()
         elif packet[0].get("again"):
-            # It was killed; who stands in for it does not know what it had given.
+            # It was killed; its keeper does not know what it had given.
             self._go(line)
         else:
             self._packet(*packet)
@@ -452,14 +452,14 @@ class Process:
         except OSError as error:
             log.info("the other process is not told: %s", error, extra=message)
 
-    def _packet(self, told: dict[str, Any], descriptors: list[int]) -> None:
-        if "listener" in told:
-            name, host, port = told["listener"]
+    def _packet(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        if "listener" in message:
+            name, host, port = message["listener"]
             self.server.inherit_listener(name, host, port, [socket.socket(fileno=number) for number in descriptors])
-        for facts in told.get("sessions", ()):
+        for facts in message.get("sessions", ()):
             own, descriptors = descriptors[: facts["descriptors"]], descriptors[facts["descriptors"] :]
             if facts["id"] in self.server.sessions:
-                # Given a second time, after the death of the first successor: the journal knew more of it.
+                # Sent a second time after the first successor died: what the journal had of it is newer.
                 _close_all(own)
                 continue
             client, broker, *ends = own
@@ -528,7 +528,7 @@ class Process:
         self._settled.set()
         await self._say(self.line, {"settled": True})
         self.server.close_given_listeners()
-        # Handshakes that are under way end in time by themselves; TLS sessions were told to go.
+        # Handshakes under way end in time by themselves; TLS sessions were sent a Close.
         await self.server.leaving.wait()
         await self._say(self.line, {"end": True})
         self.journal.cells[PROGRESS] = LEFT

@@ -43,11 +43,11 @@ PROGRESS = 10
 STARTING, TAKING_OVER, SERVING, LEAVING, LEFT = range(5)
 """Nothing is its own yet; it is being given sessions; everything is its own; it gives all away; nothing is left."""
 RELIEVED = 11
-"""Word of the head: whether the worker has heard its predecessor's last word. Its end of the line to it is closed then,
-and the number another file's."""
+"""Word of the head: whether the worker has had its predecessor's last message. Its end of the line is closed then, and
+the descriptor's number may belong to another file."""
 _FLAGS = 1 << 32
 STAGED_FLAG = _FLAGS << 1
-"""Staged behind HEADROOM. A worker of before an upgrade sets the bit before this one, for behind _OLD_HEADROOM."""
+"""Bytes are staged behind HEADROOM. A worker from before an upgrade sets _FLAGS instead: behind _OLD_HEADROOM."""
 UNKNOWN = (1 << 64) - 1
 """In a cell: the position in the stream is unknown."""
 WORDS = 12
@@ -195,7 +195,7 @@ class Journal:
 
     def rescued(self, slot: int, index: int, pipe: int) -> None:
         """What a process that died was moving in direction `index` of a session is in `pipe` now (0: there is none):
-        from here on nothing else says of it."""
+        only the pipe counts from here on."""
         first = self.first_cell(slot) + index
         self.cells[first] = UNKNOWN
         self.cells[first + 2] = pipe
@@ -227,7 +227,7 @@ class Journal:
         return bytes(self.staging[end - count : end])
 
     def clear_active(self) -> None:
-        """No flow is moving bytes any more: what `sessions`, `active_pipe` and `staged` said has been used."""
+        """No flow is moving bytes any more: what `sessions`, `active_pipe` and `staged` returned has been used."""
         self.cells[ACTIVE_FLOW] = self.cells[STAGED] = 0
 
     def sessions(self) -> Iterator[JournaledSession]:

@@ -1,4 +1,4 @@
-"""The direction from a client to a broker that takes smaller frames than the client was told: body frames are split.
+"""The direction from a client to a broker that takes smaller frames than the client was offered: body frames are split.
 
 The client's Tune is agreed before its vhost, and so its broker, is known. A message's body may be cut into frames
 anywhere (specification 4.2.6.2), so larger body frames are rewritten as several; other frames cannot be split.

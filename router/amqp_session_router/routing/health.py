@@ -18,7 +18,7 @@ from amqp_session_router.routing.routes import Routes
 log = logging.getLogger(__name__)
 
 _FIRST_GREETINGS = 1.0
-"""Seconds for which the first clients are held up for what the brokers say of themselves."""
+"""Seconds for which the first clients wait until the brokers have sent their Start."""
 _SOONEST = 0.5
 """Seconds between two checks of one backend, however many attempts fail."""
 

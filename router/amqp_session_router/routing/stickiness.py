@@ -4,7 +4,7 @@ The file is a log of JSON lines, appended as sessions open and rewritten (to a n
 session of a process, and when it has grown to several times what is alive. Reading alone changes nothing: until the
 restart is over the file is the predecessor's. A line that a crash cut off is skipped when it is read back.
 
-Of several workers each has a file of its own with what it put, and tells the others at once by way of `SharedKeys`:
+Of several workers each has a file of its own with its keys, and publishes them to the others at once (`SharedKeys`):
 where a key was at last, in whichever worker, counts.
 """
 
@@ -33,7 +33,7 @@ _SLOTS = 131072
 _COLUMNS = 2
 _KEY, _BACKEND, _CLEARED, _LATEST = "key", "backend", "cleared", "latest"
 _TICK = 1e-6
-"""Seconds between two times that are told, at least."""
+"""Seconds between two published times, at least."""
 
 
 def shared_size(regions: int) -> int:
@@ -54,39 +54,39 @@ class SharedKeys:
         return self._table.id_of(_BACKEND, backend)
 
     def now(self, clock: float) -> float:
-        """Return a time behind all that any worker has told: `clock`, unless that was set back meanwhile."""
-        latest = max((one[1] for one in self._table.said(self._table.id_of(_LATEST))), default=0.0)
+        """Return a time later than all that any worker has published: `clock`, unless that was set back meanwhile."""
+        latest = max((one[1] for one in self._table.read(self._table.id_of(_LATEST))), default=0.0)
         return max(clock, latest + _TICK)
 
-    def tell(self, farm: str, key: str, backend: str, at: float) -> None:
-        """Tell where a key is. Where there is no room only this worker knows."""
-        self._table.say(self._table.id_of(_KEY, farm, key), self.id_of(backend), at)
-        self._said(at)
+    def publish(self, farm: str, key: str, backend: str, at: float) -> None:
+        """Publish where a key is. Where there is no room only this worker knows."""
+        self._table.write(self._table.id_of(_KEY, farm, key), self.id_of(backend), at)
+        self._note_time(at)
 
-    def _said(self, at: float) -> None:
+    def _note_time(self, at: float) -> None:
         self._latest = max(self._latest, at)
-        self._table.say(self._table.id_of(_LATEST), 0.0, self._latest)
+        self._table.write(self._table.id_of(_LATEST), 0.0, self._latest)
 
     def newest(self, farm: str, key: str) -> tuple[int, float]:
-        """Return where a key was at last, and when; (0, 0.0) if no worker tells."""
-        found = max(self._table.said(self._table.id_of(_KEY, farm, key)), key=lambda one: one[1], default=None)
+        """Return where a key was at last, and when; (0, 0.0) if no worker has it."""
+        found = max(self._table.read(self._table.id_of(_KEY, farm, key)), key=lambda one: one[1], default=None)
         return (int(found[0]), found[1]) if found is not None and found[1] > self._cleared(farm) else (0, 0.0)
 
     def forget(self, farm: str, key: str) -> None:
-        """Tell no more of a key."""
+        """Take a key out."""
         self._table.forget(self._table.id_of(_KEY, farm, key))
 
     def empty(self) -> None:
-        """Tell nothing any more."""
+        """Take all keys of this worker out."""
         self._table.clear(self._own, lambda values: True)
 
     def clear(self, farm: str, at: float) -> None:
-        """What was told of a farm until `at` does not count any more."""
-        self._table.say(self._table.id_of(_CLEARED, farm), 0.0, at)
-        self._said(at)
+        """What was published about a farm until `at` does not count any more."""
+        self._table.write(self._table.id_of(_CLEARED, farm), 0.0, at)
+        self._note_time(at)
 
     def _cleared(self, farm: str) -> float:
-        return max((one[1] for one in self._table.said(self._table.id_of(_CLEARED, farm))), default=0.0)
+        return max((one[1] for one in self._table.read(self._table.id_of(_CLEARED, farm))), default=0.0)
 
 
 class Stickiness:
@@ -155,7 +155,7 @@ class Stickiness:
 
     def _tell(self, key: str) -> None:
         if self._shared is not None:
-            self._shared.tell(self._farm, key, *self._entries[key])
+            self._shared.publish(self._farm, key, *self._entries[key])
 
     def put(self, key: str, backend: str) -> None:
         """Remember that `key` is at `backend` now."""

@@ -54,7 +54,7 @@ class Silence:
 
 
 class DeadPeers:
-    """Looks at all sessions, some at a time, and tells those whose peer is dead."""
+    """Looks at all sessions, some at a time, and ends those whose peer is dead."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class SessionHost(Protocol):
     host_name: str
 
     def paused(self, session: SessionStages, blocked_sent: bool) -> None:
-        """A session's pause began or ended, or its client was told: note it in the journal."""
+        """A session's pause began or ended, or its client got a Blocked or Unblocked: note it in the journal."""
 
     async def client_name(self, address: str) -> str:
-        """Return what the broker is told of the client at `address` (IP and port)."""
+        """Return the name and port of the client at `address` (IP and port) for the broker."""

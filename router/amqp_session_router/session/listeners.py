@@ -55,12 +55,12 @@ Saved = tuple[str, str, int, list[int]]
 
 _BACKLOG = 4096
 _ACCEPTS = 64
-"""The most connections that one turn of the event loop takes in, so that open sessions do not wait for all new ones."""
+"""The most connections that are accepted in one poll cycle, so that open sessions do not wait for all new ones."""
 _NO_DESCRIPTOR_PAUSE = 0.2
 _AT_ONCE = 40
 """Sessions that stand still together in a planned restart; each has at most six descriptors."""
-_NO_TURN = -1
-"""Behind which no turn of the poller comes next."""
+_NO_CYCLE = -1
+"""Sentinel: matches no poll cycle."""
 
 
 @dataclass(slots=True)
@@ -71,9 +71,9 @@ class _OpenListener:
     sockets: list[socket.socket]
     context: ssl.SSLContext | None
     accepts: int = 1
-    """How many connections it takes in at once. Where there is one, to ask for another costs as much as half a send."""
-    turn: int = _NO_TURN
-    """The poller's turn in which it took connections in last, and may have left some."""
+    """How many connections it accepts at once. Start at one: a fruitless accept() costs half a send()."""
+    cycle: int = _NO_CYCLE
+    """The poll cycle in which it last accepted as many as it may, so that more may wait."""
 
     def drain_on_error(self) -> None:
         """Nothing is lost: a listening socket fails only where somebody has shut it down."""
@@ -95,7 +95,7 @@ class Listeners:
         names: Names | None = None,
     ) -> None:
         """`shares`: other workers listen on the same addresses; the kernel gives each connection to one of them.
-        `keep` is told all listeners whenever they change, for one who keeps them should the router be killed."""
+        `keep` is called with all listeners whenever they change, for the service manager, which outlives the router."""
         self._shares = shares
         self._keep = keep
         self.loop = loop
@@ -154,9 +154,9 @@ class Listeners:
             sockets = self._taken_from_another(listener) or self._bind_instead(listener, old)
             if old is not None:
                 self._shut(old)
-        door = _OpenListener(listener, sockets, context)
-        self._open[listener.name] = door
-        self._read(door)
+        opened = _OpenListener(listener, sockets, context)
+        self._open[listener.name] = opened
+        self._read(opened)
         self._note_listeners()
 
     def _note_listeners(self) -> None:
@@ -214,21 +214,21 @@ class Listeners:
             raise
         return sockets
 
-    def _read(self, door: _OpenListener) -> None:
-        for sock in door.sockets:
-            self.relay.poller.watch(sock.fileno(), door)
-            self.relay.poller.read(sock.fileno(), partial(self._accept, sock.fileno(), door))
+    def _read(self, opened: _OpenListener) -> None:
+        for sock in opened.sockets:
+            self.relay.poller.watch(sock.fileno(), opened)
+            self.relay.poller.read(sock.fileno(), partial(self._accept, sock.fileno(), opened))
 
-    def _unread(self, door: _OpenListener) -> None:
-        for sock in door.sockets:
+    def _unread(self, opened: _OpenListener) -> None:
+        for sock in opened.sockets:
             # Other processes may have the same socket.
             self.relay.poller.leave(sock.fileno())
 
-    def _shut(self, door: _OpenListener) -> None:
-        self._unread(door)
-        for sock in door.sockets:
+    def _shut(self, opened: _OpenListener) -> None:
+        self._unread(opened)
+        for sock in opened.sockets:
             sock.close()
-        door.sockets = []
+        opened.sockets = []
 
     async def stop(self, name: str) -> None:
         """Listen no more; its sessions stay. Raises KeyError."""
@@ -238,7 +238,8 @@ class Listeners:
     def listening(self) -> Mapping[str, Listener]:
         """Return the listeners by name, with the port that is really bound."""
         return {
-            name: replace(door.settings, port=door.sockets[0].getsockname()[1]) for name, door in self._open.items()
+            name: replace(opened.settings, port=opened.sockets[0].getsockname()[1])
+            for name, opened in self._open.items()
         }
 
     def renew(self) -> None:
@@ -253,8 +254,8 @@ class Listeners:
         if self._exiting:
             return
         self._exiting = True
-        for door in self._open.values():
-            self._shut(door)
+        for opened in self._open.values():
+            self._shut(opened)
         self._open.clear()
         if self._keep is not None:
             self._keep(())
@@ -274,8 +275,8 @@ class Listeners:
 
     def close(self) -> None:
         """Shut everything at once."""
-        for door in self._open.values():
-            self._shut(door)
+        for opened in self._open.values():
+            self._shut(opened)
         self._open.clear()
         for session in [*self.sessions.values()]:
             session.force()
@@ -284,35 +285,35 @@ class Listeners:
 
     # --- new connections --------------------------------------------------------------------------------------------
 
-    def _accept(self, listening: int, door: _OpenListener) -> None:
-        turn = self.relay.poller.turn
-        # One that is told of connections in one turn after the other has more than it takes in.
-        door.accepts = min(2 * door.accepts, _ACCEPTS) if turn == door.turn + 1 else 1
-        door.turn = turn
-        for _ in range(door.accepts):
+    def _accept(self, listening: int, opened: _OpenListener) -> None:
+        cycle = self.relay.poller.turn
+        # Readable in two poll cycles in a row: more connections come than were accepted.
+        opened.accepts = min(2 * opened.accepts, _ACCEPTS) if cycle == opened.cycle + 1 else 1
+        opened.cycle = cycle
+        for _ in range(opened.accepts):
             try:
                 found = accept(listening)
             except OSError as error:
                 self._no_descriptor(error)
                 return
             if found is None:
-                door.turn = _NO_TURN
+                opened.cycle = _NO_CYCLE
                 return
-            self._take_in(*found, door)
+            self._take_in(*found, opened)
 
-    def _take_in(self, sock: socket.SocketType, peer: tuple[str, int], door: _OpenListener) -> None:
+    def _take_in(self, sock: socket.SocketType, peer: tuple[str, int], opened: _OpenListener) -> None:
         address = peer[0].removeprefix("::ffff:")
-        lease = self.limits.accept(None if door.settings.proxy_protocol else address)
+        lease = self.limits.accept(None if opened.settings.proxy_protocol else address)
         if isinstance(lease, Refusal):
             # No handshake has begun that could carry a Close.
             sock.close()
             return
         transport, client = SocketTransport(self.loop, sock, self.relay.poller), f"{address}:{peer[1]}"
-        session = LiveSession(self, door.settings.name, lease, transport, client)
+        session = LiveSession(self, opened.settings.name, lease, transport, client)
         self.sessions[session.id] = session
         self.routing.registered(session)
-        session.begin(door.settings, (address, peer[1]), door.context)
-        # Most clients' protocol header is there already: to be told so costs more than to look in vain.
+        session.begin(opened.settings, (address, peer[1]), opened.context)
+        # Most clients' protocol header is there already: an event of the poller costs more than a fruitless read.
         transport.look()
 
     def _no_descriptor(self, error: OSError) -> None:
@@ -320,19 +321,19 @@ class Listeners:
         log.error("cannot accept: %s", error.strerror)
         if self._resume is not None:
             return
-        for door in self._open.values():
-            self._unread(door)
+        for opened in self._open.values():
+            self._unread(opened)
         self._resume = self.loop.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
 
     def _accept_again(self) -> None:
         self._resume = None
-        for door in self._open.values():
-            self._read(door)
+        for opened in self._open.values():
+            self._read(opened)
 
     # --- what sessions need -----------------------------------------------------------------------------------------
 
     async def client_name(self, address: str) -> str:
-        """Return what the broker is told of the client at `address` (IP and port)."""
+        """Return the name and port of the client at `address` (IP and port) for the broker."""
         if self._client_name is None:
             return address
         host, _, port = address.rpartition(":")
@@ -348,9 +349,9 @@ class Listeners:
         try:
             from_client, from_broker = client.counts(), broker.counts()
         except OSError:
-            # A kernel that does not count: nobody could say what was in flight.
+            # A kernel that does not count bytes: after a kill, what was in flight would be unknown.
             return NO_CELLS
-        up, down = session.carried
+        up, down = session.inherited
         session.slot = journal.opened(
             transfer.facts(session),
             client.fd,
@@ -435,13 +436,13 @@ class Listeners:
         self._exiting = True
         self._successor, self._taken = send, taken
         self._given_listeners, self._open = self._open, {}
-        for door in self._given_listeners.values():
-            self._unread(door)
+        for opened in self._given_listeners.values():
+            self._unread(opened)
         await self._give_listeners()
         given = 0
         for session in [*self.sessions.values()]:
             if session.phase is Phase.WAITING and session.identity and self.routing.is_paused(session.identity.vhost):
-                # The end of the pause will be said to the successor only.
+                # Only the successor will learn of the end of the pause.
                 session.disconnect(CONNECTION_FORCED, "the router restarts; connect again")
             elif session.phase in (Phase.OPEN, Phase.PAUSED) and session.id in self.sessions:
                 self._export(session)
@@ -459,16 +460,16 @@ class Listeners:
 
     def close_given_listeners(self) -> None:
         """Close the listeners that the successor has now."""
-        for door in self._given_listeners.values():
-            for sock in door.sockets:
+        for opened in self._given_listeners.values():
+            for sock in opened.sockets:
                 sock.close()
         self._given_listeners.clear()
 
     async def _give_listeners(self) -> None:
         assert self._successor is not None
-        for name, door in self._given_listeners.items():
-            message = {"listener": [name, door.settings.host, door.settings.port]}
-            await self._successor(message, [sock.fileno() for sock in door.sockets])
+        for name, opened in self._given_listeners.items():
+            message = {"listener": [name, opened.settings.host, opened.settings.port]}
+            await self._successor(message, [sock.fileno() for sock in opened.sockets])
 
     def _export(self, session: LiveSession) -> None:
         if session.kernel:

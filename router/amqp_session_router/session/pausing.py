@@ -1,4 +1,4 @@
-"""Pausing an open session: its client is not read, is told by Connection.Blocked, and both sides get heartbeats."""
+"""Pausing an open session: its client is sent Connection.Blocked and not read, and both sides get heartbeats."""
 
 from __future__ import annotations
 

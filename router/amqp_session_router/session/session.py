@@ -45,16 +45,16 @@ _CLIENT_ENDS = 1.0
 """Seconds in which a client that was sent Close-Ok ends its connection; then the session is over all the same."""
 
 
-class Carried(NamedTuple):
-    """What one direction of a session brings along: bytes left of its frame (or `journal.UNKNOWN`), the journal's word
-    for its pipe (0: none), and the bytes that were read and not yet written."""
+class DirectionState(NamedTuple):
+    """The state of one direction that comes from another process: bytes left of its frame (or `journal.UNKNOWN`), the
+    journal's word for its pipe (0: none), and the bytes that were read and not yet written."""
 
     rest: int = 0
     pipe: int = 0
     in_flight: int = 0
 
 
-_NOTHING_CARRIED = Carried(), Carried()
+_NOTHING_INHERITED = DirectionState(), DirectionState()
 
 
 class Host(SessionHost, Protocol):
@@ -93,7 +93,7 @@ class LiveSession:
         self.broker_transport: Transport | None = None
         self.flows: tuple[Flow, ...] = ()
         self.slot: int | None = None
-        self.carried = _NOTHING_CARRIED
+        self.inherited = _NOTHING_INHERITED
         """What each direction brought along when the session was entered in the journal."""
         self.ended: list[int] = []
         """Indices of the flows whose source sent its last byte, in order."""
@@ -160,7 +160,7 @@ class LiveSession:
             broker_flow.start()
 
     def make_flows(self, client_frame_max: int) -> None:
-        """Make both flows; `client_frame_max`: bytes of a frame that the client was told (0: no limit)."""
+        """Make both flows; `client_frame_max`: bytes of a frame that the client was offered (0: no limit)."""
         client, broker = self.client_transport, self.broker_transport
         assert broker is not None
         allowed = self.host.limits.largest_frame(self.identity.vhost if self.identity is not None else None)
@@ -193,7 +193,7 @@ class LiveSession:
         if paused:
             self.pause()
         elif self.pausing is not None:
-            # The pause ended while nobody was there to tell the client.
+            # The pause ended while no process was there that could send the client its Unblocked.
             self.pausing.end()
 
     # --- called by the flows ----------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class LiveSession:
     # --- called by control ------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop reading from the client and tell it by Connection.Blocked; keep both sides' heartbeats. Idempotent."""
+        """Stop reading from the client and send it Connection.Blocked; heartbeats to both sides go on. Idempotent."""
         if self.phase is not _OPEN:
             return
         self.phase = _PAUSED

@@ -11,7 +11,7 @@ from amqp_session_router.relay.journal import UNKNOWN
 from amqp_session_router.relay.pipes import Pipe
 from amqp_session_router.relay.splice_flow import SpliceFlow
 from amqp_session_router.session.pausing import Pause
-from amqp_session_router.session.session import Carried, Host, LiveSession
+from amqp_session_router.session.session import DirectionState, Host, LiveSession
 
 
 def facts(session: LiveSession) -> dict[str, Any]:
@@ -92,16 +92,16 @@ def import_session(
     session.broker_transport = SocketTransport(host.loop, broker, host.relay.poller, past=True)
     session.phase = Phase.OPEN
     session.slot = slot
-    first, second = (_carried(flow, pipe) for flow, pipe in zip(state["flows"], pipes, strict=True))
-    session.carried = first, second
+    first, second = (_direction_state(flow, pipe) for flow, pipe in zip(state["flows"], pipes, strict=True))
+    session.inherited = first, second
     session.make_flows(session.tune.frame_max)
     return session
 
 
-def _carried(flow: dict[str, Any], pipe: Pipe | None) -> Carried:
+def _direction_state(flow: dict[str, Any], pipe: Pipe | None) -> DirectionState:
     """Return what the journal must know at once of a direction that another process exported."""
     unknown = flow["rest"] is None or flow.get("part")
-    return Carried(
+    return DirectionState(
         rest=UNKNOWN if unknown else flow["rest"],
         pipe=0 if pipe is None else pipe.ends,
         in_flight=flow["left"] + len(flow.get("outbox", "")) // 2,

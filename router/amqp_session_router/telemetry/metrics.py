@@ -75,9 +75,9 @@ def process(lag: LoopLag) -> Steps[dict[str, float]]:
 
 
 def _open_descriptors() -> Steps[float]:
-    """Return how many descriptors are open; -1 where /proc does not tell."""
+    """Return how many descriptors are open; -1 where /proc does not show them."""
     try:
-        # Linux 6.2 and later tell the number here; before, the size is 0.
+        # From Linux 6.2 on the size is this number; before, it is 0.
         return _DESCRIPTORS.stat().st_size or (yield from _walked())
     except OSError:
         return -1
@@ -192,11 +192,11 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
         page.sample("farm_active", {"farm": farm.name}, routes.why_inactive(farm) is None)
     page.family("paused_vhosts", "gauge", "Vhosts that are paused.")
     page.sample("paused_vhosts", {}, len(routes.paused))
-    for name, known, counts, told in (
+    for name, known, counts, meaning in (
         ("limited_total", LIMITS, limits.refused, "Connections that a limit refused, or reads that it delayed."),
         ("alarms_total", ALARMS, limits.alarms, "Times that a limit was passed with a warning only."),
     ):
-        page.family(name, "counter", told)
+        page.family(name, "counter", meaning)
         # A counter that comes into being with its first event shows no rate of it.
         for limit, count in (dict.fromkeys(known, 0) | counts).items():
             page.sample(name, {"limit": limit}, count)
@@ -258,9 +258,9 @@ class _Page:
         self.prefix = PREFIX
         self._lines: list[str] = []
 
-    def family(self, name: str, kind: str, told: str) -> None:
+    def family(self, name: str, kind: str, meaning: str) -> None:
         """Begin the metric `name`, a `counter`, `gauge` or `histogram`."""
-        self._lines += [f"# HELP {self.prefix}_{name} {told}", f"# TYPE {self.prefix}_{name} {kind}"]
+        self._lines += [f"# HELP {self.prefix}_{name} {meaning}", f"# TYPE {self.prefix}_{name} {kind}"]
 
     def sample(self, name: str, labels: Mapping[str, str], value: float) -> None:
         """Add a value of the metric that was begun last."""
@@ -275,9 +275,11 @@ class _Page:
         """Add values of the metric that was begun last."""
         self._lines += lines
 
-    def histogram(self, name: str, told: str, bounds: Sequence[float], counts: Sequence[int], seconds: float) -> None:
+    def histogram(
+        self, name: str, meaning: str, bounds: Sequence[float], counts: Sequence[int], seconds: float
+    ) -> None:
         """Add a whole histogram: `counts` by the upper `bounds`, and one more for what is beyond."""
-        self.family(name, "histogram", told)
+        self.family(name, "histogram", meaning)
         total = 0
         for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
             total += count
@@ -298,8 +300,8 @@ def _sessions(page: _Page, look: Look, dimension: str) -> Steps[None]:
     """Add what is counted of sessions, over all or for each value of a dimension: all metrics in one walk."""
     apart = dimension != "overall"
     page.prefix = f"{PREFIX}_{dimension}" if apart else PREFIX
-    metrics = [(name, f"{name}_total", "counter", told) for name, told in _COUNTERS.items()]
-    metrics += [(name, name, "gauge", told) for name, told in _GAUGES.items()]
+    metrics = [(name, f"{name}_total", "counter", meaning) for name, meaning in _COUNTERS.items()]
+    metrics += [(name, name, "gauge", meaning) for name, meaning in _GAUGES.items()]
     found: dict[str, list[str]] = {name: [] for _, name, _, _ in metrics}
     ended: list[str] = []
     for values in strides(look.values(dimension)):
@@ -310,8 +312,8 @@ def _sessions(page: _Page, look: Look, dimension: str) -> Steps[None]:
                 found[name].append(page.line(name, labels, getattr(snapshot, field)))
             ended += [page.line("ended_total", labels | {"how": how}, count) for how, count in snapshot.ended.items()]
         yield
-    for _, name, kind, told in metrics:
-        page.family(name, kind, told)
+    for _, name, kind, meaning in metrics:
+        page.family(name, kind, meaning)
         page.lines(found[name])
     page.family("ended_total", "counter", "Sessions that are over, by how.")
     page.lines(ended)
