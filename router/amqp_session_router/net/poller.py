@@ -35,7 +35,7 @@ class Poller:
         self._keepers: dict[int, Keeper] = {}
         self._states: dict[int, int] = {}
         self.turn = 0
-        """How often it has told of what happened."""
+        """How many poll cycles there were: epoll_wait with events, and the calls of their readers."""
         self._others = loop.wait_by(self.wait)
         self._epoll.register(self._others, select.EPOLLIN)
 

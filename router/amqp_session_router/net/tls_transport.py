@@ -53,7 +53,7 @@ class TlsTransport:
         try:
             await self._shaken
         except ssl.SSLError:
-            # Behind the alert that tells the peer why.
+            # Behind the alert that gives the peer the reason.
             self._raw.close()
             raise
         except BaseException:

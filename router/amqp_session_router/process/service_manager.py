@@ -116,11 +116,11 @@ def words_of(listeners: Sequence[StoredListener]) -> str:
 
 def listeners_of(words: str) -> list[StoredListener]:
     """Return what `words_of` made, but what has been closed since."""
-    told = [
+    passed = [
         StoredListener(worker, workers, listener, host, port, (*numbers,))
         for worker, workers, listener, host, port, numbers in json.loads(words)
     ]
-    return [one for one in told if all(map(_listens, one.descriptors))]
+    return [one for one in passed if all(map(_listens, one.descriptors))]
 
 
 def _listens(number: int) -> bool:
@@ -166,10 +166,12 @@ class ListenerStore:
         """Have these kept (name, host, port and descriptors of each) and no others.
 
         A socket that nobody accepts from would leave clients waiting: what is no longer listened on is forgotten first.
-        systemd keeps a socket once, under the first of its names: whenever it forgets one, it is told all of them.
+        systemd keeps a socket once, under the first of its names: whenever it forgets one, all are sent again.
         """
-        told = [StoredListener(*self._place, name, host, port, (*numbers,)) for name, host, port, numbers in listeners]
-        found = {one.name: one.descriptors for one in told if one.name and one.descriptors}
+        current = [
+            StoredListener(*self._place, name, host, port, (*numbers,)) for name, host, port, numbers in listeners
+        ]
+        found = {one.name: one.descriptors for one in current if one.name and one.descriptors}
         now = {name: frozenset(os.fstat(one).st_ino for one in numbers) for name, numbers in found.items()}
         if now == self._kept:
             return

@@ -63,7 +63,9 @@ log = logging.getLogger(__name__)
 
 def add_parser(commands: Any) -> None:
     """Add `run` to the subparsers of the program's command line; `run` is its function."""
-    parser = commands.add_parser("run", help="run the router", description="Runs the router until it is told to leave.")
+    parser = commands.add_parser(
+        "run", help="run the router", description="Runs the router until a signal or EXIT ends it."
+    )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration (YAML)")
     parser.add_argument(
         "--drain", type=float, default=30.0, metavar="SECONDS", help="time that sessions have to end after SIGTERM"
@@ -450,7 +452,7 @@ class Process:
         try:
             await send_when_possible(line, message)
         except OSError as error:
-            log.info("the other process is not told: %s", error, extra=message)
+            log.info("the other process is gone: a message was not sent: %s", error, extra=message)
 
     def _packet(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if "listener" in message:

@@ -36,7 +36,7 @@ FAST_BYTES, FAST_WITHIN = 1 << 22, 0.01
 """A stream that brings this many bytes within this many seconds is fast: its sender does not wait for replies. Reads of
 a long body count from then on only: its headers cost less than a blind splice that is not polled."""
 FRAMES = 8
-"""Frames of the largest size that one flow moves in a turn after its first."""
+"""Frames of the largest size that one flow moves behind its first, before other flows are served."""
 MAX_RESYNC_FRAME = 1 << 17
 """The largest frame_max, in bytes, with which a frame boundary can be found again after a blind splice."""
 
@@ -108,7 +108,7 @@ class FastPath:
         self.peek_size = READ_SIZE
         """Bytes that the next read or peek asks for."""
         self._close_ok = False
-        """The frames that were read last end with a Close-Ok, which the owner is told once they are written."""
+        """The frames that were read last end with a Close-Ok: the owner is called once they are written."""
         self._seen_large = False
         """A large frame has come."""
         self._full = 0
@@ -129,7 +129,7 @@ class FastPath:
         self.blocked = False
         """The last of Connection.Blocked and Unblocked that was read is Blocked."""
         self._alarmed = False
-        """That has changed, which the owner is told once it is written."""
+        """`blocked` has changed: the owner is called once that is written."""
         self.last_method = 0
         """Class and method of the last method frame on channel 0."""
         self.metered = False

@@ -105,8 +105,8 @@ class Stickiness:
         shared: SharedKeys | None = None,
         farm: str = "",
     ) -> None:
-        """`most`: keys at a time; beyond, the one that was used longest ago goes. `shared`: where other workers tell
-        of the keys of `farm`."""
+        """`most`: keys at a time; beyond, the one that was used longest ago goes. `shared`: where other workers
+        publish the keys of `farm`."""
         self.timeout = timeout
         self._shared, self._farm = shared, farm
         self._names: dict[int, str] = {}

@@ -49,7 +49,7 @@ class SessionStages(Session, Protocol):
     ) -> None:
         """Open-Ok: start the flows, with the bytes of each side that were already read.
 
-        `tune` is what the broker agreed to, `client_frame_max` in bytes what the client was told (0: no limit).
+        `tune` is what the broker agreed to, `client_frame_max` in bytes what the client was offered (0: no limit).
         """
 
     def finish(self, how: End, text: str = "", reset: bool = False) -> None:
