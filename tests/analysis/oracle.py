@@ -1971,27 +1971,24 @@ def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
             return True
         counted: dict[str, int] = defaultdict(int)
         known = set()
-        # "the other direction of a link, in the same step"
-        ends = [tuple(link.split("→")) for link in str(row["target"]).split(", ") if "→" in link]
-        ways = {row["target"]} | {
-            one["target"]
+        # "of all effects of the step together", but what was stored is of its own
+        effects = [
+            one
             for one in told
-            if (one["fault"], one["step"], one["instance"]) == (row["fault"], row["step"], row["instance"])
-            and any(f"{other}→{first}" in str(one["target"]).split(", ") for first, other in ends)
-        }
-        for event in facts.events:
-            if event["kind"] != "met" or event.get("name") != row["fault"] or event["t_ns"] < row["t_ns"]:
-                continue
-            if event.get("instance") != row["instance"] or event.get("target") not in ways:
-                continue
-            # "what met it on the way back counts as well", not what was stored there
-            only_met = event.get("target") != row["target"]
-            if event.get("value") is not None and row["step"] is not None and event["value"] != row["step"]:
-                continue
-            for name in ("packets", "connections", "closed", *(() if only_met else ("messages",))):
-                if detail(event, name) is not None:
-                    known.add(name)
-                    counted[name] += int(detail(event, name) or 0)
+            if one is not row and step and (one["fault"], one["step"]) == (row["fault"], row["step"])
+        ]
+        for effect in [row, *effects]:
+            for event in facts.events:
+                if event["kind"] != "met" or event.get("name") != effect["fault"] or event["t_ns"] < effect["t_ns"]:
+                    continue
+                if (event.get("instance"), event.get("target")) != (effect["instance"], effect["target"]):
+                    continue
+                if event.get("value") is not None and effect["step"] is not None and event["value"] != effect["step"]:
+                    continue
+                for name in ("packets", "connections", "closed", *(("messages",) if effect is row else ())):
+                    if detail(event, name) is not None:
+                        known.add(name)
+                        counted[name] += int(detail(event, name) or 0)
         if known - {"messages"} and counted["packets"] + counted["connections"] + counted["closed"] < asked.get(
             "packets", 0
         ):

@@ -13,9 +13,6 @@ from brokerdrill.ledger.coverage import ANY, Minimum
 from brokerdrill.ledger.evidence import MET_COUNTS
 from brokerdrill.ledger.verdict import Met
 
-# Between the ends of a link, in a fault's target.
-ARROW = "→"
-
 
 @dataclass(frozen=True)
 class Counts:
@@ -85,28 +82,21 @@ _WORDS = {
 }
 
 
-def _links(fault: Fault) -> set[tuple[str, ...]]:
-    """Return the links that a fault hit, each as its two ends: a host has one effect for all that it dials."""
-    named = (tuple(link.split(ARROW)) for link in (fault.target or "").split(", "))
-    return {ends for ends in named if len(ends) == 2}
-
-
-def _other_way(one: Fault, other: Fault) -> bool:
-    """Whether both are of one step, and the one on a link from which the other leads back: of two who may dial each
-    other one does."""
-    same = (one.name, one.step, one.instance) == (other.name, other.step, other.instance)
-    return same and any(ends[::-1] in _links(other) for ends in _links(one))
+def _of_one_step(one: Fault, other: Fault) -> bool:
+    """Whether another effect is one of the same step, in the same round: of the links that a step cuts some are idle,
+    and of two brokers one dials the other."""
+    return one.number != other.number and one.step is not None and (one.name, one.step) == (other.name, other.step)
 
 
 def lacks(
-    counts: Counts, told: Mapping[str, int], least: Minimum, back: Iterable[Mapping[str, int]] = ()
+    counts: Counts, told: Mapping[str, int], least: Minimum, beside: Iterable[Mapping[str, int]] = ()
 ) -> tuple[str, ...]:
     """Return what is less than `least`, in words. What only hosts can count is judged where they have; what met the
-    same fault on the way `back` counts as well."""
+    step's other effects, `beside` it, counts as well."""
     have: dict[str, int] = asdict(counts)
     if "messages" in told:
         have["messages"] = told["messages"]
-    passed = [of[name] for of in (told, *back) for name in ("packets", "connections", "closed") if name in of]
+    passed = [of[name] for of in (told, *beside) for name in ("packets", "connections", "closed") if name in of]
     if passed:
         have["packets"] = sum(passed)
     return tuple(
@@ -126,7 +116,7 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
         least = run.minimum.get(_step(fault.step), ANY)
         told = by_number[fault.number]
         own = counts.get(fault.number, Counts())
-        back = [by_number[other.number] for other in faults if _other_way(fault, other)]
+        beside = [by_number[other.number] for other in faults if _of_one_step(fault, other)]
         found.append(
             Met(
                 fault=fault.name,
@@ -142,7 +132,7 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
                 operations=own.operations,
                 measured=told,
                 minimum={name: number for name, number in least.to_json().items() if number},
-                lacking=lacks(own, told, least, back),
+                lacking=lacks(own, told, least, beside),
             )
         )
     return tuple(found)
