@@ -82,21 +82,15 @@ _WORDS = {
 }
 
 
-def _of_one_step(one: Fault, other: Fault) -> bool:
-    """Whether another effect is one of the same step, in the same round: of the links that a step cuts some are idle,
-    and of two brokers one dials the other."""
-    return one.number != other.number and one.step is not None and (one.name, one.step) == (other.name, other.step)
-
-
 def lacks(
-    counts: Counts, told: Mapping[str, int], least: Minimum, beside: Iterable[Mapping[str, int]] = ()
+    counts: Counts, told: Mapping[str, int], least: Minimum, together: Iterable[Mapping[str, int]]
 ) -> tuple[str, ...]:
-    """Return what is less than `least`, in words. What only hosts can count is judged where they have; what met the
-    step's other effects, `beside` it, counts as well."""
+    """Return what is less than `least`, in words. What only hosts can count is judged where they have; of packets and
+    connections those count that met any effect of the step: `together` is what was measured of each, `told` of this."""
     have: dict[str, int] = asdict(counts)
     if "messages" in told:
         have["messages"] = told["messages"]
-    passed = [of[name] for of in (told, *beside) for name in ("packets", "connections", "closed") if name in of]
+    passed = [of[name] for of in together for name in ("packets", "connections", "closed") if name in of]
     if passed:
         have["packets"] = sum(passed)
     return tuple(
@@ -110,13 +104,15 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
     """Return what the load met of each fault that disturbs something; `counts` by the fault's number. What counters on
     hosts say is `MET_COUNTS`, without what was not measured; the minimum is without zeros."""
     found = []
-    faults = disturbing(times)
-    by_number = {fault.number: measured(fault, events) for fault in faults}
-    for fault in faults:
+    by_fault = [(fault, measured(fault, events)) for fault in disturbing(times)]
+    # Of the links that a step cuts some are idle, and of two brokers one dials the other.
+    of_step: dict[tuple[str | None, str | None], list[Mapping[str, int]]] = {}
+    for fault, told in by_fault:
+        of_step.setdefault((fault.name, fault.step), []).append(told)
+    for fault, told in by_fault:
         least = run.minimum.get(_step(fault.step), ANY)
-        told = by_number[fault.number]
         own = counts.get(fault.number, Counts())
-        beside = [by_number[other.number] for other in faults if _of_one_step(fault, other)]
+        together = [told] if fault.step is None else of_step[fault.name, fault.step]
         found.append(
             Met(
                 fault=fault.name,
@@ -132,7 +128,7 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
                 operations=own.operations,
                 measured=told,
                 minimum={name: number for name, number in least.to_json().items() if number},
-                lacking=lacks(own, told, least, beside),
+                lacking=lacks(own, told, least, together),
             )
         )
     return tuple(found)

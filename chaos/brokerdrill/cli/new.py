@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -32,4 +33,4 @@ def new(
         raise UsageError(f"{file} is there already") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
-    console.print(f"{file} is written. Next: brokerdrill validate {file} --on TOPOLOGY", markup=False)
+    console.print(f"{file} is written. Next: brokerdrill validate {shlex.quote(str(file))} --on TOPOLOGY", markup=False)

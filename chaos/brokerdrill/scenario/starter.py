@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from brokerdrill.scenario.drill import load_drill
 
 _OWN = """\
@@ -32,7 +34,9 @@ def starter(title: str, extends: str) -> str:
 
     Raises UsageError, with the nearest name, where there is no such drill.
     """
+    # JSON's way to write a text is one of YAML's: a file's name may have any character.
+    quoted = json.dumps(title, ensure_ascii=False)
     if not extends:
-        return _OWN.format(title=title)
+        return _OWN.format(title=quoted)
     load_drill(extends)
-    return _EXTENDING.format(title=title, extends=extends)
+    return _EXTENDING.format(title=quoted, extends=extends)

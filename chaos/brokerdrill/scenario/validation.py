@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from brokerdrill.base.errors import UsageError
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory import validation
 from brokerdrill.inventory.planned import load_hosts, planned
 from brokerdrill.inventory.topology import Topology, find_topology, topologies
 from brokerdrill.scenario.drill import SUFFIXES, drill_paths, load_drill, resolve
+
+_OF_A_GROUP = {"hosts", "children", "vars"}
 
 
 def mistakes_of(name: str, place: Topology | None, progress: Progress) -> list[str]:
@@ -30,5 +34,17 @@ def mistakes_of(name: str, place: Topology | None, progress: Progress) -> list[s
 
 
 def _is_drill(name: str) -> bool:
-    known = {inventory for inventory, _ in topologies()}
-    return Path(name).suffix in SUFFIXES or (name not in known and name in drill_paths())
+    if Path(name).suffix in SUFFIXES:
+        return not _is_inventory_file(Path(name))
+    return name not in {inventory for inventory, _ in topologies()} and name in drill_paths()
+
+
+def _is_inventory_file(path: Path) -> bool:
+    """Whether a YAML file has groups of hosts, and nothing else."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False  # what is wrong with it is said as of a drill
+    groups = list(content.values()) if isinstance(content, dict) else []
+    # A group may be empty.
+    return any(groups) and all(one is None or (isinstance(one, dict) and one.keys() <= _OF_A_GROUP) for one in groups)

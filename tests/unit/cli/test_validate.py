@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from brokerdrill.base import paths
 from brokerdrill.cli.app import app
+from brokerdrill.inventory.playbooks import Failed
+from brokerdrill.inventory.validation import sentences
 
 MINE = "extends: kill_active\ntitle: Mine\ndescription: As kill_active.\n"
 
@@ -50,6 +52,31 @@ def test_all_mistakes_of_an_inventory_are_told_at_once(inventory: Path) -> None:
     assert told.count("artemis_acceptr_port") == 1
 
 
+def test_what_preflight_cannot_work_out_is_no_silence(inventory: Path) -> None:
+    changed(inventory, artemis_heap_mib="{{ of_nobody }}")
+    status, told = validated(str(inventory))
+    assert status == 64
+    assert "of_nobody" in told
+
+
+def test_a_task_that_fails_and_refuses_nothing_is_said_too() -> None:
+    refused, beside = Failed("a", "artemis : Preflight", "no pair"), Failed("a", "artemis : Older names", "undefined")
+    alone = Failed("b", "artemis : The cluster's members", "undefined")
+    assert sentences([]) == []
+    assert sentences([refused, beside, alone]) == [
+        "preflight refuses a: no pair",
+        'b: task "artemis : The cluster\'s members" failed: undefined',
+    ]
+
+
+def test_a_file_of_hosts_is_an_inventory(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.yml"
+    file.write_text("all:\n  hosts: {h1: {ansible_host: 192.0.2.1}}\n  vars: {artemis_acceptr_port: 1}\n")
+    status, told = validated(str(file))
+    assert status == 64
+    assert "no role has a variable artemis_acceptr_port" in told
+
+
 def test_what_is_no_inventory_is_told_beside_what_is_well(tmp_path: Path) -> None:
     drill = tmp_path / "mine.yml"
     drill.write_text(MINE)
@@ -86,9 +113,10 @@ def test_each_host_of_an_inventory_is_planned() -> None:
     assert any(row["product"].startswith("load") for row in rows)
 
 
+@pytest.mark.parametrize("name", ["my_drill.yml", "a: {b} #c.yml"])
 @pytest.mark.parametrize("words", [(), ("--extends", "kill_active")])
-def test_a_new_drill_runs_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
-    file = tmp_path / "my_drill.yml"
+def test_a_new_drill_runs_as_it_is(tmp_path: Path, words: tuple[str, ...], name: str) -> None:
+    file = tmp_path / name
     assert CliRunner().invoke(app, ["new", str(file), *words]).exit_code == 0
     assert validated(str(file), "--on", "artemis_shared_store") == (0, f"{file}: no mistake\n")
     again = CliRunner().invoke(app, ["new", str(file)])
