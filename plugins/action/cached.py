@@ -17,13 +17,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.error import URLError
 from xml.sax.saxutils import escape
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.urls import open_url
-from ansible.plugins.action import ActionBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import ControllerAction
 
 CHUNK = 1 << 20
 NO_DEPENDENCIES = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
@@ -281,29 +281,25 @@ def _unpack_wheel(name: str, source: Mapping[str, Any], wheel: Path, into: Path)
 MAKERS = {"maven": _from_maven, "url": _from_url, "go": _from_go, "pip": _from_pip}
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """See plugins/modules/cached.py for the documentation of the arguments."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    ARGUMENTS: ClassVar[dict[str, Any]] = {
+        "name": {"type": "str", "required": True},
+        "directory": {"type": "path", "required": True},
+        "maven": {"type": "list", "elements": "dict"},
+        "url": {"type": "dict"},
+        "go": {"type": "dict"},
+        "pip": {"type": "dict"},
+    }
+    TOGETHER: ClassVar[dict[str, Any]] = {
+        "mutually_exclusive": [tuple(MAKERS)],
+        "required_one_of": [tuple(MAKERS)],
+    }
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(
-            argument_spec={
-                "name": {"type": "str", "required": True},
-                "directory": {"type": "path", "required": True},
-                "maven": {"type": "list", "elements": "dict"},
-                "url": {"type": "dict"},
-                "go": {"type": "dict"},
-                "pip": {"type": "dict"},
-            },
-            mutually_exclusive=[tuple(MAKERS)],
-            required_one_of=[tuple(MAKERS)],
-        )
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
         (kind,) = [kind for kind in MAKERS if args[kind] is not None]
-        # Plain values: what templating tagged must not end up in the recipe's JSON or in argv.
-        source = json.loads(json.dumps(args[kind]))
+        name, source = args["name"], args[kind]
         if "wheel" in source:
             # Beside a wheel the project is not asked for.
             source.pop("project", None)
@@ -311,14 +307,14 @@ class ActionModule(ActionBase):
             if wheel.is_file():
                 source["wheel_content"] = sha256_of(wheel)
             elif not is_requirement(source["wheel"]) and "://" not in source["wheel"]:
-                raise AnsibleActionFail(f"{args['name']}: there is no wheel {wheel} on the controller")
+                raise AnsibleActionFail(f"{name}: there is no wheel {wheel} on the controller")
         if "project" in source:
             project = Path(source["project"])
             if not (project / "pyproject.toml").is_file():
-                raise AnsibleActionFail(f"{args['name']}: {project} is no Python project: it has no pyproject.toml")
+                raise AnsibleActionFail(f"{name}: {project} is no Python project: it has no pyproject.toml")
             source["project_sha256"] = tree_digest(project)
-        result = keep(Path(str(args["directory"])).resolve(), str(args["name"]), kind, source)
-        if "project" in source and (why := not_compiled(str(args["name"]), source)):
+        result = keep(Path(args["directory"]).resolve(), name, kind, source)
+        if "project" in source and (why := not_compiled(name, source)):
             result["warnings"] = [why]
         return result
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import Action
 
 LOOKS = 3
 
@@ -16,13 +17,12 @@ def offset(before: float, told: float, after: float) -> tuple[float, float]:
     return (told - (before + after) / 2) * 1000, (after - before) / 2 * 1000
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """See plugins/modules/clock.py for the documentation."""
 
-    TRANSFERS_FILES = False
+    ARGUMENTS: ClassVar[dict[str, Any]] = {}
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
         looks = []
         for _ in range(LOOKS):
             before = time.time()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.brokerdrill.ha.plugins.action.cached import is_kept
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import ControllerAction
 
 # How an archive is made → (programs, modules) that make it.
 MAKERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -47,27 +46,20 @@ def missing(needs: Iterable[tuple[str, str, str]]) -> list[str]:
     return [f"{what} (for {', '.join(dict.fromkeys(purposes))})" for what, purposes in lacks.items()]
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """See plugins/modules/controller.py for the documentation of the arguments."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    ARGUMENTS: ClassVar[dict[str, Any]] = {
+        "directory": {"type": "path", "required": True},
+        "archives": {"type": "list", "elements": "dict", "default": []},
+        "programs": {"type": "dict", "default": {}},
+        "modules": {"type": "dict", "default": {}},
+    }
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(
-            argument_spec={
-                "directory": {"type": "path", "required": True},
-                "archives": {"type": "list", "elements": "dict", "default": []},
-                "programs": {"type": "dict", "default": {}},
-                "modules": {"type": "dict", "default": {}},
-            }
-        )
-        # Plain values, as `cached` takes them.
-        archives = json.loads(json.dumps(args["archives"]))
-        needs = list(wanted(Path(str(args["directory"])).resolve(), archives))
-        needs += [("program", str(name), str(purpose)) for name, purpose in args["programs"].items()]
-        needs += [("module", str(name), str(purpose)) for name, purpose in args["modules"].items()]
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        needs = list(wanted(Path(args["directory"]).resolve(), args["archives"]))
+        needs += [("program", name, str(purpose)) for name, purpose in args["programs"].items()]
+        needs += [("module", name, str(purpose)) for name, purpose in args["modules"].items()]
         if lacks := missing(needs):
             raise AnsibleActionFail(f"the controller has {'; '.join(lacks)}: see bindep.txt and requirements.txt")
         return {"changed": False}

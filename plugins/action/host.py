@@ -8,12 +8,13 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import Action
 
 TEMPLATE_OPTIONS = {"trim_blocks": True, "lstrip_blocks": True}
 
@@ -80,21 +81,16 @@ def schema_problem(text: str, archive: str, members: list[dict[str, str]], eleme
     return f"line {first.line}: {first.message}"
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """See plugins/modules/host.py for the documentation of the arguments."""
 
-    TRANSFERS_FILES = False
-
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
-        work = dict(self._task.args)
-        work["files"] = [self._ready(dict(entry), variables) for entry in work.get("files") or []]
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        args["files"] = [self._ready(dict(entry), variables) for entry in args.get("files") or []]
         # One opaque argument: the contents are neither for the host's log nor for -vvv.
-        payload = base64.b64encode(json.dumps(work).encode()).decode()
+        payload = base64.b64encode(json.dumps(args).encode()).decode()
         return self._execute_module("brokerdrill.ha.host", module_args={"payload": payload}, task_vars=variables)
 
-    def _ready(self, entry: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def _ready(self, entry: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
         """Turn one entry with a template, a source or a content into one with its content only."""
         kinds = [kind for kind in ("template", "src", "content") if kind in entry]
         if len(kinds) != 1:
@@ -113,7 +109,7 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(f"{entry['dest']} breaks the product's schema: {problem}")
         return entry
 
-    def _render(self, name: str, dest: str, variables: dict[str, Any]) -> str:
+    def _render(self, name: str, dest: str, variables: Mapping[str, Any]) -> str:
         source = self._find_needle("templates", name)
         places = [*variables.get("ansible_search_path", []), str(Path(source).parent)]
         search = [path for place in places for path in (str(Path(place) / "templates"), place)]

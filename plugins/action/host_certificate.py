@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import ControllerAction
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.check_mode import stand_ins
 
 CA_DAYS = 3650
@@ -104,26 +104,21 @@ def make_host(directory: Path, organisation: str, host: str, wanted: dict[str, A
     return True
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """See plugins/modules/host_certificate.py for the documentation of the arguments."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    ARGUMENTS: ClassVar[dict[str, Any]] = {
+        "directory": {"type": "path", "required": True},
+        "organisation": {"type": "str", "required": True},
+        "host": {"type": "str", "required": True},
+        "names": {"type": "list", "elements": "str", "default": []},
+        "addresses": {"type": "list", "elements": "str", "default": []},
+        "days": {"type": "int", "default": 825},
+    }
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(
-            argument_spec={
-                "directory": {"type": "path", "required": True},
-                "organisation": {"type": "str", "required": True},
-                "host": {"type": "str", "required": True},
-                "names": {"type": "list", "elements": "str", "default": []},
-                "addresses": {"type": "list", "elements": "str", "default": []},
-                "days": {"type": "int", "default": 825},
-            }
-        )
-        directory, host, organisation = Path(str(args["directory"])), str(args["host"]), str(args["organisation"])
-        wanted = json.loads(json.dumps({key: args[key] for key in ("names", "addresses", "days")}))
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        directory, host, organisation = Path(args["directory"]), args["host"], args["organisation"]
+        wanted = {key: args[key] for key in ("names", "addresses", "days")}
         previous = os.umask(0o077)
         try:
             of_ca, of_host = self._places(directory, host, wanted)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import ControllerAction
 
 NOTE = "inventory"
 CA = "ca.pem"
@@ -42,21 +43,16 @@ def owner(directory: Path) -> str | None:
         return None
 
 
-class ActionModule(ActionBase):
+class ActionModule(ControllerAction):
     """See plugins/modules/inventory_secrets.py for the documentation of the arguments."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
+    ARGUMENTS: ClassVar[dict[str, Any]] = {
+        "directory": {"type": "path", "required": True},
+        "inventory": {"type": "str", "required": True},
+    }
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(
-            argument_spec={
-                "directory": {"type": "path", "required": True},
-                "inventory": {"type": "str", "required": True},
-            }
-        )
-        directory, inventory = Path(str(args["directory"])), str(args["inventory"])
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        directory, inventory = Path(args["directory"]), args["inventory"]
         noted = owner(directory)
         if problem := refusal(directory, inventory, noted):
             raise AnsibleActionFail(problem)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import Action
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.memory import heaps, machine_problems, memory_mib
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.products import read_all
 
@@ -13,15 +14,14 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.products import rea
 ASK = "cat /proc/meminfo; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true"
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """See plugins/modules/memory.py for the documentation."""
 
-    TRANSFERS_FILES = False
+    ARGUMENTS: ClassVar[dict[str, Any]] = {}
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+    def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            found = heaps(task_vars["inventory_hostname"], task_vars["hostvars"], read_all())
+            found = heaps(variables["inventory_hostname"], variables["hostvars"], read_all())
         except ValueError as error:
             raise AnsibleActionFail(str(error)) from None
         if not found:
