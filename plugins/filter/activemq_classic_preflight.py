@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ansible_collections.brokerdrill.ha.plugins.filter.activemq_classic_topology import Member
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import Archive, Number, differing
 
 LEASE = "lease_database"
 HANDLERS_BLIND_TO_LEASES = ("default", "jdbc")
 
 
-def _shared(members: Mapping[str, Mapping[str, Any]], field: str) -> list[list[str]]:
-    """Return the hosts of each value of `field` that several members of one pair have."""
-    owners: dict[tuple[Any, Any], list[str]] = {}
+class ClassicConfig(TypedDict):
+    """What the role's vars/main/preflight.yml hands over: this broker, and all members of its pair by host.
+
+    None where the inventory leaves a choice to the broker. `archive`: the distribution, or the jars that were given in
+    its place; None where the version is not known. `jdbc_url` is "" where no database is used. `allow` names rules that
+    a drill wants broken.
+    """
+
+    version: str
+    archive: Archive | Mapping[str, Any] | None
+    members: Mapping[str, Member]
+    adapter: str
+    locker: str
+    locker_class: str
+    use_lock: bool | None
+    fail_if_locked: bool | None
+    sleep_ms: Number | None
+    keep_alive_ms: Number | None
+    lease_ms: Number | None
+    max_diff_ms: Number | None
+    holder: str | None
+    handler: str
+    statements: Mapping[str, str]
+    jdbc_url: str
+    allow: Sequence[str]
+
+
+def _holders(members: Mapping[str, Member]) -> list[list[str]]:
+    """Return the hosts of each name that several members of one pair hold a lease under."""
+    owners: dict[tuple[str, str], list[str]] = {}
     for host, member in sorted(members.items()):
-        owners.setdefault((member["pair"], member[field]), []).append(host)
+        owners.setdefault((member["pair"], member["holder"]), []).append(host)
     return [hosts for hosts in owners.values() if len(hosts) > 1]
 
 
-def _different(members: Mapping[str, Mapping[str, Any]], field: str) -> list[list[str]]:
-    """Return a host of each value, for each pair whose members differ in `field`."""
-    found = []
-    for pair in sorted({str(member["pair"]) for member in members.values()}):
-        first: dict[Any, str] = {}
-        for host, member in sorted(members.items()):
-            if member["pair"] == pair:
-                first.setdefault(member[field], host)
-        if len(first) > 1:
-            found.append(list(first.values()))
-    return found
-
-
-def _identity(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _identity(config: ClassicConfig) -> list[tuple[str, str]]:
     if config["locker"] != LEASE:
         return []
     return [
@@ -39,26 +56,25 @@ def _identity(config: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{' and '.join(hosts)} hold a lease under one name: each would renew the other's; give each its own "
             "activemq_classic_broker_name or activemq_classic_lease_holder_id",
         )
-        for hosts in _shared(config["members"], "holder")
+        for hosts in _holders(config["members"])
     ]
 
 
-def _agreement(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _agreement(config: ClassicConfig) -> list[tuple[str, str]]:
     fields = {"locker": "activemq_classic_locker", "adapter": "activemq_classic_persistence_adapter"}
     if config["adapter"] == "kahadb" or config["locker"] == "shared_file":
         fields["store_dir"] = "activemq_classic_store_dir"
     return [
         ("different_store", f"{' and '.join(hosts)} have different {name}: the members of a pair need the same")
         for field, name in fields.items()
-        for hosts in _different(config["members"], field)
+        for hosts in differing(config["members"], field)
     ]
 
 
-def _periods(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    sleep, alive = config["sleep_ms"], config["keep_alive_ms"]
-    sleep = 10_000 if sleep is None else int(sleep)
+def _periods(config: ClassicConfig) -> list[tuple[str, str]]:
     own = 30_000 if config["adapter"] == "jdbc" else 0
-    alive = own if alive is None else int(alive)
+    sleep = 10_000 if config["sleep_ms"] is None else int(config["sleep_ms"])
+    alive = own if config["keep_alive_ms"] is None else int(config["keep_alive_ms"])
     if config["locker"] == LEASE and config["lease_ms"]:
         return _duration(int(config["lease_ms"]), sleep, alive)
     if config["locker"] == LEASE and sleep <= alive:
@@ -108,7 +124,7 @@ def _duration(lease: int, sleep: int, alive: int) -> list[tuple[str, str]]:
     return []
 
 
-def _ignored(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _ignored(config: ClassicConfig) -> list[tuple[str, str]]:
     problems = []
     if config["fail_if_locked"] and config["locker"] in ("database", LEASE):
         problems.append(
@@ -119,9 +135,9 @@ def _ignored(config: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     only_lease = {
-        "holder": "activemq_classic_lease_holder_id",
-        "max_diff_ms": "activemq_classic_max_allowable_diff_from_db_time_ms",
-        "lease_ms": "activemq_classic_lease_duration_ms",
+        "activemq_classic_lease_holder_id": config["holder"],
+        "activemq_classic_max_allowable_diff_from_db_time_ms": config["max_diff_ms"],
+        "activemq_classic_lease_duration_ms": config["lease_ms"],
     }
     own = sorted({"leaseObtainStatement", "leaseUpdateStatement"} & set(config["statements"]))
     if config["lease_ms"] and config["locker"] == LEASE and own:
@@ -134,13 +150,13 @@ def _ignored(config: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
     problems += [
         ("ignored", f"{name} is set, but the locker {config['locker']} ignores it: take it out")
-        for field, name in only_lease.items()
-        if config[field] is not None and config["locker"] != LEASE
+        for name, value in only_lease.items()
+        if value is not None and config["locker"] != LEASE
     ]
     return problems
 
 
-def _handler(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _handler(config: ClassicConfig) -> list[tuple[str, str]]:
     if config["adapter"] == "kahadb" and config["locker"] == LEASE and config["handler"] in HANDLERS_BLIND_TO_LEASES:
         return [
             (
@@ -152,7 +168,7 @@ def _handler(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
-def _database(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _database(config: ClassicConfig) -> list[tuple[str, str]]:
     url = str(config["jdbc_url"])
     uses = config["adapter"] == "jdbc" or config["locker"] in ("database", LEASE)
     if uses and ("://," in url or ":///" in url or not url.startswith("jdbc:")):
@@ -173,7 +189,7 @@ def _database(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
-def _lock(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _lock(config: ClassicConfig) -> list[tuple[str, str]]:
     if config["use_lock"] is False:
         return [
             ("no_lock", "activemq_classic_use_lock is false: every member of the pair would open the store at once")
@@ -186,13 +202,8 @@ def _lock(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 RULES = (_lock, _identity, _agreement, _periods, _ignored, _handler, _database)
 
 
-def activemq_classic_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what forbids this pair of brokers, a sentence each.
-
-    `config`: version, archive; members, host to {"pair", "holder", "store_dir", "adapter", "locker"}; and this host's
-    adapter, locker, locker_class, sleep_ms, lease_ms, keep_alive_ms, fail_if_locked, use_lock, max_diff_ms, holder,
-    handler, statements, jdbc_url. Rules named in `allow` are not asked: a drill wants them broken.
-    """
+def activemq_classic_problems(config: ClassicConfig) -> list[str]:
+    """Return what forbids this pair of brokers, a sentence each, but for what its `allow` permits."""
     problems = []
     if not config["archive"]:
         problems.append(

@@ -3,15 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import differing, session_range_ms
+from ansible_collections.brokerdrill.ha.plugins.filter.artemis_cluster import ClusterConnection, Group
+from ansible_collections.brokerdrill.ha.plugins.filter.artemis_topology import Acceptor, Endpoint, Member, ScaleDown
+from ansible_collections.brokerdrill.ha.plugins.filter.zookeeper import Server
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import (
+    Archive,
+    Number,
+    differing,
+    session_range_ms,
+)
 
 COORDINATION_LENGTH = 16
 """ReplicationPrimaryPolicyConfiguration.setCoordinationId cuts a coordination id here."""
 
 
-def _pair_problems(pair: str, members: Mapping[str, Mapping[str, Any]]) -> list[str]:
+class ArtemisConfig(TypedDict):
+    """What the role's vars/main/preflight.yml hands over: this broker, its cluster, and what its policy's check reads.
+
+    `members`: all brokers of the cluster by host, `own` this one's instance. `optional`: variable to value, None where
+    the inventory says nothing. Acceptors, connectors, groups and connections are filled in. `session_ms` is None where
+    the lock manager is not ZooKeeper's. What begins with `allow_` permits what the check would refuse, but
+    `allow_failback`, which is the broker's own setting.
+    """
+
+    policy: str
+    version: str
+    archive: Archive | None
+    own: str
+    members: Mapping[str, Member]
+    optional: Mapping[str, Any]
+
+    acceptors: Sequence[Acceptor]
+    connectors: Mapping[str, Endpoint]
+    discovery_groups: Sequence[Group]
+    broadcast_groups: Sequence[Group]
+    cluster_connections: Sequence[ClusterConnection]
+    replication_cluster_names: Sequence[str]
+
+    zookeeper_servers: Sequence[Server]
+    session_ms: Number | None
+    tick_ms: Number
+
+    max_backups: Number | None
+    colocated_store: str
+    excludes: Sequence[str]
+    scale_down: ScaleDown | None
+    check_for_active: bool
+
+    allow_failback: bool
+    allow_small: bool
+    allow_several_backups: bool
+    allow_unchecked_failback: bool
+
+
+def _pair_problems(pair: str, members: Mapping[str, Member]) -> list[str]:
     by_role: dict[str, list[str]] = {"primary": [], "backup": []}
     problems = []
     for host, member in sorted(members.items()):
@@ -27,24 +74,24 @@ def _pair_problems(pair: str, members: Mapping[str, Mapping[str, Any]]) -> list[
     return problems
 
 
-def _alike(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _alike(config: ArtemisConfig) -> dict[str, Member]:
     """Return the members that have no other policy than this broker: those that do are judged on their own hosts."""
     same = (None, config["policy"])
     return {host: member for host, member in config["members"].items() if member["policy"] in same}
 
 
-def _pairs(config: Mapping[str, Any]) -> dict[str, dict[str, Mapping[str, Any]]]:
-    pairs: dict[str, dict[str, Mapping[str, Any]]] = {}
+def _pairs(config: ArtemisConfig) -> dict[str, dict[str, Member]]:
+    pairs: dict[str, dict[str, Member]] = {}
     for host, member in _alike(config).items():
         pairs.setdefault(member["pair"], {})[host] = member
     return dict(sorted(pairs.items()))
 
 
-def _all_pairs_problems(config: Mapping[str, Any]) -> list[str]:
+def _all_pairs_problems(config: ArtemisConfig) -> list[str]:
     return [problem for pair, members in _pairs(config).items() for problem in _pair_problems(pair, members)]
 
 
-def _one_value(config: Mapping[str, Any], field: str, variable: str) -> list[str]:
+def _one_value(config: ArtemisConfig, field: str, variable: str) -> list[str]:
     """Return a sentence for each pair whose members differ in `field`, which `variable` sets."""
     return [
         f"{' and '.join(hosts)} have different {variable}: the members of a pair need the same"
@@ -52,11 +99,11 @@ def _one_value(config: Mapping[str, Any], field: str, variable: str) -> list[str
     ]
 
 
-def _lock_manager_problems(config: Mapping[str, Any]) -> list[str]:
+def _lock_manager_problems(config: ArtemisConfig) -> list[str]:
     """Return what protection against network isolation by ZooKeeper needs and does not have."""
     problems = []
     servers = list(config["zookeeper_servers"])
-    if len(servers) < 3 and not config.get("allow_small"):
+    if len(servers) < 3 and not config["allow_small"]:
         problems.append(
             f"{config['policy']} with {len(servers)} ZooKeeper servers cannot stand a partition: it needs 3 or more"
         )
@@ -71,7 +118,7 @@ def _lock_manager_problems(config: Mapping[str, Any]) -> list[str]:
     return problems + _short_connections(config, session)
 
 
-def _short_connections(config: Mapping[str, Any], session_ms: int) -> list[str]:
+def _short_connections(config: ArtemisConfig, session_ms: int) -> list[str]:
     """A backup that gives up its primary's connection before the session can end waits for the lock without a copy."""
     wanted = config["replication_cluster_names"]
     connections = [item for item in config["cluster_connections"] if item["name"] in wanted]
@@ -84,11 +131,11 @@ def _short_connections(config: Mapping[str, Any], session_ms: int) -> list[str]:
     ]
 
 
-def _same_journals(config: Mapping[str, Any]) -> list[str]:
+def _same_journals(config: ArtemisConfig) -> list[str]:
     return _one_value(config, "journal", "artemis_journal_file_size")
 
 
-def _spare_copies(config: Mapping[str, Any]) -> list[str]:
+def _spare_copies(config: ArtemisConfig) -> list[str]:
     """A primary copies to one backup at a time; neither the inventory nor a broker's own health says to which."""
     return [
         f"pair {pair} has {len(members)} members: with replication one of them copies the active one, and any other "
@@ -98,7 +145,7 @@ def _spare_copies(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _shared_groups(config: Mapping[str, Any]) -> list[str]:
+def _shared_groups(config: ArtemisConfig) -> list[str]:
     """With one group name for several pairs, a backup copies whichever primary of the group it reaches first."""
     groups: dict[str, set[str]] = {}
     for member in config["members"].values():
@@ -111,19 +158,19 @@ def _shared_groups(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _copies_problems(config: Mapping[str, Any]) -> list[str]:
+def _copies_problems(config: ArtemisConfig) -> list[str]:
     return _same_journals(config) + _spare_copies(config) + _shared_groups(config)
 
 
-def _quorum_problems(config: Mapping[str, Any]) -> list[str]:
+def _quorum_problems(config: ArtemisConfig) -> list[str]:
     return _all_pairs_problems(config) + _copies_problems(config) + _lock_manager_problems(config)
 
 
-def _replication_problems(config: Mapping[str, Any]) -> list[str]:
+def _replication_problems(config: ArtemisConfig) -> list[str]:
     return _all_pairs_problems(config) + _copies_problems(config) + _unchecked_failback(config) + _minority_vote(config)
 
 
-def _minority_vote(config: Mapping[str, Any]) -> list[str]:
+def _minority_vote(config: ArtemisConfig) -> list[str]:
     """A vote that fewer than most of the other pairs can win: QuorumVoteServerConnect asks n/2 of up to 2 brokers, else
     n/2 + 1, rounded down, where n is the quorum size."""
     size = config["optional"].get("artemis_quorum_size")
@@ -139,9 +186,9 @@ def _minority_vote(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _unchecked_failback(config: Mapping[str, Any]) -> list[str]:
+def _unchecked_failback(config: ArtemisConfig) -> list[str]:
     """A classic primary that returns after a failover serves all over again what its backup has handled already."""
-    if config["allow_failback"] and not config["check_for_active"] and not config.get("allow_unchecked_failback"):
+    if config["allow_failback"] and not config["check_for_active"] and not config["allow_unchecked_failback"]:
         return [
             "artemis_allow_failback without artemis_check_for_active_server: a primary that returns after a failover "
             "would serve everything a second time beside its backup"
@@ -149,9 +196,9 @@ def _unchecked_failback(config: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _unannounced_backups(config: Mapping[str, Any]) -> list[str]:
+def _unannounced_backups(config: ArtemisConfig) -> list[str]:
     """A backup announces itself once, when it starts (BackupManager.start): to the broker that is active then."""
-    if config.get("allow_several_backups"):
+    if config["allow_several_backups"]:
         return []
     return [
         f"pair {pair} has {len(backups)} backups ({' and '.join(backups)}): a primary that takes its store back does "
@@ -162,12 +209,12 @@ def _unannounced_backups(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _shared_store_problems(config: Mapping[str, Any]) -> list[str]:
+def _shared_store_problems(config: ArtemisConfig) -> list[str]:
     stores = _one_value(config, "store_dir", "artemis_store_dir") + _same_journals(config)
     return _all_pairs_problems(config) + stores + _unannounced_backups(config)
 
 
-def _peers_problems(config: Mapping[str, Any]) -> list[str]:
+def _peers_problems(config: ArtemisConfig) -> list[str]:
     problems = []
     for pair, members in _pairs(config).items():
         if len(members) < 2:
@@ -186,7 +233,7 @@ def _peers_problems(config: Mapping[str, Any]) -> list[str]:
     return problems + _copies_problems(config) + _lock_manager_problems(config)
 
 
-def _colocated_problems(config: Mapping[str, Any]) -> list[str]:
+def _colocated_problems(config: ArtemisConfig) -> list[str]:
     problems = _no_backups(config)
     if len(config["members"]) < 2:
         problems.append("colocated with one broker: there is no other to run its backup")
@@ -214,7 +261,7 @@ def _colocated_problems(config: Mapping[str, Any]) -> list[str]:
     return problems + _unchecked_failback(config) + _minority_vote(config)
 
 
-def _second_backups(config: Mapping[str, Any]) -> list[str]:
+def _second_backups(config: ArtemisConfig) -> list[str]:
     """A second backup in one process has a name, ports and directories that follow from the order of requests."""
     most = config["max_backups"]
     if most is None or int(most) <= 1:
@@ -225,28 +272,29 @@ def _second_backups(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _no_backups(config: Mapping[str, Any]) -> list[str]:
+def _no_backups(config: ArtemisConfig) -> list[str]:
     backups = sorted(host for host, member in _alike(config).items() if member["role"] == "backup")
     return [f"{host} is a backup, but artemis_ha_policy {config['policy']} has none" for host in backups]
 
 
-def _scale_down_problems(config: Mapping[str, Any]) -> list[str]:
+def _scale_down_problems(config: ArtemisConfig) -> list[str]:
     return _no_backups(config) + _scale_down_target_problems(config)
 
 
-def _scale_down_target_problems(config: Mapping[str, Any]) -> list[str]:
+def _scale_down_target_problems(config: ArtemisConfig) -> list[str]:
     target = config["scale_down"]
     if not target or target["enabled"] is False:
         return []
     if target["discovery_group"]:
-        return _unknown(
-            "scale-down", "discovery group", [target["discovery_group"]], _names(config, "discovery_groups")
-        )
+        groups = _names(config["discovery_groups"])
+        return _unknown("scale-down", "discovery group", [target["discovery_group"]], groups)
     if not target["connectors"]:
         return ["scale-down has nobody to hand messages to: the cluster has no other pair, and no connector is named"]
     unknown = sorted(set(target["connectors"]) - set(config["connectors"]))
     problems = [f"scale-down names the connectors {', '.join(unknown)}, which there are not"] if unknown else []
-    within = [name for name in target["connectors"] if config["connectors"].get(name, {}).get("type") == "vm"]
+    within = [
+        name for name in target["connectors"] if name not in unknown and config["connectors"][name]["type"] == "vm"
+    ]
     if within and config["policy"] != "colocated":
         problems.append(
             f"scale-down by {', '.join(within)} leads back to this broker: only a colocated backup has another broker "
@@ -293,8 +341,8 @@ TAKES: dict[str, set[str]] = {
 """Optional variables that each policy uses; any other that is set is refused."""
 
 
-def _names(config: Mapping[str, Any], kind: str) -> list[str]:
-    return [item["name"] for item in config[kind]]
+def _names(items: Sequence[Group | ClusterConnection | Acceptor]) -> list[str]:
+    return [item["name"] for item in items]
 
 
 def _unknown(who: str, what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -309,14 +357,14 @@ def _twice(kind: str, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _connection_problems(config: Mapping[str, Any]) -> list[str]:
+def _connection_problems(config: ArtemisConfig) -> list[str]:
     """Return what is wrong with discovery groups, broadcast groups and cluster connections: names and references."""
     reachable = [name for name, connector in config["connectors"].items() if connector["type"] == "tcp"]
-    groups = _names(config, "discovery_groups")
-    connections = _names(config, "cluster_connections")
+    groups = _names(config["discovery_groups"])
+    connections = _names(config["cluster_connections"])
     problems = [
         *_twice("discovery groups", groups),
-        *_twice("broadcast groups", _names(config, "broadcast_groups")),
+        *_twice("broadcast groups", _names(config["broadcast_groups"])),
         *_twice("cluster connections", connections),
     ]
     for group in config["broadcast_groups"]:
@@ -336,9 +384,9 @@ def _connection_problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _endpoint_problems(config: Mapping[str, Any]) -> list[str]:
+def _endpoint_problems(config: ArtemisConfig) -> list[str]:
     """Return what is wrong with acceptors and connectors, ports and ids of brokers in the same process."""
-    problems = [*_twice("acceptors", _names(config, "acceptors"))]
+    problems = [*_twice("acceptors", _names(config["acceptors"]))]
     served = {item["server_id"] for item in config["acceptors"] if item["type"] == "vm"}
     if not any(item["type"] == "tcp" for item in config["acceptors"]):
         problems.append("artemis_acceptors has none with a port: neither clients nor other brokers could connect")
@@ -350,7 +398,7 @@ def _endpoint_problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _ignored(config: Mapping[str, Any]) -> list[str]:
+def _ignored(config: ArtemisConfig) -> list[str]:
     takes = TAKES[config["policy"]]
     return [
         f"{name} is set, but {config['policy']} ignores it: take it out"
@@ -359,13 +407,8 @@ def _ignored(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def artemis_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what forbids this cluster of brokers.
-
-    `config`: policy; members, host to {"pair", "role", "store_dir", "journal", "coordination_id", "cluster_user",
-    "cluster_password"}; optional, variable to value (None: not set); acceptors, connectors, discovery_groups,
-    broadcast_groups and cluster_connections, filled in; and what each policy's own check reads.
-    """
+def artemis_problems(config: ArtemisConfig) -> list[str]:
+    """Return what forbids this cluster of brokers, a sentence each."""
     problems = []
     policy = config["policy"]
     if not config["archive"]:

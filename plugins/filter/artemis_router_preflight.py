@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
+
+from ansible_collections.brokerdrill.ha.plugins.filter.artemis_routers import Pool, Router
 
 MODULO = "CONSISTENT_HASH_MODULO"
 LED = ("AMQP", "CORE", "OPENWIRE")
 """Protocols whose clients an acceptor can lead to another broker."""
+
+
+class RoutersConfig(TypedDict):
+    """What the role's vars/main/routers.yml hands over: the routers, filled in; the acceptors as the inventory has
+    them; and the names of what pools and acceptors refer to."""
+
+    routers: Sequence[Router]
+    acceptors: Sequence[Mapping[str, Any]]
+    connectors: Sequence[str]
+    cluster_connections: Sequence[str]
+    discovery_groups: Sequence[str]
+
 
 # What Java's regular expressions write otherwise than Python's, as something of the same shape.
 _JAVA = (
@@ -37,11 +51,15 @@ def _unknown(who: str, what: str, name: str, known: Sequence[str]) -> list[str]:
     return [] if name in known else [f"{who} refers to the {what} {name}, which is not there; {there}"]
 
 
-def _pool_problems(who: str, pool: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    kinds = ("cluster_connection", "discovery_group", "static_connectors")
-    chosen = [kind for kind in kinds if pool[kind]]
+def _pool_problems(who: str, pool: Pool, config: RoutersConfig) -> list[str]:
+    given = {
+        "cluster_connection": pool["cluster_connection"],
+        "discovery_group": pool["discovery_group"],
+        "static_connectors": pool["static_connectors"],
+    }
+    chosen = [kind for kind, value in given.items() if value]
     if len(chosen) != 1:
-        return [f"the pool of {who} needs one of {', '.join(kinds)}; it has {' and '.join(chosen) or 'none'}"]
+        return [f"the pool of {who} needs one of {', '.join(given)}; it has {' and '.join(chosen) or 'none'}"]
     problems = []
     if pool["cluster_connection"]:
         problems += _unknown(who, "cluster connection", pool["cluster_connection"], config["cluster_connections"])
@@ -52,7 +70,7 @@ def _pool_problems(who: str, pool: Mapping[str, Any], config: Mapping[str, Any])
     return problems + _quorum_problems(who, pool)
 
 
-def _quorum_problems(who: str, pool: Mapping[str, Any]) -> list[str]:
+def _quorum_problems(who: str, pool: Pool) -> list[str]:
     """A quorum that the pool cannot have; how many brokers a cluster or a discovery group finds is not known here."""
     quorum, connectors = pool["elements"]["quorum-size"], pool["static_connectors"]
     most = len({*(connectors or ())}) + pool["local"]
@@ -61,7 +79,7 @@ def _quorum_problems(who: str, pool: Mapping[str, Any]) -> list[str]:
     return [f"the pool of {who} has {most} targets at most and a quorum of {quorum}: it would never choose anybody"]
 
 
-def _policy_problems(who: str, router: Mapping[str, Any]) -> list[str]:
+def _policy_problems(who: str, router: Router) -> list[str]:
     policy, pool = router["policy"], router["pool"]
     local = router["elements"]["local-target-filter"] is not None
     problems = []
@@ -85,8 +103,8 @@ def _policy_problems(who: str, router: Mapping[str, Any]) -> list[str]:
     return problems + _strange_properties(who, router)
 
 
-def _strange_properties(who: str, router: Mapping[str, Any]) -> list[str]:
-    takes = {MODULO: "MODULO", "LEAST_CONNECTIONS": "CONNECTION_COUNT_THRESHOLD"}.get(router["policy"])
+def _strange_properties(who: str, router: Router) -> list[str]:
+    takes = {MODULO: "MODULO", "LEAST_CONNECTIONS": "CONNECTION_COUNT_THRESHOLD"}.get(router["policy"] or "")
     return [
         f"{who} has {name.lower()}, which the policy {router['policy'] or '(none)'} does not read"
         for name in router["properties"]
@@ -94,7 +112,7 @@ def _strange_properties(who: str, router: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _filter_problems(who: str, router: Mapping[str, Any]) -> list[str]:
+def _filter_problems(who: str, router: Router) -> list[str]:
     found = [
         (name.replace("-", "_"), text, _no_expression(str(text)))
         for name, text in router["elements"].items()
@@ -103,7 +121,7 @@ def _filter_problems(who: str, router: Mapping[str, Any]) -> list[str]:
     return [f"{who}: {name} {text!r} is no regular expression: {why}" for name, text, why in found if why]
 
 
-def _acceptor_problems(config: Mapping[str, Any]) -> list[str]:
+def _acceptor_problems(config: RoutersConfig) -> list[str]:
     problems = []
     for acceptor in config["acceptors"]:
         router = acceptor.get("router")
@@ -120,12 +138,8 @@ def _acceptor_problems(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def artemis_router_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what forbids these connection routers, a sentence each.
-
-    `config`: routers, as `artemis_connection_routers` fills them in; acceptors, as the inventory has them; and the
-    names of connectors, cluster_connections and discovery_groups.
-    """
+def artemis_router_problems(config: RoutersConfig) -> list[str]:
+    """Return what forbids these connection routers, a sentence each."""
     problems = []
     names = [router["name"] for router in config["routers"]]
     problems += [

@@ -48,6 +48,12 @@ class Endpoint(TypedDict):
     parameters: dict[str, Any]
 
 
+class Acceptor(Endpoint):
+    """What an acceptor serves, under its name."""
+
+    name: str
+
+
 class ScaleDown(TypedDict):
     """The element scale-down; what is None is left out."""
 
@@ -154,14 +160,14 @@ def artemis_connectors(
 
 def artemis_acceptors(
     given: Sequence[Mapping[str, Any]], address: str, parameters: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return the acceptors of a broker at `address`, each an Endpoint with its name.
+) -> list[Acceptor]:
+    """Return the acceptors of a broker at `address`.
 
     `given`: {"name", "port", "protocols"}, or {"name", "type": "vm", "server_id"}, and perhaps "router" and
     "parameters" each. All that have a port have `parameters` in their URI. Raises AnsibleFilterError where an entry
     lacks what its type needs.
     """
-    found = []
+    found: list[Acceptor] = []
     for entry in given:
         _require(entry, *([] if transport(entry) == "vm" else ["protocols"]))
         endpoint = _endpoint(entry, address, parameters)
@@ -202,7 +208,7 @@ def artemis_listeners(
     An acceptor with `autoStart=false` serves nothing until it is told to. `routers`: the connection routers, as a
     descriptor says them.
     """
-    keys = {item["name"]: {"key": item["key_type"], "key_filter": item["key_filter"]} for item in routers}
+    by_name = {item["name"]: item for item in routers}
     found: list[Listener] = []
     for item in acceptors:
         waits = str(item.get("parameters", {}).get("autoStart", True)).lower() == "false"
@@ -211,7 +217,9 @@ def artemis_listeners(
                 words = str(protocol).lower()
                 found.append(_listener(item["name"], address, int(item["port"]), words, _has_tls(item)))
                 if item.get("router"):
-                    found[-1] |= {"router": item["router"], **keys.get(item["router"], {})}
+                    found[-1]["router"] = item["router"]
+                if router := by_name.get(item.get("router")):
+                    found[-1] |= {"key": router["key_type"], "key_filter": router["key_filter"]}
     return [*found, _listener("console", address, int(console_port), "https")]
 
 

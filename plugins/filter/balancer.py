@@ -110,19 +110,21 @@ def balancer_problems(frontends: Sequence[Frontend], status_port: int) -> list[s
 
 def balancer_described_listeners(frontends: Sequence[Frontend], address: str) -> list[Listener]:
     """Return the listeners as a descriptor says them, one for each protocol."""
-    return [
-        {
-            "name": one["name"],
-            "address": address,
-            "port": one["port"],
-            "protocol": protocol,
-            "tls": True,
-            "relays": True,
-            **({"router": one["router"], "key": one["key"], "key_filter": one["key_filter"]} if one["router"] else {}),
-        }
-        for one in frontends
-        for protocol in one["protocols"]
-    ]
+    found: list[Listener] = []
+    for one in frontends:
+        for protocol in one["protocols"]:
+            listener: Listener = {
+                "name": one["name"],
+                "address": address,
+                "port": one["port"],
+                "protocol": protocol,
+                "tls": True,
+                "relays": True,
+            }
+            if one["router"]:
+                listener |= {"router": one["router"], "key": one["key"], "key_filter": one["key_filter"]}
+            found.append(listener)
+    return found
 
 
 def balancer_dials(frontends: Sequence[Frontend]) -> list[Dial]:

@@ -10,21 +10,40 @@ from typing import Any, TypedDict
 from ansible_collections.brokerdrill.ha.plugins.filter.texts import sql_name
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
-from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import session_range_ms
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import Number, session_range_ms
 
 
-def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what forbids this database, a sentence each.
+class Member(TypedDict):
+    """A member of the database as others see it."""
 
-    `config`: members, host to {"instance"}; zookeeper_servers; allow_small, for a drill that wants a small ensemble;
-    ttl_s, loop_wait_s, retry_timeout_s, tick_ms; metrics_ports, the inventory's common_metrics_ports.
-    """
+    instance: str
+    address: str
+    port: int
+    rest_port: int
+
+
+class LeaseDbConfig(TypedDict):
+    """What the role's vars/main.yml hands over. `allow_small` is for a drill that wants a small ensemble;
+    `metrics_ports` is the inventory's common_metrics_ports; `tick_ms` is ZooKeeper's."""
+
+    members: Mapping[str, Member]
+    zookeeper_servers: Sequence[Mapping[str, Any]]
+    allow_small: bool
+    ttl_s: Number
+    loop_wait_s: Number
+    retry_timeout_s: Number
+    tick_ms: Number
+    metrics_ports: Mapping[str, Number]
+
+
+def lease_db_problems(config: LeaseDbConfig) -> list[str]:
+    """Return what forbids this database, a sentence each."""
     problems = []
     if len(config["members"]) < 2:
         problems.append("a lease database of one host has no standby: give the group lease_db a second one")
     if len(config["zookeeper_servers"]) < 3 and not config["allow_small"]:
         problems.append(f"a lease database needs 3 or more ZooKeeper servers, not {len(config['zookeeper_servers'])}")
-    ttl, loop, retry = (int(config[name]) for name in ("ttl_s", "loop_wait_s", "retry_timeout_s"))
+    ttl, loop, retry = int(config["ttl_s"]), int(config["loop_wait_s"]), int(config["retry_timeout_s"])
     if loop + 2 * retry > ttl:
         problems.append(
             f"lease_db_ttl_s {ttl} is below lease_db_loop_wait_s {loop} and twice lease_db_retry_timeout_s {retry}: a "
@@ -45,15 +64,6 @@ def lease_db_problems(config: Mapping[str, Any]) -> list[str]:
         f"{' and '.join(hosts)} have one lease_db_instance {name}" for name, hosts in owners.items() if len(hosts) > 1
     ]
     return problems
-
-
-class Member(TypedDict):
-    """A member of the database as others see it."""
-
-    instance: str
-    address: str
-    port: int
-    rest_port: int
 
 
 def lease_db_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]) -> dict[str, Member]:

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ansible_collections.brokerdrill.ha.plugins.filter.openmq_topology import Member
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import Archive, Number
 
 
-def _cluster(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+class OpenmqConfig(TypedDict):
+    """What the role's vars/main.yml hands over: this broker, its cluster's members by host, and the inventory's hosts.
+
+    `archive` is None where the version is not known, `jdbc_url` "" where no database is used. `leaving`: hosts that
+    leave their cluster. `heartbeat`: variable to value. `prefix_length`, in bits, is that of the cluster's subnet.
+    `allow` names rules that a drill wants broken.
+    """
+
+    version: str
+    archive: Archive | None
+    cluster: str
+    members: Mapping[str, Member]
+    hosts: Sequence[str]
+    leaving: Sequence[str]
+    prefix_length: Number
+    heartbeat: Mapping[str, Number]
+    jdbc_url: str
+    allow: Sequence[str]
+
+
+def _cluster(config: OpenmqConfig) -> list[tuple[str, str]]:
     members = config["members"]
     problems = _leaving(config)
     models = sorted({str(member["cluster"]) for member in members.values()})
@@ -43,7 +66,7 @@ def _cluster(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     return problems
 
 
-def _leaving(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _leaving(config: OpenmqConfig) -> list[tuple[str, str]]:
     strange = sorted(set(config["leaving"]) - set(config["hosts"]))
     problems = [
         ("leaving", f"openmq_leaving names {name}, which is none of the hosts {', '.join(sorted(config['hosts']))}")
@@ -61,7 +84,7 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _enhanced(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _enhanced(config: OpenmqConfig) -> list[tuple[str, str]]:
     if config["cluster"] != "enhanced":
         return []
     problems = []
@@ -96,13 +119,8 @@ def _enhanced(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     return problems
 
 
-def openmq_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a broker's configuration, a sentence each, without the rules that `allow` names.
-
-    `config`: version, archive (None: unknown), cluster, members (host to instance, address, port, cluster, broker_id,
-    master), hosts (of all clusters), leaving (hosts that leave theirs), prefix_length (bits), heartbeat (variable to
-    value), jdbc_url, allow.
-    """
+def openmq_problems(config: OpenmqConfig) -> list[str]:
+    """Return what is wrong with a broker's configuration, a sentence each, without the rules that its `allow` names."""
     problems = []
     if not config["archive"]:
         problems.append(

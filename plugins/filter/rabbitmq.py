@@ -109,14 +109,26 @@ def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
     ]
 
 
-def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what forbids this broker, a sentence each.
+class RabbitmqConfig(TypedDict):
+    """What the role's vars/main.yml hands over: the cluster's members by host and what is to be declared in it.
 
-    `config`: members, as `rabbitmq_members` returns them; queues, vhosts, policies and users; more, definitions as the
-    product exports them; memory, the high watermark; allow, the names of rules (even_cluster, few_copies) that a
-    drill wants broken.
+    `more`: definitions as the product exports them. `memory`: the high watermark, a part of the host's memory or a
+    size. `allow`: the names of rules (even_cluster, few_copies) that a drill wants broken.
     """
-    members: Mapping[str, Member] = config["members"]
+
+    members: Mapping[str, Member]
+    queues: Sequence[Mapping[str, Any]]
+    vhosts: Sequence[str]
+    policies: Sequence[Mapping[str, Any]]
+    users: Sequence[Mapping[str, Any]]
+    more: Mapping[str, Any]
+    memory: str
+    allow: Sequence[str]
+
+
+def rabbitmq_problems(config: RabbitmqConfig) -> list[str]:
+    """Return what forbids this broker, a sentence each."""
+    members = config["members"]
     problems: dict[str, list[str]] = {"even_cluster": [], "few_copies": [], "": []}
     own = problems[""]
     for field, name in (
@@ -141,7 +153,7 @@ def rabbitmq_problems(config: Mapping[str, Any]) -> list[str]:
     for queue in config["queues"]:
         place = (queue.get("vhost", DRILL_VHOST), queue["name"])
         names[place] = names.get(place, 0) + 1
-    definitions = config.get("more") or {}
+    definitions = config["more"] or {}
     vhosts = list(dict.fromkeys([*config["vhosts"], *(one.get("name") for one in _listed(definitions, "vhosts"))]))
     own += [
         f"queue {name} is of vhost {vhost}, which is none of {', '.join(map(str, vhosts))}"
@@ -165,7 +177,7 @@ def _listed(definitions: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
 
 
-def _definition_problems(config: Mapping[str, Any], vhosts: Sequence[Any], more: Mapping[str, Any]) -> list[str]:
+def _definition_problems(config: RabbitmqConfig, vhosts: Sequence[Any], more: Mapping[str, Any]) -> list[str]:
     """Return what RabbitMQ would take of the definitions without a word, the last of several or none of it."""
     # (Only the role's own policies have a vhost by default: RabbitMQ knows none for those of an exported file.)
     policies = [(one.get("name"), one.get("vhost", DRILL_VHOST)) for one in config["policies"]]
@@ -226,7 +238,7 @@ _KINDS = (
 )
 
 
-def _more_problems(more: Mapping[str, Any], config: Mapping[str, Any], vhosts: Sequence[Any]) -> list[str]:
+def _more_problems(more: Mapping[str, Any], config: RabbitmqConfig, vhosts: Sequence[Any]) -> list[str]:
     """Return what definitions of the inventory's own name that is nowhere, and what of them is no definition."""
     if not isinstance(more, Mapping):
         return ["rabbitmq_more_definitions is no mapping, as the product exports its definitions"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
 UNSAFE_OPTIONS = {
     "nolock": "locks would be this host's alone",
@@ -24,16 +24,26 @@ def mount_unit(path: str) -> str:
     return "-".join(named) + ".mount"
 
 
-def shared_store_problems(config: Mapping[str, Any]) -> list[str]:
-    """Return what forbids this shared store. `config`: kind, path, server, export, options."""
+class StoreConfig(TypedDict):
+    """What the role's vars/main.yml hands over: where the store is mounted, and of what. `server`, `export` and
+    `options` are of the kind `nfs`."""
+
+    kind: str
+    path: str
+    server: str
+    export: str
+    options: Sequence[str]
+
+
+def shared_store_problems(config: StoreConfig) -> list[str]:
+    """Return what forbids this shared store, a sentence each."""
     problems = []
     if not str(config["path"]).startswith("/") or str(config["path"]) == "/":
         problems.append(f"shared_store_path {config['path']!r} is no directory to mount at")
     if config["kind"] != "nfs":
         return problems
-    problems += [
-        f"shared_store_kind nfs needs shared_store_nfs_{part}" for part in ("server", "export") if not config[part]
-    ]
+    given = {"server": config["server"], "export": config["export"]}
+    problems += [f"shared_store_kind nfs needs shared_store_nfs_{part}" for part, value in given.items() if not value]
     options = [str(option) for option in config["options"]]
     problems += [f"NFS option {option}: {UNSAFE_OPTIONS[option]}" for option in options if option in UNSAFE_OPTIONS]
     versions = [option.partition("=")[2] for option in options if option.startswith(("vers=", "nfsvers="))]

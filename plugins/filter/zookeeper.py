@@ -122,7 +122,7 @@ def zookeeper_connect_string(servers: Sequence[Server]) -> str:
     return ",".join(f"{server['address']}:{server['port']}" for server in servers)
 
 
-def zookeeper_problems(members: Mapping[str, Mapping[str, Any]], allow_small: bool = False) -> list[str]:
+def zookeeper_problems(members: Mapping[str, Member], allow_small: bool = False) -> list[str]:
     """Return what forbids this ensemble.
 
     `members`: host to {"id", "tick_ms"}. `allow_small` permits fewer than 3, for a drill that wants this.

@@ -59,13 +59,13 @@ def heaps(host: str, hostvars: HostVars, products: Iterable[Product]) -> dict[st
         return hostvars[name].get("ansible_host", name)
 
     found = {}
-    products = [product for product in products if product.heap]
+    jvms = [(product.name, product.heap, product.heap_mib) for product in products if product.heap is not None]
     for name in hostvars:
         if address(name) != address(host):
             continue
-        for product in products:
-            if product.name in hostvars[name]["group_names"]:
-                found[f"{product.heap} of {name}"] = int(hostvars[name].get(product.heap, product.heap_mib))
+        for product, variable, default_mib in jvms:
+            if product in hostvars[name]["group_names"]:
+                found[f"{variable} of {name}"] = int(hostvars[name].get(variable, default_mib))
     return found
 
 

@@ -39,7 +39,7 @@ def group(name: str = "brokers", *announced: str) -> dict[str, Any]:
 
 def discovered(**change: Any) -> dict[str, Any]:
     """Brokers that find each other by multicast."""
-    found = {"discovery": "udp", "discovery_groups": [group()], "broadcast_groups": [group("brokers", "a1")]}
+    found = {"discovery_groups": [group()], "broadcast_groups": [group("brokers", "a1")]}
     connections = [connection(discovery_group="brokers", static_connectors=[])]
     return {**found, "cluster_connections": connections, "connectors": connectors("a1"), "excludes": [], **change}
 
@@ -54,9 +54,11 @@ def cluster(**change: Any) -> dict[str, Any]:
         "zookeeper_servers": [{}, {}, {}],
         "session_ms": 4000,
         "tick_ms": 500,
+        "allow_small": False,
+        "allow_several_backups": False,
+        "allow_unchecked_failback": False,
         "allow_failback": True,
         "check_for_active": True,
-        "discovery": "static",
         "discovery_groups": [],
         "broadcast_groups": [],
         "cluster_connections": [connection()],

@@ -187,8 +187,8 @@ def cluster(size: int, **last: Any) -> dict[str, dict[str, Any]]:
 )
 def test_preflight(members: dict[str, Any], queues: list[Any], changes: dict[str, Any], words: str) -> None:
     config = {
-        "members": members, "queues": queues, "vhosts": ["/"], "policies": [], "users": [], "memory": "0.4",
-        "allow": [], **changes
+        "members": members, "queues": queues, "vhosts": ["/"], "policies": [], "users": [], "more": {},
+        "memory": "0.4", "allow": [], **changes
     }  # fmt: skip
     problems = filters.rabbitmq_problems(config)
     assert len(problems) == bool(words)
@@ -211,8 +211,8 @@ def test_preflight(members: dict[str, Any], queues: list[Any], changes: dict[str
 )  # fmt: skip
 def test_definitions_that_contradict_themselves_are_refused(changes: dict[str, Any], words: str) -> None:
     config = {
-        "members": {}, "queues": [], "vhosts": ["/"], "policies": [], "users": [], "memory": "0.4", "allow": [],
-        **changes,
+        "members": {}, "queues": [], "vhosts": ["/"], "policies": [], "users": [], "more": {},
+        "memory": "0.4", "allow": [], **changes,
     }  # fmt: skip
     assert filters.rabbitmq_problems(config) == ([words] if words else [])
 
