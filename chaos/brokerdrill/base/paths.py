@@ -8,6 +8,7 @@ In a checkout all of it is the checkout's. Where the package is installed, what 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -86,6 +87,22 @@ def private_dir(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
+
+
+def ansible_configuration() -> Path:
+    """Return the file that Ansible would take its configuration from where the user is; where there is none, the one
+    that ships with the program."""
+    here = Path.cwd()
+    # In a directory where everybody may write, it may be anybody's.
+    own = [] if here.stat().st_mode & stat.S_IWOTH else [here / "ansible.cfg"]
+    given = [_config_in(one)] if (one := os.environ.get("ANSIBLE_CONFIG")) else []
+    places = [*given, *own, Path.home() / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
+    return next((place for place in places if os.access(place, os.R_OK)), ROOT / "ansible.cfg")
+
+
+def _config_in(given: str) -> Path:
+    path = Path(given).expanduser().absolute()
+    return path / "ansible.cfg" if path.is_dir() else path
 
 
 def child_environment() -> dict[str, str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import asyncssh
 
+from brokerdrill.base import paths
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts import ssh_options
 from brokerdrill.inventory.topology import Host
@@ -41,7 +45,17 @@ async def log_in(host: Host, client: type[asyncssh.SSHClient], timeout_s: float)
     except asyncssh.HostKeyNotVerifiable as error:
         raise AnotherHost(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
     except (OSError, asyncssh.Error) as error:
-        raise InfrastructureError(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
+        raise InfrastructureError(
+            f"host {host.name} ({host.address}) cannot be reached: {_missing_key(options) or error}"
+        ) from None
+
+
+def _missing_key(options: Mapping[str, Any]) -> str:
+    gone = [Path(key) for key in options.get("client_keys", []) if not Path(key).exists()]
+    if not gone:
+        return ""
+    benchs = gone[0].parent == paths.cache().resolve() / "bench"
+    return f"there is no key {gone[0]}{', which `brokerdrill bench up` makes' if benchs else ''}"
 
 
 def asks_password(host: Host) -> bool:

@@ -12,8 +12,11 @@ from typing import Any
 from brokerdrill.base.errors import UsageError
 from brokerdrill.inventory.topology import Host
 
-# Where Ansible has them, from the general to the particular.
+# Where Ansible has them, from the general to the particular; its configuration has the same names in capitals.
 VARIABLES = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
+# Of what Ansible takes for these, the later one counts.
+CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
+TRUE = ("y", "yes", "on", "1", "true", "t", "1.0")
 LOCAL = ("local", "ansible.builtin.local", "ansible.legacy.local")
 # Ansible's ways to a host that are SSH.
 SSH = ("ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh")
@@ -37,19 +40,29 @@ def is_local(host: Host) -> bool:
 
 
 def given(host: Host) -> dict[str, list[str]]:
-    """Return what the inventory's words for ssh say: keyword of ssh_config in lower case → its values, in order.
+    """Return what the inventory's words for ssh say, or where it has none those of Ansible's configuration: keyword of
+    ssh_config in lower case → its values, in the order in which Ansible gives them.
 
     Raises UsageError where the words are not those of a command line.
     """
     found: dict[str, list[str]] = {}
     for variable in VARIABLES:
+        said = host.vars.get(variable)
         try:
-            words = shlex.split(str(host.vars.get(variable) or ""))
+            words = shlex.split(str((host.login.get(variable.upper()) if said is None else said) or ""))
         except ValueError as error:
             raise UsageError(f"host {host.name}: {variable} is no command line: {error}") from None
         for keyword, value in _pairs(iter(words)):
             found.setdefault(keyword, []).append(value)
+        # (Ansible has it after the first of them.)
+        if variable == VARIABLES[0] and not _checks_keys(host):
+            found.setdefault("stricthostkeychecking", []).append("no")
     return found
+
+
+def _checks_keys(host: Host) -> bool:
+    said = [host.vars[name] for name in CHECKING if host.vars.get(name) is not None]
+    return str([host.login.get(CHECKING[0].upper(), "true"), *said][-1]).lower() in TRUE
 
 
 def _pairs(words: Iterator[str]) -> Iterator[tuple[str, str]]:
@@ -81,6 +94,8 @@ def options(host: Host) -> dict[str, Any]:
         found["client_keys"] = keys
     if "configfile" in said:
         found["config"] = [_path(said["configfile"][0])]
+    if host.password is not None:
+        found["password"] = host.password
     # (Of values that are said twice OpenSSH takes the first.)
     if said.get("stricthostkeychecking", [""])[0].lower() in ("no", "off"):
         found["known_hosts"] = None

@@ -2,12 +2,13 @@
 
 A process of its own, because importing Ansible takes over the process's warnings, locale checks and import system.
 Only variables about reaching a host and about the bench are templated: templating the rest could make passwords or
-fetch files, and a vaulted value never leaves this process, but for the one password that reaching a host needs.
+fetch files, and a vaulted value never leaves this process, but for the passwords that reaching a host needs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -17,7 +18,8 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import init_plugin_loader
+from ansible.playbook.play_context import PlayContext
+from ansible.plugins.loader import connection_loader, init_plugin_loader
 from ansible.template import Templar
 from ansible.vars.manager import VariableManager
 
@@ -50,7 +52,7 @@ def _variables(loader: DataLoader, found: dict[str, Any]) -> dict[str, Any]:
         if name in FLAGS
         else _plain(templar.template(value) if name.startswith(TEMPLATED) else value)
         for name, value in found.items()
-        if name not in (*MAGIC, *BECOME_PASSWORDS) and not name.startswith("inventory_")
+        if name not in (*MAGIC, *BECOME_PASSWORDS, *PASSWORDS) and not name.startswith("inventory_")
     }
 
 
@@ -62,13 +64,17 @@ def _flag(name: str, value: Any) -> bool:
         raise AnsibleError(f"{name} is {_plain(value)!r}, which is neither true nor false") from None
 
 
-# Ansible's own names for it, the one that wins first: of those that its sudo plugin lists the last that is set.
+# Ansible's own names for them, the one that wins first: of those that its plugin for sudo or ssh lists the last that is
+# set.
 BECOME_PASSWORDS = ("ansible_sudo_pass", "ansible_become_pass", "ansible_become_password")
+PASSWORDS = ("ansible_ssh_password", "ansible_ssh_pass", "ansible_password")
 
 
-def _become_password(loader: DataLoader, found: dict[str, Any], default: str | None) -> str | None:
-    """The password that sudo asks for on the host, as Ansible would give it."""
-    for name in BECOME_PASSWORDS:
+def _password(
+    names: tuple[str, ...], loader: DataLoader, found: dict[str, Any], default: str | None = None
+) -> str | None:
+    """The password that sudo or sshd asks for on the host, as Ansible would give it."""
+    for name in names:
         if found.get(name) is not None:
             return str(Templar(loader=loader, variables=found).template(found[name]))
     return default
@@ -88,6 +94,25 @@ LOGIN = {
     "ANSIBLE_BECOME_PASSWORD_FILE": "BECOME_PASSWORD_FILE",
     "ANSIBLE_VAULT_PASSWORD_FILE": "DEFAULT_VAULT_PASSWORD_FILE",
 }
+# What it says of ssh, in the same way.
+SSH = {
+    "ANSIBLE_HOST_KEY_CHECKING": "host_key_checking",
+    "ANSIBLE_SSH_ARGS": "ssh_args",
+    "ANSIBLE_SSH_COMMON_ARGS": "ssh_common_args",
+    "ANSIBLE_SSH_EXTRA_ARGS": "ssh_extra_args",
+}
+
+
+def _login() -> dict[str, str]:
+    """Variable → its value, where it is not Ansible's own default."""
+    connection_loader.get("ssh", PlayContext(), os.devnull)  # by that its settings are known
+    found = {name: constants.config.get_config_value(setting) for name, setting in LOGIN.items()}
+    for name, setting in SSH.items():
+        value, origin = constants.config.get_config_value_and_origin(
+            setting, plugin_type="connection", plugin_name="ssh"
+        )
+        found[name] = None if origin == "default" else value
+    return {name: str(value) for name, value in found.items() if value not in (None, "")}
 
 
 def read(sources: list[str]) -> dict[str, Any]:
@@ -114,11 +139,11 @@ def read(sources: list[str]) -> dict[str, Any]:
                 "name": str(host.name),
                 "groups": sorted(str(group.name) for group in host.get_groups() if group.name != "all"),
                 "vars": _variables(loader, found),
-                "become_password": _become_password(loader, found, of_all),
+                "become_password": _password(BECOME_PASSWORDS, loader, found, of_all),
+                "password": _password(PASSWORDS, loader, found),
             }
         )
-    configured = {name: constants.config.get_config_value(setting) for name, setting in LOGIN.items()}
-    return {"hosts": hosts, "login": {name: str(value) for name, value in configured.items() if value}}
+    return {"hosts": hosts, "login": _login()}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def known_secrets(topology: Topology) -> set[str]:
     names: set[str] = set()
     for host in topology.hosts:
         found.update(secret_values(host.vars))
-        found.update([host.become_password] if host.become_password else [])
+        found.update(password for password in (host.become_password, host.password) if password)
         names.update((host.name, host.address, host.user, *host.groups))
     return (found | set(_made(topology))) - names
 

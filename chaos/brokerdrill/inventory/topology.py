@@ -29,9 +29,11 @@ READ_TIMEOUT_S = 60
 @dataclass(frozen=True)
 class Host:
     """One host: how SSH reaches it, its groups (all ancestors but `all`, sorted), its inventory variables, and the
-    password that sudo asks for there, where the inventory has one: it is in none of the variables, nor in what prints.
+    passwords that sudo and SSH ask for there, where the inventory has them: they are in none of the variables, nor in
+    what prints.
 
-    Variables named ansible_*, bench_*, drill_* and topology_* are templated, the others are as written.
+    Variables named ansible_*, bench_*, drill_* and topology_* are templated, the others are as written. `login` is that
+    of the topology.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Host:
     groups: tuple[str, ...]
     vars: Mapping[str, Any] = field(hash=False)
     become_password: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    login: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,8 @@ def _host(directory: Path, found: Mapping[str, Any], login: Mapping[str, str]) -
         groups=tuple(found["groups"]),
         vars=variables,
         become_password=found["become_password"],
+        password=found["password"],
+        login=login,
     )
 
 
@@ -163,7 +169,7 @@ def _read(sources: tuple[Path, ...], sha256: str, cache: Path) -> str:
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
         "ANSIBLE_NOCOLOR": "true",
     }
-    environment.setdefault("ANSIBLE_CONFIG", str(paths.ROOT / "ansible.cfg"))
+    environment["ANSIBLE_CONFIG"] = str(paths.ansible_configuration())
     try:
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("_read_inventory.py")), *map(str, sources)],

@@ -63,6 +63,40 @@ def test_words_for_ssh_are_heeded(variable: str, words: str, said: dict[str, Any
     assert options(host(**{variable: words})) == said
 
 
+@pytest.mark.parametrize("name", ["ssh_args", "ssh_common_args", "ssh_extra_args"])
+def test_ansibles_configuration_has_words_for_ssh_too(name: str) -> None:
+    """They hold where the inventory has no words of the same kind."""
+    configured = replace(host(), login={f"ANSIBLE_{name.upper()}": "-J jump.example"})
+    assert options(configured) == {"tunnel": "jump.example"}
+    assert options(replace(configured, vars={f"ansible_{name}": "-J other"})) == {"tunnel": "other"}
+    assert options(replace(configured, vars={f"ansible_{name}": ""})) == {}
+
+
+@pytest.mark.parametrize(
+    ("configured", "variables", "checked"),
+    [
+        ("False", {}, False),
+        ("True", {}, True),
+        (None, {}, True),
+        (None, {"ansible_host_key_checking": False}, False),
+        (None, {"ansible_host_key_checking": "no"}, False),
+        ("False", {"ansible_host_key_checking": "yes"}, True),
+        ("True", {"ansible_host_key_checking": True, "ansible_ssh_host_key_checking": False}, False),
+        ("False", {"ansible_ssh_args": "-o StrictHostKeyChecking=yes"}, True),
+        ("False", {"ansible_ssh_common_args": "-o StrictHostKeyChecking=yes"}, False),
+    ],
+)
+def test_keys_of_hosts_are_checked_as_ansible_does(
+    configured: str | None, variables: dict[str, Any], checked: bool
+) -> None:
+    login = {"ANSIBLE_HOST_KEY_CHECKING": configured} if configured else {}
+    assert ("known_hosts" not in options(replace(host(**variables), login=login))) is checked
+
+
+def test_sshs_password_is_the_inventorys() -> None:
+    assert options(replace(host(), password="of ssh")) == {"password": "of ssh"}
+
+
 def test_what_the_inventory_says_goes_before_the_users_own_file() -> None:
     named = replace(host(ansible_user=NAME, ansible_port=22), key_file="/keys/two")
     assert options(named) == {"username": NAME, "port": 22, "client_keys": ["/keys/two"]}
@@ -93,6 +127,38 @@ def test_words_that_are_no_command_line() -> None:
 def test_a_port_that_is_none(words: str, port: str) -> None:
     with pytest.raises(UsageError, match=f"host web1: ssh's port is '{port}', which is no number from 1 to 65535"):
         options(host(ansible_ssh_extra_args=words))
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_host_whose_key_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool) -> None:
+    async def main() -> str:
+        async with ssh_host(tmp_path, monkeypatch) as front:
+            monkeypatch.setenv("HOME", str(tmp_path))
+            there = replace(front.host, vars={}, login={"ANSIBLE_HOST_KEY_CHECKING": str(checked)})
+            connection = await connect(there)
+            try:
+                return (await connection.sh("echo here")).out
+            finally:
+                await connection.close()
+
+    if checked:
+        with pytest.raises(InfrastructureError, match="Host key is not trusted"):
+            asyncio.run(main())
+    else:
+        assert asyncio.run(main()) == "here\n"
+
+
+def test_a_key_of_ours_that_is_not_there() -> None:
+    missing = replace(host(), key_file="/nowhere/id_ed25519")
+    with pytest.raises(InfrastructureError, match=r"web1 .* cannot be reached: there is no key /nowhere/id_ed25519"):
+        asyncio.run(connect(missing))
+
+
+def test_the_benchs_key_before_there_is_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKERDRILL_CACHE", str(tmp_path))
+    missing = replace(host(), key_file=str(tmp_path / "bench" / "id_ed25519"))
+    with pytest.raises(InfrastructureError, match=r"id_ed25519, which `brokerdrill bench up` makes$"):
+        asyncio.run(connect(missing))
 
 
 def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, **changes: Any) -> str:

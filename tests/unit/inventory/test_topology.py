@@ -72,6 +72,52 @@ def test_what_ansibles_configuration_says_of_logins_holds_for_drills_too(
     assert (told["ANSIBLE_REMOTE_USER"], told["ANSIBLE_PRIVATE_KEY_FILE"]) == ("ops", "/keys/ops")
 
 
+def test_what_ansibles_configuration_says_of_ssh_holds_for_drills_too(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one in the working directory, and a word of the environment before it."""
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nhost_key_checking = no\n[ssh_connection]\nssh_args = -J jump\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    found = find_topology("shelf", shelf.parent)
+    wanted = {"ANSIBLE_HOST_KEY_CHECKING": "False", "ANSIBLE_SSH_ARGS": "-J jump"}
+    assert found.login == wanted == found.hosts[0].login
+    told = playbooks._command(found, "site", ())[1]
+    assert wanted.items() <= told.items()
+    monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "true")
+    (shelf / "another").write_text("")
+    assert find_topology("shelf", shelf.parent).login["ANSIBLE_HOST_KEY_CHECKING"] == "True"
+
+
+def test_the_users_configuration_is_that_which_ansible_would_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("home", "here", "given"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert paths.ansible_configuration() == paths.ROOT / "ansible.cfg"
+    (tmp_path / "home" / ".ansible.cfg").touch()
+    assert paths.ansible_configuration() == tmp_path / "home" / ".ansible.cfg"
+    (tmp_path / "here" / "ansible.cfg").touch()
+    assert paths.ansible_configuration() == tmp_path / "here" / "ansible.cfg"
+    (tmp_path / "here").chmod(0o777)
+    assert paths.ansible_configuration() == tmp_path / "home" / ".ansible.cfg"
+    monkeypatch.setenv("ANSIBLE_CONFIG", "../given")
+    assert paths.ansible_configuration() == tmp_path / "home" / ".ansible.cfg"
+    (tmp_path / "given" / "ansible.cfg").touch()
+    assert paths.ansible_configuration().resolve() == tmp_path / "given" / "ansible.cfg"
+
+
+@pytest.mark.parametrize("name", ["ansible_password", "ansible_ssh_pass", "ansible_ssh_password"])
+def test_sshs_password_is_read_as_ansible_would_and_is_no_variable(tmp_path: Path, name: str) -> None:
+    (tmp_path / "hosts.yml").write_text(f'all: {{hosts: {{h1: {{{name}: "{{{{ 40 + 7 }}}}"}}, h2: {{}}}}}}')
+    h1, h2 = load(tmp_path).hosts
+    assert (h1.password, h2.password) == ("47", None)
+    assert name not in h1.vars and name not in load(tmp_path).vars and "47" not in repr(h1)
+
+
 def test_reading_makes_no_secret(shelf: Path, tmp_path: Path) -> None:
     assert "lookup" in find_topology("shelf", shelf.parent).vars["secret_made_late"]
     assert not (tmp_path / "mark").exists()
