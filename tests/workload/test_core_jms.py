@@ -20,6 +20,7 @@ from brokerdrill.workload.client import ClientError, Delivery, Message, Outcome
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.header import sha
+from brokerdrill.workload.stacks import innermost
 from tests.workload.conftest import config_for, specs
 from tests.workload.standalone_broker import QUEUES, Broker, Relay
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
@@ -357,6 +358,26 @@ def test_worker_writes_a_whole_ledger(broker: Broker, tmp_path: Path, worker: St
     said = judge(rows)
     assert len(said.acknowledged) == sent == len(said.processed)
     assert not said.lost | said.duplicated | said.phantoms
+
+
+def test_a_client_that_waits_for_a_silent_broker_says_where(
+    broker: Broker, tmp_path: Path, worker: StartWorker
+) -> None:
+    one = worker(worker_config(broker, tmp_path / "w0.spool", producers=specs("producer", 1)))
+    one.begin()
+    one.until_status(lambda status: status["sent_ok"] >= 100)
+    os.kill(broker.pid, signal.SIGSTOP)
+    one.tell("stop_producers")
+    stacks: dict[str, list[str]] = {}
+    end = time.monotonic() + 20
+    while not any("org.apache.activemq" in call for call in stacks.get("producer-0", ())):
+        assert time.monotonic() < end, stacks
+        one.tell("where")
+        stacks = one.until("where")["stacks"]
+    assert innermost(stacks["producer-0"]).startswith("org.apache.activemq."), stacks
+    os.kill(broker.pid, signal.SIGCONT)
+    one.until("producers_stopped")
+    one.finish()
 
 
 def test_worker_without_transactions(broker: Broker, tmp_path: Path, worker: StartWorker) -> None:

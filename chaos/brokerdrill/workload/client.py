@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import socket
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from brokerdrill.base.errors import unknown_name
@@ -175,6 +175,17 @@ class Idling(Protocol):
     def idle(self) -> None:
         """Do at once what the connection wants done while its client waits, as heartbeats. What is wrong with it the
         next operation says."""
+        ...
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """What a client can do besides whose library has stacks of its own."""
+
+    @classmethod
+    def stacks(cls) -> Mapping[str, Sequence[str]]:
+        """Return the calls in the library that each client of this process is in now, by the client's name, the
+        innermost first."""
         ...
 
 

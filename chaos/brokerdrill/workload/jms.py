@@ -92,6 +92,11 @@ def described(error: Any) -> str:
     return f"{error.getClass().getSimpleName()}: {first_line(str(error.getMessage()))}"
 
 
+def _described_call(call: Any) -> str:
+    """Return "class.method:line" of an element of a Java stack."""
+    return f"{call.getClassName()}.{call.getMethodName()}:{call.getLineNumber()}"
+
+
 def trust_managers(ca_path: str) -> Any:
     """Return Java's trust managers for the PEM file at `ca_path`."""
     store = jpype.JClass("java.security.KeyStore").getInstance("PKCS12")
@@ -225,7 +230,14 @@ class JmsClient:
         self._bytes = jpype.JClass(f"{self.api}.BytesMessage")
         self._property = jpype.JString(header.PROPERTY)
 
+    @classmethod
+    def stacks(cls) -> Mapping[str, Sequence[str]]:
+        threads = jpype.JClass("java.lang.Thread").getAllStackTraces().entrySet()
+        return {str(one.getKey().getName()): [_described_call(call) for call in one.getValue()] for one in threads}
+
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
+        # By which `stacks` finds it.
+        jpype.JClass("java.lang.Thread").currentThread().setName(self._name)
         connection = None
         self._subscribes = self._config.subscriptions and bool(receives_from)
         try:

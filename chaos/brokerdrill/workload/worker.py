@@ -2,9 +2,9 @@
 
 Its first line of input is its configuration (config.py; secrets come this way, never in argv), each further line a
 command: `{"cmd": "ping", "n": k}`, `look` (with `looks`: where), `tamper` (with a `tampering`), `start`,
-`start_consumers`, `stop_producers`, `stop` (with `looks` before the end). It answers in JSON lines: `ready`, `pong`,
-`looked` (with what was `seen`), `tampered` (with the `problem`), `started`, `status` every 250 ms,
-`producers_stopped`, `closed`, `fatal`.
+`start_consumers`, `stop_producers`, `where`, `stop` (with `looks` before the end). It answers in JSON lines: `ready`,
+`pong`, `looked` (with what was `seen`), `tampered` (with the `problem`), `started`, `status` every 250 ms,
+`producers_stopped`, `where` (with the `stacks` of the clients that are waited for), `closed`, `fatal`.
 The end of its input, or SIGTERM, means that its runner is gone: it closes quickly and exits.
 
 Exit status: 0 closed when stopped (or the input ended), 3 it failed (after a `fatal` event), 64 a wrong configuration.
@@ -39,6 +39,7 @@ from brokerdrill.workload.consumer import Consumer
 from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock, LedgerError, Spool
 from brokerdrill.workload.looking import Browser, Look, QueueContents
 from brokerdrill.workload.producer import Producer, RoutedProducer, SendSchedule
+from brokerdrill.workload.stacks import innermost, stacks
 from brokerdrill.workload.tampering import Tampering, tamper
 
 STATUS_S = 0.25
@@ -315,9 +316,23 @@ class WorkerClients:
             threading.Thread(target=client.sever, daemon=True).start()
         for client in hanging:
             self._threads[client].join(max(0.0, end - time.monotonic()))
-        names = [client.name for client in hanging if self._threads[client].is_alive()]
-        if names:
-            raise InfrastructureError(f"{', '.join(names)} did not close in time")
+        still = stacks((self._threads[client] for client in hanging), self._kind)
+        if still:
+            self._out.say("where", stacks=still)
+            names = ", ".join(f"{name}, in {innermost(calls)}," for name, calls in still.items())
+            raise InfrastructureError(f"{names} did not close in time")
+
+    def awaited(self) -> dict[str, list[str]]:
+        """Return the calls, innermost first, that those clients are in that the load waits for: the producers once
+        they are to stop, before that whoever has no connection yet."""
+        stopping = self._stop_producers.is_set()
+        wanted = self._producers if stopping else [*self._producers, *self._consumers]
+        running = [
+            self._threads[one]
+            for one in wanted
+            if one in self._threads and not (one.connected.is_set() and not stopping)
+        ]
+        return stacks(running, self._kind)
 
     def status(self) -> dict[str, Any]:
         """The worker's progress so far, summed over its clients."""
@@ -392,6 +407,8 @@ def serve(config: WorkerConfig, clock: LedgerClock, lines: CommandLines, out: Ev
             load.start_consumers()
         elif name == "stop_producers":
             load.stop_producers()
+        elif name == "where":
+            out.say("where", stacks=load.awaited())
         elif name == "stop":
             load.stop(_looks(command), config.close_s)
             break

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from brokerdrill.workload.stacks import innermost
 from brokerdrill.workload.worker import CommandLines, EventPipe
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
@@ -304,6 +305,28 @@ def test_a_client_that_does_not_close(start: Start) -> None:
     worker.begin()
     worker.until_status(lambda status: status["sent_ok"] >= 10)
     assert worker.finish()["sent_ok"] >= 10, "its connection is closed under it"
+
+
+def test_who_is_waited_for_says_where_it_is(start: Start) -> None:
+    worker = start(producers=["producer-0"], url_params={"commits": "ok,hang"})
+    worker.begin()
+    worker.until_status(lambda status: status["sent_ok"] >= 10)
+    worker.tell("where")
+    assert worker.until("where")["stacks"] == {}, "all are connected, and nothing else is waited for"
+    worker.tell("stop_producers")
+    worker.tell("where")
+    stacks = worker.until("where")["stacks"]
+    assert list(stacks) == ["producer-0"]
+    assert innermost(stacks["producer-0"]).startswith("fake_client.py:")
+    assert any(call.endswith(" commit") for call in stacks["producer-0"])
+    worker.finish()
+
+
+def test_the_innermost_call_is_not_the_languages_own() -> None:
+    calls = ["java.lang.Object.wait:-2", "com.sun.messaging.Queue.get:7", "jms.py:1 commit"]
+    assert innermost(calls) == calls[1]
+    assert innermost(calls[:1]) == calls[0]
+    assert innermost([]) == "no call"
 
 
 @pytest.mark.parametrize(

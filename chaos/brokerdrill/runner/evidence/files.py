@@ -28,7 +28,11 @@ async def keep_command_outputs(
 
 
 async def keep_worker_errors(workers: Iterable[Worker], run_dir: Path) -> None:
-    """Keep what each worker that died had written to standard error. Raises InfrastructureError."""
+    """Keep what each worker that died had written to standard error, and the calls of clients that did not end when
+    they had to. Raises InfrastructureError."""
     for worker in workers:
+        if worker.stacks:
+            calls = "".join("\n    ".join([name, *calls]) + "\n" for name, calls in worker.stacks.items())
+            keep(run_dir, f"{worker.name}-stacks.txt", masked(calls).encode())
         if worker.said:
             keep(run_dir, f"{worker.name}.txt", masked(worker.said).encode())

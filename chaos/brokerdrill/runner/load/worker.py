@@ -14,6 +14,7 @@ from brokerdrill.base.errors import InfrastructureError, Unmet
 from brokerdrill.hosts.channels import Channel
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.workload.looking import QueueContents
+from brokerdrill.workload.stacks import innermost
 
 CLOCK_SAMPLES = 15
 PONG_S = 10
@@ -40,6 +41,8 @@ class Worker:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     fatal: str | None = None
     said: str = ""
+    # The calls that clients were in which did not end when they had to, the innermost first, by the client's name.
+    stacks: dict[str, list[str]] = field(default_factory=dict)
     reader: asyncio.Task[None] | None = None
 
     async def read(self, on_change: Callable[[], None]) -> None:
@@ -63,6 +66,8 @@ class Worker:
                     self.refused = message["problem"]
                 if event == "looked":
                     self.seen = [QueueContents(**one) for one in message["seen"]]
+                if event == "where":
+                    self.stacks = message["stacks"]
                 self.reached.add(event)
             self.changed.set()
             on_change()
@@ -81,7 +86,14 @@ class Worker:
             raise InfrastructureError(f"worker {self.name} is gone: {error}") from None
 
     async def until(self, event: str, deadline_s: float) -> None:
-        """Wait for the worker's `event`. Raises Unmet when the deadline passes, InfrastructureError when it fails."""
+        """Wait for the worker's `event`. Raises Unmet when the deadline passes, which says what the clients that are
+        waited for are at, and InfrastructureError when the worker fails."""
+        if not await self._reached(event, deadline_s):
+            raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s{await self._at_what()}")
+
+    async def _reached(self, event: str, deadline_s: float) -> bool:
+        """Wait for `event`, at most `deadline_s`; tell whether it came. Raises InfrastructureError where the worker
+        fails."""
         end = now_ns() + int(deadline_s * 1e9)
         while event not in self.reached:
             if self.fatal:
@@ -91,7 +103,17 @@ class Worker:
                 async with asyncio.timeout(max(0.0, (end - now_ns()) / 1e9)):
                     await self.changed.wait()
             except TimeoutError:
-                raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s") from None
+                return False
+        return True
+
+    async def _at_what(self) -> str:
+        """Ask the worker what the clients that it is waited for are at; return that in words, "" where it does not say.
+        Raises InfrastructureError where it fails meanwhile."""
+        self.reached.discard("where")
+        await self.send(cmd="where")
+        if not await self._reached("where", PONG_S):
+            return ", nor does it say what its clients are at"
+        return "".join(f"; {name} is in {innermost(calls)}" for name, calls in self.stacks.items())
 
     async def measured_clock(self) -> ClockOffset:
         """Return how the worker's clock relates to the controller's now; one measurement at a time. Raises
