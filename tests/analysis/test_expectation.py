@@ -9,7 +9,9 @@ import pytest
 
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.expectation import TARGET, Asked, not_met
+from brokerdrill.analysis.verdict import exit_status, together
 from brokerdrill.ledger.known import Known
+from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, PromiseVerdict, RunVerdict
 from tests.analysis.in_process import judging, rows_of
 from tests.analysis.test_checks_can_fail import Change, a_key_moves, a_message_comes_twice, a_message_is_lost, changed
 
@@ -139,3 +141,27 @@ def test_what_run_json_asks_is_asked_of_the_promise_that_it_names() -> None:
         for number, name in enumerate(ledgers)
     }
     assert told == {name: why for name, (_, _, why) in WHOLE.items()}
+
+
+def _seen(*promises: tuple[str, bool]) -> RunVerdict:
+    judged = tuple(PromiseVerdict("no_loss", verdict, as_expected=met) for verdict, met in promises)
+    return RunVerdict(promises=judged, as_expected=all(met for _, met in promises))
+
+
+@pytest.mark.parametrize(
+    ("promises", "status"),
+    [
+        ([(PASS, True), (UNKNOWN, True)], 0),
+        ([(PASS, True), (UNKNOWN, False)], 2),
+        ([(FAIL, True), (UNKNOWN, False)], 2),
+        ([(FAIL, False), (PASS, True)], 1),
+        # kept, and it should be violated
+        ([(PASS, False), (PASS, True)], 1),
+        ([(PASS, True), (UNKNOWN, False), (FAIL, False)], 1),
+    ],
+)
+def test_the_exit_status_follows_the_promises_that_are_not_as_expected(
+    promises: list[tuple[str, bool]], status: int
+) -> None:
+    assert exit_status(together([_seen(*promises)])) == status
+    assert exit_status(together([_seen((PASS, True)), _seen(*promises)])) == status

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from brokerdrill.analysis.verdict import WITNESSES
-from brokerdrill.ledger.contract import PromiseSpec
+from brokerdrill.ledger.contract import Clock, PromiseSpec
 from tests.analysis.batch import Ledger
 from tests.analysis.in_process import judging, rows_of
 from tests.analysis.test_oracle import (
+    BOTH_ACTIVE,
     BROWSED,
+    MS,
     RUN,
     Row,
     ack,
@@ -174,3 +176,24 @@ def test_a_transaction_that_came_apart_is_told_by_its_first_messages_and_first_a
     assert (witness["message_id"], witness["seen_message_id"]) == ("a", "c")
     # From a round's begin on.
     assert [one["broken"] for one in told["rounds"]] == broken
+
+
+@pytest.mark.parametrize(("drained", "verdict"), [(True, "fail"), (False, "unknown")])
+def test_the_rest_of_a_transaction_in_doubt_may_still_be_on_a_queue_that_nobody_saw_empty(
+    drained: bool, verdict: str
+) -> None:
+    rows = [*(send(name, 10 + n, txn="x") for n, name in enumerate("abc")), end("commit", "x", 20, "unknown")]
+    run = replace(RUN, promises=(PromiseSpec("atomic"),), drained={"q": drained})
+    (result,) = judged((run, numbered([*rows, *got("a", 30), *got("b", 31)]), phases()))
+    promise = next(one for one in result["promises"] if one["name"] == "atomic")
+    assert (promise["verdict"], promise["count"]) == (verdict, int(drained))
+
+
+# The load's clock is known to 10 ms, the events' to 0.1 ms.
+@pytest.mark.parametrize(("down", "verdict"), [(230.1, "unknown"), (230.100001, "fail")])
+def test_what_may_excuse_a_move_reaches_to_the_last_moment_that_the_clocks_allow(down: float, verdict: str) -> None:
+    spec = PromiseSpec("sticky", check_period_ms=20)
+    run = replace(RUN, clocks={"c": Clock("host", uncertainty_ns=10 * MS)}, promises=(spec,))
+    events = [*BOTH_ACTIVE, role("a", "down", down), event("note", 1000)]
+    (result,) = judged((run, numbered([connect(100, "a", 0), connect(200, "x", 1)]), events))
+    assert next(one for one in result["promises"] if one["name"] == "sticky")["verdict"] == verdict

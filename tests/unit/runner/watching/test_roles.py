@@ -208,3 +208,21 @@ def test_what_was_seen_before_an_act_says_nothing_of_after_it(tmp_path: Path) ->
         events.close()
 
     asyncio.run(main())
+
+
+def test_an_answer_to_what_was_asked_at_that_very_moment_is_of_after_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        system = System(Progress(Console(quiet=True)))
+        _add(system, {"one": Told("active")})
+        events = EventWriter(tmp_path, "run", now_ns())
+        system.watch(events)
+        await until(system.in_sync)
+        await system.stop_watching()
+        watch = system._watch
+        assert watch is not None
+        asked_ns = watch._seen["one"].answered_ns
+        assert watch.roles_since(asked_ns) == {"one": "active"}
+        assert watch.roles_since(asked_ns + 1) == {}
+        events.close()
+
+    asyncio.run(main())
