@@ -27,6 +27,9 @@ from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, 
 from brokerdrill.scenario.rounds import another, in_round
 from brokerdrill.workload.tampering import Tampering
 
+# Between two tries of an order that is put off, in s.
+PUT_OFF_S = 1.0
+
 
 @dataclass(frozen=True)
 class Method:
@@ -175,12 +178,23 @@ def order_result(order: Order) -> str:
 def order_problem(order: Order, result: Result) -> str | None:
     """Return how `order` ended otherwise than it says, None where it ended so. A control command's exit status is 0
     where it was done."""
-    said = " ".join(f"{result.out} {result.err}".split())
+    said = _said(result)
+    # A command first repeats what it is to do; why it did not comes last.
+    last = said[-400:]
     if order.refused is None:
-        return None if result.rc == 0 else f"refused: {said[:400]}"
+        return None if result.rc == 0 else f"refused: {last}"
     if result.rc == 0:
         return "done, not refused"
-    return None if re.search(order.refused, said) else f"refused in other words than {order.refused!r}: {said[:400]}"
+    return None if re.search(order.refused, said) else f"refused in other words than {order.refused!r}: {last}"
+
+
+def is_put_off(order: Order, result: Result) -> bool:
+    """Whether `order` was refused in the words after which it is given once more."""
+    return result.rc != 0 and order.again is not None and bool(re.search(order.again, _said(result)))
+
+
+def _said(result: Result) -> str:
+    return " ".join(f"{result.out} {result.err}".split())
 
 
 async def give_order(order: Order, target: Target, connections: Mapping[str, HostConnection]) -> None:
@@ -188,6 +202,12 @@ async def give_order(order: Order, target: Target, connections: Mapping[str, Hos
     says, InfrastructureError where an instance has no control command or its host does not answer."""
     for item in target.instances:
         script = f"{control(item)} {join(order.words.split())}"
-        wrong = order_problem(order, await connections[item.host].sh(script, timeout=order.timeout, once=True))
+        end = now_ns() + int(order.timeout * 1e9)
+        while True:
+            result = await connections[item.host].sh(script, timeout=order.timeout, once=True)
+            if not is_put_off(order, result) or now_ns() > end:
+                break
+            await asyncio.sleep(PUT_OFF_S)
+        wrong = order_problem(order, result)
         if wrong:
             raise Unmet(f"order {order.name}: {item.instance} was told {order.words!r}, and it was {wrong}")

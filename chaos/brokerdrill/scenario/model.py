@@ -200,6 +200,9 @@ class Order(_Step):
     refused: str | None = Field(
         None, description="a regular expression that is found in what it answers; without it the order is to be done"
     )
+    again: str | None = Field(
+        None, description="a regular expression: what is refused in such words is ordered again, until the timeout"
+    )
     timeout: float = Field(60, gt=0, description="seconds")
 
     @field_validator("target")
@@ -210,7 +213,7 @@ class Order(_Step):
             raise ValueError(f"{value!r}: a link takes no order")
         return value
 
-    @field_validator("refused")
+    @field_validator("refused", "again")
     @classmethod
     def _an_expression(cls, value: str | None) -> str | None:
         try:

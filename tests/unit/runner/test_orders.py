@@ -11,6 +11,7 @@ import pytest
 from brokerdrill.base.errors import InfrastructureError, Unmet, UsageError
 from brokerdrill.hosts.connection import Result
 from brokerdrill.inventory.targets import Target
+from brokerdrill.runner import method
 from brokerdrill.runner.method import give_order, order_problem, order_result
 from brokerdrill.scenario.model import Order, parse
 from brokerdrill.scenario.radius import reached
@@ -66,6 +67,30 @@ def test_an_order_goes_to_the_instances_host_word_by_word() -> None:
         asyncio.run(give_order(order(), Target("b1", (broker,)), {broker.host: host}))
     with pytest.raises(InfrastructureError, match="b2: its descriptor says no `control` command"):
         asyncio.run(give_order(order(), Target("b2", (descriptor("b2", "artemis"),)), {}))
+
+
+def test_what_is_put_off_is_ordered_again_until_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method, "PUT_OFF_S", 0.01)
+    broker = descriptor("b1", "openmq", control="/opt/imqcmd -f")
+    busy = Result(1, "Creating a destination: " + 500 * "-", "Cannot proceed - a takeover is in progress.", 0, 1)
+    given = order(again="takeover is in progress", timeout=30)
+
+    class Busy(Host):
+        async def sh(self, script: str, *, timeout: float, once: bool) -> Result:
+            await super().sh(script, timeout=timeout, once=once)
+            return busy if len(self.told) < 3 else self.answer
+
+    host: Any = Busy(DONE)
+    asyncio.run(give_order(given, Target("b1", (broker,)), {broker.host: host}))
+    assert len(host.told) == 3
+    other: Any = Busy(REFUSED)
+    with pytest.raises(Unmet, match="B4094"):
+        asyncio.run(give_order(given, Target("b1", (broker,)), {broker.host: other}))
+    always: Any = Host(busy)
+    # The reason comes last.
+    with pytest.raises(Unmet, match=r"was refused: -+ Cannot proceed - a takeover is in progress\.$"):
+        asyncio.run(give_order(order(again="takeover", timeout=0.05), Target("b1", (broker,)), {broker.host: always}))
+    assert len(always.told) > 1
 
 
 @pytest.mark.parametrize(
