@@ -323,15 +323,3 @@ def test_every_topology_has_a_bench_with_the_same_hosts(copied: Topology) -> Non
     assert set(plan(on_bench).addresses) == {host.name for host in copied.hosts}
     assert all(host.vars["bench_memory"] for host in on_bench.hosts)
     assert on_bench.vars["common_inventory_name"].startswith("bench-")
-
-
-def test_a_topology_in_molecule_is_a_mark_and_nothing_else() -> None:
-    """Inventory and bench say all of a topology: what there is and where, and which drill tests it."""
-    marks = sorted((paths.ROOT / "molecule").glob("*/molecule.yml"))
-    assert len({mark.read_text() for mark in marks}) == 1
-    tested = {mark.parent.name for mark in marks}
-    assert tested <= {name for name, _ in topologies()}
-    drills = {path.stem for path in (paths.ROOT / "chaos" / "scenarios").rglob("*.yml")}
-    named = {name: find_topology(name).vars.get("bench_drill") for name in tested}
-    assert {drill for drill in named.values() if drill} <= drills
-    assert named["openmq_enhanced"] == "kill_taken_over" and named["artemis_quorum"] is None
