@@ -102,6 +102,38 @@ def same_instances(
     ]
 
 
+def same_machines(
+    hosts: Mapping[str, Mapping[str, Any]],
+    host: str,
+    groups: Mapping[str, Sequence[str]],
+    products: Iterable[str],
+    collection: Path = COLLECTION,
+) -> list[str]:
+    """Return a sentence for each of the `products` that `host` gets by several names of one machine, among `hosts`
+    (name → variables): the second one would be written over the first."""
+    documented = _documented(collection)
+
+    def place(name: str, product: str) -> tuple[str, ...]:
+        variables = hosts[name]
+        address = variables.get("ansible_host") or variables.get("ansible_ssh_host") or name
+        # (Behind one address there may be several machines.)
+        port = variables.get("ansible_port") or variables.get("ansible_ssh_port") or ""
+        unit = variables.get(f"{product}_unit") or documented.get(f"{product}_unit") or ""
+        return str(address), str(port), str(unit)
+
+    found = []
+    for product in products:
+        if f"{product}_instance" not in documented:
+            continue  # what is no instance may be there once for several
+        same = sorted(name for name in groups.get(product, ()) if place(name, product) == place(host, product))
+        if len(same) > 1:
+            found.append(
+                f"{' and '.join(same)} are one machine ({place(host, product)[0]}), and {product} would be deployed "
+                "there more than once: give each its own ansible_host"
+            )
+    return found
+
+
 class FilterModule:
     """Names for templates."""
 
@@ -110,5 +142,6 @@ class FilterModule:
             "address_variables": address_variables,
             "empty_addresses": empty_addresses,
             "same_instances": same_instances,
+            "same_machines": same_machines,
             "unknown_variables": unknown_variables,
         }

@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
     ("text", "message"),
     [
         ("title: T\n", "topologies: Field required"),
-        (LEAST + "drill: {most: 1}\n", "line 3: drill: Extra inputs are not permitted"),
+        (LEAST + "drill: {most: 1}\n", "line 3: drill: there is no such field"),
         (LEAST + "drills:\n  most: 0\n", "line 4: drills.most: Input should be greater than or equal to 1"),
         (LEAST + "timezone: Europe/Brlin\n", "line 3: timezone: there is no time zone 'Europe/Brlin'"),
         (LEAST + "window: {start: 9, end: '17:00'}\n", "line 3: window.start: '9' is no time of day such as 09:30"),

@@ -98,3 +98,20 @@ def test_two_products_of_one_host_are_not_called_the_same(tmp_path: Path) -> Non
     hosts = load(ROOT / "inventories" / "artemis_quorum" / "hosts.yml")
     hosts["all"]["children"]["zookeeper"]["hosts"] = {"zk1": None, "zk2": None, "artemis1": None}
     assert "zookeeper and artemis on artemis1 are both called artemis1" in preflight(tmp_path, hosts)
+
+
+def test_one_machine_by_two_names_gets_a_product_once(tmp_path: Path) -> None:
+    """A copied line: the second broker's address was the first one's, and both were deployed there."""
+    hosts = {"a": {"ansible_host": "192.0.2.1"}, "b": {"ansible_host": "192.0.2.1"}, "c": {}}
+    groups = {"artemis": ["a", "b", "c"], "shared_store": ["a", "b"]}
+    (said,) = variables.same_machines(hosts, "a", groups, ["artemis", "shared_store"])
+    assert said.startswith("a and b are one machine (192.0.2.1), and artemis would be deployed there more than once")
+    assert variables.same_machines(hosts, "b", groups, ["artemis"]) == [said]
+    assert variables.same_machines(hosts, "c", groups, ["artemis"]) == []
+    for variable, values in (("ansible_port", (2201, 2202)), ("artemis_unit", ("artemis", "artemis-b"))):
+        apart = {name: {**hosts[name], variable: value} for name, value in zip("ab", values, strict=True)} | {"c": {}}
+        assert variables.same_machines(apart, "a", groups, ["artemis"]) == [], f"by {variable}"
+    inventory = load(ROOT / "inventories" / "artemis_quorum" / "hosts.yml")
+    addresses = {"zk1": "192.0.2.1", "zk2": "192.0.2.2", "zk3": "192.0.2.2"}
+    inventory["all"]["hosts"] = {name: {"ansible_host": address} for name, address in addresses.items()}
+    assert "zk2 and zk3 are one machine (192.0.2.2), and zookeeper would" in preflight(tmp_path, inventory)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,12 +66,35 @@ def as_model(
         for one in error.errors():
             location = [part for part in one["loc"] if part not in kinds]
             field = ".".join(str(part) for part in location) or what
-            mistakes.setdefault(f"{field}: {one['msg'].removeprefix('Value error, ')}", _line_of(tree, location))
+            said = one["msg"].removeprefix("Value error, ")
+            if one["type"] == "extra_forbidden":
+                said = _no_field(model, location)
+            mistakes.setdefault(f"{field}: {said}", _line_of(tree, location))
         lines = [
             mistake if tree is None and number else f"line {line}: {mistake}"
             for number, (mistake, line) in enumerate(mistakes.items())
         ]
         raise UsageError(f"{path}, {'; '.join(lines)}") from None
+
+
+def _no_field(model: type[BaseModel], location: Sequence[str | int]) -> str:
+    """Say that there is no field at `location` in `model`, and the nearest one beside it, where there is one."""
+    models: set[type[BaseModel]] = {model}
+    for part in location[:-1]:
+        if isinstance(part, str):
+            within = [one.model_fields[part].annotation for one in models if part in one.model_fields]
+            # (A part that is no field is an element's name, or a member of a union.)
+            models = {found for kind in within for found in _models(kind)} or models
+    known = sorted({name for one in models for name in one.model_fields})
+    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    return f"there is no such field; did you mean {near[0]!r}?" if near else "there is no such field"
+
+
+def _models(kind: Any) -> set[type[BaseModel]]:
+    """The models that a field of this type may hold."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {kind}
+    return {found for part in typing.get_args(kind) for found in _models(part)}
 
 
 def _line_of(node: yaml.Node | None, location: Sequence[str | int]) -> int:
@@ -125,6 +150,10 @@ def _twice(tree: yaml.Node) -> tuple[yaml.ScalarNode, yaml.ScalarNode] | None:
     return None
 
 
+def _in_yaml(data: Any) -> str:
+    return "a list" if isinstance(data, list) else f"only {str(data)[:40]!r}"
+
+
 def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.Node | None]:
     """Return the mapping in the YAML `text` and its tree; `what` it is goes into messages.
 
@@ -145,6 +174,8 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[dict[str, Any], yaml.N
         key, first = twice
         line = key.start_mark.line + 1
         raise UsageError(f"{path}, line {line}: {key.value} is there twice, first on line {first.start_mark.line + 1}")
+    if data is None:
+        raise UsageError(f"{path}: there is nothing in it, and {what} is a mapping of fields")
     if not isinstance(data, dict):
-        raise UsageError(f"{path}, line 1: {what} is a mapping of fields, not {type(data).__name__}")
+        raise UsageError(f"{path}, line 1: {what} is a mapping of fields, not {_in_yaml(data)}")
     return data, tree

@@ -33,4 +33,6 @@ def new(
         raise UsageError(f"{file} is there already") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
-    console.print(f"{file} is written. Next: brokerdrill validate {shlex.quote(str(file))} --on TOPOLOGY", markup=False)
+    # (What begins with a dash would be an option.)
+    word = shlex.quote(f"./{file}" if str(file).startswith("-") else str(file))
+    console.print(f"{file} is written. Next: brokerdrill validate {word} --on TOPOLOGY", markup=False)

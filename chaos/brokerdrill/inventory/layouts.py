@@ -7,6 +7,7 @@ user's.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,9 +113,15 @@ def machine(text: str, number: int) -> Machine:
             address, name = str(ipaddress.ip_address(text)), f"host{number}"
         except ValueError:
             # A name that DNS knows: all of it is the address.
-            name, address = text.partition(".")[0], text
+            name, address = re.split(r"[.:]", text)[0], text
     if not _NAME.match(name) or not re.match(r"^[A-Za-z0-9.:-]+$", address):
         raise UsageError(f"{text!r} is no machine: write NAME=ADDRESS, a name or an address")
+    if re.match(r"^[0-9.]+$", address) or ":" in address:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            port = "; SSH's port is `ansible_port` in the inventory" if ":" in address else ""
+            raise UsageError(f"{text!r} is no machine: {address} is no address{port}") from None
     return Machine(name, address)
 
 
@@ -172,6 +179,11 @@ def written(layout: Layout, given: Sequence[Machine], answers: Answers, topology
     if answers.store and not answers.store.startswith("/"):
         raise UsageError(f"{answers.store!r} is no absolute path of a directory that the brokers share")
     shipped = yaml.safe_load((topology / "hosts.yml").read_text(encoding="utf-8"))
+    taken = {"all", "ungrouped", "localhost", *_groups(shipped["all"]["children"])}
+    if odd := next((one.name for one in given if one.name in taken), None):
+        raise UsageError(
+            f"no machine may be called {odd}, which means something else in this inventory: write NAME=ADDRESS"
+        )
     names = {host: given[place].name for host, place in layout.places.items()}
     own = {
         host: {variable: f"{variable.removesuffix('_instance')}-{names[host]}"}
@@ -194,6 +206,12 @@ def written(layout: Layout, given: Sequence[Machine], answers: Answers, topology
             text = _STORE_LINE.sub(lambda _: yaml.safe_dump({STORE: answers.store}).strip(), text)
         files[f"group_vars/{path.name}"] = text
     return files
+
+
+def _groups(children: Mapping[str, Any]) -> set[str]:
+    """Return the names of all groups, those within others included."""
+    within = [_groups((content or {}).get("children") or {}) for content in children.values()]
+    return {*children, *itertools.chain.from_iterable(within)}
 
 
 def _renamed(groups: Mapping[str, Any], names: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, Any]:

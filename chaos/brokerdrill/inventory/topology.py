@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from brokerdrill.base import extras, paths
 from brokerdrill.base.errors import UsageError, unknown_name
 
@@ -198,7 +200,7 @@ def load(directory: Path, bench: Path | None = None) -> Topology:
     sha256 = fingerprint(directory, bench)
     found = json.loads(_read(_sources(directory, bench), sha256, paths.cache()))
     if "error" in found:
-        raise UsageError(f"inventory {directory} cannot be read: {found['error']}")
+        raise UsageError(f"inventory {directory} cannot be read: {_no_yaml(directory) or found['error']}")
     if not found["hosts"]:
         raise UsageError(f"inventory {directory} has no hosts")
     hosts = tuple(
@@ -208,6 +210,26 @@ def load(directory: Path, bench: Path | None = None) -> Topology:
     shared = {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
     allowed = all(host.vars.get("drill_allowed") is True for host in hosts)
     return Topology(_name(directory), directory, hosts, allowed, sha256, shared, bench, found["login"])
+
+
+def _no_yaml(directory: Path) -> str:
+    """Say which of the inventory's files of YAML is none: Ansible, which tries other readers then, says of it only that
+    it failed."""
+    files = [directory] if directory.is_file() else list(_files(directory))
+    if not files:
+        return "there is no file in it"
+    for path in files:
+        if path.suffix in (".yml", ".yaml"):
+            try:
+                yaml.compose(path.read_text(encoding="utf-8"))
+            except UnicodeDecodeError:
+                return f"{path} is no text in UTF-8"
+            except yaml.MarkedYAMLError as error:
+                line = error.problem_mark.line + 1 if error.problem_mark else 1
+                return f"{path}, line {line}: not YAML: {error.problem}"
+            except (OSError, yaml.YAMLError) as error:
+                return f"{path}: {' '.join(str(error).split())}"
+    return ""
 
 
 def _name(inventory: Path) -> str:

@@ -87,6 +87,8 @@ def _load(path: Path, _: int, extending: tuple[Path, ...]) -> Drill:
     own, tree = parse_yaml(_text(path), path, "a scenario")
     # With `extends: null` a file is whole.
     extends = own.get("extends", DEFAULTS_FILE.stem)
+    if not isinstance(extends, str | None):
+        raise UsageError(f"{path}: extends is the name of one drill or null, and not {extends!r}")
     if extends == DEFAULTS_FILE.stem:
         base = _plain(DEFAULTS_FILE)
         if path.parent.parent != DRILLS:
@@ -98,15 +100,24 @@ def _load(path: Path, _: int, extending: tuple[Path, ...]) -> Drill:
         base = {}
     # A copy: what this file sets must not show in what it extends.
     data = copy.deepcopy(_merged(base, own))
-    set_places(data, own.get("set") or {}, str(path))
+    _check_without(own, base, path)
+    if not isinstance(places := own.get("set") or {}, dict):
+        raise UsageError(f"{path}: set is a mapping of places and their values, and not {places!r}")
+    set_places(data, {str(place): value for place, value in places.items()}, str(path))
     return Drill(path.stem, path.parent.name, path, data, validated(data, path, tree))
 
 
 def _text(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise UsageError(f"drill {path} cannot be read: it is no file")
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"drill {path} cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"drill {path} cannot be read: it is no text in UTF-8, from byte {error.start + 1} on"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"drill {path} cannot be read: {error.strerror}") from None
 
 
 @functools.cache
@@ -137,6 +148,15 @@ def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(more := own.get("where") or [], list):
         found["where"] = [*base.get("where", ()), *more]
     return found
+
+
+def _check_without(own: Mapping[str, Any], base: Mapping[str, Any], path: Path) -> None:
+    """Raise UsageError for a promise that is left out and was never in: it is a mistyped one."""
+    names = {str(_name(one)) for one in base.get("promises", ())}
+    left = own.get("without")
+    for name in left if isinstance(left, list) else []:
+        if str(name) not in names:
+            raise UsageError(f"{path}: without: {unknown_name('promise that it would have', str(name), names)}")
 
 
 def _without(entry: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from brokerdrill.base.errors import UsageError
+from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.base.progress import Progress
 from brokerdrill.inventory import validation
 from brokerdrill.inventory.planned import load_hosts, planned
@@ -24,7 +24,7 @@ def mistakes_of(name: str, place: Topology | None, progress: Progress) -> list[s
     """
     try:
         if not _is_drill(name):
-            return validation.mistakes(find_topology(name), progress)
+            return validation.mistakes(_inventory(name), progress)
         drill = load_drill(name)
         if place:
             resolve(drill, [*planned(place, progress), *load_hosts(place)], place.name)
@@ -33,14 +33,24 @@ def mistakes_of(name: str, place: Topology | None, progress: Progress) -> list[s
     return []
 
 
+def _inventory(name: str) -> Topology:
+    if "/" not in name and not (name and Path(name).exists()):
+        known = {inventory for inventory, _ in topologies()}
+        if name not in known:
+            raise unknown_name("drill or topology", name, {*known, *drill_paths()})
+    return find_topology(name)
+
+
 def _is_drill(name: str) -> bool:
-    if Path(name).suffix in SUFFIXES:
+    if Path(name).suffix in SUFFIXES and not Path(name).is_dir():
         return not _is_inventory_file(Path(name))
     return name not in {inventory for inventory, _ in topologies()} and name in drill_paths()
 
 
 def _is_inventory_file(path: Path) -> bool:
     """Whether a YAML file has groups of hosts, and nothing else."""
+    if not path.is_file():
+        return False
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 from brokerdrill.base import paths
 from brokerdrill.cli.app import app
 from brokerdrill.inventory.playbooks import Failed
-from brokerdrill.inventory.validation import sentences
+from brokerdrill.inventory.topology import find_topology, topologies
+from brokerdrill.inventory.validation import sentences, unread
 
 MINE = "extends: kill_active\ntitle: Mine\ndescription: As kill_active.\n"
 
@@ -75,6 +77,93 @@ def test_a_file_of_hosts_is_an_inventory(tmp_path: Path) -> None:
     status, told = validated(str(file))
     assert status == 64
     assert "no role has a variable artemis_acceptr_port" in told
+
+
+def test_variables_of_nobody_are_told(inventory: Path) -> None:
+    (inventory / "host_vars").mkdir()
+    (inventory / "host_vars" / "artemis3.yml").write_text("artemis_heap_mib: 900\n")
+    (inventory / "group_vars" / "artemiss.yml").write_text("artemis_heap_mib: 900\n")
+    status, told = validated(str(inventory))
+    assert status == 64
+    assert "host_vars/artemis3.yml: no host is called 'artemis3'; did you mean 'artemis" in told
+    assert "group_vars/artemiss.yml: no group that a host is in is called 'artemiss'; did you mean 'artemis'?" in told
+
+
+def test_variables_of_shipped_inventories_are_somebodys() -> None:
+    assert [line for name, _ in topologies() for line in unread(find_topology(name))] == []
+
+
+@pytest.mark.parametrize(
+    ("group", "hint"), [("artemiss", "did you mean 'artemis'?"), ("qqq", "there are: activemq_classic,")]
+)
+def test_an_inventory_of_which_nothing_would_be_deployed(tmp_path: Path, group: str, hint: str) -> None:
+    (tmp_path / "hosts.ini").write_text(f"[{group}]\nb1 ansible_host=192.0.2.1\n")
+    status, told = validated(str(tmp_path / "hosts.ini"))
+    assert status == 64 and "nothing would be deployed; " + hint in told
+
+
+@pytest.mark.parametrize("place", ["hosts.yml", "group_vars/all.yml"])
+def test_the_line_that_is_no_yaml_is_told(inventory: Path, place: str) -> None:
+    """Ansible says of the first that parsing failed completely."""
+    (inventory / place).write_text("all:\n\thosts: {}\n")
+    status, told = validated(str(inventory))
+    assert status == 64 and f"{inventory}/{place}, line 2: not YAML: found character '\\t'" in told
+
+
+def test_an_empty_folder_is_no_inventory(tmp_path: Path) -> None:
+    status, told = validated(str(tmp_path))
+    assert status == 64 and told.rstrip().endswith("cannot be read: there is no file in it")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kill_activ", "no drill or topology is called 'kill_activ'; did you mean 'kill_active'?"),
+        ("artemis_quorom", "no drill or topology is called 'artemis_quorom'; did you mean 'artemis_quorum'?"),
+        ("", "no drill or topology is called ''"),
+    ],
+)
+def test_of_a_name_that_is_none_the_nearest_of_both_kinds_is_told(name: str, said: str) -> None:
+    status, told = validated(name)
+    assert status == 64 and said in told
+
+
+def test_a_folder_may_be_called_as_a_file(inventory: Path) -> None:
+    moved = inventory.rename(inventory.with_suffix(".yml"))
+    assert validated(str(moved)) == (0, f"{moved}: no mistake\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is nothing in it, and a scenario is a mapping of fields"),
+        ("- a\n", "line 1: a scenario is a mapping of fields, not a list"),
+        ("words\n", "line 1: a scenario is a mapping of fields, not only 'words'"),
+        ("$ANSIBLE_VAULT;1.1;AES256\n6162\n", "not only '$ANSIBLE_VAULT"),
+        (MINE + "set: [1]\n", "set is a mapping of places and their values, and not [1]"),
+        (MINE + "set: load.rate\n", "set is a mapping of places and their values, and not 'load.rate'"),
+        (MINE + "set: {1: 2}\n", "1: there is no such field"),
+        (MINE.replace("kill_active", "[a]", 1), "extends is the name of one drill or null, and not ['a']"),
+        (MINE + "without: [orderd]\n", "no promise that it would have is called 'orderd'; did you mean 'ordered'?"),
+        (MINE + "set: {load.rat: 4}\n", "load.rat: there is no such field; did you mean 'rate'?"),
+        (MINE + "metod: []\n", "metod: there is no such field; did you mean 'method'?"),
+        (MINE + "load: {rate: 4, producer: 2}\n", "load.producer: there is no such field; did you mean 'producers'?"),
+        (MINE + "method: [{type: probe, name: a, until: failed_over, timeot: 1}]\n", "did you mean 'timeout'?"),
+        (MINE.encode("utf-16"), "it is no text in UTF-8, from byte 1 on"),
+    ],
+)
+def test_a_drill_that_is_none_is_told_in_one_sentence(tmp_path: Path, text: str | bytes, said: str) -> None:
+    drill = tmp_path / "mine.yml"
+    drill.write_bytes(text if isinstance(text, bytes) else text.encode())
+    status, told = validated(str(drill))
+    assert status == 64 and said in told and len(told.splitlines()) == 1
+
+
+def test_what_is_no_file_is_no_drill(tmp_path: Path) -> None:
+    """A pipe would be waited for."""
+    os.mkfifo(tmp_path / "mine.yml")
+    status, told = validated(str(tmp_path / "mine.yml"))
+    assert status == 64 and "mine.yml cannot be read: it is no file" in told
 
 
 def test_what_is_no_inventory_is_told_beside_what_is_well(tmp_path: Path) -> None:

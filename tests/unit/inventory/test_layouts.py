@@ -131,3 +131,32 @@ def test_a_folder_that_cannot_be_is_one_sentence(tmp_path: Path, monkeypatch: py
     done = CliRunner().invoke(app, ["init", place, *(f"--host=m{number}=10.0.0.{number}" for number in range(3))])
     assert isinstance(done.exception, BrokerdrillError) and place in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["all", "localhost", "artemis", "zookeeper", "orders"])
+def test_a_machine_is_not_called_as_what_means_something_else(name: str) -> None:
+    """A host called as a group is a warning of Ansible's, and then a deployment that nobody understands."""
+    layout = choose("artemis", 3, False)
+    odd = [Machine(name, "10.0.0.9"), *given(3)[1:]]
+    with pytest.raises(UsageError, match=f"no machine may be called {name}, which means something else"):
+        written(layout, odd, Answers(), paths.INVENTORIES / layout.topology)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10.0.0.1:2222", r"'10.0.0.1:2222' is no machine: 10.0.0.1:2222 is no address; SSH's port is `ansible_port`"),
+        ("a=10.0.0.1:22", "10.0.0.1:22 is no address; SSH's port is `ansible_port`"),
+        ("a.example:22", "a.example:22 is no address; SSH's port is `ansible_port`"),
+        ("a=256.1.1.1", "256.1.1.1 is no address$"),
+        ("10.0.0", "10.0.0 is no address$"),
+    ],
+)
+def test_an_address_that_is_none(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        machines([text])
+
+
+def test_addresses_of_ipv6_and_names_are_taken() -> None:
+    found = [(one.name, one.address) for one in machines(["a=fd00::1", "fd00::2", "c.example"])]
+    assert found == [("a", "fd00::1"), ("host2", "fd00::2"), ("c", "c.example")]

@@ -69,7 +69,7 @@ def test_what_bounds_a_run_outlives_its_rounds(repeat: str, repeated: bool, long
         ("for: true", "line 3: for: True is no time"),
         ("for: [60]", r"line 3: for: \[60\] is no time"),
         ("rounds: 3\nfor: 60m", "rounds and for both say how often the method is repeated: give one of them"),
-        ("lasting: 60", "line 3: lasting: Extra inputs are not permitted"),
+        ("lasting: 60", "line 3: lasting: there is no such field"),
     ],
 )
 def test_a_repetition_that_is_none(repeat: str, message: str) -> None:
