@@ -197,3 +197,22 @@ def test_what_may_excuse_a_move_reaches_to_the_last_moment_that_the_clocks_allow
     events = [*BOTH_ACTIVE, role("a", "down", down), event("note", 1000)]
     (result,) = judged((run, numbered([connect(100, "a", 0), connect(200, "x", 1)]), events))
     assert next(one for one in result["promises"] if one["name"] == "sticky")["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (
+            [send("a", 10), send("b", 11), send("c", 12), *got("a", 20)],
+            "messages that were acknowledged and not deliver",
+        ),
+        ([send("a", 10, "fail")], None),
+    ],
+)
+def test_why_a_loss_is_unknown_says_which_of_the_two_it_is(rows: list[Row], reason: str | None) -> None:
+    run = replace(RUN, promises=(PromiseSpec("no_loss"),), drained={"q": False})
+    (result,) = judged((run, numbered(rows), phases()))
+    promise = next(one for one in result["promises"] if one["name"] == "no_loss")
+    assert promise["verdict"] == "unknown"
+    assert str(promise.get("reason")).startswith(str(reason)), promise
+    assert reason is None or ": 2;" in promise["reason"]

@@ -34,8 +34,9 @@ _ALL = (
             breaks="a durable message that was acknowledged and never delivered, its address drained",
             kept="Every message that was acknowledged was delivered.",
             broken="{messages} acknowledged, yet never delivered although the queues were drained.",
-            unknown="No message was acknowledged that had to arrive, or the queues were not seen empty at the end, "
-            "so that missing messages may still be there.",
+            unknown="No message was acknowledged that had to arrive.",
+            doubtful="messages that were acknowledged and not delivered: {count}; their queues were not seen empty at "
+            "the end, so that they may still be there",
         ),
         breaking=("lost",),
         by_absence=("lost",),

@@ -73,7 +73,8 @@ class Words:
 
     `promise` what is promised; `breaks` what breaks it, as the end of "it is broken by …"; `kept`, `broken`, `unknown`
     what each verdict means. These may hold `{messages}`, `{transactions}` or `{times}` (the count with its noun) and
-    `{measured}`. `excused` says which cases are allowed, though they look like a violation.
+    `{measured}`. `excused` says which cases are allowed, though they look like a violation; `doubtful` what units of a
+    doubtful class (`{count}`) may be, as a clause.
     """
 
     promise: str
@@ -82,6 +83,7 @@ class Words:
     broken: str
     unknown: str
     excused: str = ""
+    doubtful: str = ""
 
 
 @dataclass(frozen=True)

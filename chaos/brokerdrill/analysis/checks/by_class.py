@@ -24,26 +24,29 @@ class JudgedUnits(NamedTuple):
 @dataclass(frozen=True)
 class ClassRule:
     """A promise that goes by class: each unit of a class in `breaking` breaks it, each of one in `doubtful` makes a
-    pass unknown. `could_break`: how many units of an address could have broken it."""
+    pass unknown, with `why`, a clause with their `{count}`. `could_break`: how many units of an address could have broken it."""
 
     name: str
     breaking: tuple[str, ...]
     doubtful: tuple[str, ...]
+    why: str
     could_break: Callable[[JudgedUnits], int]
 
 
 def rule(promise: Promise, could_break: Callable[[JudgedUnits], int]) -> ClassRule:
     """Return the rule of a promise."""
-    return ClassRule(promise.name, promise.breaking, promise.doubtful, could_break)
+    return ClassRule(promise.name, promise.breaking, promise.doubtful, promise.words.doubtful, could_break)
 
 
 def find(one: ClassRule, counts: Mapping[str, int], judged: Sequence[JudgedUnits]) -> Finding:
     """Return what a run's units of each class (`counts`) and of each address say of a rule."""
     could = {of.address: one.could_break(of) for of in judged if one.could_break(of)}
-    return Finding(
+    found = Finding(
         n=sum(counts.get(name, 0) for name in one.breaking),
         evidence=bool(could),
-        doubt=any(counts.get(name) for name in one.doubtful),
         judged=sum(could.values()),
         judged_from={"messages": sum(could.values()), "addresses": sorted(could)},
     )
+    if doubtful := sum(counts.get(name, 0) for name in one.doubtful):
+        found.doubted(one.why.format(count=doubtful))
+    return found
