@@ -15,7 +15,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,20 +114,52 @@ def _with_variables(file: Path) -> Iterator[Path]:
         yield from _files(file.parent / folder)
 
 
-def fingerprint(directory: Path, bench: Path | None = None) -> str:
-    """Return the sha256 (hex) over names and contents of the inventory's files, and the bench's. Of one file these are
-    also the variables beside it."""
-    if directory.is_file():
-        named = [(path.relative_to(directory.parent), path) for path in _with_variables(directory)]
-    else:
-        named = [(path.relative_to(directory), path) for path in _files(directory)]
+def _named(directory: Path, bench: Path | None) -> Iterator[tuple[str, Path]]:
+    """Yield the inventory's files, and the bench's, with their names within it. Of one file these are also the
+    variables beside it."""
+    place = directory.parent if directory.is_file() else directory
+    for path in _with_variables(directory) if directory.is_file() else _files(directory):
+        yield path.relative_to(place).as_posix(), path
     if bench is not None:
-        named += [(path.relative_to(bench.parent), path) for path in _with_variables(bench)]
+        for path in _with_variables(bench):
+            yield path.relative_to(bench.parent).as_posix(), path
+
+
+def fingerprint(directory: Path, bench: Path | None = None) -> str:
+    """Return the sha256 (hex) over names and contents of the inventory's files (`_named`)."""
+    return _digest((name, path.read_bytes()) for name, path in _named(directory, bench))
+
+
+def meaning_fingerprint(directory: Path, bench: Path | None = None) -> str:
+    """Return the sha256 (hex) over names of the inventory's files (`_named`) and what they say: another comment or
+    layout of YAML is no other inventory."""
+    return _digest((name, _meaning(path)) for name, path in _named(directory, bench))
+
+
+def _digest(files: Iterable[tuple[str, bytes]]) -> str:
     digest = hashlib.sha256()
-    for name, path in named:
-        content = path.read_bytes()
-        digest.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
+    for name, content in files:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+def _meaning(path: Path) -> bytes:
+    """Return what a file says, as its bytes where it is no YAML: tags and values of its nodes, in their order."""
+    content = path.read_bytes()
+    if path.suffix not in (".yml", ".yaml"):
+        return content
+
+    def said(node: yaml.Node | None) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return [node.tag, [[said(key), said(value)] for key, value in node.value]]
+        if isinstance(node, yaml.SequenceNode):
+            return [node.tag, [said(item) for item in node.value]]
+        return None if node is None else [node.tag, node.value]
+
+    try:
+        return json.dumps(said(yaml.compose(content))).encode()
+    except yaml.YAMLError:
+        return content
 
 
 def _host(directory: Path, found: Mapping[str, Any], login: Mapping[str, str]) -> Host:

@@ -21,7 +21,7 @@ from brokerdrill.base import paths
 from brokerdrill.base.atomic import replacing
 from brokerdrill.base.errors import UsageError
 from brokerdrill.base.locks import held
-from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, topologies
+from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, meaning_fingerprint, topologies
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.verdict import FAIL, RunVerdict
 from brokerdrill.results.table import started_at
@@ -103,7 +103,7 @@ def rests_on(drill: Drill, topology: Topology) -> dict[str, str]:
     roles = "".join(fingerprint(paths.COLLECTION / name) for name in _ROLES)
     return {
         DRILL: drill.sha256,
-        INVENTORY: topology.sha256,
+        INVENTORY: _inventory(topology),
         ROLES: hashlib.sha256(roles.encode()).hexdigest(),
         ENGINE: fingerprint(paths.PACKAGE),
     }
@@ -218,6 +218,10 @@ def _read_one(path: Path) -> Iterable[dict[str, Any]]:
     return found
 
 
+def _inventory(topology: Topology) -> str:
+    return meaning_fingerprint(topology.directory, topology.bench)
+
+
 def unchanged(row: Mapping[str, Any], now: Mapping[str, str], parts: Iterable[str]) -> bool:
     """Return whether each of `parts` was for the row's run what it is now."""
     return all(row["rests_on"].get(part) == now[part] for part in parts)
@@ -226,7 +230,7 @@ def unchanged(row: Mapping[str, Any], now: Mapping[str, str], parts: Iterable[st
 def current(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the rows of shipped drills and topologies whose drill and inventory are what they were."""
     texts = {drill.name: drill.sha256 for drill in drills()}
-    places = {name: find_topology(name).sha256 for name, _ in topologies()}
+    places = {name: _inventory(find_topology(name)) for name, _ in topologies()}
     return [
         row
         for row in rows

@@ -13,7 +13,7 @@ from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.bench.plan import plan
 from brokerdrill.inventory import playbooks
-from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, load, topologies
+from brokerdrill.inventory.topology import Topology, find_topology, fingerprint, load, meaning_fingerprint, topologies
 
 HOSTS = """\
 # Two brokers on a shelf
@@ -258,6 +258,30 @@ def test_an_inventory_may_be_one_file(
 def test_a_missing_directory_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no inventory /"):
         find_topology(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("# of the shelf\na: 1\nb: [x, !vault y]\n", True),
+        ("a: 1\nb:\n  - x\n  - !vault 'y'\n", True),
+        ("a: '1'\nb: [x, !vault y]\n", False),
+        ("a: 1\nb: [!vault y, x]\n", False),
+        ("a: 1\nb: [x, y]\n", False),
+        ("a: 1\nb: [x, !vault y]\nc:\n", False),
+        ("a: 1\nb: [x\n", False),
+        ("", False),
+    ],
+)
+def test_a_comment_and_another_layout_are_no_other_inventory(tmp_path: Path, text: str, same: bool) -> None:
+    file = tmp_path / "group_vars" / "all.yml"
+    file.parent.mkdir()
+    file.write_text("a: 1\nb: [x, !vault y]\n")
+    before = meaning_fingerprint(tmp_path)
+    file.write_text(text)
+    assert (meaning_fingerprint(tmp_path) == before) == same
+    file.rename(file.with_name("others.yml"))
+    assert meaning_fingerprint(tmp_path) != before
 
 
 def test_fingerprint_follows_every_file(shelf: Path) -> None:

@@ -24,7 +24,8 @@ class JudgedUnits(NamedTuple):
 @dataclass(frozen=True)
 class ClassRule:
     """A promise that goes by class: each unit of a class in `breaking` breaks it, each of one in `doubtful` makes a
-    pass unknown, with `why`, a clause with their `{count}`. `could_break`: how many units of an address could have broken it."""
+    pass unknown, with `why`, a clause with their `{count}`. `could_break`: how many units of an address could have
+    broken it."""
 
     name: str
     breaking: tuple[str, ...]
