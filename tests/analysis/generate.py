@@ -831,7 +831,10 @@ class _Maker:
         """Draw promises, bounds around the true values."""
         drawn = [
             PromiseSpec(n)
-            for n in ("no_phantoms", "no_loss", "no_duplicates", "no_dead_letters", "single_active", "stays_up")
+            for n in (
+                *("no_phantoms", "no_loss", "no_nonpersistent_loss", "no_duplicates", "no_dead_letters"),
+                *("single_active", "stays_up", "transparent"),
+            )
         ]
         drawn += [
             PromiseSpec("atomic"),

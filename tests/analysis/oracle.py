@@ -96,7 +96,8 @@ Where the contract leaves a choice, this is the one made:
                                               is ignored; one name with several entries: merged
 52  end of the run                            the latest time in the ledger
 53  a torn line                               in ops: no pass stands; in events: none of sticky, single_active,
-                                              failover, failback, available, no_loss, stays_up
+                                              failover, failback, available, no_loss,
+                                              no_nonpersistent_loss, stays_up
 54  sticky: a store without any pool or role  nothing is known before the first such event, so nothing is excused by it
     event
 55  failback: "that instance's next epoch"    the next after the heal, on whatever store
@@ -759,11 +760,12 @@ BREAKING = {
     "no_duplicates": ("duplicated",),
     "no_dead_letters": ("dead_lettered",),
     "no_loss": ("lost",),
+    "no_nonpersistent_loss": ("lost_nonpersistent",),
 }
 
 
 def by_class(facts: Facts, spec: PromiseSpec) -> Row:
-    """no_phantoms, no_loss, no_duplicates, no_dead_letters: "by class"."""
+    """no_phantoms, no_loss, no_nonpersistent_loss, no_duplicates, no_dead_letters: "by class"."""
     classes = [(unit, classify(facts, unit)) for unit in facts.units]
     bad = [unit for unit, name in classes if name in BREAKING[spec.name]]
     verdicts = ["fail" if bad else "pass"]
@@ -771,8 +773,8 @@ def by_class(facts: Facts, spec: PromiseSpec) -> Row:
         verdicts.append("unknown")
     if spec.name == "no_dead_letters" and not looked_everywhere(facts):
         verdicts.append("unknown")
-    # "unseen … no_loss is unknown"
-    if spec.name == "no_loss" and any(name == "unseen" for _, name in classes):
+    # "unseen … makes no_loss and no_nonpersistent_loss unknown"
+    if spec.name in ("no_loss", "no_nonpersistent_loss") and any(name == "unseen" for _, name in classes):
         verdicts.append("unknown")
     witnesses = [dict(zip(("address", "message_id", "subscription"), unit.key, strict=True)) for unit in bad]
     for witness, unit in zip(witnesses, bad, strict=True):
@@ -793,7 +795,20 @@ def could_break(promise: str, unit: Unit, name: str) -> bool:
     ):  # "a durable message was acknowledged, or is unknown and was delivered, and did not expire"
         taken = unit.state == "acknowledged" or (unit.state == "unknown" and bool(unit.deliveries))
         return taken and name != "expired" and any(a.get("durable") is not False for a in unit.attempts)
+    if promise == "no_nonpersistent_loss":  # "a message that is not durable was acknowledged, or is unknown and was …"
+        taken = unit.state == "acknowledged" or (unit.state == "unknown" and bool(unit.deliveries))
+        durable = any(a.get("durable") is not False for a in unit.attempts)
+        return taken and name != "expired" and not durable
     return True
+
+
+def transparent(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "each send, acknowledgement, prepare, commit and rollback that is fail or unknown breaks it" """
+    calls = facts.of("send", "ack", "prepare", "commit", "rollback")
+    bad = [op for op in calls if op["outcome"] in ("fail", "unknown")]
+    witnesses = [{"at": op["start_ns"], "client": op["client"], "op": op["op"]} for op in bad]
+    verdict = "fail" if bad else "pass" if calls else "unknown"
+    return entry(spec, verdict, len(bad), witnesses=witnesses)
 
 
 def looked_everywhere(facts: Facts) -> bool:
@@ -1815,6 +1830,7 @@ _BY_EVENTS = (
     "failback_within",
     "available",
     "no_loss",
+    "no_nonpersistent_loss",
     "stays_up",
     "alerted_within",
 )
@@ -1857,6 +1873,8 @@ def judge(
             failover += parts
         elif spec.name == "failback_within":
             one = failback_within(facts, spec)
+        elif spec.name == "transparent":
+            one = transparent(facts, spec)
         elif spec.name == "stays_up":
             one = stays_up(facts, spec)
         elif spec.name == "alerted_within":
@@ -1894,7 +1912,7 @@ def without_the_missing(one: Row) -> None:
         return
     if one["name"] in BREAKING:
         one["witnesses"] = [w for w in one["witnesses"] if w["class"] in ("corrupted", "duplicated")]
-    elif one["name"] in ("atomic", "ordered", "failover_within", "available"):
+    elif one["name"] in ("atomic", "ordered", "failover_within", "available", "transparent"):
         one["witnesses"] = []
     one["count"] = len(one["witnesses"])
     one["verdict"] = "fail" if one["count"] else "unknown"

@@ -258,7 +258,7 @@ def test_times_of_different_clocks_meet_on_run_time() -> None:
 
 # --- promises by class ----------------------------------------------------------------------------------------------
 
-KEPT = [send("m", 10), *got("m", 20)]
+KEPT = [send("m", 10), *got("m", 20), send("v", 11, durable=False), *got("v", 21)]
 
 
 LOOK = op("i", "browse", 90, 91, address="DLQ")
@@ -269,6 +269,7 @@ LOOK = op("i", "browse", 90, 91, address="DLQ")
     [
         ("no_phantoms", [send("n", 30, "fail"), *got("n", 40)]),
         ("no_loss", [send("n", 30)]),
+        ("no_nonpersistent_loss", [send("n", 30, durable=False)]),
         ("no_duplicates", [send("n", 30), *got("n", 40), *got("n", 50)]),
         ("no_dead_letters", [send("n", 30), {**BROWSED, "message_id": "n"}]),
     ],

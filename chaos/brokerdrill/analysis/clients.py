@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from brokerdrill.analysis.checks import transparent
 from brokerdrill.analysis.completeness import NUMBERED, NUMBERS, TICKING
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import Parcel, divide
@@ -428,6 +429,9 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     yield from _STRAYS.of(base)
     yield from _OPEN.of(base)
     yield from _TOPICS.of(base)
+    if transparent.NAME in plan.asked:
+        yield from transparent.COUNTED.of(base)
+        yield from transparent.FAILED.of(base)
     if "ordered" in plan.asked:
         yield from _SESSIONS.of(base)
     if "single_active" in plan.asked:

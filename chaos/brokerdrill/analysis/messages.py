@@ -24,7 +24,7 @@ from brokerdrill.analysis.verdict import WITNESSES
 # What became of a message's attempts.
 FAILED, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
 # The classes that break a promise.
-BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "lost")
+BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "lost", "lost_nonpersistent")
 
 # The columns of what stage 1 sends, for a partition that gets none.
 EMPTY = {
@@ -194,14 +194,19 @@ QUALIFY row_number() OVER (PARTITION BY run, class ORDER BY weight DESC, message
 )
 
 # Evidence of the promises that go by class, by address: units that were delivered or found dead (seen), that were
-# processed for certain (processed), and that no loss would be allowed of (owed): taken, durable, and not expired.
+# processed for certain (processed), that no loss would be allowed of (owed): taken, durable, and not expired, and that
+# are the same but for being durable (passing).
 JUDGED = declare(
-    "judged", "run int, address string, units long, seen long, processed long, owed long", "checks.Findings"
+    "judged",
+    "run int, address string, units long, seen long, processed long, owed long, passing long",
+    "checks.Findings",
 ).by(f"""
 SELECT run, address, count(*) AS units, count(*) FILTER (n > 0 OR class IN ('phantom', 'dead_lettered')) AS seen,
        count(*) FILTER (processed > 0) AS processed,
        count(*) FILTER ((state = {ACKNOWLEDGED} OR (state = {UNKNOWN} AND n > 0)) AND durable
-                        AND class <> 'expired') AS owed
+                        AND class <> 'expired') AS owed,
+       count(*) FILTER ((state = {ACKNOWLEDGED} OR (state = {UNKNOWN} AND n > 0)) AND NOT durable
+                        AND class <> 'expired') AS passing
 FROM unit GROUP BY run, address
 """)
 

@@ -44,6 +44,31 @@ _ALL = (
         doubts=_EVENTS,
     ),
     Promise(
+        "no_nonpersistent_loss",
+        Words(
+            promise="A message that was sent as not persistent and acknowledged is delivered and processed.",
+            breaks="a message that was not durable, was acknowledged and never delivered, its address drained",
+            kept="Every message that was acknowledged and not durable was delivered.",
+            broken="{messages} not durable and acknowledged, yet never delivered although the queues were drained.",
+            unknown="No message was acknowledged that was not durable, or the queues were not seen empty at the end, "
+            "so that missing messages may still be there.",
+        ),
+        breaking=("lost_nonpersistent",),
+        by_absence=("lost_nonpersistent",),
+        doubts=_EVENTS,
+    ),
+    Promise(
+        "transparent",
+        Words(
+            promise="No client is told of a failure: each send, acknowledgement, commit and rollback succeeds.",
+            breaks="a send, acknowledgement, prepare, commit or rollback that fails or ends in doubt",
+            kept="No client's call failed, and none ended in doubt.",
+            broken="{times} a client's call failed or ended in doubt.",
+            unknown="No client made a call that could fail.",
+        ),
+        by_absence=ALL,
+    ),
+    Promise(
         "no_duplicates",
         Words(
             promise="No message is processed twice.",

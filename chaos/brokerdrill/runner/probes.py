@@ -15,6 +15,7 @@ from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Probe
 
 UNANSWERED_PERIOD_S = 0.3
+UNDELIVERED_S = 10
 
 Roles = Mapping[str, str]
 
@@ -80,6 +81,22 @@ def unchanged(value: Callable[[], int], seconds: float, now: Callable[[], int] =
     return holds
 
 
+def lasting(holds: Callable[[], bool], seconds: float, now: Callable[[], int] = now_ns) -> Callable[[], bool]:
+    """The condition that `holds` has been true each time that it was asked for `seconds`; `now` says the time in ns."""
+    since: int | None = None
+
+    def lasted() -> bool:
+        nonlocal since
+        if not holds():
+            since = None
+            return False
+        if since is None:
+            since = now()
+        return now() - since >= seconds * 1e9
+
+    return lasted
+
+
 def condition(probe: Probe, about: Injected | None, system: System, load: LoadControl) -> Callable[[], bool]:
     """The condition of a probe (any but `unanswered`) as a function without arguments; it starts counting now.
 
@@ -88,6 +105,10 @@ def condition(probe: Probe, about: Injected | None, system: System, load: LoadCo
 
     def acknowledged() -> int:
         return load.totals().sent_ok
+
+    def undelivered() -> bool:
+        found = load.totals()
+        return found.sent_ok - found.received - found.received_unknown >= probe.count
 
     start = acknowledged()
     hit = about.injection.target.instances if about else ()
@@ -103,6 +124,7 @@ def condition(probe: Probe, about: Injected | None, system: System, load: LoadCo
         "even": lambda: even(load.reached(), brokers, system.roles_since_act, probe.count),
         "acknowledged": lambda: acknowledged() >= start + probe.count,
         "held_back": unchanged(acknowledged, probe.count),
+        "undelivered": lasting(undelivered, UNDELIVERED_S),
     }
     return conditions[probe.until]
 

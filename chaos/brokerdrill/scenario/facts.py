@@ -38,6 +38,8 @@ FACTS: Mapping[str, str] = {
     "failback": "a primary that takes its role back when it returns",
     "replicated": "a backup with its own copy of the journal",
     "shared_store": "a journal that primary and backup share",
+    "waits_out_stop": "a backup that stays passive when the active broker of its shared store is stopped in order",
+    "unchecked": "a primary that returns without a look for who has served in its place",
     "colocated": "a backup inside another broker's process",
     "vote": "brokers that vote on who is active",
     "zookeeper_lock": "a lock in ZooKeeper that decides which broker is active",
@@ -60,6 +62,8 @@ FACTS: Mapping[str, str] = {
     "own_disk": "a store on a file system of its own",
 }
 
+# What is said of pairs holds until its first return.
+UNCHECKED = "unchecked"
 # Who has one of these leads clients by their routing key, or refuses them.
 LEADING = frozenset({"connection_router", "cluster_pool", "discovery_pool", "local_partition"})
 
@@ -82,6 +86,8 @@ def stores(descriptors: Iterable[Descriptor]) -> dict[str, list[Descriptor]]:
 def facts(descriptors: Sequence[Descriptor]) -> frozenset[str]:
     """Return the words of FACTS that hold for these instances."""
     found = {item.product for item in descriptors} | {name for item in descriptors for name in item.features}
+    if UNCHECKED in found:
+        return frozenset({*(item.product for item in descriptors), UNCHECKED} & set(FACTS))
     if led := found & LEADING:
         # Clients get to a store by their key: what is said of stores that they dial themselves does not hold.
         return frozenset({*(item.product for item in descriptors), *led} & set(FACTS))

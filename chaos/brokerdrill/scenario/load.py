@@ -48,6 +48,12 @@ class Load(Strict):
         description="parameters of the clients' connections, by the names that their library gives them; they win over "
         "what the clients set themselves",
     )
+    dials: int = Field(
+        0,
+        ge=0,
+        description="how many of the brokers' addresses clients are given, primaries first; 0: all. Of others they "
+        "know what their library learns from who serves them (core)",
+    )
     through: str | None = Field(
         None,
         description="the name of a listener. Of connection routers: producers ask it whom to connect to, anew for each "

@@ -40,7 +40,7 @@ from brokerdrill.scenario.load import Load
 # What a probe waits for of the instances that a fault hit: a link has none.
 ABOUT_INSTANCES = ("failed_over", "failed_back")
 # What a probe waits for of the load alone: the roles need not change for it.
-ABOUT_LOAD = ("acknowledged", "unanswered", "held_back")
+ABOUT_LOAD = ("acknowledged", "unanswered", "held_back", "undelivered")
 
 
 def _known_need(value: str) -> str:
@@ -147,14 +147,24 @@ class Probe(_Step):
 
     type: Literal["probe"]
     until: Literal[
-        "failed_over", "failed_back", "kept", "syncing", "in_sync", "acknowledged", "unanswered", "held_back", "even"
+        "failed_over",
+        "failed_back",
+        "kept",
+        "syncing",
+        "in_sync",
+        "acknowledged",
+        "unanswered",
+        "held_back",
+        "undelivered",
+        "even",
     ]
     of: str | None = Field(None, description="the step whose fault the condition is about")
     count: int = Field(
         1,
         ge=1,
         description="for acknowledged and unanswered: how many messages; for held_back: for how many seconds no send "
-        "has been acknowledged; for even: how many connections one active store may have more than another",
+        "has been acknowledged; for undelivered: how many messages were acknowledged and have not been received for "
+        "ten seconds on end; for even: how many connections one active store may have more than another",
     )
     timeout: float = Field(60, gt=0, description="seconds")
     required: bool = Field(

@@ -24,6 +24,8 @@ UNCONFIRMED = ("amqp091",)
 SUBSCRIBING = ("openmq",)
 # Clients whose library takes parameters of a connection by names of its own.
 PARAMETRIZED = ("amqp", "core", "openmq", "openwire")
+# Clients that learn of further brokers from the one that serves them.
+TAUGHT = ("core",)
 # Protocols whose clients know by the certificate that they are shown which broker serves behind a balancer.
 SHOWN = ("core",)
 
@@ -89,6 +91,7 @@ class WorkerConfig:
     consumer has durable subscriptions; producers wait for the command that says that all are there. `spool` is the
     ledger file to create; None: no ledger (for benchmarks); as soon as it has `piece_bytes` it is put aside under a
     name of its own.
+    `dials` is how many of `endpoints` clients that dial brokers are given, 0: all.
     `url_params` and `jvm_options` go to clients that have them, after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was stopped goes on proving its last batch, `close_s` how
     long closing may take.
@@ -120,6 +123,7 @@ class WorkerConfig:
     backlog: bool = False
     subscriptions: bool = False
     call_timeout_ms: int = 10_000
+    dials: int = 0
     jars: str | None = None
     spool: str | None = None
     piece_bytes: int = PIECE_BYTES
@@ -200,6 +204,7 @@ _PLAIN: dict[str, type] = {
     "backlog": bool,
     "subscriptions": bool,
     "call_timeout_ms": int,
+    "dials": int,
     "jars": str,
     "spool": str,
     "piece_bytes": int,
@@ -212,6 +217,7 @@ _LEAST: dict[str, float] = {
     "keys": 0,
     "piece_bytes": 1,
     "call_timeout_ms": 1,
+    "dials": 0,
     "retry_after_stop_s": 0,
     "close_s": 0,
 }

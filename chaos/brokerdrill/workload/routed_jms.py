@@ -20,7 +20,8 @@ class RoutedJms(JmsClient):
         self._aimed = Aim(router, key)
 
     def _connect(self) -> Any:
-        return self._connect_to((self._aimed.router,) if self._aimed else self._config.endpoints)
+        dialled = self._config.endpoints[: self._config.dials or None]
+        return self._connect_to((self._aimed.router,) if self._aimed else dialled)
 
 
 class RedirectedJms(RoutedJms):

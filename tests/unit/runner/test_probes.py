@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerdrill.inventory.descriptors import Descriptor
-from brokerdrill.runner.probes import even, failed_back, failed_over, kept, proven, unchanged
+from brokerdrill.runner.probes import even, failed_back, failed_over, kept, lasting, proven, unchanged
 from brokerdrill.runner.system import in_sync, served
 
 
@@ -103,6 +103,21 @@ def test_held_back_is_nothing_new_for_so_long() -> None:
     clock[0] = 19_999_999_999
     assert not holds()
     clock[0] = 20_000_000_000
+    assert holds()
+
+
+def test_lasting_is_held_for_so_long_on_end() -> None:
+    waits, clock = [True], [0]
+    holds = lasting(lambda: waits[0], 10, lambda: clock[0])
+    assert not holds()
+    clock[0] = 9_000_000_000
+    waits[0] = False
+    assert not holds()
+    waits[0] = True
+    assert not holds()  # it counts anew
+    clock[0] = 18_999_999_999
+    assert not holds()
+    clock[0] = 19_000_000_000
     assert holds()
 
 

@@ -21,9 +21,11 @@ from brokerdrill.analysis.checks import (
     no_dead_letters,
     no_duplicates,
     no_loss,
+    no_nonpersistent_loss,
     no_phantoms,
     single_active,
     stays_up,
+    transparent,
 )
 from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.checks.rounds import broken, rounds_of
@@ -33,7 +35,16 @@ from brokerdrill.ledger.verdict import Failover, Outage, Round
 from brokerdrill.promises.catalogue import PROMISES
 from brokerdrill.promises.definition import ALL
 
-RULES = {rule.name: rule for rule in (no_phantoms.RULE, no_loss.RULE, no_duplicates.RULE, no_dead_letters.RULE)}
+RULES = {
+    rule.name: rule
+    for rule in (
+        no_phantoms.RULE,
+        no_loss.RULE,
+        no_nonpersistent_loss.RULE,
+        no_duplicates.RULE,
+        no_dead_letters.RULE,
+    )
+}
 
 
 # What casts doubt on the promises that partitions judge.
@@ -60,8 +71,8 @@ class Findings:
         """What addresses had, for the promises that go by class."""
         self._judged: dict[int, list[by_class.JudgedUnits]] = defaultdict(list)
         for run, *of in base.execute(
-            "SELECT run, address, sum(units)::BIGINT, sum(seen)::BIGINT, sum(processed)::BIGINT, sum(owed)::BIGINT "
-            "FROM judged GROUP BY run, address ORDER BY run, address"
+            "SELECT run, address, sum(units)::BIGINT, sum(seen)::BIGINT, sum(processed)::BIGINT, sum(owed)::BIGINT, "
+            "sum(passing)::BIGINT FROM judged GROUP BY run, address ORDER BY run, address"
         ).fetchall():
             self._judged[run].append(by_class.JudgedUnits(*of))
         self._live: dict[int, set[str]] = defaultdict(set)
@@ -111,6 +122,14 @@ class Findings:
         ).fetchall():
             clients[run].append(failover_within.ClientAtFault(*of))
         self._failovers = {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
+        self._calls: dict[int, int] = dict(
+            base.execute("SELECT run, sum(n)::BIGINT FROM calls GROUP BY run").fetchall()
+        )
+        self._failed: dict[int, list[transparent.FailedCall]] = defaultdict(list)
+        for run, *of in base.execute(
+            "SELECT run, client, op, outcome, address, server, begun, ended FROM failed_call ORDER BY ALL"
+        ).fetchall():
+            self._failed[run].append(transparent.FailedCall(*of))
         self._received: dict[int, dict[int, int]] = defaultdict(dict)
         for run, fault, at in base.execute("SELECT run, fault, min(received_at) FROM received GROUP BY ALL").fetchall():
             self._received[run][fault] = at
@@ -169,6 +188,8 @@ class Findings:
                 finding.witnesses = worst(row for name in rule.breaking for row in by_rule[name])
             elif spec.name == single_active.NAME:
                 finding = single_active.find(times, self._sends[run], info.stores, by_rule[single_active.NAME])
+            elif spec.name == transparent.NAME:
+                finding = transparent.find(self._calls.get(run, 0), self._failed[run])
             elif spec.name == failover_within.NAME:
                 finding = failover_within.find(self._failovers.get(run, ()), bound, times.pressures)
             elif spec.name == failback_within.NAME:

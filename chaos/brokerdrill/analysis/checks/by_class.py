@@ -12,13 +12,14 @@ from brokerdrill.promises.definition import Promise
 
 class JudgedUnits(NamedTuple):
     """The units of an address: how many, how many of them were seen (delivered, or found dead), were processed for
-    certain, and may not be lost (`messages.JUDGED`)."""
+    certain, may not be lost, and were taken though they are not durable (`messages.JUDGED`)."""
 
     address: str
     units: int = 0
     seen: int = 0
     processed: int = 0
     owed: int = 0
+    passing: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from brokerdrill.workload.config import (
     REDIRECTED,
     SHOWN,
     SUBSCRIBING,
+    TAUGHT,
     UNCONFIRMED,
     UNTRANSACTED,
     BrokerEndpoint,
@@ -223,6 +224,7 @@ def plan_workers(
             subscriptions=load.subscriptions,
             call_timeout_ms=load.call_timeout_ms,
             url_params=_as_in_a_url(load.url_params),
+            dials=load.dials,
         )
         planned.append(PlannedWorker(number % len(hosts), config))
     return planned
@@ -236,6 +238,11 @@ def _refuse_unable(protocol: str, load: Load) -> None:
         raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
     if protocol not in SUBSCRIBING and load.subscriptions:
         raise UsageError(f"clients of {protocol} have no durable subscriptions here: leave load.subscriptions out")
+    if load.dials and (protocol not in TAUGHT or load.through):
+        raise UsageError(
+            f"only clients of {' and '.join(TAUGHT)} that nobody leads learn of brokers whose addresses they are not "
+            "given: leave load.dials out"
+        )
     if protocol not in PARAMETRIZED and load.url_params:
         raise UsageError(f"clients of {protocol} take no parameters of their connections: leave load.url_params out")
 
