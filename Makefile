@@ -63,6 +63,7 @@ docs: setup
 	$(BIN)/brokerdrill reference
 	$(BIN)/brokerdrill scenarios --markdown >docs/drills.md
 	$(BIN)/python docs/statements.py
+	$(BIN)/python docs/measured.py
 	$(BIN)/python docs/own_configuration.py
 
 # The lock names no index, so that it serves behind any mirror.

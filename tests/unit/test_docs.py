@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import json
 import re
@@ -42,24 +43,29 @@ def test_the_readme_is_short() -> None:
     assert (paths.ROOT / "README.md").stat().st_size <= README_BYTES
 
 
-def test_the_pages_of_statements_say_what_was_seen() -> None:
+@pytest.mark.parametrize("maker", ["statements", "measured"])
+def test_the_pages_of_kept_runs_say_what_was_seen(maker: str) -> None:
     """`make docs` makes them of the statements, the drills' names and the kept runs."""
     done = subprocess.run(
-        [sys.executable, "docs/statements.py", "--check"], cwd=paths.ROOT, capture_output=True, text=True, check=False
+        [sys.executable, f"docs/{maker}.py", "--check"], cwd=paths.ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.fixture(scope="module")
-def statements() -> Any:
-    """docs/statements.py, which is no module of a package."""
-    name = "statements_of_documents"
-    spec = importlib.util.spec_from_file_location(name, paths.ROOT / "docs" / "statements.py")
+def maker_of_pages(maker: str) -> Any:
+    """docs/MAKER.py, which is no module of a package."""
+    name = f"{maker}_of_documents"
+    spec = importlib.util.spec_from_file_location(name, paths.ROOT / "docs" / f"{maker}.py")
     assert spec and spec.loader
     found = importlib.util.module_from_spec(spec)
     sys.modules[name] = found
     spec.loader.exec_module(found)
     return found
+
+
+@pytest.fixture(scope="module")
+def statements() -> Any:
+    return maker_of_pages("statements")
 
 
 def told(statements: Any, work: Path, *said: dict[str, Any]) -> Any:
@@ -118,3 +124,32 @@ def test_a_page_says_what_holds_each_statement(statements: Any, tmp_path: Path) 
 def test_what_a_statement_names_is_there(statements: Any, tmp_path: Path, said: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         told(statements, tmp_path, {"says": "a", **said})
+
+
+def measured_row(topology: str, verdicts: dict[str, tuple[str, bool]], failovers: list[float | None]) -> dict[str, Any]:
+    return {
+        "topology": topology,
+        "drill": "kill_active",
+        "as_expected": all(met for _, met in verdicts.values()),
+        "messages": {"ok": 1500, "lost": 1},
+        "versions": {"artemis": "2.56.0"},
+        "machine": "a machine",
+        "started_at": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+        "promises": [{"name": name, "verdict": word, "as_expected": met} for name, (word, met) in verdicts.items()],
+        "failover_ms": failovers,
+    }
+
+
+def test_what_was_measured_counts_verdicts_and_spans() -> None:
+    rows = [
+        measured_row("b", {"no_loss": ("fail", True), "ordered": ("pass", True)}, [float(one) for one in range(1, 11)]),
+        measured_row("b", {"no_loss": ("fail", False), "ordered": ("unknown", False)}, [4000.0, None]),
+        measured_row("elsewhere", {"no_loss": ("pass", True)}, []),
+    ]
+    text = maker_of_pages("measured").page(rows, ["a", "b"])
+    assert "## a" not in text and "elsewhere" not in text
+    assert (
+        "2 runs of 1 drills, 1 as expected; 3,002 messages were judged. artemis 2.56.0. On a machine" in text
+    )
+    assert "| `no_loss` | 0 | 2 | 1 | 0 |" in text and "| `ordered` | 1 | 0 | 0 | 1 |" in text
+    assert "| `kill_active` | 12, 1 without an end | 0.01 (0.00 to 0.01) | 4.00 |" in text
