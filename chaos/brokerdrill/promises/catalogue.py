@@ -50,8 +50,9 @@ _ALL = (
             breaks="a message that was not durable, was acknowledged and never delivered, its address drained",
             kept="Every message that was acknowledged and not durable was delivered.",
             broken="{messages} not durable and acknowledged, yet never delivered although the queues were drained.",
-            unknown="No message was acknowledged that was not durable, or the queues were not seen empty at the end, "
-            "so that missing messages may still be there.",
+            unknown="No message was acknowledged that was not durable.",
+            doubtful="messages that were acknowledged and not delivered: {count}; their queues were not seen empty at "
+            "the end, so that they may still be there",
         ),
         breaking=("lost_nonpersistent",),
         by_absence=("lost_nonpersistent",),

@@ -8,4 +8,5 @@ from brokerdrill.promises.catalogue import PROMISES
 
 _PROMISE = PROMISES["no_nonpersistent_loss"]
 # What is unseen may not be durable, whichever promise the class is shown with.
-RULE = ClassRule(_PROMISE.name, _PROMISE.breaking, ("unseen",), lambda judged: judged.passing)
+_DOUBTFUL = ("unseen",)
+RULE = ClassRule(_PROMISE.name, _PROMISE.breaking, _DOUBTFUL, _PROMISE.words.doubtful, lambda judged: judged.passing)
