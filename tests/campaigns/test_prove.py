@@ -102,6 +102,15 @@ def test_again_runs_what_was_not_as_expected_once_more(fake: Fake, tmp_path: Pat
     assert CliRunner().invoke(app, words).exit_code == 0
 
 
+@pytest.mark.parametrize(("file", "said"), [(False, "has no kept row yet"), (True, "is no folder of kept rows")])
+def test_again_of_nothing_is_no_success(fake: Fake, tmp_path: Path, file: bool, said: str) -> None:
+    if file:
+        (tmp_path / "results").touch()
+    words = ["prove", TOPOLOGY, "--again", "--proof", str(tmp_path / "results"), "--runs", str(fake.runs)]
+    told = CliRunner().invoke(app, words)
+    assert isinstance(told.exception, UsageError) and said in str(told.exception)
+
+
 def test_what_applies_nowhere_is_told(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "planned", lambda *_: [])
     assert prove(fake, 1, Kept(tmp_path / "results")) is None

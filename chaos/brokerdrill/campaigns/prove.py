@@ -54,6 +54,11 @@ class Kept:
             raise UsageError(f"{odd[0]!r} is nothing that a run rests on: {', '.join(proof.PARTS)}")
         self._rows = proof.read(folder)
 
+    @property
+    def there(self) -> bool:
+        """Whether there is a row at all."""
+        return bool(self._rows)
+
     def of(self, plan: CampaignPlan, rests_on: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, Any]]:
         """Return cell → its newest row that counts, of `plan`'s cells; `rests_on`: drill → what it rests on now."""
         cells = {cell.key: cell for cell in plan.cells}

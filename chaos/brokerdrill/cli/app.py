@@ -38,7 +38,7 @@ EPILOG = (
 )
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Deploy message brokers, break them under load, prove what they keep.",

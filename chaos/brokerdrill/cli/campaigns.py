@@ -24,6 +24,7 @@ from brokerdrill.base.errors import (
 from brokerdrill.base.progress import Progress
 from brokerdrill.cli.console import console
 from brokerdrill.cli.options import (
+    A_DRILL,
     RUNS,
     AtOnceOption,
     BenchOption,
@@ -32,6 +33,7 @@ from brokerdrill.cli.options import (
     RepeatOption,
     RunsOption,
     SeedOption,
+    TopologyArgument,
     WithinOption,
     radius,
 )
@@ -52,8 +54,8 @@ app = typer.Typer()
 
 @app.command()
 def sweep(
-    drill: Annotated[str, typer.Argument(help="A drill's name, or the path of its YAML file.")],
-    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
+    drill: Annotated[str, A_DRILL],
+    topology: TopologyArgument,
     vary: Annotated[
         list[str],
         typer.Option(
@@ -137,6 +139,10 @@ def prove_(
     until_s = time.monotonic() + lasting_s(lasting) if lasting else math.inf
     options = CampaignOptions(runs, deploy, bench, master, radius(at_once, within), until_s)
     kept = Kept(proof, [word.strip() for word in unchanged.split(",")])
+    if proof.exists() and not proof.is_dir():
+        raise UsageError(f"{proof} is no folder of kept rows")
+    if again and not kept.there:
+        raise UsageError(f"{proof} has no kept row yet, so that nothing can be run again: leave --again out")
     chosen = [load_drill(name) for name in drill] if drill else drills()
     where = [find_topology(name) for name in named or [name for name, _ in topologies()]]
     times = None if again else repeat

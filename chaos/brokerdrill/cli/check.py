@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from brokerdrill.base.errors import EXIT_INFRASTRUCTURE, EXIT_KEPT
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli.console import console
+from brokerdrill.cli.console import console, print_json
+from brokerdrill.cli.options import ListJsonOption, TopologyArgument
 
 app = typer.Typer()
 
 
 @app.command()
 def check(
-    inventory: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each host instead.")] = False,
+    inventory: TopologyArgument,
+    as_json: ListJsonOption = False,
 ) -> None:
     """Say what a drill would need and meet on each host; 0 nothing is missing, 3 something is. Changes nothing."""
     from brokerdrill.inventory.topology import find_topology
@@ -30,7 +29,7 @@ def check(
     with Progress(Console(stderr=True)) as progress:
         looked = run_async(look(found, progress), console)
     if as_json:
-        print(json.dumps([asdict(one) | {"ok": not one.missing} for one in looked], indent=2))
+        print_json(hosts=[asdict(one) | {"ok": not one.missing} for one in looked])
     else:
         for one in looked:
             console.print(one.line, markup=False)

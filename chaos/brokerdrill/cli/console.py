@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 # In columns: what another program reads is not wrapped.
 WIDE = 4096
+# Of what `--json` of a listing prints: another one where a name goes, or means something else.
+JSON_SCHEMA = 1
 console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
@@ -18,5 +23,15 @@ def print_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None
     table = Table(*heads, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
-    out = console if console.is_terminal else Console(file=console.file, highlight=False, width=WIDE)
-    out.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    text = io.StringIO()
+    Console(file=text, highlight=False, width=WIDE).print(table)
+    for line in text.getvalue().splitlines():
+        print(line.rstrip())
+
+
+def print_json(**listed: Sequence[Mapping[str, Any]]) -> None:
+    """Print one JSON object: the number of its schema, and lists by what they list."""
+    print(json.dumps({"schema": JSON_SCHEMA, **listed}, indent=2, ensure_ascii=False))

@@ -10,13 +10,14 @@ import typer
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.cli.console import console
+from brokerdrill.cli.options import TopologyArgument
 
 app = typer.Typer()
 
 
 @app.command()
 def describe(
-    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
+    topology: TopologyArgument,
     product: Annotated[str, typer.Argument(help="What runs there, and the group of its hosts.")],
     host: Annotated[list[str] | None, typer.Option(help="Only this host of the group; may be given again.")] = None,
     unit: Annotated[str | None, typer.Option(help="The broker's systemd unit, where a host has several.")] = None,

@@ -8,7 +8,8 @@ import typer
 
 from brokerdrill.base.errors import UsageError
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli.console import console, print_table
+from brokerdrill.cli.console import console, print_json, print_table
+from brokerdrill.cli.options import ListJsonOption, TopologyArgument, topology_names
 
 app = typer.Typer()
 bench_app = typer.Typer(no_args_is_help=True, help="The hosts of a topology as containers on this machine.")
@@ -19,7 +20,7 @@ app.add_typer(engine_app, name="engine")
 
 @bench_app.command("up")
 def bench_up(
-    topology: str,
+    topology: Annotated[str, typer.Argument(autocompletion=topology_names)],
     fresh: Annotated[bool, typer.Option(help="Make all hosts anew.")] = False,
     image: Annotated[
         str | None,
@@ -37,7 +38,7 @@ def bench_up(
 
 @bench_app.command("down")
 def bench_down(
-    topology: Annotated[str | None, typer.Argument()] = None,
+    topology: Annotated[str | None, typer.Argument(autocompletion=topology_names)] = None,
     everything: Annotated[bool, typer.Option("--all", help="The hosts of every topology of this checkout.")] = False,
 ) -> None:
     """Remove the hosts of TOPOLOGY."""
@@ -54,12 +55,17 @@ def bench_down(
 
 
 @bench_app.command("status")
-def bench_status(topology: str) -> None:
+def bench_status(
+    topology: Annotated[str, typer.Argument(autocompletion=topology_names)], as_json: ListJsonOption = False
+) -> None:
     """Show the hosts of TOPOLOGY."""
     from brokerdrill.bench import bench
     from brokerdrill.inventory.topology import find_topology
 
     rows = bench.status(find_topology(topology))
+    if as_json:
+        print_json(hosts=rows)
+        return
     print_table(tuple(rows[0]) if rows else ("host",), [tuple(str(value) for value in row.values()) for row in rows])
 
 
@@ -74,7 +80,7 @@ def engine_stop() -> None:
 
 @app.command()
 def deploy(
-    topology: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
+    topology: TopologyArgument,
     playbook: Annotated[str, typer.Option(help="A playbook of playbooks/, without its ending.")] = "site",
     extra: Annotated[
         list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,25 +11,35 @@ from rich.console import Console
 from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli.console import console, print_table
+from brokerdrill.cli.console import console, print_json, print_table
+from brokerdrill.cli.options import ListJsonOption, topology_names
+
+if TYPE_CHECKING:
+    from brokerdrill.scenario.drill import Drill
 
 app = typer.Typer()
 
 
 @app.command("topologies")
-def list_topologies() -> None:
+def list_topologies(as_json: ListJsonOption = False) -> None:
     """List the topologies: inventories that can be brought up, deployed and drilled."""
     from brokerdrill.inventory.topology import topologies
 
-    print_table(("topology", "what it is"), topologies())
+    if as_json:
+        print_json(topologies=[{"name": name, "description": said} for name, said in topologies()])
+    else:
+        print_table(("topology", "what it is"), topologies())
 
 
 @app.command("scenarios")
 def list_scenarios(
     topology: Annotated[
         str | None,
-        typer.Argument(help="Say what applies to this topology or inventory, and why others do not."),
+        typer.Argument(
+            help="Say what applies to this topology or inventory, and why others do not.", autocompletion=topology_names
+        ),
     ] = None,
+    as_json: ListJsonOption = False,
     page: Annotated[
         bool, typer.Option("--markdown", help="Print the page docs/drills.md: all of them on all topologies.")
     ] = False,
@@ -47,16 +57,22 @@ def list_scenarios(
             every = {name: planned(find_topology(name), progress) for name, _ in topologies()}
         print(markdown(drills(), every, seen(current(read(PROVEN)))), end="")
     elif topology is None:
-        rows = [(one.name, one.breaks, one.scenario.title, ", ".join(one.scenario.needs)) for one in drills()]
-        print_table(("drill", "breaks", "what it does", "needs"), rows)
+        _every_drill(as_json)
     else:
         found = find_topology(topology)
-        with Progress(console) as progress:
+        with Progress(Console(stderr=True)) as progress:
             instances = planned(found, progress)
         places = [applied(one, instances, found.name) for one in drills()]
+        there = [one for one in places if one.scenario]
+        if as_json:
+            print_json(
+                drills=[_told(one.drill) | {"expected": one.expected} for one in there],
+                not_applicable=[{"drills": names, "why": why} for why, names in not_applicable(places)],
+            )
+            return
         print_table(
             ("drill", "breaks", "what it does", "expected"),
-            [(one.drill.name, one.drill.breaks, one.scenario.title, one.expected) for one in places if one.scenario],
+            [(one.drill.name, one.drill.breaks, one.drill.scenario.title, one.expected) for one in there],
         )
         print()
         print_table(
@@ -65,17 +81,43 @@ def list_scenarios(
         )
 
 
+def _every_drill(as_json: bool) -> None:
+    from brokerdrill.scenario.drill import drills
+
+    if as_json:
+        print_json(drills=[_told(one) for one in drills()])
+    else:
+        rows = [(one.name, one.breaks, one.scenario.title, ", ".join(one.scenario.needs)) for one in drills()]
+        print_table(("drill", "breaks", "what it does", "needs"), rows)
+
+
+def _told(drill: Drill) -> dict[str, Any]:
+    said = drill.scenario
+    return {"name": drill.name, "breaks": drill.breaks, "title": said.title, "needs": list(said.needs)}
+
+
 @app.command("faults")
-def list_faults() -> None:
+def list_faults(as_json: ListJsonOption = False) -> None:
     """List the faults that a scenario can inject, with their parameters."""
     from brokerdrill.faults.registry import FAULTS
 
+    if as_json:
+        print_json(
+            faults=[
+                {"name": item.name, "acts_on": item.acts_on, "description": item.description}
+                | {"parameters": [info._asdict() for info in item.parameter_infos()]}
+                for item in FAULTS.values()
+            ]
+        )
+        return
     rows = [
         (
             item.name,
             item.acts_on,
             item.description,
-            "\n".join(f"{info.name}={info.default}: {info.meaning}" for info in item.parameter_infos()),
+            ("\n" if console.is_terminal else "; ").join(
+                f"{info.name}={info.default}: {info.meaning}" for info in item.parameter_infos()
+            ),
         )
         for item in FAULTS.values()
     ]

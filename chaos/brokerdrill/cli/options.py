@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,27 @@ if TYPE_CHECKING:
     from brokerdrill.scenario.radius import Radius
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="Directory that holds the run directories.")]
+
+
+def topology_names(incomplete: str) -> list[str]:
+    """Return the names of topologies that begin so, for a shell's completion."""
+    from brokerdrill.inventory.topology import topologies
+
+    return [name for name, _ in topologies() if name.startswith(incomplete)]
+
+
+def drill_names(incomplete: str) -> list[str]:
+    """Return the names of shipped drills that begin so, for a shell's completion."""
+    from brokerdrill.scenario.drill import drill_paths
+
+    return [name for name in drill_paths() if name.startswith(incomplete)]
+
+
+A_TOPOLOGY: Any = typer.Argument(
+    help="A topology's name, or an inventory: a directory or a file.", autocompletion=topology_names
+)
+A_DRILL: Any = typer.Argument(help="A drill's name, or the path of its YAML file.", autocompletion=drill_names)
+TopologyArgument = Annotated[str, A_TOPOLOGY]
 RepeatOption = Annotated[
     int | None, typer.Option(min=1, help="Runs of each setting; without it what the drill or matrix says.")
 ]
@@ -29,6 +50,7 @@ WithinOption = Annotated[
 ]
 MasterOption = Annotated[str | None, typer.Option(help="Spark master; local without it.")]
 RUNS = Path("runs")
+ListJsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead: see docs/installing.md.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the verdict as JSON.")]
 
 

@@ -17,7 +17,17 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, Usage
 from brokerdrill.base.progress import Progress
 from brokerdrill.cli.campaigns import run_everything
 from brokerdrill.cli.console import console
-from brokerdrill.cli.options import RUNS, AtOnceOption, JsonOption, MasterOption, RunsOption, WithinOption, radius
+from brokerdrill.cli.options import (
+    A_DRILL,
+    A_TOPOLOGY,
+    RUNS,
+    AtOnceOption,
+    JsonOption,
+    MasterOption,
+    RunsOption,
+    WithinOption,
+    radius,
+)
 
 if TYPE_CHECKING:
     from brokerdrill.inventory.topology import Topology
@@ -28,10 +38,8 @@ app = typer.Typer()
 
 @app.command()
 def run(
-    drill: Annotated[str | None, typer.Argument(help="A drill's name, or the path of its YAML file.")] = None,
-    topology: Annotated[
-        str | None, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")
-    ] = None,
+    drill: Annotated[str | None, A_DRILL] = None,
+    topology: Annotated[str | None, A_TOPOLOGY] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every drill that applies to TOPOLOGY; name no drill.")
     ] = False,

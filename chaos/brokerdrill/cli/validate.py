@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -10,7 +9,8 @@ from rich.console import Console
 
 from brokerdrill.base.errors import EXIT_KEPT, EXIT_USAGE
 from brokerdrill.base.progress import Progress
-from brokerdrill.cli.console import console, print_table
+from brokerdrill.cli.console import console, print_json, print_table
+from brokerdrill.cli.options import ListJsonOption, TopologyArgument
 
 app = typer.Typer()
 
@@ -42,8 +42,8 @@ def validate(
 
 @app.command()
 def plan(
-    inventory: Annotated[str, typer.Argument(help="A topology's name, or an inventory: a directory or a file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each instance instead.")] = False,
+    inventory: TopologyArgument,
+    as_json: ListJsonOption = False,
 ) -> None:
     """Say what each host would get from a deployment: instances, stores, ports. Touches no host."""
     from brokerdrill.inventory.planned import COLUMNS, planned, rows
@@ -53,6 +53,6 @@ def plan(
     with Progress(Console(stderr=True)) as progress:
         listed = rows(found, planned(found, progress))
     if as_json:
-        print(json.dumps([dict(zip(COLUMNS, row, strict=True)) for row in listed], indent=2))
+        print_json(instances=[dict(zip(COLUMNS, row, strict=True)) for row in listed])
     else:
         print_table(COLUMNS, listed)

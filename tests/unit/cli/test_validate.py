@@ -194,7 +194,7 @@ def test_a_drill_is_held_against_an_inventory() -> None:
 def test_each_host_of_an_inventory_is_planned() -> None:
     result = CliRunner().invoke(app, ["plan", "artemis_shared_store", "--json"])
     assert result.exit_code == 0
-    rows = json.loads(result.stdout)
+    rows = json.loads(result.stdout)["instances"]
     brokers = [row for row in rows if row["product"] == "artemis"]
     assert {row["store"] for row in brokers} == {"orders_pair1"}
     assert all("61616" in row["listens on"] for row in brokers)
