@@ -117,7 +117,10 @@ fi
 # The session router stands alone: nothing else here needs it. Its tests are of the compiled one, and that needs a compiler.
 if [ "$tests" = --tests ]; then
   stamp=.venv/.router-setup
-  now=$({ echo "$now"; cat router/pyproject.toml router/setup.py router/amqp_session_router/*/*.pyx; } | sha256sum)
+  # Compiled is what has a .pxd beside it.
+  types=$(echo router/amqp_session_router/*/*.pxd)
+  # shellcheck disable=SC2086  # a list of words
+  now=$({ echo "$now"; cat router/pyproject.toml router/setup.py router/amqp_session_router/*/*.pyx $types; echo $types | sed 's/\.pxd/.py/g' | xargs cat; } | sha256sum)
   if [ "$now" != "$(cat "$stamp" 2>/dev/null || true)" ]; then
     say "building the session router"
     AMQP_SESSION_ROUTER_BUILD=compiled .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e router >.cache/router.log 2>&1 \

@@ -1,22 +1,41 @@
 """The compiled parts, which pyproject.toml cannot leave out.
 
 AMQP_SESSION_ROUTER_BUILD in the build's environment is `compiled` (they are there, or the build fails) or `pure`
-(none is). Without it each is there that the C compiler could make. The Python modules of the same names do the work of
-those that are not.
+(none is). Without it each is there that the C compiler could make.
+
+The hot modules are Python, and run as they are where they are not compiled; the C types of each are in the .pxd beside
+it. `base.native` alone stands twice: what C and Python do differently, with nothing decided in it.
 """
 
 import os
 
 from setuptools import Extension, setup
 
+PACKAGE = "amqp_session_router"
 BUILD = os.environ.get("AMQP_SESSION_ROUTER_BUILD")
-COMPILED = () if BUILD == "pure" else ("amqp.boundary", "amqp.frames", "net.poller", "net.sockets", "relay.fastpath")
+COMPILED = {
+    "base.native": ".pyx",
+    "amqp.boundary": ".py",
+    "amqp.frames": ".py",
+    "net.poller": ".py",
+    "relay.fastpath": ".py",
+}
 
 
-def extension(name: str) -> Extension:
-    """Return the extension of a module."""
-    module = f"amqp_session_router.{name}"
-    return Extension(module, [f"{module.replace('.', '/')}.pyx"], optional=BUILD != "compiled")
+def extensions() -> list[Extension]:
+    """Return the extensions, translated to C."""
+    if BUILD == "pure":
+        return []
+    from Cython.Build import cythonize
+
+    found = [
+        Extension(f"{PACKAGE}.{module}", [f"{PACKAGE}/{module.replace('.', '/')}{suffix}"])
+        for module, suffix in COMPILED.items()
+    ]
+    made = cythonize(found)
+    for extension in made:
+        extension.optional = BUILD != "compiled"
+    return made
 
 
-setup(ext_modules=[extension(name) for name in COMPILED])
+setup(ext_modules=extensions())

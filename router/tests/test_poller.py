@@ -17,7 +17,8 @@ from test_flow import pair, run
 from test_pure import pure
 from test_transport import until
 
-from amqp_session_router.net import poller, sockets
+from amqp_session_router.base import native
+from amqp_session_router.net import poller
 
 KINDS = pytest.mark.parametrize("module", [poller, pure(poller)], ids=["compiled", "pure"])
 
@@ -110,7 +111,7 @@ def test_a_number_that_is_anothers_by_now_has_not_failed(module: Any) -> None:
                 # Closes the socket that had the number, too.
                 os.dup2(fresh.fileno(), other)
                 polled.watch(other, keeper)
-                polled.read(other, lambda: got.append(sockets.receive(other)))
+                polled.read(other, lambda: got.append(native.receive(other)))
 
             return replace
 
@@ -158,7 +159,7 @@ def test_a_reader_that_fails_holds_up_no_other(module: Any) -> None:
     run(scene)
 
 
-@pytest.mark.parametrize("module", [sockets, pure(sockets)], ids=["compiled", "pure"])
+@pytest.mark.parametrize("module", [native, pure(native)], ids=["compiled", "pure"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_connections_are_accepted_with_their_address(module: Any, host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

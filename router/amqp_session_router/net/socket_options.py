@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from functools import lru_cache
 
-from amqp_session_router.net.sockets import set_options
+from amqp_session_router.base.native import set_options
 
 _WINDOW = 1 << 18
 """Bytes of a receive window behind which several of the largest segments (64 KiB on loopback) can wait."""

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import Protocol
 
+from amqp_session_router.base.native import receive, transmit
 from amqp_session_router.net.poller import Poller
-from amqp_session_router.net.sockets import receive, transmit
 from amqp_session_router.net.tcp_info import Counts, Unanswered, counts, unanswered
 
 _LINGER_OFF = struct.pack("ii", 1, 0)

@@ -18,7 +18,7 @@ from typing import Any
 from amqp_session_router.admission import shared_counts
 from amqp_session_router.admission.shared_counts import SharedCounts
 from amqp_session_router.amqp import boundary, frames
-from amqp_session_router.base import shared_table
+from amqp_session_router.base import native, shared_table
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import Backend
 from amqp_session_router.config import loader
@@ -26,7 +26,7 @@ from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
 from amqp_session_router.control.service import Service, cannot_listen
 from amqp_session_router.control.workers import STATE, Follower, Leader
-from amqp_session_router.net import event_loop, poller, sockets
+from amqp_session_router.net import event_loop, poller
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.descriptors import HANDED_OVER, close_all_but
 from amqp_session_router.process.place import Place, region, regions
@@ -309,7 +309,7 @@ class Process:
             gc.freeze()
             if not_compiled := [
                 one.__name__
-                for one in (boundary, frames, poller, sockets, fastpath)
+                for one in (native, boundary, frames, poller, fastpath)
                 if str(one.__file__).endswith(".py")
             ]:
                 log.warning("not compiled, and so slower", extra={"modules": not_compiled})

@@ -20,8 +20,8 @@ from typing import Any
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position, walk
+from amqp_session_router.base.native import transmit
 from amqp_session_router.net.socket_options import wake_for_any_byte, widen_receive_window
-from amqp_session_router.net.sockets import transmit
 from amqp_session_router.relay.blind_splice import BlindSplice
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.fastpath import FastPath

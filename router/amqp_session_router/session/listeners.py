@@ -28,11 +28,11 @@ from amqp_session_router.base.model import (
     Refusal,
     Routing,
 )
+from amqp_session_router.base.native import accept
 from amqp_session_router.net.deadlines import Deadlines
 from amqp_session_router.net.dialer import Dialer
 from amqp_session_router.net.names import Names
 from amqp_session_router.net.socket_options import set_congestion_control, set_dead_peer_timeout
-from amqp_session_router.net.sockets import accept
 from amqp_session_router.net.tls import server_context
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay.context import RelayContext
