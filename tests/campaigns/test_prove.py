@@ -19,6 +19,7 @@ from brokerdrill.cli.app import app
 from brokerdrill.inventory import planned as planning
 from brokerdrill.inventory.topology import find_topology
 from brokerdrill.results import proof
+from brokerdrill.runner.recording import Interrupted
 from brokerdrill.scenario.drill import load_drill
 from brokerdrill.scenario.table import KeptResults
 from tests.unit.descriptors import broker
@@ -109,6 +110,21 @@ def test_again_of_nothing_is_no_success(fake: Fake, tmp_path: Path, file: bool, 
     words = ["prove", TOPOLOGY, "--again", "--proof", str(tmp_path / "results"), "--runs", str(fake.runs)]
     told = CliRunner().invoke(app, words)
     assert isinstance(told.exception, UsageError) and said in str(told.exception)
+
+
+def test_after_an_interrupt_no_other_topology_has_its_turn(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def execute(plan: Any, *_: Any) -> None:
+        begun.append(plan)
+        raise Interrupted("interrupted by SIGINT; every fault is healed")
+
+    monkeypatch.setattr("brokerdrill.campaigns.execute.execute", execute)
+    words = ["prove", TOPOLOGY, TOPOLOGY, "--proof", str(tmp_path / "results"), "--runs", str(fake.runs)]
+    assert isinstance(CliRunner().invoke(app, words).exception, Interrupted)
+    assert len(begun) == 1
 
 
 def test_what_applies_nowhere_is_told(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

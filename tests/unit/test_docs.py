@@ -148,8 +148,6 @@ def test_what_was_measured_counts_verdicts_and_spans() -> None:
     ]
     text = maker_of_pages("measured").page(rows, ["a", "b"])
     assert "## a" not in text and "elsewhere" not in text
-    assert (
-        "2 runs of 1 drills, 1 as expected; 3,002 messages were judged. artemis 2.56.0. On a machine" in text
-    )
+    assert "2 runs of 1 drills, 1 as expected; 3,002 messages were judged. artemis 2.56.0. On a machine" in text
     assert "| `no_loss` | 0 | 2 | 1 | 0 |" in text and "| `ordered` | 1 | 0 | 0 | 1 |" in text
     assert "| `kill_active` | 12, 1 without an end | 0.01 (0.00 to 0.01) | 4.00 |" in text

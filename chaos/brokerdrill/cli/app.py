@@ -36,6 +36,8 @@ EPILOG = (
     "Exit status: 0 every promise kept (or every expected violation caught), 1 a promise broken, 2 unknown, "
     "3 the drill itself could not work, 64 usage."
 )
+# What Typer makes of a KeyboardInterrupt.
+BY_TYPER = 130
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
@@ -72,6 +74,8 @@ def main() -> None:
     error_console = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         status = app(standalone_mode=False)
+        if status == BY_TYPER:
+            _interrupted(error_console)
         sys.exit(status if isinstance(status, int) else EXIT_KEPT)
     except BrokerdrillError as error:
         error_console.print(f"brokerdrill: {error}", markup=False)

@@ -238,12 +238,13 @@ def prove(
 ) -> int | None:
     """Have each of `drills` that applies to `topology` run `repeat` times, where its rows are not `kept` (None: once
     more where its newest row is not as expected); return the exit status, None where there is nothing to run. What
-    cannot be carried out is printed: the next topology has its turn."""
+    cannot be carried out is printed: the next topology has its turn. Raises Interrupted on a signal."""
     extras.need("pyspark")
     from brokerdrill.campaigns.execute import Ended, execute
     from brokerdrill.campaigns.prove import exit_status, prove_plan
     from brokerdrill.inventory.planned import load_hosts, planned
     from brokerdrill.results.proof import rests_on
+    from brokerdrill.runner.recording import Interrupted
 
     with Progress(console) as progress:
         instances = [*planned(topology, progress), *load_hosts(topology)]
@@ -263,6 +264,8 @@ def prove(
 
     try:
         execute(plan, options, console, written, kept.of(plan, parts))
+    except Interrupted:
+        raise  # who ends a run wants no other to begin
     except InfrastructureError as error:
         console.print(f"{topology.name}: {error}", markup=False)
     rows = kept.of(plan, parts)
