@@ -18,6 +18,7 @@ from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.lifecycle import Death, Step, after
 from amqp_session_router.process.place import ALONE
 from amqp_session_router.process.service_manager import ServiceManager
+from amqp_session_router.process.start import Start
 from amqp_session_router.process.worker import Process, SharedMemory
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.journal import SERVING, STARTING, TAKING_OVER, Journal
@@ -33,7 +34,8 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
     async def scene() -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         shared, manager = SharedMemory(ALONE, 0, anew=True), ServiceManager({})
-        process = Process(cast(Service, None), 1.0, cast(Journal, None), ours, ALONE, shared, manager)
+        start = Start("", 1.0, -1, ours, set(), False, None, -1, ALONE, 0)
+        process = Process(start, cast(Service, None), cast(Journal, None), shared, manager)
         relay = RelayContext(asyncio.get_running_loop())
         process.server = cast(Listeners, SimpleNamespace(relay=relay, sessions={}))
         process.journal = cast(Journal, SimpleNamespace(cells=[0] * 16))

@@ -6,8 +6,8 @@ first of its names.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
-import inspect
 import os
 import select
 import signal
@@ -26,9 +26,10 @@ import yaml
 from router_support import Router, accepts, children_of, config_of, wait_for
 from tests.free_ports import free_port
 
-from amqp_session_router.process import service_manager, supervisor, worker
+from amqp_session_router.process import service_manager, supervisor
 from amqp_session_router.process.place import ALONE, Place
 from amqp_session_router.process.service_manager import StoredListener
+from amqp_session_router.process.start import Start
 
 _FREE_FROM = 500
 """Above what the router is given its descriptors as."""
@@ -345,7 +346,7 @@ def test_a_supervisor_is_started_by_a_group_of_before_an_upgrade_too(
 
 
 def test_a_worker_is_started_by_a_supervisor_of_before_an_upgrade_too() -> None:
-    older = inspect.signature(worker.work).parameters
+    fields = dataclasses.fields(Start)
     first = ["path", "drain", "journal", "line", "kept", "recover", "predecessor", "store", "place", "turn"]
-    assert [*older][: len(first)] == first
-    assert all(one.default is not inspect.Parameter.empty for one in [*older.values()][len(first) :])
+    assert [one.name for one in fields][: len(first)] == first
+    assert all(one.default is not dataclasses.MISSING for one in fields[len(first) :])

@@ -21,14 +21,14 @@ _PEER_ENDED = frozenset({_CLOSE, 8, 9, 11})
 """The states CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING: the end of the stream counts as one byte received."""
 
 
-class Counts(NamedTuple):
+class TcpCounts(NamedTuple):
     """Bytes since the connection began."""
 
     read: int
     written: int
 
 
-def counts(sock: socket.SocketType) -> Counts:
+def counts(sock: socket.SocketType) -> TcpCounts:
     """Return the bytes that processes read from and wrote to a connected TCP socket; raises OSError.
 
     Bytes in the receive buffer are not read yet, bytes in the send buffer are written. Nobody may read or write
@@ -45,7 +45,7 @@ def counts(sock: socket.SocketType) -> Counts:
         # Two equal counts of received bytes: the receive buffer did not grow in between.
         waiting = unread(sock)
     sent, again = _SENT.unpack_from(info)
-    return Counts(received - waiting, sent - again + _NOT_SENT.unpack_from(info)[0])
+    return TcpCounts(received - waiting, sent - again + _NOT_SENT.unpack_from(info)[0])
 
 
 class Unanswered(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from amqp_session_router.base.native import receive, transmit
 from amqp_session_router.net.poller import Poller
-from amqp_session_router.net.tcp_info import Counts, Unanswered, counts, unanswered
+from amqp_session_router.net.tcp_info import TcpCounts, Unanswered, counts, unanswered
 
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
@@ -89,9 +89,9 @@ class SocketTransport:
         """Whether sent bytes wait in the process."""
         return bool(self._pending)
 
-    def counts(self) -> Counts:
+    def counts(self) -> TcpCounts:
         """Return the bytes read and written until a flow took over; raises OSError if unknown."""
-        return counts(self._sock) if self._past else Counts(self._read, self._written)
+        return counts(self._sock) if self._past else TcpCounts(self._read, self._written)
 
     def unanswered(self) -> Unanswered | None:
         """See `tcp_info.unanswered`."""

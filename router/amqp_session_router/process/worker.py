@@ -39,6 +39,7 @@ from amqp_session_router.process.service_manager import (
     stored_listeners,
     words_of,
 )
+from amqp_session_router.process.start import Start
 from amqp_session_router.relay import fastpath
 from amqp_session_router.relay.journal import (
     LEAVING,
@@ -115,46 +116,29 @@ def _forget(manager: ServiceManager, listeners: Sequence[StoredListener]) -> Non
         manager.barrier()
 
 
-def work(
-    path: str,
-    drain: float,
-    journal: int,
-    line: socket.socket,
-    kept: set[int],
-    recover: bool,
-    predecessor: socket.socket | None,
-    store: int,
-    place: Place,
-    turn: int,
-    stored_words: str = "[]",
-) -> int:
-    """Be the router's process; returns the exit status.
-
-    `journal` is the journal's descriptor, `line` where a successor will ask, `kept` what belongs to the supervisor.
-    With `recover` the journal has the sessions of a process that died; with `predecessor` one is still there to ask.
-    `store` is the descriptor of the last good configuration, `place` which of several workers it is, and `turn` which
-    of its two regions of the shared memory it uses. `stored_words` are the listeners that the service manager had kept.
-    A supervisor from before an upgrade calls this with the arguments of that time: a new one needs a default.
-    """
-    manager, stored = ServiceManager(os.environ), listeners_of(stored_words)
+def work(*given: Any) -> int:
+    """Be the router's process; returns the exit status. `given` are the fields of `Start`, in their order."""
+    start = Start(*given)
+    manager, stored = ServiceManager(os.environ), listeners_of(start.stored)
     try:
-        found = Journal(journal)
-        left = [*found.sessions()] if recover else []
-        listeners = found.saved_listeners() if recover else []
-        if recover:
+        found = Journal(start.journal)
+        left = [*found.sessions()] if start.recover else []
+        listeners = found.saved_listeners() if start.recover else []
+        if start.recover:
             ours = {number for one in left for number in (one.client, one.broker)}
             ours |= {half for one in left for pipe in one.pipes if pipe for half in (pipe & 0xFFFFFFFF, pipe >> 32)}
             ours |= {number for one in listeners for number in one[3]} | {*found.active_pipe}
-            close_all_but(kept | ours)
+            close_all_but(start.kept | ours)
         inherited, last_good = None, None
-        config_store = ConfigStore(store)
-        if recover:
+        config_store = ConfigStore(start.store)
+        if start.recover:
             last_good, inherited = config_store.load() or (None, None)
-        elif predecessor is not None:
-            inherited = running_of(predecessor)
-        shared = SharedMemory(place, turn, anew=not recover)
+        elif start.predecessor is not None:
+            inherited = running_of(start.predecessor)
+        place = start.place
+        shared = SharedMemory(place, start.turn, anew=not start.recover)
         service = Service(
-            Path(path),
+            Path(start.path),
             log_to=None if place.alone else Log(worker=place.index),
             inherited=inherited,
             last_good=last_good,
@@ -164,8 +148,8 @@ def work(
             worker=place.index,
         )
         service.on_kept = config_store.save
-        process = Process(service, drain, found, line, place, shared, manager)
-        return event_loop.run(process.serve(left, listeners, predecessor, stored))
+        process = Process(start, service, found, shared, manager)
+        return event_loop.run(process.serve(left, listeners, start.predecessor, stored))
     except RouterError as error:
         _forget(manager, stored)
         print(f"amqp-session-router: {error}", file=sys.stderr)
@@ -217,22 +201,15 @@ class Process:
     """The control plane and the data path of one process."""
 
     def __init__(
-        self,
-        service: Service,
-        drain: float,
-        journal: Journal,
-        line: socket.socket,
-        place: Place,
-        shared: SharedMemory,
-        manager: ServiceManager,
+        self, start: Start, service: Service, journal: Journal, shared: SharedMemory, manager: ServiceManager
     ) -> None:
         self.manager = manager
-        self.place = place
+        self.place = start.place
         self.shared = shared
         self.service = service
-        self.drain = drain
+        self.drain = start.drain
         self.journal = journal
-        self.line = line
+        self.line = start.line
         self.relieved = False
         self.server: Listeners
         self.control: ControlServer | None = None
