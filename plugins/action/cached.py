@@ -253,7 +253,7 @@ def _wheel(name: str, source: Mapping[str, Any], work: Path) -> Path:
 
 
 def is_requirement(wheel: str) -> bool:
-    """Tell whether this is NAME==VERSION."""
+    """Return whether this is NAME==VERSION."""
     return "==" in wheel and "/" not in wheel
 
 
@@ -332,7 +332,7 @@ def _kept(directory: Path, name: str, key: str) -> str | None:
 
 
 def is_kept(directory: Path, name: str, kind: str, source: Any) -> bool:
-    """Tell whether `keep` would find the archive, and make nothing."""
+    """Return whether `keep` would find the archive, and make nothing."""
     return _kept(directory, name, recipe_key({kind: source})) is not None
 
 

@@ -12,9 +12,9 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import Actio
 LOOKS = 3
 
 
-def offset(before: float, told: float, after: float) -> tuple[float, float]:
-    """Return (offset, uncertainty) in ms of a clock that said `told` between `before` and `after` (own clock, s)."""
-    return (told - (before + after) / 2) * 1000, (after - before) / 2 * 1000
+def offset(before: float, seen: float, after: float) -> tuple[float, float]:
+    """Return (offset, uncertainty) in ms of a clock that showed `seen` between `before` and `after` (own clock, s)."""
+    return (seen - (before + after) / 2) * 1000, (after - before) / 2 * 1000
 
 
 class ActionModule(Action):

@@ -71,7 +71,7 @@ def make_ca(directory: Path, name: str) -> bool:
 
 
 def is_made(directory: Path, host: str, wanted: dict[str, Any], ca: Path) -> bool:
-    """Tell whether there is a HOST.bundle.pem of that CA for `wanted` which lasts."""
+    """Return whether there is a HOST.bundle.pem of that CA for `wanted` which lasts."""
     try:
         noted = json.loads((directory / f"{host}.json").read_text())
         return noted == {**wanted, "ca": ca.read_text()} and _current(directory / f"{host}.bundle.pem")

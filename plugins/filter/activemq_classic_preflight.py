@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.brokerdrill.ha.plugins.filter.activemq_classic_topology import Member
+from ansible_collections.brokerdrill.ha.plugins.filter.activemq_classic_topology import ClassicMember
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import Archive, Number, differing
 
 LEASE = "lease_database"
@@ -22,7 +22,7 @@ class ClassicConfig(TypedDict):
 
     version: str
     archive: Archive | Mapping[str, Any] | None
-    members: Mapping[str, Member]
+    members: Mapping[str, ClassicMember]
     adapter: str
     locker: str
     locker_class: str
@@ -39,7 +39,7 @@ class ClassicConfig(TypedDict):
     allow: Sequence[str]
 
 
-def _holders(members: Mapping[str, Member]) -> list[list[str]]:
+def _holders(members: Mapping[str, ClassicMember]) -> list[list[str]]:
     """Return the hosts of each name that several members of one pair hold a lease under."""
     owners: dict[tuple[str, str], list[str]] = {}
     for host, member in sorted(members.items()):

@@ -19,7 +19,7 @@ of drills is."""
 STORES = "/var/lib/activemq-classic"
 
 
-class Member(TypedDict):
+class ClassicMember(TypedDict):
     """A broker as the others see it. `holder` is the name that it holds a lease under."""
 
     instance: str
@@ -34,13 +34,13 @@ class Member(TypedDict):
 
 def activemq_classic_members(
     hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]
-) -> dict[str, Member]:
+) -> dict[str, ClassicMember]:
     """Return the brokers on `hosts`, by host in sorted order.
 
     What a host's inventory does not set is what the role would set there: `defaults` for persistence_adapter, locker
     and lock_acquire_sleep_interval_ms.
     """
-    found: dict[str, Member] = {}
+    found: dict[str, ClassicMember] = {}
     for host in sorted(hosts):
         of = hostvars[host]
         instance = of.get("activemq_classic_instance", host)

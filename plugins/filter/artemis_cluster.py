@@ -101,7 +101,7 @@ def artemis_broadcast_groups(given: Sequence[Entry], defaults: Entry) -> list[Gr
 def artemis_cluster_connections(given: Sequence[Entry], defaults: Entry) -> list[ClusterConnection]:
     """Return the cluster connections that `given` asks for.
 
-    An entry: name, connector (which the others are told), address (which addresses it serves), the times of TIMINGS,
+    An entry: name, connector (which the others are given), address (which addresses it serves), the times of TIMINGS,
     message_load_balancing, max_hops, elements (by the schema's names), and discovery_group or static_connectors.
     """
     found: list[ClusterConnection] = []

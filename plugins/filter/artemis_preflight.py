@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ansible_collections.brokerdrill.ha.plugins.filter.artemis_cluster import ClusterConnection, Group
-from ansible_collections.brokerdrill.ha.plugins.filter.artemis_topology import Acceptor, Endpoint, Member, ScaleDown
+from ansible_collections.brokerdrill.ha.plugins.filter.artemis_topology import (
+    Acceptor,
+    ArtemisMember,
+    Endpoint,
+    ScaleDown,
+)
 from ansible_collections.brokerdrill.ha.plugins.filter.zookeeper import Server
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import (
     Archive,
@@ -32,7 +37,7 @@ class ArtemisConfig(TypedDict):
     version: str
     archive: Archive | None
     own: str
-    members: Mapping[str, Member]
+    members: Mapping[str, ArtemisMember]
     optional: Mapping[str, Any]
 
     acceptors: Sequence[Acceptor]
@@ -58,7 +63,7 @@ class ArtemisConfig(TypedDict):
     allow_unchecked_failback: bool
 
 
-def _pair_problems(pair: str, members: Mapping[str, Member]) -> list[str]:
+def _pair_problems(pair: str, members: Mapping[str, ArtemisMember]) -> list[str]:
     by_role: dict[str, list[str]] = {"primary": [], "backup": []}
     problems = []
     for host, member in sorted(members.items()):
@@ -74,14 +79,14 @@ def _pair_problems(pair: str, members: Mapping[str, Member]) -> list[str]:
     return problems
 
 
-def _alike(config: ArtemisConfig) -> dict[str, Member]:
+def _alike(config: ArtemisConfig) -> dict[str, ArtemisMember]:
     """Return the members that have no other policy than this broker: those that do are judged on their own hosts."""
     same = (None, config["policy"])
     return {host: member for host, member in config["members"].items() if member["policy"] in same}
 
 
-def _pairs(config: ArtemisConfig) -> dict[str, dict[str, Member]]:
-    pairs: dict[str, dict[str, Member]] = {}
+def _pairs(config: ArtemisConfig) -> dict[str, dict[str, ArtemisMember]]:
+    pairs: dict[str, dict[str, ArtemisMember]] = {}
     for host, member in _alike(config).items():
         pairs.setdefault(member["pair"], {})[host] = member
     return dict(sorted(pairs.items()))

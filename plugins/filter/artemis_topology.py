@@ -17,7 +17,7 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import D
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
 
-class Member(TypedDict):
+class ArtemisMember(TypedDict):
     """A broker as the others of its cluster see it; `policy` is None where its inventory says none."""
 
     instance: str
@@ -101,13 +101,13 @@ def _has_tls(entry: Mapping[str, Any]) -> bool:
 
 def artemis_members(
     hosts: Sequence[str], hostvars: HostVars, cluster: str, defaults: Mapping[str, Any]
-) -> dict[str, Member]:
+) -> dict[str, ArtemisMember]:
     """Return the brokers of `cluster`, by host in sorted order.
 
     What a host's inventory does not set is what the role would set there; `defaults` holds the values of acceptors,
     jgroups_port and journal_file_size that all brokers share.
     """
-    found: dict[str, Member] = {}
+    found: dict[str, ArtemisMember] = {}
     for host in sorted(hosts):
         of = hostvars[host]
         instance = of.get("artemis_instance", host)
@@ -136,7 +136,7 @@ def artemis_members(
 
 
 def artemis_connectors(
-    members: Mapping[str, Member], announced: Sequence[str], parameters: Mapping[str, Any], more: Sequence[Any]
+    members: Mapping[str, ArtemisMember], announced: Sequence[str], parameters: Mapping[str, Any], more: Sequence[Any]
 ) -> dict[str, Endpoint]:
     """Return the connectors, by name: one to each of the hosts `announced`, and `more`.
 
@@ -205,7 +205,7 @@ def artemis_listeners(
 ) -> list[Listener]:
     """Return what a broker with `acceptors` serves at `address`, for each protocol of an acceptor a listener.
 
-    An acceptor with `autoStart=false` serves nothing until it is told to. `routers`: the connection routers, as a
+    An acceptor with `autoStart=false` serves nothing until somebody starts it. `routers`: the connection routers, as a
     descriptor says them.
     """
     by_name = {item["name"]: item for item in routers}
@@ -232,7 +232,7 @@ def artemis_moved_listeners(listeners: Sequence[Listener], offset: int) -> list[
 
 
 def artemis_dials(
-    members: Mapping[str, Member], host: str, zookeeper_servers: Sequence[Mapping[str, Any]]
+    members: Mapping[str, ArtemisMember], host: str, zookeeper_servers: Sequence[Mapping[str, Any]]
 ) -> list[Dial]:
     """Return what the broker on `host` dials.
 
@@ -279,7 +279,7 @@ def artemis_described_addresses(
     return found
 
 
-def artemis_next_in_ring(members: Mapping[str, Member], instance: str) -> Member:
+def artemis_next_in_ring(members: Mapping[str, ArtemisMember], instance: str) -> ArtemisMember:
     """Return the member after `instance` in the cluster, after the last one the first: the one whose backup it runs."""
     ring = list(members.values())
     place = [member["instance"] for member in ring].index(instance)

@@ -13,7 +13,7 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVa
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import Number, session_range_ms
 
 
-class Member(TypedDict):
+class DatabaseMember(TypedDict):
     """A member of the database as others see it."""
 
     instance: str
@@ -26,7 +26,7 @@ class LeaseDbConfig(TypedDict):
     """What the role's vars/main.yml hands over. `allow_small` is for a drill that wants a small ensemble;
     `metrics_ports` is the inventory's common_metrics_ports; `tick_ms` is ZooKeeper's."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, DatabaseMember]
     zookeeper_servers: Sequence[Mapping[str, Any]]
     allow_small: bool
     ttl_s: Number
@@ -66,7 +66,9 @@ def lease_db_problems(config: LeaseDbConfig) -> list[str]:
     return problems
 
 
-def lease_db_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]) -> dict[str, Member]:
+def lease_db_members(
+    hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]
+) -> dict[str, DatabaseMember]:
     """Return the members of the database, by host in sorted order; `defaults` for port and rest_port."""
     return {
         host: {
@@ -90,7 +92,7 @@ def lease_db_networks(hosts: Sequence[str], hostvars: HostVars) -> list[str]:
     return [_network(item) if re.fullmatch(r"[0-9a-fA-F.:]+", item) else item for item in addresses]
 
 
-def lease_db_hba(members: Mapping[str, Member], networks: Sequence[str], database: str, user: str) -> list[str]:
+def lease_db_hba(members: Mapping[str, DatabaseMember], networks: Sequence[str], database: str, user: str) -> list[str]:
     """Return the lines of pg_hba.conf: the members to each other, `user` from `networks` to `database`; nobody else."""
     found = ["local all postgres peer"]
     for member in members.values():
@@ -100,7 +102,9 @@ def lease_db_hba(members: Mapping[str, Member], networks: Sequence[str], databas
     return found + [f"hostssl {sql_name(database)} {sql_name(user)} {network} scram-sha-256" for network in networks]
 
 
-def lease_db_dials(members: Mapping[str, Member], host: str, servers: Sequence[Mapping[str, Any]]) -> list[Dial]:
+def lease_db_dials(
+    members: Mapping[str, DatabaseMember], host: str, servers: Sequence[Mapping[str, Any]]
+) -> list[Dial]:
     """Return what the member on `host` dials: the ZooKeeper `servers`, then PostgreSQL and Patroni of every other."""
     found: list[Dial] = [
         {"link": "zookeeper", "to": item["host"], "address": item["address"], "port": int(item["port"])}

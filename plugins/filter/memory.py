@@ -8,7 +8,7 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.memory import (
     artemis_heap,
     classic_heap,
     heap_problems,
-    told,
+    listed,
 )
 
 
@@ -20,5 +20,5 @@ class FilterModule:
             "artemis_heap": artemis_heap,
             "classic_heap": classic_heap,
             "heap_problems": lambda parts, variable, heap_mib, advice: heap_problems(variable, heap_mib, parts, advice),
-            "heap_told": told,
+            "heap_listed": listed,
         }

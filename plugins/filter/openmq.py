@@ -66,15 +66,15 @@ def openmq_has_tables(look: Mapping[str, Any]) -> bool:
 
 def openmq_reason(result: Mapping[str, Any]) -> str:
     """Return why a command of the product's tools failed: the database's own word where it has one, and the last
-    error that it tells, else its last line."""
+    error that it names, else its last line."""
     said = "\n".join(str(result.get(name, "")) for name in ("stdout", "stderr"))
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = openmq_said(said) or (
+    message = openmq_said(said) or (
         lines[-1] if lines else f"its tool ended with status {result.get('rc')} without a word"
     )
     # Of a failure's causes the last one.
     causes = _DATABASE_SAID.findall(said)
-    return told if not causes or causes[-1] in told else f"{causes[-1]} ({told})"
+    return message if not causes or causes[-1] in message else f"{causes[-1]} ({message})"
 
 
 def openmq_first_certificate(bundle: str) -> str:

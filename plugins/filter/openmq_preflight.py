@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.brokerdrill.ha.plugins.filter.openmq_topology import Member
+from ansible_collections.brokerdrill.ha.plugins.filter.openmq_topology import OpenmqMember
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.preflight import Archive, Number
 
 
@@ -21,7 +21,7 @@ class OpenmqConfig(TypedDict):
     version: str
     archive: Archive | None
     cluster: str
-    members: Mapping[str, Member]
+    members: Mapping[str, OpenmqMember]
     hosts: Sequence[str]
     leaving: Sequence[str]
     prefix_length: Number

@@ -10,7 +10,7 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import D
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars
 
 
-class Member(TypedDict):
+class OpenmqMember(TypedDict):
     """A broker as the others of its cluster see it. `master` is the host that it takes for its master's."""
 
     instance: str
@@ -24,13 +24,13 @@ class Member(TypedDict):
 
 def openmq_members(
     hosts: Sequence[str], hostvars: HostVars, cluster_id: str, defaults: Mapping[str, Any]
-) -> dict[str, Member]:
+) -> dict[str, OpenmqMember]:
     """Return the brokers on `hosts` that are in the cluster `cluster_id`, by host in sorted order.
 
     What a host's inventory does not set is what the role would set there: `defaults` for cluster_id, port,
     cluster_port, cluster and master.
     """
-    found: dict[str, Member] = {}
+    found: dict[str, OpenmqMember] = {}
     for host in sorted(hosts):
         of = hostvars[host]
         if of.get("openmq_cluster_id", defaults["cluster_id"]) != cluster_id:
@@ -83,7 +83,7 @@ def openmq_cluster_view(answer: str) -> View:
     }
 
 
-def openmq_member_problems(view: View, instance: str, members: Mapping[str, Member]) -> list[str]:
+def openmq_member_problems(view: View, instance: str, members: Mapping[str, OpenmqMember]) -> list[str]:
     """Return where the broker `instance` does not see just the brokers `members` (by host) at work, a sentence each."""
     if not view["members"]:
         return [f"{instance} does not say whom it sees of its cluster"]
@@ -101,7 +101,7 @@ def openmq_member_problems(view: View, instance: str, members: Mapping[str, Memb
     ]
 
 
-def openmq_master_problems(view: View, instance: str, members: Mapping[str, Member], master: str) -> list[str]:
+def openmq_master_problems(view: View, instance: str, members: Mapping[str, OpenmqMember], master: str) -> list[str]:
     """Return, in a sentence, that the broker `instance` has another master than that of the host `master`."""
     names = {openmq_host_port(member): host for host, member in members.items()}
     found = names.get(view["master"], view["master"] or "none")

@@ -22,7 +22,7 @@ MOST_COPIES = 5
 DRILL_VHOST = "/"
 
 
-class Member(TypedDict):
+class RabbitmqMember(TypedDict):
     """A broker as the others of its cluster see it."""
 
     instance: str
@@ -35,13 +35,13 @@ class Member(TypedDict):
 
 def rabbitmq_members(
     hosts: Sequence[str], hostvars: HostVars, own: str, defaults: Mapping[str, Any]
-) -> dict[str, Member]:
+) -> dict[str, RabbitmqMember]:
     """Return the brokers on `hosts` that are of the cluster of the host `own`, by host in sorted order.
 
     What a host's inventory does not set is what the role would set there: `defaults` for cluster_port,
     partition_handling and net_ticktime_s.
     """
-    found: dict[str, Member] = {}
+    found: dict[str, RabbitmqMember] = {}
     for host in sorted(hosts):
         of = hostvars[host]
         if of.get("rabbitmq_cluster") != hostvars[own].get("rabbitmq_cluster"):
@@ -99,7 +99,7 @@ def rabbitmq_uris(hosts: Sequence[str], hostvars: HostVars, config: Mapping[str,
     return found
 
 
-def rabbitmq_dials(members: Mapping[str, Member], host: str) -> list[Dial]:
+def rabbitmq_dials(members: Mapping[str, RabbitmqMember], host: str) -> list[Dial]:
     """Return what the broker on `host` dials: of every other one its Erlang port mapper and its node."""
     return [
         {"link": "cluster", "to": member["instance"], "address": member["address"], "port": port}
@@ -116,7 +116,7 @@ class RabbitmqConfig(TypedDict):
     size. `allow`: the names of rules (even_cluster, few_copies) that a drill wants broken.
     """
 
-    members: Mapping[str, Member]
+    members: Mapping[str, RabbitmqMember]
     queues: Sequence[Mapping[str, Any]]
     vhosts: Sequence[str]
     policies: Sequence[Mapping[str, Any]]

@@ -164,7 +164,7 @@ _RULES: Mapping[str, tuple[_Rule, ...]] = {
 
 def text_problems(texts: Mapping[str, Any], kind: str) -> list[str]:
     """Return a sentence for each of `texts` (a variable's name to its text, or a list of texts) that a product's files
-    cannot hold. A password is not told, nor is a setting, which may be one. `kind` is one of _RULES."""
+    cannot hold. A password is not shown, nor is a setting, which may be one. `kind` is one of _RULES."""
     secret = kind.endswith(("password", "setting"))
     return [
         f"{name} has {problem}" if secret else f"{name} {text!r} has {problem}"

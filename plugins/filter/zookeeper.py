@@ -14,7 +14,7 @@ OUTSIDE = "zookeeper_outside"
 """The variable with the hosts whose servers are no members of the ensemble: they join later, or have left."""
 
 
-class Member(TypedDict):
+class EnsembleMember(TypedDict):
     """A server of the ensemble as the others see it."""
 
     id: int
@@ -65,14 +65,16 @@ def _inside(hosts: Sequence[str], hostvars: HostVars) -> list[str]:
     return [host for host in sorted(hosts) if host not in (hostvars[host].get(OUTSIDE) or [])]
 
 
-def zookeeper_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]) -> dict[str, Member]:
+def zookeeper_members(
+    hosts: Sequence[str], hostvars: HostVars, defaults: Mapping[str, Any]
+) -> dict[str, EnsembleMember]:
     """Return the servers of the ensemble, by host in sorted order; those on hosts of OUTSIDE are not of it.
 
     What a host's inventory does not set is what the role would set there: an id as `zookeeper_ids` says, and `defaults`
     for client_port, quorum_port, election_port and tick_time_ms.
     """
     ids = zookeeper_ids(hosts, hostvars)
-    found: dict[str, Member] = {}
+    found: dict[str, EnsembleMember] = {}
     for host in _inside(hosts, hostvars):
         of = hostvars[host]
 
@@ -90,7 +92,7 @@ def zookeeper_members(hosts: Sequence[str], hostvars: HostVars, defaults: Mappin
     return found
 
 
-def zookeeper_dials(members: Mapping[str, Member], hostvars: HostVars, host: str) -> list[Dial]:
+def zookeeper_dials(members: Mapping[str, EnsembleMember], hostvars: HostVars, host: str) -> list[Dial]:
     """Return what the server on `host` dials: the quorum and the election port of every other member."""
     return [
         {
@@ -118,11 +120,11 @@ def zookeeper_servers(hosts: Sequence[str], hostvars: HostVars, port: int) -> li
 
 
 def zookeeper_connect_string(servers: Sequence[Server]) -> str:
-    """Return the servers as a client of ZooKeeper is told them: `ADDRESS:PORT,ADDRESS:PORT`."""
+    """Return the servers as a client of ZooKeeper is given them: `ADDRESS:PORT,ADDRESS:PORT`."""
     return ",".join(f"{server['address']}:{server['port']}" for server in servers)
 
 
-def zookeeper_problems(members: Mapping[str, Member], allow_small: bool = False) -> list[str]:
+def zookeeper_problems(members: Mapping[str, EnsembleMember], allow_small: bool = False) -> list[str]:
     """Return what forbids this ensemble.
 
     `members`: host to {"id", "tick_ms"}. `allow_small` permits fewer than 3, for a drill that wants this.

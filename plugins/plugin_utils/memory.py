@@ -18,12 +18,12 @@ def heap_problems(variable: str, heap_mib: int, parts: Mapping[str, float], advi
     if needed <= heap_mib:
         return []
     return [
-        f"{variable} {heap_mib} is less than the {needed:.0f} MiB that the broker may come to need ({told(parts)}): it "
-        f"would die of it; {advice}"
+        f"{variable} {heap_mib} is less than the {needed:.0f} MiB that the broker may come to need ({listed(parts)}): "
+        f"it would die of it; {advice}"
     ]
 
 
-def told(parts: Mapping[str, float]) -> str:
+def listed(parts: Mapping[str, float]) -> str:
     """Return the parts in one line, as MiB."""
     return ", ".join(f"{mib:.0f} for {what}" for what, mib in parts.items())
 
@@ -88,7 +88,7 @@ def machine_problems(heaps_mib: Mapping[str, int], has_mib: float) -> list[str]:
     if needed <= has_mib:
         return []
     return [
-        f"the JVMs of this host may take {needed} MiB ({told(heaps_mib)}, {JVM_ITSELF_MIB} for each beside its heap, "
+        f"the JVMs of this host may take {needed} MiB ({listed(heaps_mib)}, {JVM_ITSELF_MIB} for each beside its heap, "
         f"{MACHINE_MIB} for the host), and it has {has_mib:.0f}: the kernel would end one of them; set smaller heaps, "
         "give it more memory, or set common_allow_small_memory"
     ]

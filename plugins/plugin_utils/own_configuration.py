@@ -206,7 +206,7 @@ OPENMQ_FILES = Elements(
         "imqbrokerd's -vmargs": ("openmq_heap_mib", "openmq_jvm_args"),
         "destinations (imqcmd create dst)": ("openmq_queues", "openmq_topics"),
         "attributes of a destination (imqcmd create dst -o)": (
-            "the broker keeps what `imqcmd update dst` tells it once; for those that clients make: openmq_properties"
+            "the broker keeps what `imqcmd update dst` sets once; for those that clients make: openmq_properties"
         ),
         "imqbridgemgr, jmsbridge.xml": "bridges are not deployed",
     },
@@ -290,7 +290,7 @@ ALL = (
 
 
 def told_elsewhere(elements: Elements, name: str) -> str:
-    """Return where the element `name` is told, or why nowhere; empty where `others` says it."""
+    """Return where the element `name` is set, or why nowhere; empty where `others` says it."""
     families = (by for family, by in elements.by.items() if family.endswith("…") and name.startswith(family[:-1]))
     by = elements.by.get(name) or next(families, "")
     return by if isinstance(by, str) else f"say it by {' and '.join(by)}"

@@ -42,7 +42,7 @@ def clients(base: duckdb.DuckDBPyConnection, widths: Mapping[int, int]) -> Mappi
     base.execute("CREATE TEMP TABLE bucket (run INT, width BIGINT)")
     if widths:
         base.executemany("INSERT INTO bucket VALUES (?, ?)", list(widths.items()))
-    # Each partition tells how many clients it has on every row of its busiest ones.
+    # Each partition returns how many clients it has on every row of its busiest ones.
     for run, count in base.execute(
         "SELECT run, sum(clients)::BIGINT FROM (SELECT DISTINCT run, place, clients FROM busiest) GROUP BY run"
     ).fetchall():

@@ -84,11 +84,11 @@ def _analyzed(
                 results, drawn = judged(judging, good, with_series=with_series)
     if len(run_dirs) == 1 and errors:
         raise UsageError(errors[0])
-    told = [
+    verdicts = [
         verdict.unreadable(str(run_dir), errors[place]) if place in errors else results[place]
         for place, run_dir in enumerate(run_dirs)
     ]
-    return verdict.together(told), {run.info.run_id: drawn[run.number] for run in good if run.number in drawn}
+    return verdict.together(verdicts), {run.info.run_id: drawn[run.number] for run in good if run.number in drawn}
 
 
 def judged(

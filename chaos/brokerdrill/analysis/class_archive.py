@@ -46,13 +46,13 @@ def options(java_home: str | None) -> str:
 
 
 def _archive(java_home: Path) -> Path:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     release = java_home / "release"
     with contextlib.suppress(OSError):
-        told.update(release.read_bytes())
+        digest.update(release.read_bytes())
     jars = Path(pyspark.__file__).parent / "jars"
-    told.update(f"{java_home.resolve()} {pyspark.__version__} {jars.resolve()} {jars.stat().st_mtime_ns}".encode())
-    return paths.cache() / "classes" / f"spark-{told.hexdigest()[:16]}.jsa"
+    digest.update(f"{java_home.resolve()} {pyspark.__version__} {jars.resolve()} {jars.stat().st_mtime_ns}".encode())
+    return paths.cache() / "classes" / f"spark-{digest.hexdigest()[:16]}.jsa"
 
 
 def _whole(archive: Path) -> bool:

@@ -414,7 +414,7 @@ class Plan:
 
 
 def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
-    """Judge the rows of the view `raw`, of the table `parsed` and of files, as far as a client's own rows tell; yield
+    """Judge the rows of the view `raw`, of the table `parsed` and of files, as far as a client's own rows show; yield
     parcels for the driver and for `messages.by_message`."""
     base.execute(_OPERATIONS)
     base.execute("DROP VIEW raw; DROP TABLE parsed")

@@ -1,4 +1,4 @@
-"""Columns of small tables, told as `name type` and where it has one the unit: `run int, since long ns`."""
+"""Columns of small tables, declared as `name type` and where it has one the unit: `run int, since long ns`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class TableColumn(NamedTuple):
 
 
 def columns(text: str) -> tuple[TableColumn, ...]:
-    """Return the columns that a text tells."""
+    """Return the columns that a text declares."""
     return tuple(TableColumn(*column.split()) for column in text.split(", "))
 
 
 def table(rows: Iterable[Sequence[Any]], text: str) -> pa.Table:
-    """Return `rows` as a table of the columns that `text` tells."""
-    told = columns(text)
+    """Return `rows` as a table of the columns that `text` declares."""
+    declared = columns(text)
     values = [tuple(row) for row in rows]
     return pa.table(
-        [pa.array([row[place] for row in values], ARROW[column.type]) for place, column in enumerate(told)],
-        names=[column.name for column in told],
+        [pa.array([row[place] for row in values], ARROW[column.type]) for place, column in enumerate(declared)],
+        names=[column.name for column in declared],
     )

@@ -43,21 +43,21 @@ def compact(
     run_dirs: Sequence[Path],
     out: Path | None = None,
     *,
-    told: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Compact each run where it is, or into `out`/RUN_ID (the run itself stays as it is); return where they are.
 
-    `told` hears of each step. A run that is already in `out`, or has nothing but Parquet, is left alone. Raises
+    `report` is called with each step. A run that is already in `out`, or has nothing but Parquet, is left alone. Raises
     UsageError for a run with bad input (nothing of it is touched).
     """
     done = []
     for run_dir in run_dirs:
-        done.append(_compact_one(run_dir, out, told))
-        told(f"{done[-1]} is compact")
+        done.append(_compact_one(run_dir, out, report))
+        report(f"{done[-1]} is compact")
     return done
 
 
-def _compact_one(run_dir: Path, out: Path | None, told: Callable[[str], None]) -> Path:
+def _compact_one(run_dir: Path, out: Path | None, report: Callable[[str], None]) -> Path:
     runs, errors = load(None, [run_dir])
     if errors:
         raise UsageError(errors[0])
@@ -81,9 +81,9 @@ def _compact_one(run_dir: Path, out: Path | None, told: Callable[[str], None]) -
         staging.mkdir()
         try:
             _write(base, run, staging)
-            told("the new files are written")
+            report("the new files are written")
             if out is None:
-                publish(run_dir, staging, run.files, told)
+                publish(run_dir, staging, run.files, report)
             else:
                 _complete(run_dir, staging)
                 atomic.publish(staging, target)
@@ -162,20 +162,20 @@ def _plain(value: object) -> object:
 
 
 def publish(
-    run_dir: Path, staging: Path, old: dict[str, list[str]], told: Callable[[str], None] = lambda _: None
+    run_dir: Path, staging: Path, old: dict[str, list[str]], report: Callable[[str], None] = lambda _: None
 ) -> None:
     """Move the new files of `staging` into the run, then remove the files `old` (by folder, relative to the run)."""
     for name in (OPS_DIR, EVENTS_DIR):
         (run_dir / name).mkdir(exist_ok=True)
         for file in sorted((staging / name).iterdir()):
             file.replace(run_dir / name / file.name)
-            told(f"{name}/{file.name} is in place")
+            report(f"{name}/{file.name} is in place")
         atomic.flush(run_dir / name)
     for name in (OPS_DIR, EVENTS_DIR):
         for path in old[name]:
             if not _is_torn_rest(path):  # moved in again under the same name
                 (run_dir / path).unlink(missing_ok=True)
-                told(f"{path} is removed")
+                report(f"{path} is removed")
         atomic.flush(run_dir / name)
 
 

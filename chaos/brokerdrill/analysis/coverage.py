@@ -16,7 +16,7 @@ from brokerdrill.ledger.verdict import Met
 
 @dataclass(frozen=True)
 class Counts:
-    """What the operations tell of a fault: clients connected to what it hit, and how many of their operations were in
+    """What the operations show of a fault: clients connected to what it hit, and how many of their operations were in
     flight when it hit, and under way from then until its heal."""
 
     clients: int = 0
@@ -83,13 +83,14 @@ _WORDS = {
 
 
 def lacks(
-    counts: Counts, told: Mapping[str, int], least: Minimum, together: Iterable[Mapping[str, int]]
+    counts: Counts, own_counts: Mapping[str, int], least: Minimum, together: Iterable[Mapping[str, int]]
 ) -> tuple[str, ...]:
     """Return what is less than `least`, in words. What only hosts can count is judged where they have; of packets and
-    connections those count that met any effect of the step: `together` is what was measured of each, `told` of this."""
+    connections those count that met any effect of the step: `together` is what was measured of each, this one's are
+    `own_counts`."""
     have: dict[str, int] = asdict(counts)
-    if "messages" in told:
-        have["messages"] = told["messages"]
+    if "messages" in own_counts:
+        have["messages"] = own_counts["messages"]
     passed = [of[name] for of in together for name in ("packets", "connections", "closed") if name in of]
     if passed:
         have["packets"] = sum(passed)
@@ -107,12 +108,12 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
     by_fault = [(fault, measured(fault, events)) for fault in disturbing(times)]
     # Of the links that a step cuts some are idle, and of two brokers one dials the other.
     of_step: dict[tuple[str | None, str | None], list[Mapping[str, int]]] = {}
-    for fault, told in by_fault:
-        of_step.setdefault((fault.name, fault.step), []).append(told)
-    for fault, told in by_fault:
+    for fault, own_counts in by_fault:
+        of_step.setdefault((fault.name, fault.step), []).append(own_counts)
+    for fault, own_counts in by_fault:
         least = run.minimum.get(_step(fault.step), ANY)
         own = counts.get(fault.number, Counts())
-        together = [told] if fault.step is None else of_step[fault.name, fault.step]
+        together = [own_counts] if fault.step is None else of_step[fault.name, fault.step]
         found.append(
             Met(
                 fault=fault.name,
@@ -126,9 +127,9 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
                 clients=own.clients,
                 in_flight=own.in_flight,
                 operations=own.operations,
-                measured=told,
+                measured=own_counts,
                 minimum={name: number for name, number in least.to_json().items() if number},
-                lacking=lacks(own, told, least, together),
+                lacking=lacks(own, own_counts, least, together),
             )
         )
     return tuple(found)

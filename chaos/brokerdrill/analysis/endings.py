@@ -44,7 +44,7 @@ def operations(events: Sequence[Event]) -> list[PlaybookRun]:
 
 
 def crashed(how: str | None, status: str | None) -> bool:
-    """Whether a process ended by a defect: by a signal that tells of one, or for want of memory. What was killed with
+    """Whether a process ended by a defect: by a signal that stands for one, or for want of memory. What was killed with
     SIGKILL had perhaps said before that memory was short."""
     return how in ("dumped", _FOR_MEMORY) or (status or "") in _CRASHED or (how == _OUT_OF_MEMORY and status != "KILL")
 
@@ -71,9 +71,9 @@ def endings(events: Sequence[Event], faults: Sequence[Fault]) -> tuple[Ending, .
     found = []
     for event in sorted((e for e in events if e.kind == "ended" and e.instance), key=lambda e: (e.at, e.instance)):
         assert event.instance is not None
-        told = dict(event.detail)
-        status = told.get("status")
-        within = {event.instance, *(told.get(WITH) or "").split("\n")} - {""}
+        detail = dict(event.detail)
+        status = detail.get("status")
+        within = {event.instance, *(detail.get(WITH) or "").split("\n")} - {""}
         meant = doubted = False
         if not crashed(event.value, status):
             meant = _by_fault(event, within, faults, used)
@@ -82,7 +82,7 @@ def endings(events: Sequence[Event], faults: Sequence[Fault]) -> tuple[Ending, .
                 orderly = status is None or status in _ORDERLY
                 meant = any(bool(one.instances & within) if one.instances else orderly for one in working)
                 doubted = not meant and any(one.instances is None for one in working)
-        found.append(Ending(event.instance, event.at, event.value, status, told.get("last"), meant, doubted))
+        found.append(Ending(event.instance, event.at, event.value, status, detail.get("last"), meant, doubted))
     return tuple(found)
 
 

@@ -36,7 +36,7 @@ def in_order(event: Event) -> tuple[int, str, str, int]:
 class Epoch(NamedTuple):
     """One uninterrupted time for which `instance` is active on `store`; `open`: it runs to the end of the run. It began
     at `earliest` at the earliest, and ended at `latest` at the latest: no vaguer than its uncertainties, and, where
-    what else is known of the instance's role tells more, less so."""
+    what else is known of the instance's role shows more, less so."""
 
     store: str
     instance: str
@@ -69,8 +69,8 @@ class Fault(NamedTuple):
 
 class Hit(NamedTuple):
     """A fault on an instance that was active: the epoch it hit, and the next epoch on that store (None: there is none).
-    `again`: a later fault hit the same epoch before the next began. `detected_at`: when a sign first told that the next
-    epoch's side had noticed (None: no event tells)."""
+    `again`: a later fault hit the same epoch before the next began. `detected_at`: when a sign first showed that the
+    next epoch's side had noticed (None: no event shows it)."""
 
     fault: Fault
     epoch: Epoch
@@ -120,7 +120,7 @@ class MethodRound(NamedTuple):
 
 class Alert(NamedTuple):
     """A time in which the alert `name` fired, of an instance or a store (None: of no certain one); `at_u` is the
-    uncertainty of its begin. `cleared_at` None: to the end of the run. Where several tell of the begin at one time,
+    uncertainty of its begin. `cleared_at` None: to the end of the run. Where several record the begin at one time,
     `at_u` is that of the vaguest, `least_u` that of the surest (None: they are as vague)."""
 
     name: str

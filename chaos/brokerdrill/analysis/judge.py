@@ -72,7 +72,7 @@ class Ledger:
 
 
 class Judging:
-    """The analysis of one ledger: `check` runs stage 1 and tells what is wrong with rows, `finish` all that follows."""
+    """The analysis of one ledger: `check` runs stage 1 and returns what is wrong with rows, `finish` does the rest."""
 
     def __init__(self, spark: Any, source: Source, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -90,7 +90,7 @@ class Judging:
         self._stages.close()
 
     def check(self) -> Partials:
-        """Run stage 1; return the partial results, of which `problem` and `conflict` tell of bad rows and
+        """Run stage 1; return the partial results, of which `problem` and `conflict` name bad rows and
         operations."""
         ledger = self._ledger
         open_ended = _timelines(ledger, dict.fromkeys(ledger.runs, OPEN_END))
@@ -112,8 +112,8 @@ class Judging:
         from the runs with operations of a clock that run.json does not place."""
         ledger, first = self._ledger, self._first
         with database(first) as base:
-            told = base.execute('SELECT run, max(ops_end), bool_or(unplaced) FROM "end" GROUP BY run').fetchall()
-            ends = {run: end for run, end, _ in told}
+            rows = base.execute('SELECT run, max(ops_end), bool_or(unplaced) FROM "end" GROUP BY run').fetchall()
+            ends = {run: end for run, end, _ in rows}
             times = _timelines(ledger, ends)
             own = stage_tables(ledger.runs, ledger.promises, times, ledger.parts, series=ledger.series)
             tables = message_tables(ledger.runs, ledger.promises, times)
@@ -121,7 +121,7 @@ class Judging:
             tables |= {name: pack(base.sql(query).to_arrow_table()) for name, query in _SHARED.items()}
         rest = self._stages.rest(tables)
         partials = {kind: [*first.get(kind, ()), *rest.get(kind, ())] for kind in sorted({*first, *rest})}
-        unplaced = frozenset(run for run, _, there in told if there)
+        unplaced = frozenset(run for run, _, there in rows if there)
         doubted, notes = doubts(unplaced) if doubts else ({}, {})
         wanted = ledger.runs if runs is None else {run: ledger.runs[run] for run in runs}
         return JudgedRuns(_verdicts(ledger, wanted, times, partials, doubted, notes), times, partials)
@@ -136,7 +136,7 @@ class Judging:
         return self._stages.look_up(tables, follow=self.follows)
 
 
-# What stage 1 told that every partition of the later stages needs.
+# What stage 1 returned that every partition of the later stages needs.
 _SHARED = {
     "topics": "SELECT run, address, sub, min(since) AS since, bool_or(gone) AS gone FROM topic GROUP BY ALL",
     "serving": "SELECT run, store, instance, e_start, tick, min(after) AS after, max(before) AS before FROM serving "
@@ -230,7 +230,7 @@ def _verdicts(
             counts[run].append((name, flagged, in_doubt, n))
         witnesses = _witnesses(partials)
         who = _who(partials)
-        told: dict[int, RunVerdict] = {}
+        judged: dict[int, RunVerdict] = {}
         for run, info in runs.items():
             specs, events = ledger.promises[run], ledger.events[run]
             findings = found.of(run, info, counts[run], witnesses[run])
@@ -253,8 +253,8 @@ def _verdicts(
                 coverage=met,
             )
             not_met = seen.not_met(run, specs, findings, verdicts, targets(times[run], info.stores))
-            told[run] = verdict.concluded(info, result, not_met)
-        return told
+            judged[run] = verdict.concluded(info, result, not_met)
+        return judged
 
 
 def _witnesses(partials: Partials) -> dict[int, list[dict[str, Any]]]:
@@ -271,7 +271,7 @@ def _who(partials: Partials) -> dict[int, dict[tuple[str, str, int], tuple[str, 
     found: dict[int, dict[tuple[str, str, int], tuple[str, str | None]]] = defaultdict(dict)
     for one in partials.get("side", ()):
         for row in one.to_pylist():
-            # Where two loads meet, two partitions tell of that time: each of all that had a success then.
+            # Where two loads meet, two partitions return that time: each of all that had a success then.
             found[row["run"]][row["side"], row["address"], row["moment"]] = row["client"], row["server"]
     return found
 

@@ -53,7 +53,7 @@ class Run:
     """One run directory: `key` is its place among those given and stands for it in all results; `number` in the stages.
 
     `torn` counts torn lines by folder (ops, events), `tails` has their text by file; `footers` what the footers of
-    local Parquet files of operations say. `events` are in run time, in which `clocks` lie so, `unplaced` tells of
+    local Parquet files of operations say. `events` are in run time, in which `clocks` lie so, `unplaced` names
     events on a clock that run.json does not place, `problems` of bad ones."""
 
     key: str
@@ -122,7 +122,7 @@ def _note_torn(run: Run, name: str, file: str, rest: bytes) -> None:
 
 def _check_parquet(spark: SparkSession | None, run: Run, name: str, file: str) -> None:
     """Raise UsageError for a file that is no Parquet, and for a column that is missing or of a wrong type. A column of
-    32-bit integers may be one of nulls only (some writers spell it so); its rows tell."""
+    32-bit integers may be one of nulls only (some writers spell it so); its rows show which."""
     where = f"{run.folder.name}/{file}"
     if run.folder.size(file) == 0:
         raise UsageError(f"{where} is empty: no Parquet file")
@@ -171,7 +171,7 @@ def _schema(spark: SparkSession | None, run: Run, name: str, file: str, where: s
 
 
 def _is_told(row: Mapping[str, Any]) -> bool:
-    """Whether an event tells something here: of probes and health what is `detected`, and of health who is silent."""
+    """Whether an event counts here: of probes and health what is `detected`, and of health who is silent."""
     if row["name"] == "detected" or row["kind"] not in ("probe", "health"):
         return True
     return row["kind"] == "health" and row["value"] in (SILENT, ANSWERS)
@@ -249,7 +249,7 @@ _NOWHERE = Placed()
 
 def told_once(events: Sequence[Event]) -> list[Event]:
     """Return the events each once (a spooled file and its compacted copy may both be there), without roles that repeat
-    the instance's last one and are no surer, where their clock has others; the first that the instance's log tells is
+    the instance's last one and are no surer, where their clock has others; the first that the instance's log shows is
     kept."""
     found: list[Event] = []
     last: dict[str, tuple[str | None, str | None]] = {}

@@ -18,7 +18,7 @@ from brokerdrill.ledger.contract import OP_COLUMNS
 
 # So many rows are asked of at once: each question takes its time.
 _ROWS = 100_000
-# What is told of an operation: all but the run_id, for which the run's number stands.
+# The columns of an operation that are returned: all but the run_id, for which the run's number stands.
 _COLUMNS = tuple(column for column in OP_COLUMNS if column.name != "run_id")
 _SCHEMA = pa.schema([*(field for field in OP_SCHEMA if field.name != "run_id"), ("run", pa.int32())])
 ROW = declare(

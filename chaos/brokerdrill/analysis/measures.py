@@ -56,7 +56,7 @@ def bucket_ns(run_end: int) -> int:
 
 def base_width(run_end: int) -> int:
     """Return the greatest width (ns) of which every `bucket_ns` of this run end and of later ones is a multiple; the
-    events tell a time up to which a run lasts at least, its operations may end later."""
+    events record a time up to which a run lasts at least, its operations may end later."""
     wanted = bucket_ns(run_end)
     later = [step * 1_000_000 for step in _STEPS_MS if step * 1_000_000 >= wanted]
     return math.gcd(*later) if later else SECOND_NS

@@ -1,4 +1,4 @@
-"""Partial results: what tasks tell the driver. Each kind is declared once, beside the SQL that makes it.
+"""Partial results: what tasks return to the driver. Each kind is declared once, beside the SQL that makes it.
 
 A new column of a partial is one in its declaration and its query, and in who reads it (`needed_by`);
 `tests/analysis/test_partials.py` holds the three against each other.
@@ -61,7 +61,7 @@ _QUERIES: list[Query] = []
 
 
 def declare(kind: str, text: str, *needed_by: str, as_table: bool = True) -> Partial:
-    """Declare a kind of partial results, once; `text` tells its columns (`columns.columns`)."""
+    """Declare a kind of partial results, once; `text` names its columns (`columns.columns`)."""
     if kind in _DECLARED:
         raise ValueError(f"the partial {kind} is declared twice")
     _DECLARED[kind] = Partial(kind, text, needed_by, as_table)

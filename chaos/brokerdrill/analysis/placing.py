@@ -73,11 +73,11 @@ def placed(clocks: Mapping[str, Clock], readings: Readings) -> dict[str, Placed]
 
 def _placed(clock: Clock, readings: Iterable[Reading], last: int) -> Placed:
     first = Reading(-clock.offset_ns, clock.uncertainty_ns, clock.offset_ns)
-    telling = _telling(sorted({first, *readings}))
-    step = max(1, math.ceil((len(telling) - 1) / MOST_STRETCHES))
-    used = [*telling[:-1:step], telling[-1]]
+    corners = _corners(sorted({first, *readings}))
+    step = max(1, math.ceil((len(corners) - 1) / MOST_STRETCHES))
+    used = [*corners[:-1:step], corners[-1]]
     stretches = _stretches(used)
-    u = max(_off_line(one, stretches) + one.u for one in telling)
+    u = max(_off_line(one, stretches) + one.u for one in corners)
     for place, (one, other) in enumerate(pairwise(used)):
         if not _even(used, place):
             u = max(u, abs(other.offset - one.offset) + max(one.u, other.u))
@@ -88,7 +88,7 @@ def _placed(clock: Clock, readings: Iterable[Reading], last: int) -> Placed:
     return Placed(clock.host, stretches, u)
 
 
-def _telling(readings: Sequence[Reading]) -> list[Reading]:
+def _corners(readings: Sequence[Reading]) -> list[Reading]:
     """Return the readings without those that say less than what the one before them still says: that by its uncertainty
     and what the clock may have drifted since."""
     found = [readings[0]]

@@ -25,15 +25,15 @@ def refused(runs: Sequence[Run], first: Partials) -> dict[int, str]:
     conflicts = _rows(first, "conflict")
     sentences = {}
     for run in runs:
-        told = {
+        found = {
             _sentence(run, row["file"], row["problem"], row["raw"])
             for row in [*(problem._asdict() for problem in run.problems), *rows[run.number]][:_LOOKED_AT]
             if not (row["problem"] == NOT_JSON and row["raw"] == run.tails.get(row["file"]))
         }
         # What an operation lacks may be what one of its rows that is wrong itself would have said.
-        told = told or {_conflict(run, row) for row in conflicts[run.number][:_LOOKED_AT]}
-        if told:
-            sentences[run.number] = min(told)
+        found = found or {_conflict(run, row) for row in conflicts[run.number][:_LOOKED_AT]}
+        if found:
+            sentences[run.number] = min(found)
     return sentences
 
 
@@ -55,24 +55,24 @@ def _sentence(run: Run, file: str, problem: str, raw: str | None) -> str:
 
 def _conflict(run: Run, row: Mapping[str, Any]) -> str:
     """A problem of several rows of one operation: name where the last of them is."""
-    told = f"operation {row['op_id']} of {row['client']}: {row['problem']}"
+    sentence = f"operation {row['op_id']} of {row['client']}: {row['problem']}"
     for file in sorted(run.files[OPS_DIR], reverse=True):
         if file.endswith(SPOOLED):
             lines = list(_lines_of(run, file, row["client"], row["op_id"]))
             if lines:
-                return f"{run.folder.name}/{file}, line {lines[-1]}: {told}"
-    return f"{run.folder.name}/{OPS_DIR}: {told}"
+                return f"{run.folder.name}/{file}, line {lines[-1]}: {sentence}"
+    return f"{run.folder.name}/{OPS_DIR}: {sentence}"
 
 
 def _lines_of(run: Run, file: str, client: str, op_id: int) -> Iterator[int]:
-    told = _by_spool_line if file.endswith(spool.SUFFIX) else _by_line
-    for number, rows in told(run.folder.lines(file)):
+    rows_by_line = _by_spool_line if file.endswith(spool.SUFFIX) else _by_line
+    for number, rows in rows_by_line(run.folder.lines(file)):
         if any((row.get("client"), row.get("op_id")) == (client, op_id) for row in rows):
             yield number
 
 
 def _by_line(lines: Iterable[str]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The row that each line of JSON tells, by the line's number."""
+    """The row of each line of JSON, by the line's number."""
     for number, text in enumerate(lines, start=1):
         with suppress(ValueError):
             value = json.loads(text)
@@ -80,7 +80,7 @@ def _by_line(lines: Iterable[str]) -> Iterator[tuple[int, list[dict[str, Any]]]]
 
 
 def _by_spool_line(lines: Iterable[str]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The rows that each line of a spool tells, by the line's number."""
+    """The rows of each line of a spool, by the line's number."""
     numbered = enumerate(lines, start=1)
     header = spool.Header.parse(next(numbered, (1, ""))[1])
     for number, text in numbered:

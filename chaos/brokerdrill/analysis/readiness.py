@@ -1,4 +1,4 @@
-"""When stores were not ready, as the events of pools and roles tell."""
+"""When stores were not ready, as the events of pools and roles record."""
 
 from __future__ import annotations
 

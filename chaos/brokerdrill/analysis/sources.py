@@ -96,7 +96,7 @@ def _clients(footer: pq.FileMetaData, group: int) -> tuple[str, str] | None:
     for place in range(of.num_columns):
         column = of.column(place)
         if column.path_in_schema == _CLIENT and column.statistics is not None and column.statistics.has_min_max:
-            with suppress(UnicodeDecodeError):  # a name that is not UTF-8 is told by those who read the rows
+            with suppress(UnicodeDecodeError):  # a name that is not UTF-8 is reported by those who read the rows
                 return str(column.statistics.min), str(column.statistics.max)
     return None
 

@@ -43,8 +43,8 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-# What a JVM that was told to end may still take for that on a busy machine, after it has refused its last call; and how
-# long it is looked at where it may have nothing to do with an error.
+# What a JVM that was asked to end may still take for that on a busy machine, after it has refused its last call; and
+# how long it is looked at where it may have nothing to do with an error.
 _ENDS_WITHIN_S = 30.0
 _LOOKED_AT_S = 2.0
 
@@ -84,7 +84,7 @@ def using(master: str | None = None) -> Iterator[SparkSession]:
 
 
 def stopped() -> bool:
-    """Whether the session was told to stop: what it then does not answer was not wanted any more."""
+    """Whether the session was asked to stop: what it then does not answer was not wanted any more."""
     return not _running
 
 
@@ -97,7 +97,7 @@ def ended(timeout_s: float = 0) -> str | None:
         return None
     if status is None:
         return None
-    # Java tells a signal as a shell does, where it could end in order.
+    # Java reports a signal as a shell does, where it could end in order.
     number = -status if status < 0 else status - 128
     try:
         return f"it was ended by {signal.Signals(number).name}"
@@ -136,7 +136,7 @@ def _start(master: str) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.ansi.enabled": "true",
-        # Telling the JVM which line of Python made a column takes as many calls as making it.
+        # To send the JVM the line of Python that made a column takes as many calls as making it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # The partitions of the stages are chosen, not adapted.
         "spark.sql.adaptive.enabled": "false",
@@ -167,9 +167,9 @@ def _start(master: str) -> SparkSession:
         raise InfrastructureError(f"Spark did not start: {why(str(error))}") from error
 
 
-def why(told: str) -> str:
+def why(message: str) -> str:
     """Return the line of an error of Spark that says most: of one with Java's stack its last cause."""
-    lines = told.splitlines() or [""]
+    lines = message.splitlines() or [""]
     causes = [line.partition(": ")[2] for line in lines if line.startswith(("Caused by: ", ": "))]
     return causes[-1] if causes else f"{lines[0]} (is Java 17 installed?)"
 
@@ -179,7 +179,7 @@ def stop() -> None:
     """Stop the running session, if there is one, whatever it is doing, and remove its files."""
     with _changing:
         while _running:
-            # A JVM that is gone cannot be told.
+            # A JVM that is gone cannot be called.
             with contextlib.suppress(OSError, Py4JError):
                 _running.pop().stop()
         while _scratch:

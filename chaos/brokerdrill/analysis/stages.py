@@ -301,7 +301,7 @@ def _gathered(parcels_of: DataFrame) -> Partials:
         if why is None or stopped():
             raise
         # Seen once, in a continuous-integration run: the stream from the JVM to this process did not begin with its
-        # schema. Nothing is lost by that, so it is asked for once more; and it is told, for the cause is not known.
+        # schema. Nothing is lost by that, so it is asked for once more, with a warning: the cause is not known.
         warnings.warn(f"an answer of Spark could not be read ({why}): asked for again", RuntimeWarning, stacklevel=2)
         rows = chosen.toArrow()
     for kind, data in zip(rows.column("kind").to_pylist(), rows.column("data").to_pylist(), strict=True):
@@ -328,16 +328,16 @@ class Stages:
         return _gathered(kept.where(F.col("part") == TO_DRIVER))
 
     def rest(self, tables: Mapping[str, bytes]) -> Partials:
-        """Run stages 2 and 3 with `tables` (`tables.message_tables` and what stage 1 told)."""
+        """Run stages 2 and 3 with `tables` (`tables.message_tables` and what stage 1 returned)."""
         assert self._kept is not None, "stage 1 comes first"
         plan = self._plan
         by_place = _shuffled(self._kept.where(F.col("part") != TO_DRIVER), plan.parts)
-        told = by_place.mapInArrow(_later_task(tables, plan, messages.EMPTY, by_message), PARCEL_SCHEMA)
+        parcels = by_place.mapInArrow(_later_task(tables, plan, messages.EMPTY, by_message), PARCEL_SCHEMA)
         if plan.asked & {"ordered", "atomic"}:
-            told = _shuffled(told, plan.parts).mapInArrow(
+            parcels = _shuffled(parcels, plan.parts).mapInArrow(
                 _later_task(tables, plan, groups.EMPTY, by_group), PARCEL_SCHEMA
             )
-        return _gathered(told)
+        return _gathered(parcels)
 
     def look_up(self, tables: Mapping[str, pa.Table], *, follow: bool = False) -> list[dict[str, Any]]:
         """Return the rows of the ledger that `tables` (`stories.WANTED`) ask for; `follow`: and those that these ask

@@ -24,7 +24,7 @@ from brokerdrill.ledger.witness import FAULT, HEAL, OP, ROLE, Step, Witness
 
 # Events this long before and after a witness's operations belong to its story.
 AROUND_NS = 1_000_000_000
-# More of a kind is counted, not told.
+# More of a kind is counted, not shown.
 MOST_OPS = 60
 MOST_EVENTS = 40
 
@@ -81,8 +81,8 @@ WANTED = {
 # The rows of the table `block` that are asked for: of messages, deliveries, transactions and operations all; of a
 # client what went wrong in its time, its connects and closes, and its last success before and its first after. An
 # intent is `unknown` until its other row, mostly in the same block, says `ok`. A client's time may be hours, and a
-# story tells only its begin. Which operations are asked for is decided by few columns: a row has many, and a client
-# millions of rows. All rows of such an operation are told.
+# story shows only its begin. Which operations are asked for is decided by few columns: a row has many, and a client
+# millions of rows. All rows of such an operation are shown.
 ASKED = f"""
 WITH timed AS (
     SELECT r.run, r.client, r.op_id, r.op, r.outcome, r.txn, r.message_id, r.delivery, r.key, r.end_ns,
@@ -143,14 +143,14 @@ def with_stories(
         return dict(results)
     steps = _operations(asked, times, look_up, follows=follows)
 
-    def told(run: int, witness: Witness) -> Witness:
+    def with_story(run: int, witness: Witness) -> Witness:
         return replace(witness, story=_story(wanted(witness.fields), steps[run], runs[run].dead_letters, times[run]))
 
     return {
         run: replace(
             result,
             promises=tuple(
-                replace(promise, witnesses=tuple(told(run, witness) for witness in promise.witnesses))
+                replace(promise, witnesses=tuple(with_story(run, witness) for witness in promise.witnesses))
                 for promise in result.promises
             ),
         )
@@ -291,7 +291,7 @@ def _told_of_client(
     def at(row: Mapping[str, Any]) -> int:
         return int(row["start"] if row["end"] is None else row["end"])
 
-    told = {
+    shown = {
         who: row
         for who, row in rows.items()
         if (row["op"] in ("connect", "close") or row["outcome"] != "ok") and row["start"] <= end and at(row) >= begin
@@ -303,7 +303,7 @@ def _told_of_client(
     ]
     before = max(((start, who) for start, who in works if at(rows[who]) < begin), default=None)
     after = min(((start, who) for start, who in works if start > begin), default=None)
-    return told | {one[1]: rows[one[1]] for one in (before, after) if one is not None}
+    return shown | {one[1]: rows[one[1]] for one in (before, after) if one is not None}
 
 
 def _op_step(row: Mapping[str, Any]) -> Step:

@@ -1,5 +1,5 @@
-"""Whether the files of operations are what the workers had written, by the size and the sum that were told of each when
-it was fetched (events `piece`)."""
+"""Whether the files of operations are what the workers had written, by the size and the sum that were recorded of each
+when it was fetched (events `piece`)."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class Timeline:
     endings: tuple[Ending, ...] = ()
     # What was read of logs, so that no ending means that there was none.
     logs: tuple[LogRead, ...] = ()
-    # The instances whose own logs tell their roles.
-    telling: frozenset[str] = frozenset()
+    # The instances whose own logs show their roles.
+    showing: frozenset[str] = frozenset()
     # The times in which an instance's role was not known.
     unwatched: tuple[Unwatched, ...] = ()
     pressures: tuple[Pressure, ...] = ()
@@ -118,7 +118,7 @@ def timeline(
         pooled=pooled(events, stores),
         endings=endings(events, fault),
         logs=logs_read(events),
-        telling=frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance),
+        showing=frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance),
         unwatched=unwatched(events, run_end),
         pressures=pressures(events),
         clocks=clocks or {},
@@ -179,11 +179,11 @@ def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> lis
 
 def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
     """Return the epochs that `role_changes` of `events` make, by start. An epoch begins after any change before it, not
-    before the line of its log that says so where that can be, and is over by any other role that is told before the
+    before the line of its log that says so where that can be, and is over by any other role that is recorded before the
     instance is active again: of those the surest bounds it."""
-    told: dict[str, list[Event]] = defaultdict(list)
+    roles: dict[str, list[Event]] = defaultdict(list)
     for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
-        told[event.instance or ""].append(event)
+        roles[event.instance or ""].append(event)
     by_instance: dict[str, list[Event]] = defaultdict(list)
     for change in changes:
         by_instance[change.instance or ""].append(change)
@@ -194,22 +194,22 @@ def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> t
             earliest = max(earliest, begun.at - begun.u)
             if begun.value != "active" or begun.store is None:
                 continue
-            line = _said_by_its_log(begun, told[instance])
+            line = _said_by_its_log(begun, roles[instance])
             earliest = earliest if line is None else max(earliest, line)
             if end is None:
                 found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True, earliest, run_end))
                 continue
-            since = dropwhile(lambda e, end=end: (e.at, e.value, e.u) != (end.at, end.value, end.u), told[instance])  # type: ignore[misc]
+            since = dropwhile(lambda e, end=end: (e.at, e.value, e.u) != (end.at, end.value, end.u), roles[instance])  # type: ignore[misc]
             others = takewhile(lambda e: e.value != "active", since)
             latest = min([end.at + end.u, *(one.at + one.u for one in others)])
             found.append(Epoch(begun.store, instance, begun.at, begun.u, end.at, end.u, False, earliest, latest))
     return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
 
 
-def _said_by_its_log(begun: Event, told: Sequence[Event]) -> int | None:
+def _said_by_its_log(begun: Event, roles: Sequence[Event]) -> int | None:
     """Return before when the instance was not active by the line of its log that says it is, where the poll that found
-    it active (`begun`) may have come after that line; None: there is none. `told`: its roles in their order."""
-    since = dropwhile(lambda e: (e.at, e.value, e.u) != (begun.at, begun.value, begun.u), told)
+    it active (`begun`) may have come after that line; None: there is none. `roles`: its own in their order."""
+    since = dropwhile(lambda e: (e.at, e.value, e.u) != (begun.at, begun.value, begun.u), roles)
     lines = (e for e in takewhile(lambda e: e.value == "active", since) if e.name == BY_LOG)
     line = next(lines, None)
     return None if line is None or line.at - line.u > begun.at + begun.u else line.at - line.u
@@ -299,7 +299,7 @@ def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
 def detected(fault: Fault, hit: Epoch, following: Epoch | None, events: Sequence[Event]) -> int | None:
     """Return when the fault was detected: the first event, from the fault to the next epoch's begin, that is a note or
     health named `detected` of that store or of the next epoch's instance, or that instance's role `starting`; else the
-    end of the epoch that was hit, if it ended by then; None: no event tells."""
+    end of the epoch that was hit, if it ended by then; None: no event shows it."""
     if following is None:
         return None
     signs = [
@@ -390,7 +390,7 @@ def alerts(events: Sequence[Event]) -> tuple[Alert, ...]:
         key = (event.name, event.instance, event.store)
         if event.value == "firing":
             begun = firing.setdefault(key, Alert(*key, event.at, event.u, None))
-            # Told twice at one time: those of one time stand by their uncertainties.
+            # Recorded twice at one time: those of one time stand by their uncertainties.
             if begun.at == event.at and begun.at_u < event.u:
                 least = begun.at_u if begun.least_u is None else begun.least_u
                 firing[key] = begun._replace(at_u=event.u, least_u=least)

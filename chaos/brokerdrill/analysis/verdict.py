@@ -87,7 +87,7 @@ def of_promise(
         witnesses=tuple(map(Witness, witnesses)),
         expected=expectation,
         reason="; ".join(why) if verdict == UNKNOWN else "",
-        values={field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.told},
+        values={field.name: getattr(spec, field.name) for field in PROMISES[spec.name].fields if field.shown},
         judged_from=judged_from or {},
     )
 

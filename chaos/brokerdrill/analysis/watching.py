@@ -31,7 +31,7 @@ def _whole(event: Event, name: str) -> int | None:
 
 def unwatched(events: Sequence[Event], run_end: int) -> tuple[Unwatched, ...]:
     """Return the times in which an instance's role was not known: from when it was silent until it answered, or its
-    role was told, and the gaps of polls."""
+    role was recorded, and the gaps of polls."""
     found = []
     silent: dict[str, int] = {}
     for event in sorted(events, key=lambda e: e.at):

@@ -17,7 +17,7 @@ from brokerdrill.scenario.model import Scenario
 
 
 def in_scenario(name: str) -> bool:
-    """Tell whether `name` is a place in the scenario: its first part is one of a scenario's fields."""
+    """Return whether `name` is a place in the scenario: its first part is one of a scenario's fields."""
     field = name.split(".", 1)[0]
     return field in Scenario.model_fields and field not in OPEN
 

@@ -92,7 +92,7 @@ def compact(
     from brokerdrill.analysis.compact import compact as make
 
     with Progress(console) as progress:
-        make(run_dirs, out, told=progress.step)
+        make(run_dirs, out, report=progress.step)
 
 
 @app.command()
@@ -104,7 +104,7 @@ def synthesize(
     clients: Annotated[int | None, typer.Option(min=4, help="Producers and consumers in all.")] = None,
     master: MasterOption = None,
 ) -> None:
-    """Make a ledger with known anomalies in known places (its synthesized.json tells), to see that checks find them."""
+    """Make a ledger with known anomalies in known places (see its synthesized.json), to see that checks find them."""
     from brokerdrill.synthesize.plan import parse_anomalies
     from brokerdrill.synthesize.write import synthesize as make
 

@@ -128,7 +128,7 @@ class Guard(Strict):
 
 
 class _Channel(Strict):
-    when: list[Occasion] = Field([*ALARMS], description="what it is told of")
+    when: list[Occasion] = Field([*ALARMS], description="what it is notified of")
 
 
 class _Url(Strict):

@@ -60,7 +60,7 @@ def payload(name: str, title: str, day: Day, url: str | None) -> dict[str, Any]:
 
 
 def notify(name: str, plan: GameDay, day: Day) -> list[str]:
-    """Tell each channel that asks to hear of how `day` ended, and all of a day on which something was lost or came
+    """Notify each channel that asks for it of how `day` ended, and all of a day on which something was lost or came
     twice, as expected or not; return what did not work, a sentence each. No sentence holds a URL or a password."""
     published = plan.publish.url if plan.publish else None
     # The page of this game day, as `pages.publish` places it.
@@ -81,8 +81,8 @@ def notify(name: str, plan: GameDay, day: Day) -> list[str]:
 
 
 def beat(name: str, plan: GameDay, day: Day) -> str | None:
-    """Tell the heartbeat's service that `day` begins (RUNNING) or how it ended; return what did not work, without the
-    URL; None: it was sent, or there is none."""
+    """Report to the heartbeat's service that `day` begins (RUNNING) or how it ended; return what did not work, without
+    the URL; None: it was sent, or there is none."""
     if plan.heartbeat is None:
         return None
     why = _tried(_post, plan.heartbeat, _BEATS.get(day.state, "/fail"), payload(name, plan.title, day, None))

@@ -86,7 +86,7 @@ def _in_doubt(ops: Sequence[HistoryOp], pattern: str) -> list[HistoryOp]:
 
 
 def was_drained(found: Sequence[Call]) -> bool:
-    """Tell whether a history itself shows that nothing was left in the queue: a drain that is ok began after the last
+    """Return whether a history itself shows that nothing was left in the queue: a drain that is ok began after the last
     enqueue that ended, and no drain crashed (it may hold elements that it never reported)."""
     drains = [call for call in found if call.op.f == "drain"]
     last = max((call.ended.index for call in found if call.op.f == "enqueue" and call.ended), default=-1)

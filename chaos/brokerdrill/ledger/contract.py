@@ -66,7 +66,7 @@ EVENT_KINDS = (
     "note",
     "ended",
     "alert",
-    # What only hosts can tell of how much was seen: see "Evidence" in the specification.
+    # What only hosts can count of what was seen: see "Evidence" in the specification.
     "met",
     "pressure",
     "clock",
@@ -76,7 +76,7 @@ EVENT_KINDS = (
 ROLES = ("active", "passive", "syncing", "starting", "failed", "down")
 # Steps of a scenario that are recorded as faults but disturb nothing while they are in effect, only when they end.
 PREPARATIONS = ("arm",)
-# The note of an instance whose log was read to its end: what the log does not tell did not happen.
+# The note of an instance whose log was read to its end: what the log does not record did not happen.
 LOG_READ = "log read"
 # The name of a note that a fault was gone before its heal.
 FAULT_GONE = "fault gone"
@@ -365,7 +365,7 @@ _TYPE_NAMES = {
 
 
 def _is(value: object, kind: type) -> bool:
-    """Tell whether `value` is of JSON type `kind`; JSON's true is no integer, an integer is a number."""
+    """Return whether `value` is of JSON type `kind`; JSON's true is no integer, an integer is a number."""
     if kind is bool:
         return isinstance(value, bool)
     if isinstance(value, bool):

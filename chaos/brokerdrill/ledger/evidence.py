@@ -13,7 +13,7 @@ READ_FROM, READ_UNTIL, READ_BOOTS, READ_LOST = "from_ns", "until_ns", "boots", "
 INSTANCES = "instances"
 # In the details of a fault: after how many seconds its host undoes it by itself; of a heal: who did it.
 TTL, BY, BY_TTL = "ttl_s", "by", "time-to-live"
-# The name of a role that the instance's own log tells.
+# The name of a role that the instance's own log shows.
 BY_LOG = "log"
 # The values of `health` between which an instance answered nobody who asked it.
 SILENT, ANSWERS = "silent", "answers"

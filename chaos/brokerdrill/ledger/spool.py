@@ -33,7 +33,7 @@ SENT = 3
 # redelivered, payload_sha
 RECEIVED = 4
 KINDS = (INTENT, SENDS, END, SENT, RECEIVED)
-# What tells of operations before their calls.
+# Lines that record operations before their calls.
 INTENTS = (INTENT, SENDS)
 
 _COLUMNS = tuple(column.name for column in OP_COLUMNS)
@@ -119,7 +119,7 @@ class Header:
 
     # --- reading
 
-    def told(self, value: Any) -> Any:
+    def read_text(self, value: Any) -> Any:
         """The text that a line says."""
         return self.texts[value] if type(value) is int else value
 
@@ -144,7 +144,7 @@ def expand(line: Sequence[Any], header: Header) -> Rows:
     Raises ValueError, IndexError, TypeError or KeyError where it is no line of a spool.
     """
     kind = line[0]
-    client = header.told(line[1])
+    client = header.read_text(line[1])
     if kind == SENDS:
         return _sends(line, client, header)
     if kind == SENT:
@@ -152,17 +152,17 @@ def expand(line: Sequence[Any], header: Header) -> Rows:
     if kind == RECEIVED:
         _, _, op_id, session, start, lasted, place, address, message_id, attempt, seq, key, flagged, sha = line
         received = (client, op_id, session, "receive", "ok", start, start + lasted, *header.served(place))
-        told = (f"{client}/d{op_id}", header.told(address), message_id, attempt, seq, key, bool(flagged), sha)
-        return Rows(_RECEIVED, [(*received, *told)])
+        message = (f"{client}/d{op_id}", header.read_text(address), message_id, attempt, seq, key, bool(flagged), sha)
+        return Rows(_RECEIVED, [(*received, *message)])
     if kind == INTENT:
         _, _, op_id, session, op, start, *pairs = line
         names, values = _pairs(pairs, client, header)
-        row = (client, op_id, session, header.told(op), "unknown", start, header.protocol, *values)
+        row = (client, op_id, session, header.read_text(op), "unknown", start, header.protocol, *values)
         return Rows((*_INTENT, *names), [row])
     if kind == END:
         _, _, op_id, session, op, outcome, start, lasted, place, *pairs = line
         names, values = _pairs(pairs, client, header)
-        known = (client, op_id, session, header.told(op), header.told(outcome), start, start + lasted)
+        known = (client, op_id, session, header.read_text(op), header.read_text(outcome), start, start + lasted)
         return Rows((*_END, *names), [(*known, *header.served(place), *values)])
     raise ValueError(f"a line of a spool begins with {kind!r}")
 
@@ -174,16 +174,16 @@ def _pairs(pairs: Sequence[Any], client: str, header: Header) -> tuple[list[str]
         if code in _OF_CLIENT:
             value = of_client(client, _OF_CLIENT[code], value)
         elif code in _TEXTS:
-            value = header.told(value)
+            value = header.read_text(value)
         values.append(value)
     return names, values
 
 
 def _sends(line: Sequence[Any], client: str, header: Header) -> Rows:
     _, _, first, session, start, address, txn, durable, attempt, late, prefix, number, seq, keys, shas = line
-    of_all = (session, "send", "unknown", start, header.protocol, header.told(address))
+    of_all = (session, "send", "unknown", start, header.protocol, header.read_text(address))
     of_batch = (of_client(client, "t", txn), bool(durable), attempt, late)
-    prefix = header.told(prefix)
+    prefix = header.read_text(prefix)
     each = shas.split(",")
     if keys is None:
         keys = [None] * len(each)
@@ -198,8 +198,8 @@ def _sends(line: Sequence[Any], client: str, header: Header) -> Rows:
 
 def _sent(line: Sequence[Any], client: str, header: Header) -> Rows:
     _, _, first, session, outcome, place, error, time, *lasted = line
-    tail = (*header.served(place), header.told(error))
-    head = (session, "send", header.told(outcome))
+    tail = (*header.served(place), header.read_text(error))
+    head = (session, "send", header.read_text(outcome))
     rows = []
     start = time + 1
     for op_id, took in enumerate(lasted, first):

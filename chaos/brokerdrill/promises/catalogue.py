@@ -61,7 +61,7 @@ _ALL = (
     Promise(
         "transparent",
         Words(
-            promise="No client is told of a failure: each send, acknowledgement, commit and rollback succeeds.",
+            promise="No client sees a failure: each send, acknowledgement, commit and rollback succeeds.",
             breaks="a send, acknowledgement, prepare, commit or rollback that fails or ends in doubt",
             kept="No client's call failed, and none ended in doubt.",
             broken="{times} a client's call failed or ended in doubt.",
@@ -241,7 +241,7 @@ _ALL = (
             breaks="a process that ends while no fault on it or its host is in effect and no playbook runs",
             kept="No process ended but by the drill's own doing.",
             broken="{times} a process ended that no fault had touched.",
-            unknown="The logs that tell of ended processes could not be read.",
+            unknown="The logs that record ended processes could not be read.",
             excused="ended by a fault, or while a playbook ran",
         ),
         of_events=True,
@@ -250,7 +250,7 @@ _ALL = (
     Promise(
         "alerted_within",
         Words(
-            promise="Who watches the brokers is told of each fault in time, and in time that it is over.",
+            promise="Who watches the brokers is notified of each fault in time, and in time that it is over.",
             breaks="an alert that does not fire within the bound of the fault, or does not clear within the bound of "
             "its heal",
             kept="The alert fired after each fault, and cleared after its heal, in time: {measured} at worst.",

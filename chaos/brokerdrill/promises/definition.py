@@ -45,7 +45,7 @@ class Field:
     text: bool = False
 
     @property
-    def told(self) -> bool:
+    def shown(self) -> bool:
         """Whether a verdict and a report say its value beside the promise's name."""
         return self.text or bool(self.choices)
 
@@ -116,7 +116,7 @@ class Promise:
         return next((field for field in self.fields if field.name == name), None)
 
     def doubted_by(self, doubt: Doubt) -> bool:
-        """Tell whether the promise cannot pass on a ledger with that fault."""
+        """Return whether the promise cannot pass on a ledger with that fault."""
         if doubt is Doubt.MISSING_OPERATIONS:
             return not self.of_events
         return doubt is Doubt.TORN_OPERATIONS or doubt in self.doubts

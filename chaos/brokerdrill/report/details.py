@@ -354,21 +354,21 @@ def route_words(routes: Routes | None) -> str:
         return ""
     again = routes.connects - routes.keys
     moved = f", {fmt.percent(routes.moves / again)}" if again else ""
-    told = (
+    text = (
         f"{fmt.number(routes.keys)} keys connected {fmt.number(routes.connects)} times; "
         f"{fmt.number(routes.moves)} times a key reached another store than before{moved}."
     )
     if routes.keys and routes.moves:
-        told += (
+        text += (
             f" Of the keys {fmt.percent(routes.excused / routes.keys)} moved, each move excused, and "
             f"{fmt.percent(routes.unexcused / routes.keys)} without an excuse."
         )
     spread = routes.spread or Spread()
     if spread.chi_square is not None:
-        told += (
+        text += (
             f" First choices against an even one: chi-square {spread.chi_square:.1f} with {len(routes.stores)} stores, "
             f"p {fmt.p_text(spread.p)}"
         )
-        told += f"; the fullest store has {spread.most:.2f} times its even part." if spread.most is not None else "."
+        text += f"; the fullest store has {spread.most:.2f} times its even part." if spread.most is not None else "."
     drawn = len({stay.key for stay in routes.stays})
-    return told if drawn == routes.keys else f"{told} Drawn are {fmt.number(drawn)} keys, those that moved most first."
+    return text if drawn == routes.keys else f"{text} Drawn are {fmt.number(drawn)} keys, those that moved most first."

@@ -65,8 +65,8 @@ def _coverage(result: RunVerdict) -> list[str]:
 
 def _messages(result: RunVerdict) -> list[str]:
     rows = [row for row in view.class_rows(result) if row.count]
-    told = ", ".join(f"{row.text} {text(row.name)} ({row.share})" for row in rows)
-    return [f"Messages: {told}.", ""] if rows else []
+    shares = ", ".join(f"{row.text} {text(row.name)} ({row.share})" for row in rows)
+    return [f"Messages: {shares}.", ""] if rows else []
 
 
 def _failovers(result: RunVerdict) -> list[str]:

@@ -110,7 +110,7 @@ def promise_rows(result: RunVerdict, run: contract.RunInfo | None, bands: Sequen
         expectation = promise.expected or expect.get(promise.name)
         known = PROMISES.get(promise.name)
         chosen = [
-            (field.choices, promise.values.get(field.name)) for field in (known.fields if known else ()) if field.told
+            (field.choices, promise.values.get(field.name)) for field in (known.fields if known else ()) if field.shown
         ]
         word, sign = words.VERDICT_WORDS[promise.verdict]
         rows.append(

@@ -27,7 +27,7 @@ def verdict_word(verdict: str) -> str:
 
 
 def expectation_met(promise: PromiseVerdict, expectation: str | None) -> bool:
-    """Tell whether a promise is what the scenario expects: as the analysis says, else by its verdict and run.json's
+    """Return whether a promise is what the scenario expects: as the analysis says, else by its verdict and run.json's
     `expect`, kept where that is silent."""
     if promise.as_expected is not None and expectation in (None, promise.expected):
         return promise.as_expected
@@ -63,8 +63,8 @@ def meaning(promise: PromiseVerdict) -> str:
     sentence = sentence.replace("{times}", _plural(promise.count, "time", "times"))
     reason = fmt.clean(promise.reason).strip()
     if reason:
-        told = f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}"
-        sentence = told if promise.verdict == UNKNOWN else f"{sentence} {told}"
+        explained = f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}"
+        sentence = explained if promise.verdict == UNKNOWN else f"{sentence} {explained}"
     if promise.beyond:
         sentence += f" Not as expected: {fmt.clean(promise.beyond)}."
     if promise.excused and known and known.words.excused:

@@ -129,7 +129,7 @@ class Method:
         await give_order(step, target, self.connections)
         self.injections.outages.over(step.name, healed=False)
         self._record(step.name, order_result(step), begun)
-        self.progress.step(f"{step.name}: {target.describe()} was told {step.words!r}: {order_result(step)}")
+        self.progress.step(f"{step.name}: {target.describe()} was given the order {step.words!r}: {order_result(step)}")
 
     async def _consume(self, step: Consume) -> None:
         """Let the consumers begin."""
@@ -210,4 +210,4 @@ async def give_order(order: Order, target: Target, connections: Mapping[str, Hos
             await asyncio.sleep(PUT_OFF_S)
         wrong = order_problem(order, result)
         if wrong:
-            raise Unmet(f"order {order.name}: {item.instance} was told {order.words!r}, and it was {wrong}")
+            raise Unmet(f"order {order.name}: {item.instance} was given {order.words!r}, and it was {wrong}")

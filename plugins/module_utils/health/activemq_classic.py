@@ -9,7 +9,7 @@ from .answer import Health
 
 
 def requests(broker_name: str) -> list[dict[str, Any]]:
-    """Return the Jolokia requests whose replies tell the role of that broker."""
+    """Return the Jolokia requests whose replies show the role of that broker."""
     bean = f"org.apache.activemq:type=Broker,brokerName={broker_name}"
     return [
         {"type": "read", "mbean": bean, "attribute": "Slave"},

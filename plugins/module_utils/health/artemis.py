@@ -12,7 +12,7 @@ ROLE_ATTRIBUTES = ("Active", "Backup", "ReplicaSync")
 
 
 def requests(broker_name: str) -> list[dict[str, Any]]:
-    """Return the Jolokia requests whose replies tell the role of that broker."""
+    """Return the Jolokia requests whose replies show the role of that broker."""
     bean = f'org.apache.activemq.artemis:broker="{broker_name}"'
     return [{"type": "read", "mbean": bean, "attribute": [*ROLE_ATTRIBUTES, "HAPolicy"]}]
 

@@ -11,7 +11,7 @@ BEANS = "com.sun.messaging.jms.server:subtype=Monitor"
 
 
 def requests(service: str) -> list[dict[str, Any]]:
-    """Return the Jolokia requests whose replies tell the role of the broker with that JMS service."""
+    """Return the Jolokia requests whose replies show the role of the broker with that JMS service."""
     return [
         {"type": "read", "mbean": f"{BEANS},type=Service,name={service}", "attribute": "StateLabel"},
         {"type": "read", "mbean": f"{BEANS},type=Cluster", "attribute": "LocalBrokerInfo"},

@@ -28,13 +28,13 @@ def state_of(status: int, nodes: list[dict[str, Any]], own: str) -> str:
 
 
 def whole(nodes: list[dict[str, Any]], members: list[str]) -> bool:
-    """Whether the answer to `NODES` tells of a complete cluster: all of `members` are there, run and see each other."""
+    """Whether the answer to `NODES` shows a complete cluster: all of `members` are there, run and see each other."""
     seen = {node["name"] for node in nodes if node.get("running") and not node.get("partitions")}
     return set(members) <= seen
 
 
 def read(descriptor: dict[str, Any]) -> Health:
-    """Ask a broker. `in_sync` tells whether its cluster is complete.
+    """Ask a broker. `in_sync` says whether its cluster is complete.
 
     Raises OSError or ValueError without a usable answer.
     """

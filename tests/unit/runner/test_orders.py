@@ -63,7 +63,7 @@ def test_an_order_goes_to_the_instances_host_word_by_word() -> None:
     asyncio.run(give_order(order(timeout=7), Target("b1", (broker,)), {broker.host: host}))
     assert host.told == [("/opt/imqcmd -f create dst -n 'a;b'", 7)]
     host.answer = REFUSED
-    with pytest.raises(Unmet, match=r"order create: b1 was told 'create dst -n a;b', and it was refused: Error"):
+    with pytest.raises(Unmet, match=r"order create: b1 was given 'create dst -n a;b', and it was refused: Error"):
         asyncio.run(give_order(order(), Target("b1", (broker,)), {broker.host: host}))
     with pytest.raises(InfrastructureError, match="b2: its descriptor says no `control` command"):
         asyncio.run(give_order(order(), Target("b2", (descriptor("b2", "artemis"),)), {}))

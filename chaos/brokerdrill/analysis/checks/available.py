@@ -34,7 +34,7 @@ class Gap(NamedTuple):
 
 
 class Addressed(NamedTuple):
-    """What the stages tell of one address in one load: its slices, how many spans within one are longer than the bound,
+    """What the stages return of an address in a load: its slices, how many spans within one are longer than the bound,
     and those of them that matter (the longest and the first)."""
 
     load: int

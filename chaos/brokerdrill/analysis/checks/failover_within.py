@@ -19,7 +19,7 @@ NAME = "failover_within"
 
 
 class ClientAtFault(NamedTuple):
-    """What stage 1 tells of a client and a fault (`clients._FAILOVERS`)."""
+    """What stage 1 returns of a client and a fault (`clients._FAILOVERS`)."""
 
     fault: int
     client: str
@@ -54,14 +54,14 @@ def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFail
     no next: no failover is due. Nor is it from a client that came only after the fault.
     """
     hits = {hit.fault.number: hit for hit in times.hits}
-    told = list(clients)
+    at_fault = list(clients)
     outlived = {
         one.fault
-        for one in told
+        for one in at_fault
         if one.as_before and (hits[one.fault].again or (hits[one.fault].epoch.open and hits[one.fault].next is None))
     }
     found = []
-    for one in told:
+    for one in at_fault:
         hit = hits[one.fault]
         if one.fault in outlived or not (one.before or one.joined is None or one.joined <= hit.fault.at):
             continue
@@ -123,7 +123,7 @@ def find(found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure]
 
 def split(found: Iterable[DueFailover], received: Mapping[int, int]) -> list[Failover]:
     """Return one row for each client that was served again after a fault, by time and client, and what of its way the
-    events tell; the first delivery is `received`, by the fault's number.
+    events show; the first delivery is `received`, by the fault's number.
 
     Activation is the next epoch's begin, detection as `timeline.detected` has it; the first delivery is that of any
     consumer that an epoch of that store which began after the fault served.

@@ -31,7 +31,7 @@ WITNESS = declare("witness", "run int, weight long", "judge._witnesses", as_tabl
 class Finding:
     """`n` breaks, `excused` ones apart; `evidence` that there was something to check; `doubt`, so that the promise
     cannot pass, and `why`, a sentence each; `judged_from` says how much was seen; `measured` (ms) and the worst
-    `witnesses`. `moments` are when the breaks that the events alone tell happened (run time, ns). `judged` counts what
+    `witnesses`. `moments` are when the breaks that the events alone show happened (run time, ns). `judged` counts what
     could have broken, where that is known."""
 
     n: int = 0
@@ -59,9 +59,9 @@ def _place(value: object) -> tuple[int, Any]:
 def worst(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the worst witnesses of `rows` (each with `weight`, how bad it is), without what is null; of equal ones the
     first by their fields."""
-    told = [({k: v for k, v in row.items() if k not in ("weight", "rule", "spec")}, row["weight"]) for row in rows]
-    told.sort(key=lambda one: (-one[1], [_place(value) for value in one[0].values()]))
-    return [{k: v for k, v in fields.items() if v is not None} for fields, _ in told[:WITNESSES]]
+    weighed = [({k: v for k, v in row.items() if k not in ("weight", "rule", "spec")}, row["weight"]) for row in rows]
+    weighed.sort(key=lambda one: (-one[1], [_place(value) for value in one[0].values()]))
+    return [{k: v for k, v in fields.items() if v is not None} for fields, _ in weighed[:WITNESSES]]
 
 
 def by_round(rows: str, what: str, at: str) -> Query:

@@ -15,7 +15,7 @@ NAME = "single_active"
 
 
 class Sends(NamedTuple):
-    """What the sends tell: how many one instance served wholly between two of another's one epoch for certain, whether
+    """What the sends show: how many one instance served wholly between two of another's one epoch for certain, whether
     some may have been (`perhaps`), and whether the store of some is not known (`homeless`)."""
 
     intruders: int = 0
@@ -84,7 +84,7 @@ def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[st
 
 
 def _told_by_log(blind: Unwatched, times: Timeline) -> bool:
-    """Whether the instance's log tells its roles, and was read of all that time."""
-    return blind.instance in times.telling and read_whole(
+    """Whether the instance's log shows its roles, and was read of all that time."""
+    return blind.instance in times.showing and read_whole(
         blind.instance, times.logs, times.faults, blind.start, blind.end
     )

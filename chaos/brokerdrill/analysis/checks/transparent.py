@@ -1,4 +1,4 @@
-"""transparent: no client is told of a failure, as where its library has a new connection without anybody's noticing.
+"""transparent: no client sees a failure, as where its library has a new connection without anybody's noticing.
 
 SQL over one partition of stage 1, which has whole clients: the tables `ops` and `asked`.
 """
@@ -12,7 +12,7 @@ from brokerdrill.analysis.checks.finding import Finding, worst
 from brokerdrill.analysis.partials import declare
 
 NAME = "transparent"
-# The calls that fail or end in doubt where a client is told of a failure. A receive that got nothing is no failure, and
+# The calls that fail or end in doubt where a client sees a failure. A receive that got nothing is no failure, and
 # a connection that its library replaced is what it is to hide.
 CALLS = ("send", "ack", "prepare", "commit", "rollback")
 
@@ -45,7 +45,7 @@ SELECT o.run, o.client, o.op, o.outcome, o.address, o.server, o.start AS begun, 
 
 
 def find(calls: int, failed: Sequence[FailedCall]) -> Finding:
-    """Return what a run's clients were told: `calls` in all, those of them that `failed`."""
+    """Return what a run's clients saw: `calls` in all, those of them that `failed`."""
     return Finding(
         n=len(failed),
         evidence=calls > 0,

@@ -1,4 +1,4 @@
-"""Rows of JSON Lines: by the block, and line by line where something is wrong, which tells what."""
+"""Rows of JSON Lines: by the block, and line by line where something is wrong, to say what."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brokerdrill.ledger.contract import OP_COLUMNS, Column
 
 def parse(block: bytes, piece: Piece) -> CheckedRows:
     """Return the rows of a block of JSON Lines. What the fast and strict reader does not take, or what is not valid, is
-    read line by line, which tells why."""
+    read line by line, to say why."""
     try:
         block.decode()
         table = pj.read_json(

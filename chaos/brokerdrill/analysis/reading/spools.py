@@ -50,9 +50,9 @@ def _collector_off() -> Iterator[None]:
 
 
 def _no_header(lines: Sequence[str], piece: Piece) -> CheckedRows:
-    """A spool without a header tells nothing; that its writer was killed in it leaves a torn line."""
-    told = NOT_JSON if len(lines) == 1 else "is no header of a spool"
-    return CheckedRows(OP_SCHEMA.empty_table(), [Problem(piece.run, piece.file, told, lines[0])] if lines else [])
+    """A spool without a header cannot be read; that its writer was killed in it leaves a torn line."""
+    problem = NOT_JSON if len(lines) == 1 else "is no header of a spool"
+    return CheckedRows(OP_SCHEMA.empty_table(), [Problem(piece.run, piece.file, problem, lines[0])] if lines else [])
 
 
 def _asked(lines: Iterable[Sequence[Any]], header: spool.Header, wanted: Wanted) -> Iterator[spool.Rows]:

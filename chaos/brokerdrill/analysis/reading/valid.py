@@ -31,7 +31,7 @@ def literal(text: str) -> str:
 
 def _conditions(run_id: str) -> list[tuple[str, str]]:
     """(condition, problem) of each rule for a row's values, both SQL, as is `run_id`, what the row's must be; the first
-    that applies is told."""
+    that applies is returned."""
     found = [(f"{name} IS NULL", f"'{name} is missing'") for name in EACH_OP_ROW]
     for column in OP_COLUMNS:
         if column.values:
@@ -46,8 +46,8 @@ def _conditions(run_id: str) -> list[tuple[str, str]]:
     found += [(f"{name} < 0", f"'{name} is negative'") for name in times]
     found += [(f"{name} > {LATEST_NS}", f"'{name} is later than any run'") for name in times]
     found.append(("end_ns < start_ns", "'end_ns is before start_ns'"))
-    told = f"'run_id is ''' || run_id || ''', but run.json''s is ''' || {run_id} || ''''"
-    found.append((f"run_id <> {run_id}", told))
+    sentence = f"'run_id is ''' || run_id || ''', but run.json''s is ''' || {run_id} || ''''"
+    found.append((f"run_id <> {run_id}", sentence))
     return found
 
 
@@ -120,10 +120,10 @@ def checked(table: pa.Table, piece: Piece) -> CheckedRows:
             bad_types.append((column.name, text, f"column {column.name} has a value that is not UTF-8"))
             table = table.set_column(place, column.name, pc.if_else(text, found, None))
     keep = None
-    for _, fine, told in bad_types:
+    for _, fine, sentence in bad_types:
         n = len(table) - (pc.sum(fine).as_py() or 0)
         if n:
-            problems.append(Problem(piece.run, piece.file, told, None, n))
+            problems.append(Problem(piece.run, piece.file, sentence, None, n))
             keep = fine if keep is None else pc.and_(keep, fine)
     if keep is not None:
         table = table.filter(keep)
@@ -134,11 +134,11 @@ def checked(table: pa.Table, piece: Piece) -> CheckedRows:
         (count,) = base.execute(f"SELECT count(*) FROM given WHERE {anything}").fetchone() or (0,)
         if count:
             conditions = _conditions(literal(piece.run_id))
-            case = " ".join(f"WHEN {condition} THEN {told}" for condition, told in conditions)
+            case = " ".join(f"WHEN {condition} THEN {sentence}" for condition, sentence in conditions)
             rows = base.execute(
                 f"SELECT CASE {case} END AS problem, count(*) FROM given WHERE {anything} GROUP BY problem"
             ).fetchall()
-            problems += [Problem(piece.run, piece.file, told, None, n) for told, n in rows]
+            problems += [Problem(piece.run, piece.file, sentence, None, n) for sentence, n in rows]
             table = base.sql(f"SELECT * FROM given WHERE NOT coalesce({anything}, false)").to_arrow_table()
     finally:
         base.close()
@@ -207,8 +207,8 @@ def row_problem(row: Mapping[str, Any], columns: Sequence[Column], run_id: str) 
     else:
         values = {"role": ROLES, "pool": POOL_VALUES, "phase": PHASE_VALUES, "alert": ALERT_VALUES}.get(row["kind"])
         if values is not None and row["value"] not in values:
-            told = "null" if row["value"] is None else row["value"]
-            return f"value of a {row['kind']} event is '{told}', unknown"
+            value = "null" if row["value"] is None else row["value"]
+            return f"value of a {row['kind']} event is '{value}', unknown"
     if row["run_id"] != run_id:
         return f"run_id is '{row['run_id']}', but run.json's is '{run_id}'"
     return None

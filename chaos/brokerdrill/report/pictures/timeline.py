@@ -28,7 +28,7 @@ from brokerdrill.report.words import ROLE_WORDS
 LANE_PX = 30
 # A client's lane beside a broker's.
 CLIENT_LANE = 0.6
-# role -> (height of its bar in a lane, hatch): a role can be told without its colour.
+# role -> (height of its bar in a lane, hatch): a role can be recognised without its colour.
 ROLE_SHAPES: Mapping[str, tuple[float, str]] = {
     "active": (0.68, " "),
     "passive": (0.44, " "),

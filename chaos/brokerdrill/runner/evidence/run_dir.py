@@ -26,8 +26,8 @@ def new_run_dir(runs: Path, drill: str, topology: str, seed: int) -> Path:
 
 
 def has_load(run_dir: Path) -> bool:
-    """Tell whether the directory holds what clients recorded, so that the run can be judged: something that came whole
-    from its host."""
+    """Return whether the directory holds what clients recorded, so that the run can be judged: something that came
+    whole from its host."""
     return any((run_dir / contract.OPS_DIR).glob("[!.]*"))
 
 

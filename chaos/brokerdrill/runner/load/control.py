@@ -127,7 +127,7 @@ class LoadControl:
             raise Unmet(f"{wanted.count} messages of {wanted.address}: {wanted.how}: {first.refused}")
 
     async def stop(self, looks: Sequence[Look]) -> None:
-        """Tell all workers to close, and one of them to look before; `closed` says that they have."""
+        """Ask all workers to close, and one of them to look before; `closed` says that they have."""
         first, *others = self.workers
         await first.send(cmd="stop", looks=[look.to_json() for look in looks])
         await asyncio.gather(*(worker.send(cmd="stop") for worker in others))
@@ -146,7 +146,7 @@ class LoadControl:
         await self.send_all(cmd="start_consumers")
 
     async def stop_producers(self) -> None:
-        """Tell the producers to stop; `producers_stopped` says that they have."""
+        """Ask the producers to stop; `producers_stopped` says that they have."""
         self.sending = False
         await self.send_all(cmd="stop_producers")
 

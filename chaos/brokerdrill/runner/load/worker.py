@@ -92,7 +92,7 @@ class Worker:
             raise Unmet(f"worker {self.name} was not {event} within {deadline_s:.0f} s{await self._at_what()}")
 
     async def _reached(self, event: str, deadline_s: float) -> bool:
-        """Wait for `event`, at most `deadline_s`; tell whether it came. Raises InfrastructureError where the worker
+        """Wait for `event`, at most `deadline_s`; return whether it came. Raises InfrastructureError where the worker
         fails."""
         end = now_ns() + int(deadline_s * 1e9)
         while event not in self.reached:
