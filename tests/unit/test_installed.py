@@ -32,6 +32,7 @@ COMMANDS = [
     ["--version"],
     ["abort"],
     ["approve"],
+    ["audit", "nowhere"],
     ["bench", "status", TOPOLOGY],
     ["bench", "up", "nowhere"],
     ["check", "nowhere"],
@@ -55,6 +56,7 @@ COMMANDS = [
 # Command → the extra that it names where none is there.
 WITHOUT = {
     "analyze nowhere": "analyze",
+    "audit artemis_quorum": "drill",
     "bench status artemis_quorum": "bench",
     "deploy artemis_quorum": "drill",
     "report nowhere": "analyze",

@@ -16,6 +16,7 @@ from rich.console import Console
 from brokerdrill.base import extras, java
 from brokerdrill.base.errors import EXIT_INFRASTRUCTURE, EXIT_KEPT, EXIT_USAGE, BrokerdrillError, InfrastructureError
 from brokerdrill.cli import (
+    audit,
     campaigns,
     check,
     describe,
@@ -46,7 +47,22 @@ app = typer.Typer(
     help="Deploy message brokers, break them under load, prove what they keep.",
     epilog=EPILOG,
 )
-for family in (lists, hosts, run, judging, campaigns, explore, check, describe, new, validate, serve, init, interop):
+for family in (
+    lists,
+    hosts,
+    run,
+    judging,
+    campaigns,
+    explore,
+    check,
+    audit,
+    describe,
+    new,
+    validate,
+    serve,
+    init,
+    interop,
+):
     app.add_typer(family.app)
 app.add_typer(gameday.app, name="gameday")
 

@@ -1,0 +1,111 @@
+"""`brokerdrill audit`: what the hosts of an inventory show to others that they had better not, or not for long.
+
+What is deployed is asked, not what was to be: certificates that are served, sockets that listen, modes of files. No
+host is changed, and nobody but the hosts themselves is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brokerdrill.base.errors import InfrastructureError
+from brokerdrill.base.progress import Progress
+from brokerdrill.hosts import exposed
+from brokerdrill.hosts.connection import HostConnection, reachable
+from brokerdrill.inventory.descriptors import DIRECTORY
+from brokerdrill.inventory.topology import Topology
+
+_SOURCE = Path(exposed.__file__).read_text(encoding="utf-8")
+DAY_S = 86400
+TIMEOUT_S = 120
+
+
+@dataclass
+class Audited:
+    """A host: what was found, what could not be seen, and why it could not be asked at all ("" where it could)."""
+
+    host: str
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    away: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """It in lines."""
+        said = [self.away] if self.away else self.findings or ["nothing found"]
+        return [f"{self.host}: {one}" for one in said] + [f"{self.host}: ({one})" for one in self.notes]
+
+
+def judged(host: str, said: Mapping[str, Any], days: int, now_s: float, drills_allowed: bool) -> Audited:
+    """Return what a host's answer comes to at `now_s` (Unix time); certificates are to last `days`. Pure."""
+    one = Audited(host)
+    named = {
+        (instance["unit"], listener["port"]) for instance in said["instances"] for listener in instance["listeners"]
+    }
+    units = {instance["unit"] for instance in said["instances"] if instance["unit"]}
+    if not said["instances"]:
+        one.notes.append("nothing that brokerdrill deployed is there")
+    for instance in said["instances"]:
+        who = f"{instance['product']} {instance['instance']}"
+        for listener in instance["listeners"]:
+            where = f"{who}: listener {listener['name']} ({listener['address']}:{listener['port']})"
+            if not listener["tls"] and not _inside(listener["address"]):
+                one.findings.append(f"{where} speaks {listener['protocol']} in plain text")
+            _certificate(one, where, listener.get("certificate"), days, now_s)
+        one.findings += [f"{who}: every user of the host may read {path}" for path in instance["readable"]]
+    for socket in said["listening"]:
+        if socket["unit"] in units and (socket["unit"], socket["port"]) not in named and not _inside(socket["address"]):
+            one.findings.append(
+                f"{socket['unit']} listens on {socket['address']}:{socket['port']}, which none of its descriptors names"
+            )
+    if drills_allowed:
+        one.notes.append("drills may break it: drill_allowed is true")
+    return one
+
+
+def _certificate(one: Audited, where: str, seen: Mapping[str, Any] | None, days: int, now_s: float) -> None:
+    if seen is None:
+        return
+    if "distrusted" in seen:
+        one.findings.append(f"{where}: its certificate is not one that its peers trust: {seen['distrusted']}")
+    elif "unseen" in seen:
+        one.notes.append(f"{where}: its certificate was not seen: {seen['unseen']}")
+    else:
+        for whose, ends in (("its certificate", seen["ends"]), ("its authority", seen["authority_ends"])):
+            left = int((ssl.cert_time_to_seconds(ends) - now_s) // DAY_S)
+            if left < days:
+                one.findings.append(f"{where}: {whose} ends in {left} days ({ends})")
+
+
+def _inside(address: str) -> bool:
+    """Whether nobody but the host itself reaches that address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+async def audit(topology: Topology, days: int, now_s: float, progress: Progress) -> list[Audited]:
+    """Return what each host of `topology` shows, by host."""
+    progress.step(f"connect to {len(topology.hosts)} hosts")
+    async with reachable(topology.hosts) as (connections, away):
+        found = {name: Audited(name, away=str(error)) for name, error in away.items()}
+        looked = await asyncio.gather(*(_look(topology, one, days, now_s) for one in connections.values()))
+        found |= {one.host: one for one in looked}
+    return [found[host.name] for host in topology.hosts]
+
+
+async def _look(topology: Topology, connection: HostConnection, days: int, now_s: float) -> Audited:
+    allowed = topology.host(connection.name).vars.get("drill_allowed") is True
+    try:
+        answer = await connection.sh(f"python3 - {DIRECTORY}", stdin=_SOURCE, check=True, timeout=TIMEOUT_S)
+        return judged(connection.name, json.loads(answer.out), days, now_s, allowed)
+    except (InfrastructureError, ValueError, KeyError) as error:
+        return Audited(connection.name, away=f"cannot be looked at: {error}")

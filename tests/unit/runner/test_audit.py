@@ -1,0 +1,188 @@
+"""`brokerdrill audit`: what a host shows, by its own program on real sockets and files, and what that comes to."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from brokerdrill.hosts import exposed
+from brokerdrill.runner.audit import Audited, judged
+
+NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
+DAY = datetime.timedelta(days=1)
+
+
+def made(folder: Path, name: str, ends: datetime.datetime) -> Path:
+    """A certificate that is its own authority, with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(called)
+        .issuer_name(called)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(ends - 1000 * DAY)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / f"{name}.bundle.pem").write_bytes(secret + certificate.public_bytes(pem))
+    (folder / f"{name}.bundle.pem").chmod(0o600)
+    return folder / f"{name}.pem"
+
+
+@contextlib.contextmanager
+def served(bundle: Path) -> Iterator[int]:
+    """A TLS server on a port of loopback, which is yielded."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(bundle)
+
+    def serve(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                plain, _ = listener.accept()
+                with contextlib.suppress(OSError), context.wrap_socket(plain, server_side=True) as one:
+                    one.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def said_by_the_host(folder: Path) -> dict[str, Any]:
+    """What its program prints there, which is Python's standard library alone."""
+    program = Path(exposed.__file__).read_text()
+    command = [sys.executable, "-I", "-", str(folder)]
+    done = subprocess.run(command, input=program, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def descriptor(folder: Path, port: int, authority: Path, **more: Any) -> None:
+    listener = {"name": "core", "address": "127.0.0.1", "port": port, "protocol": "core", "tls": True}
+    told = {"product": "artemis", "instance": "a", "unit": "artemis.service", "listeners": [listener]}
+    told |= {"tls": {"ca": str(authority), "bundle": str(authority.with_suffix(".bundle.pem"))}}
+    (folder / "descriptors").mkdir()
+    (folder / "descriptors" / "a.json").write_text(json.dumps(told | more))
+    (folder / "descriptors" / "a.credentials.json").write_text('{"username": "drill", "password": "of drills"}')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that every user may enter."""
+    for one in (tmp_path, *tmp_path.parents[:3]):
+        with contextlib.suppress(PermissionError):
+            one.chmod(one.stat().st_mode | 0o011)
+    return tmp_path
+
+
+def test_a_certificate_that_is_served_says_when_it_ends(folder: Path) -> None:
+    ends = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + 20 * DAY
+    authority = made(folder, "a", ends)
+    with served(folder / "a.bundle.pem") as port:
+        descriptor(folder, port, authority)
+        said = said_by_the_host(folder / "descriptors")
+    (instance,) = said["instances"]
+    seen = instance["listeners"][0]["certificate"]
+    assert ssl.cert_time_to_seconds(seen["ends"]) == ends.timestamp()
+    assert {"address": "127.0.0.1", "port": port} in [
+        {name: one[name] for name in ("address", "port")} for one in said["listening"]
+    ]
+    found = judged("h", said, 30, datetime.datetime.now().timestamp(), False)
+    assert [line.split(" (")[0] for line in found.findings] == ["artemis a: listener core"] * 2
+    assert all("ends in 19 days" in line for line in found.findings)
+    assert judged("h", said, 10, datetime.datetime.now().timestamp(), False).findings == []
+
+
+def test_a_certificate_of_another_authority_and_one_that_ended_are_not_trusted(folder: Path) -> None:
+    later = datetime.datetime.now(datetime.UTC) + 300 * DAY
+    other = made(folder, "other", later)
+    made(folder, "a", later)
+    with served(folder / "a.bundle.pem") as port:
+        assert "self-signed" in exposed.certificate("127.0.0.1", port, str(other))["distrusted"]
+    old = made(folder, "old", datetime.datetime.now(datetime.UTC) - DAY)
+    with served(folder / "old.bundle.pem") as port:
+        assert "expired" in exposed.certificate("127.0.0.1", port, str(old))["distrusted"]
+
+
+def test_who_does_not_answer_is_not_seen(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert "refused" in exposed.certificate("127.0.0.1", port, str(made(folder, "a", NOW)))["unseen"]
+
+
+def test_secrets_that_every_user_may_read_are_named(folder: Path) -> None:
+    authority = made(folder, "a", NOW)
+    config = folder / "config"
+    (config / "closed").mkdir(parents=True)
+    (config / "closed").chmod(0o750)
+    for name in ("secrets.env", "broker.xml", "artemis-users.properties", "closed/secrets.env"):
+        (config / name).write_text("x")
+        (config / name).chmod(0o644)
+    (config / "artemis-users.properties").chmod(0o640)
+    credentials = folder / "credentials.json"
+    credentials.write_text("{}")
+    credentials.chmod(0o644)
+    descriptor(folder, 1, authority, config_dir=str(config), credentials={"file": str(credentials)}, listeners=[])
+    (instance,) = said_by_the_host(folder / "descriptors")["instances"]
+    assert instance["readable"] == sorted([str(config / "secrets.env"), str(credentials)])
+    assert "of drills" not in json.dumps(instance)
+
+
+def instance(**listener: Any) -> dict[str, Any]:
+    told = {"name": "core", "address": "192.0.2.1", "port": 61616, "protocol": "core", "tls": True, **listener}
+    return {"product": "artemis", "instance": "a", "unit": "artemis.service", "listeners": [told], "readable": []}
+
+
+def found(said: dict[str, Any], listening: list[tuple[str, int, str]] = []) -> Audited:  # noqa: B006
+    sockets = [{"address": address, "port": port, "unit": unit} for address, port, unit in listening]
+    return judged("h", {"instances": [said], "listening": sockets}, 30, NOW.timestamp(), True)
+
+
+def test_plain_text_beyond_the_host_is_found() -> None:
+    assert found(instance(tls=False)).findings == [
+        "artemis a: listener core (192.0.2.1:61616) speaks core in plain text"
+    ]
+    assert found(instance(tls=False, address="127.0.0.1")).findings == []
+    assert found(instance(tls=False, address="::1")).findings == []
+
+
+def test_a_port_that_no_descriptor_names_is_found() -> None:
+    open_ones = [
+        ("192.0.2.1", 61616, "artemis.service"),
+        ("0.0.0.0", 1099, "artemis.service"),
+        ("127.0.0.1", 8474, "artemis.service"),
+        ("0.0.0.0", 22, "ssh.service"),
+    ]
+    assert found(instance(), open_ones).findings == [
+        "artemis.service listens on 0.0.0.0:1099, which none of its descriptors names"
+    ]
+
+
+def test_what_ends_or_cannot_be_seen() -> None:
+    soon, late = "Dec 10 12:00:00 2026 GMT", "Dec 10 12:00:00 2036 GMT"
+    one = found(instance(certificate={"ends": soon, "authority_ends": late}))
+    assert [line.split(": ", 2)[-1] for line in one.findings] == [f"its certificate ends in 11 days ({soon})"]
+    one = found(instance(certificate={"unseen": "Connection refused"}))
+    assert one.findings == [] and "its certificate was not seen: Connection refused" in one.notes[0]
+    assert one.lines[0] == "h: nothing found" and one.lines[-1] == "h: (drills may break it: drill_allowed is true)"
+    assert Audited("h", away="no way").lines == ["h: no way"]
