@@ -90,9 +90,15 @@ def test_exceptions_are_the_same_for_each_version() -> None:
     assert {f"plugins/modules/{path.name}" for path in MODULES} <= files
 
 
-def test_links_of_the_installed_readme_lead_somewhere(built: Path) -> None:
-    targets = [target.partition("#")[0] for target in _LINK.findall((built / "README.md").read_text())]
-    assert [target for target in targets if target and "://" not in target and not (built / target).exists()] == []
+def test_links_of_the_installed_readmes_lead_somewhere(built: Path) -> None:
+    pages = [built / "README.md", *sorted(built.glob("router/**/*.md")), *sorted(built.glob("roles/*/README.md"))]
+    dead = [
+        (page.relative_to(built), target)
+        for page in pages
+        for link in _LINK.findall(page.read_text())
+        if (target := link.partition("#")[0]) and "://" not in target and not (page.parent / target).exists()
+    ]
+    assert dead == []
 
 
 def test_no_link_leads_out_of_the_archive(built: Path) -> None:
@@ -106,7 +112,7 @@ def test_what_is_no_part_of_it_is_not_in_it(built: Path) -> None:
         "bindep.txt", "docs", "meta", "playbooks", "plugins", "requirements.txt", "roles", "router", "tests",
     }  # fmt: skip
     assert {path.name for path in (built / "tests").iterdir()} == {"sanity"}
-    assert {path.name for path in (built / "router").iterdir()} == {"README.md"}
+    assert {path.name for path in (built / "router").iterdir()} == {"README.md", "docs"}
 
 
 def test_lines_are_no_longer_than_pycodestyle_lets_them(built: Path) -> None:

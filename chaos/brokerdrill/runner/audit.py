@@ -60,6 +60,11 @@ def judged(host: str, said: Mapping[str, Any], days: int, now_s: float, drills_a
                 one.findings.append(f"{where} speaks {listener['protocol']} in plain text")
             _certificate(one, where, listener.get("certificate"), days, now_s)
         one.findings += [f"{who}: every user of the host may read {path}" for path in instance["readable"]]
+        if instance["newer"]:
+            one.notes.append(
+                f"{who} started before these files were changed, and what it does not read anew waits for a restart: "
+                f"{', '.join(instance['newer'])}"
+            )
     for socket in said["listening"]:
         if socket["unit"] in units and (socket["unit"], socket["port"]) not in named and not _inside(socket["address"]):
             one.findings.append(

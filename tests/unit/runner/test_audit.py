@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -150,7 +151,14 @@ def test_secrets_that_every_user_may_read_are_named(folder: Path) -> None:
 
 def instance(**listener: Any) -> dict[str, Any]:
     told = {"name": "core", "address": "192.0.2.1", "port": 61616, "protocol": "core", "tls": True, **listener}
-    return {"product": "artemis", "instance": "a", "unit": "artemis.service", "listeners": [told], "readable": []}
+    return {
+        "product": "artemis",
+        "instance": "a",
+        "unit": "artemis.service",
+        "listeners": [told],
+        "readable": [],
+        "newer": [],
+    }
 
 
 def found(said: dict[str, Any], listening: list[tuple[str, int, str]] = []) -> Audited:  # noqa: B006
@@ -186,3 +194,29 @@ def test_what_ends_or_cannot_be_seen() -> None:
     assert one.findings == [] and "its certificate was not seen: Connection refused" in one.notes[0]
     assert one.lines[0] == "h: nothing found" and one.lines[-1] == "h: (drills may break it: drill_allowed is true)"
     assert Audited("h", away="no way").lines == ["h: no way"]
+
+
+def test_what_was_changed_after_a_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, age_s in (("broker.xml", -60), ("secrets.env", 60)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (NOW.timestamp() + age_s,) * 2)
+    told = {"unit": "artemis.service", "config_dir": str(tmp_path)}
+    assert exposed.newer({**told, "unit": "nothing-of-that-name.service"}) == []
+    monkeypatch.setattr(exposed, "started_s", lambda _: NOW.timestamp())
+    states = exposed.newer(told)
+    # Only what root wrote: what a product writes itself waits for nothing.
+    assert states == ([str(tmp_path / "secrets.env")] if os.getuid() == 0 else [])
+    one = found({**instance(), "newer": ["/etc/artemis/a/secrets.env"]})
+    assert one.findings == [] and "waits for a restart: /etc/artemis/a/secrets.env" in one.notes[0]
+
+
+def test_the_start_of_a_process_is_known_to_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    began = datetime.datetime.now().timestamp()
+    try:
+        answer = subprocess.CompletedProcess([], 0, stdout=f"{process.pid}\n")
+        monkeypatch.setattr(exposed.subprocess, "run", lambda *_, **__: answer)
+        assert abs(exposed.started_s("a.service") - began) < exposed.SURE_S
+    finally:
+        process.kill()
+        process.wait()
