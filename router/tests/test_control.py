@@ -502,10 +502,10 @@ def test_exit(router: Router) -> None:
     router.session("orders")
     assert "seconds" in router.refused("EXIT now")
     assert "grace is 0 to 3600 seconds" in router.refused("EXIT 5 4000")
-    assert router.service.why_not_ready() is None
+    assert router.service.endpoints.why_not_ready() is None
     assert router.done("EXIT 5 0.3") == "leaving in 0.3 s, with 1 sessions"
     # Who asks /ready knows it while new sessions are still taken.
-    assert router.service.why_not_ready() == "the router is leaving"
+    assert router.service.endpoints.why_not_ready() == "the router is leaving"
     assert router.server.left == []
     wait_for("the end of the grace", lambda: router.server.left, 10)
     assert router.server.left == [5.0]

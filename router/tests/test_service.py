@@ -275,7 +275,7 @@ def test_endpoints(tmp_path: Path) -> None:
                     assert (await client.get(f"{base}/ready")).json() == {"status": "ready"}
                     assert "amqp_router_active 1.0" in (await client.get(f"{base}/metrics?x=y")).text
                     assert (await client.get(f"{base}/metrics.json")).json()["overall"]["active"] == 1
-                    assert (await client.get(f"{base}/digests")).json() == service.digests()
+                    assert (await client.get(f"{base}/digests")).json() == service.endpoints.digests()
                     assert (await client.get(f"{base}/")).status_code == 404
                     assert (await client.post(f"{base}/health")).status_code == 405
                     head = await client.head(f"{base}/health")
@@ -303,15 +303,15 @@ def test_ready_says_what_is_missing(tmp_path: Path) -> None:
     async def story() -> None:
         path = write(tmp_path / "c.yaml", **farm(1, quorum=1))
         async with running(path) as (service, server):
-            assert service.why_not_ready() == "there is no listener"
+            assert service.endpoints.why_not_ready() == "there is no listener"
             write(path, **farm(1, quorum=1), listeners={"p": {"port": 9}})
             await service.reload()
-            assert service.why_not_ready() is None
+            assert service.endpoints.why_not_ready() is None
             service.routing.markers.checked("b0", False, "refused")
-            assert service.why_not_ready() == "farm f has 0 ready members of the 1 it needs"
+            assert service.endpoints.why_not_ready() == "farm f has 0 ready members of the 1 it needs"
             write(path, **farm(1), listeners={"p": {"port": 9}})
             await service.reload()
-            assert service.why_not_ready() == "no backend is ready"
+            assert service.endpoints.why_not_ready() == "no backend is ready"
             assert [*server.open] == ["p"]
 
     asyncio.run(story())

@@ -61,7 +61,7 @@ class Control:
         if what == WORDS:
             verb, arguments = find(json.loads(body))
             return json.dumps(await self._own(verb, arguments), default=str).encode()
-        return await self._service.page(what)
+        return await self._service.endpoints.page(what)
 
     async def _by_each(
         self, others: Leader, verb: Verb, merge: Merge, arguments: Arguments, words: Sequence[str]

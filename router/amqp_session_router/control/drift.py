@@ -16,7 +16,8 @@ from amqp_session_router.base.errors import UsageError
 from amqp_session_router.config import loader
 from amqp_session_router.config.digests import OWN
 from amqp_session_router.config.schema import StatusPart
-from amqp_session_router.control.service import DIGESTS, PAUSED, Service
+from amqp_session_router.control.endpoints import DIGESTS, PAUSED
+from amqp_session_router.control.service import Service
 
 _TIMEOUT = 5.0
 _LARGEST_ANSWER = 64 * 1024
@@ -30,7 +31,7 @@ async def rows(service: Service, peers: Sequence[str]) -> list[dict[str, Any]]:
     `HOST:PORT` of a status page), and which of them differ. Raises UsageError for what is no address."""
     urls = {peer: _url(peer) for peer in peers}
     file, *answers = await asyncio.gather(asyncio.to_thread(_of_file, service), *map(_of_peer, urls.values()))
-    return table(service.digests(), file, dict(zip(peers, answers, strict=True)))
+    return table(service.endpoints.digests(), file, dict(zip(peers, answers, strict=True)))
 
 
 def table(

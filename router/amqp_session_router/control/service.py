@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import json
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,20 +25,16 @@ from amqp_session_router.base.model import (
     Server,
     Session,
 )
-from amqp_session_router.base.paced import paced
 from amqp_session_router.config import loader
-from amqp_session_router.config.digests import digest
-from amqp_session_router.config.schema import StatsdPart, StatusPart
 from amqp_session_router.config.settings import Problem, Settings, state_file
-from amqp_session_router.control import merging, saved_state
+from amqp_session_router.control import saved_state
 from amqp_session_router.control.emptying import Emptying
-from amqp_session_router.control.workers import WITHIN, Leader
+from amqp_session_router.control.endpoints import Endpoints
+from amqp_session_router.control.workers import Leader
 from amqp_session_router.net.names import Names
 from amqp_session_router.routing.health import Checker
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.routing.stickiness import SharedKeys
-from amqp_session_router.telemetry import metrics
-from amqp_session_router.telemetry.http_status import Answer, StatusServer, json_answer
 from amqp_session_router.telemetry.log import Log
 from amqp_session_router.telemetry.loop_lag import LoopLag
 
@@ -50,10 +44,6 @@ State = dict[str, Any]
 """What all workers are to go by: the file's text, what control changed, paused vhosts."""
 
 
-DIGESTS = "/digests"
-PAUSED = "paused_vhosts"
-_SCRAPE = 2.0
-"""Seconds that the other workers have for their part of a page: it must not be late for one that is being replaced."""
 _LAST_ANSWERS = 60.0
 """Seconds that an authorisation hook which was replaced may take for the answers under way."""
 
@@ -131,9 +121,8 @@ class Service:
         """Set with `leaving`."""
         self._drain = 0.0
         self._grace: asyncio.TimerHandle | None = None
-        self._status: StatusServer | None = None
         self._greeting: asyncio.Task[None] | None = None
-        self._statsd: list[asyncio.Task[None]] = []
+        self.endpoints = Endpoints(self)
         self._lock = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._disk = ThreadPoolExecutor(1, "disk")
@@ -146,7 +135,7 @@ class Service:
     @property
     def status_port(self) -> int:
         """The port of the HTTP endpoints, 0 without."""
-        return 0 if self._status is None else self._status.port
+        return self.endpoints.port
 
     @property
     def unsaved(self) -> bool:
@@ -180,7 +169,7 @@ class Service:
             self._greeting = asyncio.create_task(self.checker.greet(self.routing.timeouts.connect))
         try:
             with self._or_go_on(go_on):
-                self._status = await self._status_server(self.settings.config.status)
+                await self.endpoints.start(self.settings.config.status)
             for listener in self.settings.listeners.values():
                 with self._or_go_on(go_on):
                     await self._listen(listener)
@@ -191,7 +180,7 @@ class Service:
         self.lag.start()
         self.checker.apply(self.settings)
         if not self.follows:
-            self._start_statsd(self.settings.config.statsd)
+            self.endpoints.send_statsd(self.settings.config.statsd)
         if self.leaving:
             server.exit(self._drain)
 
@@ -215,11 +204,7 @@ class Service:
         if self.server is not None:
             for name in [*self.server.listening()]:
                 await self.server.stop(name)
-        for task in self._statsd:
-            task.cancel()
-        if self._status is not None:
-            await self._status.stop()
-            self._status = None
+        await self.endpoints.stop()
         self.routing.close()
 
     async def stop(self) -> None:
@@ -331,9 +316,9 @@ class Service:
                 undo.push_async_callback(authorizer.close)
             self._log.apply(settings.config.log)
             undo.callback(self._log.apply, old.config.log)
-            status = self._status
+            status = self.endpoints.status
             if settings.config.status != old.config.status:
-                status = await self._status_server(settings.config.status)
+                status = await self.endpoints.serve(settings.config.status)
                 if status is not None:
                     undo.push_async_callback(status.stop)
             await self._swap_listeners(old.listeners, settings.listeners, undo)
@@ -342,10 +327,7 @@ class Service:
             for name in old.listeners.keys() - settings.listeners.keys():
                 if name in self.server.listening():
                     await self.server.stop(name)
-        if status is not self._status:
-            if self._status is not None:
-                await self._status.stop()
-            self._status = status
+        await self.endpoints.swap(status)
         if authorizer is not self._authorizer:
             self._retire(self._authorizer)
             self._authorizer = authorizer
@@ -358,7 +340,7 @@ class Service:
         if self.server is not None:
             self.checker.apply(settings)
             if settings.config.statsd != old.config.statsd and not self.follows:
-                self._start_statsd(settings.config.statsd)
+                self.endpoints.send_statsd(settings.config.statsd)
         changed = _differences(old.config.model_dump(), settings.config.model_dump())
         log.info("configuration applied", extra={"changed": changed})
         return changed
@@ -491,110 +473,6 @@ class Service:
         else:
             self.server.exit(drain)
 
-    # --- seen from outside ---
-
-    async def _status_server(self, part: StatusPart | None) -> StatusServer | None:
-        if part is None or self.follows:
-            return None
-        server = StatusServer(
-            {
-                "/metrics": self._prometheus,
-                "/metrics.json": self._json,
-                "/health": _healthy,
-                "/ready": self._ready,
-                DIGESTS: self._digests,
-            }
-        )
-        try:
-            await server.start(part.host, part.port)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise Problem(("status", "port"), f"cannot listen on {part.host}:{part.port}: {why}") from None
-        return server
-
-    async def _prometheus(self) -> Answer:
-        own = await self.page(metrics.PAGE)
-        if self.others is None:
-            return 200, metrics.CONTENT_TYPE, own
-        pages = [own]
-        answers = await self.others.ask_all(metrics.PAGE, b"", _SCRAPE)
-        pages += [b"" if isinstance(one, RouterError) else one for one in answers]
-        return 200, metrics.CONTENT_TYPE, await paced(metrics.joined(pages))
-
-    async def page(self, name: str) -> bytes:
-        """Return this worker's own page for Prometheus; raises UsageError if another is asked for."""
-        if name != metrics.PAGE:
-            raise UsageError(f"there is no page {name!r}")
-        worker = self.worker if self.follows or self.others is not None else None
-        return await paced(metrics.prometheus(self.routing, self.limits, self.lag, self.unsaved, worker))
-
-    async def _json(self) -> Answer:
-        if self.others is None:
-            return 200, "application/json", await paced(metrics.as_json(self.routing, self.limits, self.lag))
-        return 200, "application/json", await asyncio.to_thread(_json_line, await self.counts("all", _SCRAPE))
-
-    async def counts(self, only: str, within: float = WITHIN) -> dict[str, Any]:
-        """Return what `metrics.as_data` does, of all workers that answer in time."""
-        own = await paced(metrics.as_data(self.routing, self.limits, self.lag, only))
-        if self.others is None:
-            return own
-        found = await self.others.call(["STAT", "PRINT", only], within)
-        return await asyncio.to_thread(merging.counts, [own, *(one["data"] for one in found if isinstance(one, dict))])
-
-    async def _digests(self) -> Answer:
-        return json_answer(200, self.digests())
-
-    def digests(self) -> dict[str, str]:
-        """Return the digest of each section of the running configuration, and of the paused vhosts."""
-        return {**self.settings.digests, PAUSED: digest(self.routing.paused)}
-
-    def why_not_ready(self) -> str | None:
-        """Return why new sessions had better go to another router, None if nothing speaks against this one."""
-        if self.leaving:
-            return "the router is leaving"
-        if self.server is None or not self.server.listening():
-            return "there is no listener"
-        farms = self.settings.farms.values()
-        inactive = [f"farm {farm.name} {why}" for farm in farms if (why := self.routing.why_inactive(farm)) is not None]
-        if farms and len(inactive) == len(farms):
-            return inactive[0]
-        backends = self.settings.backends
-        if not any(self.routing.markers.of(name).healthy for name in backends):
-            return "no backend is ready" if backends else "there is no backend"
-        return None
-
-    async def _ready(self) -> Answer:
-        why_not = self.why_not_ready()
-        return (
-            json_answer(200, {"status": "ready"})
-            if why_not is None
-            else json_answer(503, {"status": "not ready", "reason": why_not})
-        )
-
-    def _start_statsd(self, parts: list[StatsdPart]) -> None:
-        for task in self._statsd:
-            task.cancel()
-        self._statsd = [asyncio.create_task(self._send_statsd(part), name=f"statsd {part.host}") for part in parts]
-
-    async def _statsd_packets(self, statsd: metrics.Statsd) -> list[bytes]:
-        if self.others is None:
-            return await paced(statsd.packets(self.routing, self.lag))
-        return await paced(statsd.packets_of(await self.counts("all", _SCRAPE)))
-
-    async def _send_statsd(self, part: StatsdPart) -> None:
-        statsd = metrics.Statsd(part.prefix)
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                family, kind, _, _, address = (await loop.getaddrinfo(part.host, part.port, type=socket.SOCK_DGRAM))[0]
-                with socket.socket(family, kind) as out:
-                    out.setblocking(False)
-                    for packet in await self._statsd_packets(statsd):
-                        out.sendto(packet, address)
-            except OSError as error:
-                log.warning("statsd packets were not sent: %s", error, extra={"to": f"{part.host}:{part.port}"})
-            await asyncio.sleep(part.period)
-
 
 def cannot_listen(listener: Listener, error: OSError) -> Problem:
     """Return what is wrong where a listener's address cannot be had."""
@@ -605,14 +483,6 @@ def cannot_listen(listener: Listener, error: OSError) -> Problem:
 def changed(places: Sequence[str]) -> str:
     """Return what is replied to a verb that changed the configuration at these places."""
     return f"changed: {', '.join(places)}" if places else "nothing changed"
-
-
-def _json_line(data: dict[str, Any]) -> bytes:
-    return json.dumps(data).encode() + b"\n"
-
-
-async def _healthy() -> Answer:
-    return json_answer(200, {"status": "ok"})
 
 
 def _kept(settings: Settings, text: str, inherited: saved_state.Running | None) -> saved_state.Running | None:

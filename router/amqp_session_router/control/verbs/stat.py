@@ -25,7 +25,7 @@ def _filter(arguments: Arguments) -> str:
 
 
 async def _print(service: Service, arguments: Arguments) -> Reply:
-    return {"data": await service.counts(_filter(arguments))}
+    return {"data": await service.endpoints.counts(_filter(arguments))}
 
 
 async def _listen(service: Service, arguments: Arguments) -> AsyncIterator[Reply]:
@@ -33,7 +33,7 @@ async def _listen(service: Service, arguments: Arguments) -> AsyncIterator[Reply
         raise UsageError(f"the format is json or human, not {arguments['format']!r}")
     only = _filter(arguments)
     while True:
-        yield {"data": await service.counts(only), "format": arguments["format"].lower()}
+        yield {"data": await service.endpoints.counts(only), "format": arguments["format"].lower()}
         await asyncio.sleep(_STREAM_PERIOD)
 
 
