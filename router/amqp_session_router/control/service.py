@@ -16,18 +16,14 @@ from amqp_session_router.admission.authorization import AlwaysAllow, HttpAuthori
 from amqp_session_router.admission.limits import Limiter, Others
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import (
-    CONNECTION_FORCED,
     Allowed,
     AuthRequest,
     Denied,
-    Listener,
-    Phase,
     Server,
-    Session,
 )
 from amqp_session_router.config import loader
 from amqp_session_router.config.settings import Problem, Settings, state_file
-from amqp_session_router.control import saved_state
+from amqp_session_router.control import listening, saved_state, vhosts
 from amqp_session_router.control.emptying import Emptying
 from amqp_session_router.control.endpoints import Endpoints
 from amqp_session_router.control.workers import Leader
@@ -172,7 +168,7 @@ class Service:
                 await self.endpoints.start(self.settings.config.status)
             for listener in self.settings.listeners.values():
                 with self._or_go_on(go_on):
-                    await self._listen(listener)
+                    await listening.listen(server, listener)
         except BaseException:
             await self.stop()
             raise
@@ -242,9 +238,9 @@ class Service:
             going_on = disconnected = 0
             for vhost in [*self.routing.paused]:
                 if vhost not in state["paused"]:
-                    more = self._unpause(vhost)
+                    more = vhosts.unpause(self.routing, vhost)
                     going_on, disconnected = going_on + more[0], disconnected + more[1]
-            paused = {vhost: self._pause(vhost) for vhost in state["paused"]}
+            paused = {vhost: vhosts.pause(self.routing, vhost) for vhost in state["paused"]}
             self._tell_kept()
             return {"paused": paused, "going_on": going_on, "disconnected": disconnected}
 
@@ -321,7 +317,8 @@ class Service:
                 status = await self.endpoints.serve(settings.config.status)
                 if status is not None:
                     undo.push_async_callback(status.stop)
-            await self._swap_listeners(old.listeners, settings.listeners, undo)
+            if self.server is not None:
+                await listening.swap(self.server, old.listeners, settings.listeners, undo, self.others is not None)
             undo.pop_all()
         if self.server is not None:
             for name in old.listeners.keys() - settings.listeners.keys():
@@ -344,41 +341,6 @@ class Service:
         changed = _differences(old.config.model_dump(), settings.config.model_dump())
         log.info("configuration applied", extra={"changed": changed})
         return changed
-
-    async def _swap_listeners(
-        self, old: Mapping[str, Listener], new: Mapping[str, Listener], undo: contextlib.AsyncExitStack
-    ) -> None:
-        if self.server is None:
-            return
-        for name, listener in new.items():
-            # A TLS listener is always renewed: its certificate's files may have changed.
-            if old.get(name) == listener and listener.tls is None:
-                continue
-            if self.others is not None and all(one.port != listener.port for one in old.values()):
-                self._check_free(listener)
-            await self._listen(listener)
-            undo.push_async_callback(self._unlisten, name, old.get(name))
-
-    async def _unlisten(self, name: str, before: Listener | None) -> None:
-        assert self.server is not None
-        if before is None:
-            await self.server.stop(name)
-        else:
-            await self.server.start(before)
-
-    async def _listen(self, listener: Listener) -> None:
-        assert self.server is not None
-        try:
-            await self.server.start(listener)
-        except OSError as error:
-            raise cannot_listen(listener, error) from None
-
-    def _check_free(self, listener: Listener) -> None:
-        assert self.server is not None
-        try:
-            self.server.check_free(listener)
-        except OSError as error:
-            raise cannot_listen(listener, error) from None
 
     def _retire(self, authorizer: AlwaysAllow | HttpAuthorizer) -> None:
         async def later() -> None:
@@ -410,50 +372,23 @@ class Service:
 
     # --- vhosts and sessions ---
 
-    def sessions_of(self, vhost: str) -> list[Session]:
-        """Return the live sessions of `vhost`."""
-        return [
-            session
-            for session in self.routing.sessions.values()
-            if session.identity is not None and session.identity.vhost == vhost
-        ]
-
     async def pause_vhost(self, vhost: str) -> int:
         """Pause `vhost`: its sessions, and those that come; returns how many there are. Raises RouterError if a worker
         has not confirmed it in time."""
-        count = self._pause(vhost)
+        count = vhosts.pause(self.routing, vhost)
         await self._keep()
         return count + sum(one["paused"][vhost] for one in await self._agree())
-
-    def _pause(self, vhost: str) -> int:
-        self.routing.pause(vhost)
-        sessions = self.sessions_of(vhost)
-        for session in sessions:
-            session.pause()
-        return len(sessions)
 
     async def unpause_vhost(self, vhost: str) -> tuple[int, int]:
         """End the pause. A session that the rules would put elsewhere now is disconnected gracefully, so that its
         client comes back to the right place, the others go on. Returns (going on, disconnected). Raises RouterError if
         a worker has not confirmed it in time."""
-        going_on, disconnected = self._unpause(vhost)
+        going_on, disconnected = vhosts.unpause(self.routing, vhost)
         await self._keep()
         answers = await self._agree()
         return going_on + sum(one["going_on"] for one in answers), disconnected + sum(
             one["disconnected"] for one in answers
         )
-
-    def _unpause(self, vhost: str) -> tuple[int, int]:
-        self.routing.unpause(vhost)
-        going_on = disconnected = 0
-        for session in self.sessions_of(vhost):
-            if session.phase in (Phase.OPEN, Phase.PAUSED) and self.routing.misplaced(session):
-                session.disconnect(CONNECTION_FORCED, f"vhost '{vhost}' has moved to another broker; connect again")
-                disconnected += 1
-            else:
-                session.unpause()
-                going_on += 1
-        return going_on, disconnected
 
     def exit(self, drain: float, grace: float = 0.0) -> None:
         """Begin to leave: `/ready` says so, and `grace` s later the server takes no sessions and closes all within
@@ -472,12 +407,6 @@ class Service:
             self._grace = asyncio.get_running_loop().call_later(grace, self.server.exit, drain)
         else:
             self.server.exit(drain)
-
-
-def cannot_listen(listener: Listener, error: OSError) -> Problem:
-    """Return what is wrong where a listener's address cannot be had."""
-    why = error.strerror or str(error)
-    return Problem(("listeners", listener.name), f"cannot listen on {listener.host}:{listener.port}: {why}")
 
 
 def changed(places: Sequence[str]) -> str:

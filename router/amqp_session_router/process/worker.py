@@ -24,7 +24,8 @@ from amqp_session_router.base.model import Backend
 from amqp_session_router.config import loader
 from amqp_session_router.control import saved_state
 from amqp_session_router.control.commands import Control, ControlServer
-from amqp_session_router.control.service import Service, cannot_listen
+from amqp_session_router.control.listening import cannot_listen
+from amqp_session_router.control.service import Service
 from amqp_session_router.control.workers import STATE, Follower, Leader
 from amqp_session_router.net import event_loop, poller
 from amqp_session_router.process.config_store import ConfigStore

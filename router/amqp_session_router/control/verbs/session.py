@@ -8,7 +8,7 @@ from typing import Any
 
 from amqp_session_router.base.errors import UsageError, unknown_name
 from amqp_session_router.base.model import CONNECTION_FORCED, Session
-from amqp_session_router.control import merging
+from amqp_session_router.control import merging, vhosts
 from amqp_session_router.control.merging import Reply
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import Arguments, Changes, Handler, Scope, Verb, pairs
@@ -80,7 +80,7 @@ def _on_session(act: Callable[[Session], None]) -> Handler:
 
 
 def _on_vhost(act: Callable[[Session], None]) -> Handler:
-    return lambda service, arguments: on_each(service.sessions_of(arguments["vhost"]), act)
+    return lambda service, arguments: on_each(vhosts.sessions_of(service.routing, arguments["vhost"]), act)
 
 
 async def _pause(service: Service, arguments: Arguments) -> Reply:
