@@ -3,7 +3,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup setup-tests demo test test-all lint wheels clean lock docs
+.PHONY: setup setup-tests demo test test-all lint wheels clean lock docs site
 
 setup:
 	@chaos/setup.sh
@@ -65,6 +65,11 @@ docs: setup
 	$(BIN)/python docs/statements.py
 	$(BIN)/python docs/measured.py
 	$(BIN)/python docs/own_configuration.py
+
+# These pages with a search, in site/; what they are built with is in an environment of its own.
+site: setup
+	$(BIN)/python -m pip install -q uv && $(BIN)/uv venv -q --clear .cache/site && $(BIN)/uv pip install -q --python .cache/site --group site
+	.cache/site/bin/python docs/build_site.py
 
 # The lock names no index, so that it serves behind any mirror.
 lock: setup
