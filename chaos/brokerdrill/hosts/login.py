@@ -43,7 +43,10 @@ async def log_in(host: Host, client: type[asyncssh.SSHClient], timeout_s: float)
     except TimeoutError:
         raise InfrastructureError(f"host {host.name} ({host.address}) does not answer within {timeout_s:g} s") from None
     except asyncssh.HostKeyNotVerifiable as error:
-        raise AnotherHost(f"host {host.name} ({host.address}) cannot be reached: {error}") from None
+        raise AnotherHost(
+            f"host {host.name} ({host.address}) cannot be reached: {error}; log in once by ssh to say that it is the "
+            "host that you mean, or say `host_key_checking = false` in Ansible's configuration"
+        ) from None
     except (OSError, asyncssh.Error) as error:
         raise InfrastructureError(
             f"host {host.name} ({host.address}) cannot be reached: {_missing_key(options) or error}"
