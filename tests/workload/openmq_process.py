@@ -71,9 +71,9 @@ def open_client(config: WorkerConfig, name: str, sends_to: list[str], receives_f
     _clients[name] = one
 
 
-def send(name: str, address: str, count: int = 1, size: int = 10) -> list[str]:
-    """Send messages of `size` bytes; return each one's result, with its error."""
-    outcomes = [_clients[name].send(address, _message(size), 1) for _ in range(count)]
+def send(name: str, address: str, count: int = 1, size: int = 10, text: bytes = b"") -> list[str]:
+    """Send messages of `text` and `size` bytes more; return each one's result, with its error."""
+    outcomes = [_clients[name].send(address, _message(size, text), 1) for _ in range(count)]
     return [f"{one.result} {one.error or ''}".strip() for one in outcomes]
 
 
@@ -87,6 +87,12 @@ def receive(name: str, count: int, timeout_s: float) -> int:
             assert _clients[name].ack(found).result == "ok"
             came += 1
     return came
+
+
+def served_by(name: str) -> str | None:
+    """Return the broker that a client is connected to now, by its own library."""
+    found = _clients[name].served_by()
+    return found.instance if found else None
 
 
 def unsubscribe(name: str, address: str) -> Outcome:
@@ -178,6 +184,6 @@ def _xid(number: int) -> Any:
     return jpype.JProxy("javax.transaction.xa.Xid", dict=parts)
 
 
-def _message(size: int) -> Message:
+def _message(size: int, text: bytes = b"") -> Message:
     number = next(_numbers)
-    return Message(f"m{number}", number, None, bytes(size), "-")
+    return Message(f"m{number}", number, None, text + bytes(size), "-")

@@ -150,6 +150,9 @@ class OpenMq:
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.05)
 
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         if self._process:
             self._process.kill()

@@ -3,6 +3,8 @@ its brokers, on real ones."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,8 +15,10 @@ import pytest
 from brokerdrill.workload.client import ClientError
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
 from tests.workload import openmq_process as process
+from tests.workload.certificate import make_certificate
 from tests.workload.openmq_process import Clients
 from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, cluster, unpack
+from tests.workload.wire import listened
 
 pytestmark = pytest.mark.long
 
@@ -227,6 +231,129 @@ def test_what_is_prepared_is_kept_when_its_broker_dies(brokers: dict[str, OpenMq
     assert clients(process.receive, "taker", 1, GONE_S) == 0
     assert clients(process.prepared, of(m2)) == {41}
     clients(process.close_all)
+
+
+def limit_of(broker: OpenMq, queue: str) -> str | None:
+    """What the broker says is the most messages that the queue takes; None where it has no such queue."""
+    if queue not in broker.destinations():
+        return None
+    found = re.search(r"Max Number of Messages\s+(\S+)", broker.command(f"query dst -t q -n {queue}"))
+    assert found
+    return found.group(1)
+
+
+def test_a_change_of_a_destinations_properties_arrives_at_the_others(
+    brokers: dict[str, OpenMq], clients: Clients
+) -> None:
+    _, m2, m3 = brokers.values()
+    m2.command("create dst -t q -n narrowed -o maxNumMsgs=100 -o limitBehavior=REJECT_NEWEST")
+    for one in brokers.values():
+        until(lambda one=one: limit_of(one, "narrowed") == "100")  # type: ignore[misc]
+    m2.command("update dst -t q -n narrowed -o maxNumMsgs=7")
+    for one in brokers.values():
+        until(lambda one=one: limit_of(one, "narrowed") == "7")  # type: ignore[misc]
+    # Not only told: it counts there.
+    clients(process.open_client, of(m3), "giver", ["narrowed"], [])
+    results = clients(process.send, "giver", "narrowed", 9)
+    assert results[:7] == ["ok"] * 7 and "ok" not in results[7:]
+    clients(process.close_all)
+    m2.command("destroy dst -t q -n narrowed")
+
+
+@pytest.mark.parametrize("place", ["m2", "m3"])
+def test_an_administrator_deletes_a_destination_that_was_made_by_itself(
+    brokers: dict[str, OpenMq], clients: Clients, place: str
+) -> None:
+    _, m2, m3 = brokers.values()
+    # What has messages at each of them goes nowhere by itself.
+    for one in (m2, m3):
+        clients(process.open_client, of(one), f"at {one.name}", ["unwanted"], [])
+        assert clients(process.send, f"at {one.name}", "unwanted") == ["ok"]
+    clients(process.close_all)
+    time_is_up = time.monotonic() + 2 * REAP_S
+    until(lambda: time.monotonic() > time_is_up)
+    assert all("unwanted" in one.destinations() for one in (m2, m3))
+    brokers[place].command("destroy dst -t q -n unwanted")
+    # FINDINGS.md: not at that broker alone, and with the message that the other one has.
+    until(lambda: all("unwanted" not in one.destinations() for one in brokers.values()))
+    clients(process.open_client, of(m3), "taker", [], ["unwanted"])
+    assert clients(process.receive, "taker", 1, GONE_S) == 0
+    clients(process.close_all)
+
+
+def test_a_destination_that_was_made_by_itself_is_gone_after_a_restart_where_it_is_empty(
+    brokers: dict[str, OpenMq], clients: Clients, tmp_path: Path
+) -> None:
+    """Long before the two minutes are over after which it goes anyway."""
+    alone = OpenMq(brokers["m1"].home, tmp_path / "alone", "alone", properties={"imq.autocreate.queue": "true"})
+    alone.start()
+    try:
+        clients(process.open_client, of(alone), "giver", ["is.empty", "has.one"], [])
+        assert clients(process.send, "giver", "has.one") == ["ok"]
+        closed = time.monotonic()
+        clients(process.close_all)
+        assert {"is.empty", "has.one"} <= alone.destinations()
+        alone.kill()
+        alone.start()
+        assert alone.destinations() & {"is.empty", "has.one"} == {"has.one"}
+        assert time.monotonic() - closed < 110
+    finally:
+        alone.kill()
+
+
+@pytest.mark.parametrize("order", [("m3", "m2", "m1"), ("m3", "m1", "m2")])
+def test_the_library_reconnects_in_the_order_of_its_list(
+    brokers: dict[str, OpenMq], clients: Clients, order: tuple[str, ...]
+) -> None:
+    again = {"imqReconnectEnabled": "true", "imqReconnectAttempts": "1", "imqAddressListIterations": "-1"}
+    ends = tuple(BrokerEndpoint(brokers[n].address, brokers[n].port, n, n) for n in order)
+    config = replace(of(brokers["m3"]), endpoints=ends, url_params=again)
+    clients(process.open_client, config, "lasting", ["lasting"], [])
+    try:
+        assert clients(process.served_by, "lasting") == "m3"
+        brokers["m3"].kill()
+        # Nobody opens it anew: the same client is at the next of the list, and sends there.
+        until(lambda: clients(process.served_by, "lasting") == order[1])
+        until(lambda: clients(process.send, "lasting", "lasting") == ["ok"])
+        assert clients(process.served_by, "lasting") == order[1]
+    finally:
+        clients(process.close_all)
+        if not brokers["m3"].running():
+            brokers["m3"].start()
+            brokers["m3"].until_linked(2)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ssl"])
+def test_a_message_can_be_read_between_brokers_without_tls_alone(
+    brokers: dict[str, OpenMq], clients: Clients, tmp_path: Path, transport: str
+) -> None:
+    """On the wire, but for what the brokers' own clients send and get in plain text."""
+    _, bundle = make_certificate(tmp_path)
+    password = "of the key store"
+    made = ["openssl", "pkcs12", "-export", "-in", str(bundle), "-name", "own", "-out", str(tmp_path / "keystore.p12")]
+    subprocess.run([*made, "-passout", "stdin"], check=True, input=password, text=True)
+    (tmp_path / "broker.passwords").write_text(f"imq.keystore.password={password}\n")
+    (tmp_path / "broker.passwords").chmod(0o600)
+    properties = {
+        "imq.autocreate.queue": "true",
+        "imq.cluster.transport": transport,
+        "imq.keystore.file.dirpath": tmp_path,
+        "imq.keystore.file.name": "keystore.p12",
+        "imq.passfile.enabled": "true",
+        "imq.passfile.dirpath": tmp_path,
+        "imq.passfile.name": "broker.passwords",
+    }
+    text = b"nobody but the consumer reads this"
+    with cluster(brokers["m1"].home, tmp_path, ["s1", "s2"], properties) as two:
+        s1, s2 = two.values()
+        clients(process.open_client, of(s2), "far", [], ["secret"])
+        clients(process.open_client, of(s1), "giver", ["secret"], [])
+        with listened() as wire:
+            assert clients(process.send, "giver", "secret", 1, 0, text) == ["ok"]
+            assert clients(process.receive, "far", 1, COME_S) == 1
+            until(lambda: wire.has(text, to=[s2.port]))
+        clients(process.close_all)
+    assert wire.has(text, beside=[s1.port, s2.port]) is (transport == "tcp")
 
 
 def test_a_cluster_on_loopback_is_refused(brokers: dict[str, OpenMq], tmp_path: Path) -> None:
