@@ -58,9 +58,11 @@ clean: setup
 	@$(BIN)/brokerdrill bench down --all
 
 # What is made from other files: the roles' READMEs, the tables in docs/.
-docs: setup
+docs: setup-tests
 	$(BIN)/python docs/role_readmes.py
 	$(BIN)/brokerdrill reference
+	$(BIN)/brokerdrill schema >chaos/scenarios/drill.schema.json
+	$(BIN)/python -m amqp_session_router.reference router/docs
 	$(BIN)/brokerdrill scenarios --markdown >docs/drills.md
 	$(BIN)/python docs/statements.py
 	$(BIN)/python docs/measured.py
