@@ -819,7 +819,9 @@ def looked_everywhere(facts: Facts) -> bool:
         for (address, _), attempts in facts.attempts.items()
         if any(attempt["result"] != "fail" for attempt in attempts)
     }
-    wanted = {facts.run.dead_letters[address] for address in live if address in facts.run.dead_letters}
+    if not live <= {*facts.run.dead_letters}:
+        return False  # "an address of which it is not said where its dead letters go"
+    wanted = {facts.run.dead_letters[address] for address in live}
     ends = [end for _, end in load_phases(facts)]
     looks = [
         op
@@ -1190,7 +1192,9 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
             if fault["kind"] == "fault" and fault.get("name") in ("kill", "stop", "pause"):
                 heal, off = healed_at(facts, fault), sign * fault["uncertainty_ns"]
                 halted = fault["t_ns"] - off <= at and (heal is None or at <= heal + off)
-                if halted and fault.get("instance") == epoch.instance:
+                # "an epoch that began after it is of a process that was started anew"
+                anew = epoch.begin - epoch.begin_uncertainty > fault["t_ns"] + fault["uncertainty_ns"]
+                if halted and not anew and fault.get("instance") == epoch.instance:
                     return False
         return True
 
@@ -1229,6 +1233,9 @@ def single_active(facts: Facts, spec: PromiseSpec) -> Row:
     open_ones += sum(unseen_beside_another(facts, *span) for span in not_watched(facts))
     # "a null broker where one is needed"
     blind = not facts.epochs or any(send["served"] is None for send in sends)
+    # "of several that may serve a store nobody knew any role"
+    told = {event.get("instance") for event in facts.events if event["kind"] == "role"}
+    blind |= any(len(set(named)) > 1 and not told & set(named) for named in facts.run.stores.values())
     verdict = "fail" if witnesses else "unknown" if blind or open_ones else "pass"
     return entry(spec, verdict, len(witnesses), witnesses=witnesses)
 
@@ -1252,6 +1259,13 @@ def not_watched(facts: Facts) -> list[tuple[str, int, int]]:
                     spans.append((instance, int(begin), int(end)))
         if since is not None:
             spans.append((instance, since, facts.end))
+    # "in the load before the first role that is told of it"
+    begin = min((begin for begin, _ in load_phases(facts)), default=None)
+    for instance in sorted({one for named in facts.run.stores.values() if len(set(named)) > 1 for one in named}):
+        roles = [e for e in facts.events if e["kind"] == "role" and e.get("instance") == instance]
+        first = min((role["t_ns"] - role["uncertainty_ns"] for role in roles), default=facts.end)
+        if begin is not None:
+            spans.append((instance, begin, first))
     return [span for span in spans if span[1] < span[2]]
 
 
@@ -1403,51 +1417,62 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
         # "no failover happened"
         if served_on and (again or (hit.end is None and successor is None)):
             continue
+        # "an epoch that outlasted the fault and its heal, before the next one began: something else may have ended it"
+        heal = healed_at(facts, fault)
+        outlasted = (
+            heal is not None
+            and successor is not None
+            and hit.end is not None
+            and heal < hit.end - hit.end_uncertainty
+            and heal < successor.begin - successor.begin_uncertainty
+        )
+        tried = False
         for client in sorted({op["client"] for op in facts.of("send")}):
             own = [send for send in begun if send["client"] == client]
             clocks = {op["clock"] for op in facts.of("send", "connect", "prepare", "commit") if op["client"] == client}
             off = fault["uncertainty_ns"] + max(uncertain(facts, clock) for clock in clocks)
-            # "a client that was served before the fault: a send was acknowledged, or its last connect that was ok and
-            # of which that is known reached that store"
-            before = any(
-                send["client"] == client and send["acked_ns"] <= t and store_of(facts, send) == hit.store
-                for send in acked
-            )
+            # "a client whom that store served last before the fault, as far as is known: a send was acknowledged, or a
+            # connect that was ok reached it"
             joined = [op for op in facts.of("connect") if op["client"] == client and op["outcome"] == "ok"]
-            reached = [(ended(op), store_of(facts, op)) for op in joined if ended(op) <= t]
-            known = [(at, store) for at, store in reached if store is not None]
-            before |= bool(known) and max(known)[1] == hit.store
+            reached = [(ended(op), store_of(facts, op)) for op in joined]
+            reached += [(send["acked_ns"], store_of(facts, send)) for send in acked if send["client"] == client]
+            known = [(at, store) for at, store in reached if store is not None and at <= t]
+            before = bool(known) and max(known)[1] == hit.store
             connects = [op["start_ns"] for op in facts.of("connect") if op["client"] == client]
             if not before and connects and min(connects) > t:
                 continue
             served = [send for send in own if epoch_of(facts, send) in following]
             first = served[0] if served else None
+            # "served by another store meanwhile, it does not wait for this one"
+            away = [send for send in own if store_of(facts, send) not in (None, hit.store)]
+            elsewhere = bool(away) and (first is None or away[0]["acked_ns"] < first["acked_ns"])
+            first = away[0] if elsewhere else first
             nameless = [send for send in own if store_of(facts, send) is None]
             if any(first is None or send["acked_ns"] < first["acked_ns"] for send in nameless):
                 blind = True  # "a null broker where one is needed"
+                tried |= not elsewhere
                 continue
+            if elsewhere and not before:
+                continue
+            tried |= not elsewhere and (first is not None or (before and hanging_until(facts, client, t) > t + off))
             if first is None:
                 # "… and tries on past the bound without success breaks it"
-                own = [op for op in facts.of("send", "connect", "prepare", "commit") if op["client"] == client]
-                newest = max(op["start_ns"] for op in own)
-                lasts = []
-                for op in own:
-                    # "one that began before the fault lasts on if the client did nothing after it"
-                    hanging = op.get("end_ns") is None and (op["start_ns"] > t or op["start_ns"] == newest)
-                    lasts.append(facts.end if hanging else ended(op))
-                if before and max(lasts) > t + off:
-                    in_vain = max(lasts) - t
-                    if in_vain + off <= bound or in_vain - off <= bound or busy(facts, t, in_vain, bound):
+                last = hanging_until(facts, client, t)
+                if before and last > t + off:
+                    in_vain = last - t
+                    if in_vain + off <= bound or in_vain - off <= bound or outlasted or busy(facts, t, in_vain, bound):
                         doubt = True
                     else:
                         witnesses.append({"client": client, "at": t})
                 continue
             took = first["acked_ns"] - t
             # "broken if it is longer whatever the clocks were off by, and busy hosts do not explain it"
-            if took - off <= bound < took + off or (took > bound and busy(facts, t, took, bound)):
+            if took - off <= bound < took + off or (took > bound and (outlasted or busy(facts, t, took, bound))):
                 doubt = True
             elif took > bound:
                 witnesses.append({"client": client, "at": t})
+            if elsewhere:
+                continue
             deliveries = [
                 ended(d)
                 for received in facts.deliveries.values()
@@ -1466,11 +1491,24 @@ def failover_within(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
                     "first_delivery_ms": in_ms(min(deliveries) - t) if deliveries else None,
                 }
             )
+        doubt |= not tried  # "a fault after which nobody tried to send"
     # "measured is the worst client's"
     measured = max((part["first_send_ms"] for part in parts), default=None)
     # "no failover happened"
     verdict = "fail" if witnesses else "unknown" if blind or doubt or not parts else "pass"
     return entry(spec, verdict, len(witnesses), measured=measured, witnesses=witnesses), parts
+
+
+def hanging_until(facts: Facts, client: str, t: int) -> int:
+    """Until when a client tried to be served by a broker; "a call that never returned lasts to the run's end, if it
+    began after the fault or the client began nothing after it"."""
+    own = [op for op in facts.of("send", "connect", "prepare", "commit") if op["client"] == client]
+    newest = max(op["start_ns"] for op in own)
+    lasts = []
+    for op in own:
+        hanging = op.get("end_ns") is None and (op["start_ns"] > t or op["start_ns"] == newest)
+        lasts.append(facts.end if hanging else ended(op))
+    return max(lasts)
 
 
 def busy(facts: Facts, begin: int, took: float, bound: float) -> bool:
@@ -1539,6 +1577,17 @@ def failbacks(facts: Facts) -> list[Failback]:
                 one.heal, one.earliest, one.latest = due, due, due + off
             else:
                 one.earliest = last["t_ns"]
+        # "while another fault on it is in effect it need not be back"
+        until = NEVER if back is None else back.begin
+        for other in facts.events:
+            if other["kind"] != "fault" or other is last or other.get("name") == "arm" or other["t_ns"] >= until:
+                continue
+            on_it = heal["instance"] in {other.get("instance"), *str(detail(other, "toward") or "").split(", ")}
+            on_host = other.get("instance") is None and other.get("target") is not None
+            if on_it or (on_host and other.get("target") == last.get("target")):
+                over = healed_at(facts, other)
+                if over is None or over > at:
+                    one.latest = max(one.latest, min(NEVER if over is None else over, until))
         found.append(one)
     return found
 
@@ -1594,11 +1643,7 @@ def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
     """Return the promise's entry and its rows of `outages`."""
     bound = NEVER if spec.bound_ms is None else round(spec.bound_ms * MS)
     side = spec.side or "send"
-    begin, end = phase(facts, "load", "begin"), phase(facts, "load", "end")
-    if begin is None:
-        return entry(spec, "unknown"), []
-    if end is None:
-        end = facts.end
+    loads = load_phases(facts)
     off = 2 * max((uncertain(facts, clock) for clock in facts.run.clocks), default=0)
     successes: dict[str, list[int]] = defaultdict(list)
     if side == "send":
@@ -1608,28 +1653,37 @@ def available(facts: Facts, spec: PromiseSpec) -> tuple[Row, list[Row]]:
         for (address, _), deliveries in facts.deliveries.items():
             successes[address] += [ended(delivery) for delivery in deliveries]
     dead = set(facts.run.dead_letters.values()) if side == "receive" else set()
-    # "a send (or receive) was under way there in the load: one that never returned still is"
-    tried = {
-        op["address"]
-        for op in facts.of(side)
-        if op.get("address") and op["start_ns"] <= end and (op.get("end_ns") is None or begin <= op["end_ns"])
-    } - dead
-    doubt = bool({*facts.run.addresses, *facts.run.drained} - tried)
+    faults = [event for event in facts.events if event["kind"] == "fault" and event.get("name") != "arm"]
+    doubt, seen = False, False
     spans, outages = [], []
-    for address in sorted(tried):
-        # "Between load begin and load end, for each address, a span between the ends of successive acknowledged sends"
-        marks = [begin, *sorted(at for at in successes[address] if begin < at < end), end]
-        for sooner, later in pairwise(marks):
-            spans.append(later - sooner)
-            if later - sooner > bound + off:
-                if waited(facts, sooner, later) >= later - sooner - bound:
+    # "a load that stops and goes on is several"
+    for begin, end in loads:
+        # "a send (or receive) was under way there in the load: one that never returned still is"
+        tried = {
+            op["address"]
+            for op in facts.of(side)
+            if op.get("address") and op["start_ns"] <= end and (op.get("end_ns") is None or begin <= op["end_ns"])
+        } - dead
+        doubt |= bool({*facts.run.addresses, *facts.run.drained} - tried)
+        for address in sorted(tried):
+            # "no span between the ends of successive acknowledged sends"
+            inside = sorted(at for at in successes[address] if begin <= at <= end)
+            seen |= bool(inside)
+            marks = [begin, *inside, end]
+            for sooner, later in pairwise(marks):
+                spans.append(later - sooner)
+                if later - sooner > bound + off:
+                    if waited(facts, sooner, later) >= later - sooner - bound:
+                        doubt = True
+                        continue
+                    fault = fault_over(facts, sooner, later)
+                    one = {"start_ns": sooner, "end_ns": later, "fault": fault, "address": address, "side": side}
+                    outages.append(one)
+                elif off and later - sooner > bound - off:
                     doubt = True
-                    continue
-                fault = fault_over(facts, sooner, later)
-                outages.append({"start_ns": sooner, "end_ns": later, "fault": fault, "address": address, "side": side})
-            elif off and later - sooner > bound - off:
-                doubt = True
-    seen = any(begin <= at <= end for address in tried for at in successes[address])
+            # "what began with a fault was cut off by the load's end"
+            cut = end - marks[-2] <= bound + off
+            doubt |= cut and any(marks[-2] <= fault["t_ns"] < end for fault in faults)
     verdict = "fail" if outages else "pass" if seen and not doubt else "unknown"
     measured = in_ms(max(spans)) if spans else None
     return entry(
@@ -1722,8 +1776,35 @@ def stays_up(facts: Facts, spec: PromiseSpec) -> Row:
     # "each instance that may serve a store, has a role or was hit"
     named = {instance for instances in facts.run.stores.values() for instance in instances}
     named |= {event["instance"] for event in (*of_kind["role"], *of_kind["fault"]) if event.get("instance")}
+    open_ones += restarts(facts, spans)
     verdict = "fail" if broken else "pass" if notes and named <= whole and not open_ones else "unknown"
     return entry(spec, verdict, len(broken), excused=excused, witnesses=broken)
+
+
+def restarts(facts: Facts, playbooks: Sequence[tuple[Row, Row | None]]) -> int:
+    """How often a host of instances was started anew by nobody's doing: "a `restart_host` there explains one, a
+    playbook any while it runs"."""
+    hosts = {event.get("target") for event in facts.events if event.get("instance")} - {None}
+    causes = {
+        (event.get("target"), event["t_ns"] - event["uncertainty_ns"])
+        for event in facts.events
+        if (event["kind"], event.get("name")) == ("fault", "restart_host")
+    }
+    found = 0
+    for event in facts.events:
+        if (event["kind"], event.get("value")) != ("health", "restarted"):
+            continue
+        of = [
+            one for one in causes if one[0] == event.get("target") and one[1] <= event["t_ns"] + event["uncertainty_ns"]
+        ]
+        if of:
+            causes.remove(min(of))
+            continue
+        running = any(
+            begin["t_ns"] <= event["t_ns"] and (end is None or event["t_ns"] <= end["t_ns"]) for begin, end in playbooks
+        )
+        found += event.get("target") in hosts and not running
+    return found
 
 
 CRASHES = ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "132", "133", "134", "135", "136", "139", "159")
@@ -1801,6 +1882,9 @@ def alerted_within(facts: Facts, spec: PromiseSpec) -> Row:
                 doubt = True
                 continue
             broken.append(witness)
+        elif not watched(at, at):
+            doubt = True  # it may have fired before the fault
+            continue
         elif healed_by_itself(facts, fault):
             doubt = True  # "nobody knows when"
             continue
@@ -1813,6 +1897,9 @@ def alerted_within(facts: Facts, spec: PromiseSpec) -> Row:
                     doubt = True
                     continue
                 broken.append(witness)
+            elif not watched(healed, healed + took):
+                doubt = True
+                continue
             times += [] if took is None else [in_ms(took)]
         judged += 1
         times += [] if fired is None else [in_ms(fired)]
@@ -1947,10 +2034,21 @@ def coverage(facts: Facts) -> list[Row]:
                     continue
                 if over >= at - 5_000 * MS:
                     near.append((op, over))
-            there = any(op["start_ns"] <= at and (not members or server_of(op) in members) for op, _ in near)
-            connects = [op for op in own if op["op"] == "connect" and op["outcome"] == "ok" and ended(op) <= at]
+            if members:
+                # "served it in the 5 s before the fault, and since then was neither served elsewhere nor refused"
+                there = any(op["start_ns"] <= at < over and server_of(op) in members for op, over in near)
+                past = [
+                    (over, op["op_id"], not refused(op) and server_of(op) in members)
+                    for op, over in near
+                    if over <= at and (refused(op) or server_of(op) is not None)
+                ]
+                there |= bool(past) and max(past)[2]
+            else:
+                there = any(op["start_ns"] <= at for op, _ in near)
+            # "the client's last connect": whether that is known to have failed, or reached one
+            connects = [op for op in own if op["op"] == "connect" and op["outcome"] != "unknown" and ended(op) <= at]
             newest = max(connects, key=lambda op: (ended(op), op["op_id"]), default=None)
-            if newest is not None and (not members or server_of(newest) in members):
+            if newest is not None and not refused(newest) and (not members or server_of(newest) in members):
                 there |= not any(
                     op["op"] == "close" and ended(newest) <= op["start_ns"] and ended(op) <= at for op in own
                 )
@@ -1971,6 +2069,10 @@ def coverage(facts: Facts) -> list[Row]:
             }
         )
     return found
+
+
+def refused(op: Row) -> bool:
+    return (op["op"], op["outcome"]) == ("connect", "fail")
 
 
 def server_of(op: Row) -> str | None:
@@ -2015,6 +2117,15 @@ def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
             return True
     if set(facts.run.planned) - steps:
         return True
+    # "a planned fault that was never injected", of a method that is repeated: in each round that came to its end
+    injected = {row["step"] for row in told}
+    for note in facts.events:
+        if note["kind"] != "note" or detail(note, "round") != "end":
+            continue
+        for planned in facts.run.planned:
+            named = [step for step in injected if step and step.split(" (round ")[0] == planned and step != planned]
+            if named and f"{planned} (round {note.get('name')})" not in injected:
+                return True
     worked = any(e["kind"] == "note" and detail(e, "operation") is not None for e in facts.events)
     return facts.run.outcome != "completed" and not told and not worked and not facts.run.planned
 

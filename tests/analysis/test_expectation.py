@@ -9,7 +9,8 @@ import pytest
 
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.expectation import TARGET, Asked, not_met
-from brokerdrill.analysis.verdict import exit_status, together
+from brokerdrill.analysis.verdict import concluded, exit_status, together
+from brokerdrill.ledger.contract import RunInfo
 from brokerdrill.ledger.known import Known
 from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, PromiseVerdict, RunVerdict
 from tests.analysis.in_process import judging, rows_of
@@ -141,6 +142,33 @@ def test_what_run_json_asks_is_asked_of_the_promise_that_it_names() -> None:
         for number, name in enumerate(ledgers)
     }
     assert told == {name: why for name, (_, _, why) in WHOLE.items()}
+
+
+@pytest.mark.parametrize(
+    ("word", "outcome", "expected"),
+    [
+        ("known", "completed", True),
+        ("known", "crashed", False),
+        ("violated", "completed", True),
+        ("violated", "crashed", True),
+    ],
+)
+def test_how_far_a_known_defect_would_have_gone_is_not_seen_where_the_run_broke_off(
+    word: str, outcome: str, expected: bool
+) -> None:
+    promise = PromiseVerdict("no_loss", FAIL, count=1, expected=word)
+    told = concluded(RunInfo("r", outcome=outcome), RunVerdict(promises=(promise,)), {})
+    assert told.as_expected == expected
+
+
+def test_of_two_entries_with_a_known_defect_one_may_be_unknown() -> None:
+    late, unseen = (
+        PromiseVerdict("available", FAIL, expected="known"),
+        PromiseVerdict("available", UNKNOWN, expected="known"),
+    )
+    told = concluded(RunInfo("r", outcome="completed"), RunVerdict(promises=(late, unseen)), {})
+    assert [one.as_expected for one in told.promises] == [True, False]
+    assert exit_status(together([told])) == 2
 
 
 def _seen(*promises: tuple[str, bool]) -> RunVerdict:

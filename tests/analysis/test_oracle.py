@@ -674,8 +674,15 @@ BETWEEN = [send("m1", 10, instance="a"), send("m2", 20, instance="b", client="p2
     ],
 )
 def test_single_active(rows: list[Row | list[Row]], events: list[Row], verdict: str, count: int) -> None:
-    result = promised(PromiseSpec("single_active"), *rows, events=[*events, event("note", 1000)])
+    of_the_other = role("x", "active", 1, "z")
+    result = promised(PromiseSpec("single_active"), *rows, events=[*events, of_the_other, event("note", 1000)])
     assert (result["verdict"], result["count"]) == (verdict, count)
+
+
+@pytest.mark.parametrize(("of_z", "verdict"), [([], "unknown"), ([role("y", "passive", 1, "z")], "pass")])
+def test_of_each_store_of_several_instances_a_role_is_to_be_known(of_z: list[Row], verdict: str) -> None:
+    result = promised(PromiseSpec("single_active"), events=[*TAKEOVER, *of_z, event("note", 1000)])
+    assert result["verdict"] == verdict
 
 
 def test_a_clock_makes_role_events_uncertain() -> None:

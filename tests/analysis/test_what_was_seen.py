@@ -474,9 +474,203 @@ def bounded(**bounds: float) -> dict[str, Any]:
 
 
 def drained(*addresses: str) -> dict[str, Any]:
-    return {"drained": dict.fromkeys(("q", *addresses), True)}
+    return {"drained": dict.fromkeys(("q", *addresses), True), "dead_letters": dict.fromkeys(("q", *addresses), "DLQ")}
 
 
+# --- at the joints: several faults, stores, rounds, loads ------------------------------------------------------------
+
+
+def traffic(ops: list[Row], client: str, served: Callable[[float], str], times: range, address: str = "q") -> None:
+    """A client that connects, and at each time (ms) sends a message that another one gets."""
+    ops.append(op(client, "connect", times[0] - 1, times[0] - 0.5, instance=served(times[0])))
+    for at in times:
+        message = {"address": address, "message_id": f"{client}-{at}", "payload_sha": "sha", "instance": served(at)}
+        ops.append(op(client, "send", at, at + 1, durable=True, **message))
+        ops.append(op(f"c-{client}", "receive", at + 2, at + 3, delivery=f"d-{client}-{at}", **message))
+        ops.append(op(f"c-{client}", "ack", at + 4, at + 5, address=address, delivery=f"d-{client}-{at}"))
+
+
+def a_client_goes_to_another_store(at: float) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        traffic(ops, "w", lambda when: "a" if when < at else "x", range(200, 7900, 100))
+
+    return change
+
+
+def a_client_comes_from_another_store(at: float) -> Change:
+    """It was not on the store that was hit, and comes long after the failover."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        traffic(ops, "w", lambda when: "x" if when < at else "a", range(200, 7900, 100))
+
+    return change
+
+
+def a_client_waits_and_goes_to_another_store(ops: list[Row], events: list[Row]) -> None:
+    traffic(ops, "w", lambda _: "a", range(200, FAULT, 100))
+    traffic(ops, "w", lambda _: "x", range(FAULT + 900, 7900, 100))
+
+
+def everybody_had_gone_to_another_store(ops: list[Row], events: list[Row]) -> None:
+    keep(ops, lambda row: row["client"] != "k")
+    for row in ops:
+        if row["start_ns"] >= 200 * MS and "instance" in row:
+            row["instance"] = "x"
+
+
+def struck_again(at: float, name: str = "kill", instance: str = "a", store: str = "s") -> list[Row]:
+    return [
+        event("fault", at, name=name, instance=instance, store=store, target=f"host-{instance}", value="again"),
+        event("heal", 7_900, name=name, instance=instance, store=store, target=f"host-{instance}"),
+    ]
+
+
+def nobody_sends_after_the_second_fault(ops: list[Row], events: list[Row]) -> None:
+    events += struck_again(7000)
+    events.append(event("role", 7050, instance="a", store="s", value="down"))
+    events.append(event("role", 7200, instance="b", store="s", value="active"))
+    keep(ops, lambda row: row["client"] != "p" or row["start_ns"] < 7000 * MS)
+    sent = {row["message_id"] for row in ops if row["op"] == "send"}
+    keep(ops, lambda row: row["op"] != "receive" or row["message_id"] in sent)
+    for row in ops:
+        if row["client"] == "c" and row["start_ns"] >= 7000 * MS:
+            row["instance"] = "b"
+
+
+def paused_and_later_taken_over(ops: list[Row], events: list[Row]) -> None:
+    """Its pause was over long before a playbook stopped it."""
+    find(events, kind="fault").update(name="pause", t_ns=1500 * MS)
+    find(events, kind="heal").update(name="pause", t_ns=1550 * MS)
+    events.append(event("note", 2990, name="op", detail={"operation": "begin", "instances": "a"}))
+    events.append(event("note", 5600, name="op", detail={"operation": "end"}))
+
+
+def another_fault_lasts(name: str, until: float, **whom: str) -> Change:
+    """The kill is healed as ever; another fault on the original lasts longer, and it is back 100 ms after that."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        places: dict[str, Any] = {"name": name, **(whom or {"instance": "a", "store": "s", "target": "host-a"})}
+        if "toward" in places:
+            places["detail"] = {"toward": places.pop("toward")}
+        events.append(event("fault", 4000, **places))
+        events.append(event("heal", until, **{key: value for key, value in places.items() if key != "detail"}))
+        for row in events:
+            if row["kind"] == "role" and row["t_ns"] in ((ACTIVE_A - 100) * MS, ACTIVE_A * MS):
+                row["t_ns"] += (7_100 - ACTIVE_A) * MS
+        for row in ops:
+            if row.get("instance") == "a" and ACTIVE_A * MS <= row["start_ns"] < 7_100 * MS:
+                row["instance"] = "b"
+
+    return change
+
+
+def roles_without(*instances: str, until: float | None = None) -> Change:
+    """Nobody knew the role of these, at all or until then (ms); there is no fault."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        no_fault_at_all(ops, events)
+        for row in [row for row in events if row["kind"] == "role" and row["instance"] in instances]:
+            if until is None:
+                events.remove(row)
+            else:
+                row["t_ns"] = round(until * MS)
+
+    return change
+
+
+def active_again_though_not_healed(ops: list[Row], events: list[Row]) -> None:
+    """The heal failed, and something else started the process."""
+    events.remove(find(events, kind="heal"))
+    events.remove(find(events, kind="role", instance="b", value="passive", t_ns=(ACTIVE_A - 100) * MS))
+
+
+def cut_off_by_the_loads_end(bound_is_over: bool) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        end = FAULT + (800 if bound_is_over else 200)
+        keep(ops, lambda row: row["client"] == "inspector" or row["start_ns"] < FAULT * MS)
+        find(events, kind="phase", name="load", value="end")["t_ns"] = end * MS
+        find(events, kind="phase", name="drain", value="begin")["t_ns"] = end * MS
+        columns = {"address": "q", "message_id": "hung", "payload_sha": "sha", "durable": True}
+        ops.append(op("p", "send", FAULT + 50, FAULT + 60, outcome="unknown", **columns))
+
+    return change
+
+
+def the_load_stops_and_goes_on(ops: list[Row], events: list[Row]) -> None:
+    events.append(event("phase", 6000, name="load", value="end"))
+    events.append(event("phase", 7000, name="load", value="begin"))
+    keep(ops, lambda row: not 6000 * MS <= row["start_ns"] < 7000 * MS)
+
+
+def an_address_is_used_before_the_load_goes_on(ops: list[Row], events: list[Row]) -> None:
+    the_load_stops_and_goes_on(ops, events)
+    traffic(ops, "w", lambda _: "x", range(200, 6000, 100), address="q2")
+
+
+def a_host_starts_anew(at: float, fault_at: float | None = None, **playbook: str) -> Change:
+    """Roles say where instances are; a fault, or a playbook, may be why."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        for row in events:
+            if row["kind"] == "role":
+                row["target"] = f"host-{row['instance']}"
+        events.append(event("health", at, target="host-x", name="host", value="restarted"))
+        events.append(event("health", at, target="load1", name="host", value="restarted"))
+        if fault_at is not None:
+            traffic(ops, "w", lambda _: "x", range(200, 7900, 100))
+            hit = {"name": "restart_host", "instance": "x", "store": "z", "target": "host-x"}
+            events.extend([event("fault", fault_at, **hit), event("heal", 7_950, **hit)])
+        if playbook:
+            events.append(event("note", at - 100, name="op", detail={"operation": "begin", **playbook}))
+            events.append(event("note", at + 100, name="op", detail={"operation": "end"}))
+
+    return change
+
+
+def watched(begin: float, end: float, fired: float = FAULT + 300, cleared: float = HEAL + 200) -> Change:
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, name="alerts watched", value="begin")["t_ns"] = round(begin * MS)
+        find(events, name="alerts watched", value="end")["t_ns"] = round(end * MS)
+        find(events, kind="alert", name="BrokerDown", value="firing")["t_ns"] = round(fired * MS)
+        find(events, kind="alert", name="BrokerDown", value="cleared")["t_ns"] = round(cleared * MS)
+
+    return change
+
+
+def rounds(*ended: int, begun: int = 3) -> Change:
+    """The fault is injected in the first of several rounds; those named came to their end."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        find(events, kind="fault")["value"] = "kill it (round 1)"
+        for number in range(1, begun + 1):
+            events.append(event("note", 1900 + 1000 * number, name=str(number), detail={"round": "begin"}))
+        for number in ended:
+            events.append(event("note", 2800 + 1000 * number, name=str(number), detail={"round": "end"}))
+
+    return change
+
+
+def hit_when_it_was_down(*, tried: bool) -> Change:
+    """A first fault on x was not healed; a second hits it, whose clients are refused since."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        traffic(ops, "w", lambda _: "x", range(200, 1400, 100))
+        first = {"name": "kill", "instance": "x", "store": "z", "target": "host-x"}
+        events.append(event("fault", 1450, value="first", **first))
+        events.append(event("role", 1500, instance="x", store="z", value="down"))
+        events.append(ended("x", 1451, "killed", "KILL"))
+        events.extend(struck_again(7000, instance="x", store="z"))
+        for at in range(1500, 7900, 200) if tried else (1500,):
+            ops.append(op("w", "connect", at, at + 1, outcome="fail"))
+
+    return change
+
+
+def without_promises(*names: str) -> dict[str, Any]:
+    return {"promises": tuple(one for one in kept()[0].promises if one.name not in names)}
+
+
+UNTIMED = without_promises("failover_within", "failback_within", "alerted_within")
 CASES: dict[str, Case] = {
     "nothing acknowledged, nothing delivered": Case(
         no_send_is_acknowledged,
@@ -697,6 +891,89 @@ CASES: dict[str, Case] = {
     "too late on a host that was not that busy": Case(
         busy(50), {"failover_within": "fail"}, run=bounded(failover_within=200)
     ),
+    "a client had gone to another store long before": Case(
+        a_client_goes_to_another_store(1000), {"failover_within": "pass"}
+    ),
+    "a client goes to another store when its own is hit": Case(
+        a_client_goes_to_another_store(FAULT), {"failover_within": "pass"}
+    ),
+    "a client comes from another store long after the failover": Case(
+        a_client_comes_from_another_store(6000), {"failover_within": "pass"}
+    ),
+    "a client waits too long and goes to another store": Case(
+        a_client_waits_and_goes_to_another_store, {"failover_within": "fail"}
+    ),
+    "all clients had gone to another store": Case(everybody_had_gone_to_another_store, vacuous=True),
+    "a fault on a broker that is down since one that was not healed": Case(
+        hit_when_it_was_down(tried=True), vacuous=True, run=UNTIMED
+    ),
+    "a fault on a broker that is down, and nobody tries": Case(
+        hit_when_it_was_down(tried=False), vacuous=True, run=UNTIMED
+    ),
+    "nobody sends after the second fault": Case(nobody_sends_after_the_second_fault, {"failover_within": "unknown"}),
+    "what was active outlasted its fault": Case(
+        paused_and_later_taken_over, {"failover_within": "unknown", "alerted_within": "unknown"}
+    ),
+    "another fault on the original lasts": Case(another_fault_lasts("pause", 7000), {"failback_within": "unknown"}),
+    "another fault on the original's host lasts": Case(
+        another_fault_lasts("disk_full", 7000, target="host-a"), {"failback_within": "unknown"}
+    ),
+    "a link of the original is cut for longer": Case(
+        another_fault_lasts("partition", 7000, target="db→a", toward="a, b"), {"failback_within": "unknown"}
+    ),
+    "another fault on the original was over long ago": Case(
+        another_fault_lasts("pause", 6300), {"failback_within": "fail"}
+    ),
+    "a link of another one is cut for longer": Case(
+        another_fault_lasts("partition", 7000, target="db→b", toward="b"), {"failback_within": "fail"}
+    ),
+    "nobody knew the role of one of two": Case(roles_without("b"), {"single_active": "unknown"}),
+    "nobody knew the role of one of two for long": Case(roles_without("b", until=6000), {"single_active": "unknown"}),
+    "the role of one of two is known from the load's begin on": Case(
+        roles_without("b", until=0), {"single_active": "pass"}
+    ),
+    "nobody knew the role of any instance of a store": Case(roles_without("a", "b"), {"single_active": "unknown"}),
+    "nobody knew the role of the only instance of a store": Case(roles_without("x"), {"single_active": "pass"}),
+    "active beside another one under a kill that was not healed": Case(
+        active_again_though_not_healed, {"single_active": "fail"}
+    ),
+    "the load ends before the bound is over": Case(
+        cut_off_by_the_loads_end(bound_is_over=False), {"available": "unknown", "failover_within": "unknown"}
+    ),
+    "the load ends after the bound is over": Case(
+        cut_off_by_the_loads_end(bound_is_over=True), {"available": "fail", "failover_within": "unknown"}
+    ),
+    "the load stops and goes on": Case(the_load_stops_and_goes_on, {"available": "pass"}),
+    "an address is not used since the load went on": Case(
+        an_address_is_used_before_the_load_goes_on, {"available": "unknown"}, run=drained("q2")
+    ),
+    "a host starts anew by itself": Case(a_host_starts_anew(6500), {"stays_up": "unknown"}),
+    "a host starts anew by a fault": Case(
+        a_host_starts_anew(6500, 6000), {"stays_up": "pass", "alerted_within": "fail"}
+    ),
+    "a host starts anew before the fault that does so": Case(
+        a_host_starts_anew(6500, 6600), {"stays_up": "unknown", "alerted_within": "fail"}
+    ),
+    "a host starts anew during a playbook": Case(a_host_starts_anew(6500, instances="x"), {"stays_up": "pass"}),
+    "nobody knows where the dead letters of an address go": Case(
+        lambda ops, _: traffic(ops, "w", lambda _: "x", range(200, 7900, 100), address="q2"),
+        {"no_dead_letters": "unknown"},
+        run={"drained": {"q": True, "q2": True}},
+    ),
+    "nobody watched the alerts when the fault came": Case(
+        watched(FAULT + 250, 9000, fired=FAULT + 250), {"alerted_within": "unknown"}
+    ),
+    "somebody watched the alerts since the fault came": Case(watched(FAULT, 9000), {"alerted_within": "pass"}),
+    "nobody watched the alerts when the fault was healed": Case(
+        watched(0, HEAL - 1, cleared=4500), {"alerted_within": "unknown"}
+    ),
+    "an alert is over when the fault is healed": Case(watched(0, HEAL, cleared=4500), {"alerted_within": "pass"}),
+    "a planned fault was injected in the first round alone": Case(
+        rounds(1, 2, 3), vacuous=True, run={"planned": ("kill it",)}
+    ),
+    "a planned fault was not injected in a round that did not end": Case(
+        rounds(1, begun=2), run={"planned": ("kill it",)}
+    ),
     "another application's dead letter": Case(another_applications_dead_letter, {"no_phantoms": "pass"}),
 }
 # What a change says besides, by its nature.
@@ -718,10 +995,24 @@ ALSO = {
     },
     "the bound is kept or not, by vague clocks": {"available", "sticky", "ordered"},
     "active beside another one by vague roles": {"failover_within"},
+    "active beside another one under a kill that was not healed": {"failback_within"},
+    "what was active outlasted its fault": {"failback_within"},
+    "nobody sends after the second fault": {"failback_within", "available", "alerted_within"},
     "a topic's message is not got, and was due by vague clocks": {"available", "failover_within", "ordered"},
     "a topic's message is not got, and was not due by vague clocks": {"available", "failover_within", "ordered"},
     "a topic's message is not got, and was due": {"available"},
     "a topic's message is not got, and was not due": {"available"},
+}
+ALSO |= {name: {"transparent"} for name in CASES if name.startswith("the load ends ")}
+ALSO |= {
+    name: {"alerted_within"}
+    for name, case in CASES.items()
+    if "failback_within" in case.told and ("another" in name or "of the original" in name)
+}
+ALSO |= {
+    name: {"failover_within", "failback_within", "alerted_within"}
+    for name, case in CASES.items()
+    if "knew the role" in name or "is known from the load's begin" in name
 }
 EVENTS_ALONE = {"failback_within", "stays_up", "alerted_within"}
 

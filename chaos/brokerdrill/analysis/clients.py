@@ -259,25 +259,25 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 """)
 
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
-# first connect), before (it was served on that store before the fault: a send was acknowledged, or its last connect
-# reached it), success (when it was served again), nameless
+# first connect), before (where it was served last before the fault is that store: a send was acknowledged, or a connect
+# reached it), success (when it was served again), elsewhere (when another store served it), nameless
 # (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
 # broker; NEVER, which stands for the run's end, of a call of after the fault that never returned, and of one of before
 # it after which the client did nothing), as_before (the epoch that was hit served it after the fault), u (its clock's).
 _FAILOVERS = declare(
     "failover",
-    "run int, fault int, client string, joined long ns, before boolean, success long ns, nameless long ns, "
-    "last_try long ns, as_before boolean, u long ns",
+    "run int, fault int, client string, joined long ns, before boolean, success long ns, elsewhere long ns, "
+    "nameless long ns, last_try long ns, as_before boolean, u long ns",
     "checks.Findings",
 ).by(f"""
 SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joined,
-       coalesce(bool_or(r.ok AND r.store = h.hit_store AND r.acked_at <= h.f_at), false)
-           OR coalesce(arg_max(r.store, {{'at': coalesce(r."end", r.start), 'store': r.store}})
-               FILTER (r.op = 'connect' AND r.ok AND coalesce(r."end", r.start) <= h.f_at) = any_value(h.hit_store),
-               false)
-           AS before,
+       coalesce(arg_max(r.store, {{'at': coalesce(r.acked_at, r."end", r.start), 'store': r.store}})
+               FILTER (r.ok AND r.op IN ('send', 'connect') AND coalesce(r.acked_at, r."end", r.start) <= h.f_at)
+               = any_value(h.hit_store), false) AS before,
        min(r.acked_at) FILTER (r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store AND r.epoch > h.f_at)
            AS success,
+       min(r.acked_at) FILTER (r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store <> h.hit_store)
+           AS elsewhere,
        min(r.acked_at) FILTER (r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store IS NULL) AS nameless,
        CASE WHEN max(r.start) FILTER (r."end" IS NULL) >= max(r.start) THEN {NEVER}
             ELSE max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END)) END AS last_try,

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from brokerdrill.analysis.events import Event, Fault
-from brokerdrill.analysis.timeline import Timeline
-from brokerdrill.ledger.contract import PREPARATIONS, RunInfo
+from brokerdrill.analysis.timeline import Timeline, disturbing
+from brokerdrill.ledger.contract import ROUND, RunInfo
 from brokerdrill.ledger.coverage import ANY, Minimum
 from brokerdrill.ledger.evidence import MET_COUNTS
 from brokerdrill.ledger.verdict import Met
@@ -22,11 +22,6 @@ class Counts:
     clients: int = 0
     in_flight: int = 0
     operations: int = 0
-
-
-def disturbing(times: Timeline) -> list[Fault]:
-    """Return the faults that disturb something while they are in effect."""
-    return [fault for fault in times.faults if fault.name not in PREPARATIONS]
 
 
 def members(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
@@ -72,6 +67,8 @@ def role_before(fault: Fault, times: Timeline) -> str | None:
     return max(before, key=lambda e: e.at).value if before and fault.instance else None
 
 
+# What the name of a step says behind its own name where the method is repeated.
+_ROUND = " (round "
 # The names of coverage, for people.
 _WORDS = {
     "clients": "clients connected to what it hit",
@@ -137,10 +134,10 @@ def covered(run: RunInfo, times: Timeline, events: Sequence[Event], counts: Mapp
 
 def _step(name: str | None) -> str:
     """The name of a scenario's step, without the round."""
-    return (name or "").split(" (round ")[0]
+    return (name or "").split(_ROUND)[0]
 
 
-def why_vacuous(run: RunInfo, met: Sequence[Met], events: Iterable[Event]) -> tuple[str, ...]:
+def why_vacuous(run: RunInfo, met: Sequence[Met], events: Sequence[Event]) -> tuple[str, ...]:
     """Return why a run says nothing about its drill, a sentence each; none: it does."""
     found = [
         f"{one.fault} of {one.instance or one.target or 'nothing named'} "
@@ -150,6 +147,13 @@ def why_vacuous(run: RunInfo, met: Sequence[Met], events: Iterable[Event]) -> tu
     ]
     injected = {_step(one.step) for one in met}
     found += [f"{step} was never injected" for step in run.planned if step not in injected]
+    steps = {one.step for one in met if one.step}
+    whole = [e.name for e in events if e.kind == "note" and dict(e.detail).get(ROUND) == "end"]
+    for step in run.planned:
+        # Whose name says the round is of each round.
+        if any(one.startswith(f"{step}{_ROUND}") for one in steps):
+            missing = [number for number in whole if f"{step}{_ROUND}{number})" not in steps]
+            found += [f"{step} was not injected in round {number}" for number in missing]
     worked = any(event.kind == "note" and "operation" in dict(event.detail) for event in events)
     if run.outcome != "completed" and not met and not worked and not run.planned:
         found.append(f"nothing was done to it: the run is {run.outcome}, and no fault was injected")

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from brokerdrill.analysis.events import NEVER, Ending, Event, Fault
 from brokerdrill.ledger.contract import OPERATION, WITH
-from brokerdrill.ledger.coverage import ENDS
-from brokerdrill.ledger.evidence import INSTANCES
+from brokerdrill.ledger.coverage import ENDS, RESTART_HOST
+from brokerdrill.ledger.evidence import INSTANCES, RESTARTED
 
 # A process that one of these ends has met a defect of its own, whatever else is going on.
 CRASHES = frozenset({"ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP"})
@@ -83,6 +83,22 @@ def endings(events: Sequence[Event], faults: Sequence[Fault]) -> tuple[Ending, .
                 meant = any(bool(one.instances & within) if one.instances else orderly for one in working)
                 doubted = not meant and any(one.instances is None for one in working)
         found.append(Ending(event.instance, event.at, event.value, status, detail.get("last"), meant, doubted))
+    return tuple(found)
+
+
+def restarted(events: Sequence[Event], faults: Sequence[Fault]) -> tuple[Event, ...]:
+    """Return what tells that a host of instances was started anew, where nothing explains it: a fault that does so
+    explains one, a playbook any while it runs."""
+    hosts = {event.target for event in events if event.instance and event.target}
+    meant = {(fault.target, fault.at - fault.u) for fault in faults if fault.name == RESTART_HOST}
+    during = operations(events)
+    found = []
+    for event in sorted((e for e in events if (e.kind, e.value) == ("health", RESTARTED)), key=lambda e: e.at):
+        causes = sorted(at for host, at in meant if host == event.target and at <= event.at + event.u)
+        if causes:
+            meant.remove((event.target, causes[0]))
+        elif event.target in hosts and not any(one.begin <= event.at <= one.end for one in during):
+            found.append(event)
     return tuple(found)
 
 

@@ -83,7 +83,8 @@ class Failback(NamedTuple):
     """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none).
 
     The heal was at `healed_at` as far as is known, not before `earliest` and not after `latest`; the epoch began at
-    `back_at`, give or take `back_u`."""
+    `back_at`, give or take `back_u`. `hindered`: another fault on the instance was in effect after the heal; what it
+    took for is in `latest`."""
 
     name: str | None
     instance: str
@@ -93,6 +94,7 @@ class Failback(NamedTuple):
     latest: int
     back_at: int | None
     back_u: int = 0
+    hindered: bool = False
 
 
 class Ending(NamedTuple):

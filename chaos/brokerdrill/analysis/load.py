@@ -38,7 +38,7 @@ from brokerdrill.ledger.contract import (
     RunInfo,
     parse_run,
 )
-from brokerdrill.ledger.evidence import ANSWERS, BY_LOG, OFFSET, SILENT, UNCERTAINTY
+from brokerdrill.ledger.evidence import ANSWERS, BY_LOG, OFFSET, RESTARTED, SILENT, UNCERTAINTY
 from brokerdrill.ledger.spool import SUFFIX
 
 TYPES = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean", "map": "map<string,string>"}
@@ -171,10 +171,11 @@ def _schema(spark: SparkSession | None, run: Run, name: str, file: str, where: s
 
 
 def _is_told(row: Mapping[str, Any]) -> bool:
-    """Whether an event counts here: of probes and health what is `detected`, and of health who is silent."""
+    """Whether an event counts here: of probes and health what is `detected`, and of health who is silent
+    and which host was started anew."""
     if row["name"] == "detected" or row["kind"] not in ("probe", "health"):
         return True
-    return row["kind"] == "health" and row["value"] in (SILENT, ANSWERS)
+    return row["kind"] == "health" and row["value"] in (SILENT, ANSWERS, RESTARTED)
 
 
 def event_rows(run: Run, file: str) -> Iterator[Mapping[str, Any]]:

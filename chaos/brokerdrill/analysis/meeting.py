@@ -8,7 +8,7 @@ from __future__ import annotations
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.partials import declare
 
-# A client that was served by what a fault hit so shortly before is connected to it.
+# A client that was served by what a fault hit so shortly before, and since by nothing else, nor refused, is connected.
 JUST_BEFORE_NS = 5_000_000_000
 
 # `struck`: fault, f_at, f_until (its heal, or the run's end), whole (it hit no broker: every client counts). `members`:
@@ -16,11 +16,14 @@ JUST_BEFORE_NS = 5_000_000_000
 # if its client did nothing after it.
 _OPERATIONS = f"""
 SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
-       coalesce(bool_or(m.server IS NOT NULL AND o.start <= f.f_at), false) AS there,
+       coalesce(arg_max(m.server IS NOT NULL AND NOT o.refused, {{'over': o.over, 'op_id': o.op_id}})
+                    FILTER ((o.server IS NOT NULL OR o.refused) AND o.over <= f.f_at), false)
+           OR coalesce(bool_or(m.server IS NOT NULL AND o.start <= f.f_at AND o.over > f.f_at), false) AS there,
        coalesce(bool_or(o.start <= f.f_at), false) AS before,
        count(*) FILTER (o.start <= f.f_at AND o.over > f.f_at) AS in_flight,
        count(*) FILTER (o.over > f.f_at) AS operations
-FROM (SELECT o.run, o.client, o.op, o.outcome, o.server, o.start, coalesce(o."end", CASE WHEN o.op_id = n.last THEN
+FROM (SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.server, o.start,
+             o.op = 'connect' AND o.outcome = 'fail' AS refused, coalesce(o."end", CASE WHEN o.op_id = n.last THEN
              {NEVER} ELSE o.start END) AS over
       FROM ops o JOIN numbers n ON o.run = n.run AND o.client = n.client) o
 JOIN struck f ON o.run = f.run AND o.start <= f.f_until AND o.over >= f.f_at - {JUST_BEFORE_NS}
@@ -28,16 +31,16 @@ LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND o.server = m.serv
 WHERE NOT (o.op IN ('receive', 'browse') AND o.outcome <> 'ok') AND o.op <> 'close'
 GROUP BY f.run, f.fault, o.client
 """
-# The last connect of each client before a fault, unless it closed that connection before the fault.
+# The last connect of each client before a fault, unless that failed, or it closed that connection before the fault.
 _CONNECTED = """
 SELECT c.run, c.fault, c.client FROM (
-    SELECT f.run, f.fault, o.client, o.server, coalesce(o."end", o.start) AS since, f.f_at, f.whole
+    SELECT f.run, f.fault, o.client, o.server, o.outcome, coalesce(o."end", o.start) AS since, f.f_at, f.whole
     FROM ops o JOIN struck f ON o.run = f.run AND coalesce(o."end", o.start) <= f.f_at
-    WHERE o.op = 'connect' AND o.outcome = 'ok'
+    WHERE o.op = 'connect' AND o.outcome <> 'unknown'
     QUALIFY row_number() OVER (PARTITION BY f.run, f.fault, o.client
                                ORDER BY coalesce(o."end", o.start) DESC, o.op_id DESC) = 1) c
 LEFT JOIN members m ON c.run = m.run AND c.fault = m.fault AND c.server = m.server
-WHERE (c.whole OR m.server IS NOT NULL) AND NOT EXISTS (
+WHERE c.outcome = 'ok' AND (c.whole OR m.server IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM ops x WHERE x.run = c.run AND x.client = c.client AND x.op = 'close' AND x.start >= c.since
         AND coalesce(x."end", x.start) <= c.f_at)
 """

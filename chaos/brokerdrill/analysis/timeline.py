@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, dropwhile, takewhile
 
-from brokerdrill.analysis.endings import endings
+from brokerdrill.analysis.endings import endings, restarted
 from brokerdrill.analysis.events import (
     NEVER,
     Alert,
@@ -32,8 +32,8 @@ from brokerdrill.analysis.events import (
 )
 from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool, unready_by_role
-from brokerdrill.analysis.watching import logs_read, pressures, unwatched
-from brokerdrill.ledger.contract import ALERTS_WATCHED, ROUND, TOWARD
+from brokerdrill.analysis.watching import logs_read, pressures, untold, unwatched
+from brokerdrill.ledger.contract import ALERTS_WATCHED, PREPARATIONS, ROUND, TOWARD
 from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, TTL
 from brokerdrill.ledger.verdict import Takeover
@@ -61,6 +61,8 @@ class Timeline:
     # The stores that the pools' events name.
     pooled: frozenset[str] = frozenset()
     endings: tuple[Ending, ...] = ()
+    # What tells that a host was started anew, by nobody's doing.
+    restarts: tuple[Event, ...] = ()
     # What was read of logs, so that no ending means that there was none.
     logs: tuple[LogRead, ...] = ()
     # The instances whose own logs show their roles.
@@ -78,6 +80,11 @@ class Timeline:
     def slack(self) -> int:
         """By how much (ns) a span between times of any two clocks may be off."""
         return 2 * max((clock.u for clock in self.clocks.values()), default=0)
+
+
+def disturbing(times: Timeline) -> list[Fault]:
+    """Return the faults that disturb something while they are in effect."""
+    return [fault for fault in times.faults if fault.name not in PREPARATIONS]
 
 
 def timeline(
@@ -117,9 +124,10 @@ def timeline(
         ),
         pooled=pooled(events, stores),
         endings=endings(events, fault),
+        restarts=restarted(events, fault),
         logs=logs_read(events),
         showing=frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance),
-        unwatched=unwatched(events, run_end),
+        unwatched=tuple(sorted({*unwatched(events, run_end), *untold(events, stores, run_end)})),
         pressures=pressures(events),
         clocks=clocks or {},
         rounds=rounds(events, run_end),
@@ -246,7 +254,12 @@ def _active(epoch: Epoch, halting: Sequence[Fault], certain: bool) -> list[tuple
     surely = (epoch.start + epoch.start_u, epoch.end - epoch.end_u)
     pieces = [surely if certain else (epoch.earliest, epoch.latest)]
     for fault in halting:
-        if fault.name in HALTS and fault.instance == epoch.instance:
+        # Who became active after it was halted was started anew.
+        if (
+            fault.name in HALTS
+            and fault.instance == epoch.instance
+            and epoch.start - epoch.start_u <= fault.at + fault.u
+        ):
             begin = fault.at - sign * fault.u
             end = NEVER if fault.healed_at is None else fault.healed_at + sign * fault.u
             cut = [((start, min(until, begin)), (max(start, end), until)) for start, until in pieces]
@@ -352,7 +365,7 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
     epoch). A heal that finds the instance active as before the fault makes none due.
 
     A heal that the host made by itself was at some time since the fault, and so was one before which the instance was
-    already active again.
+    already active again. While another fault on the instance is in effect it need not be back.
     """
     originals: dict[str, str] = {}
     for one in epoch:
@@ -376,9 +389,24 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
                     latest = healed_at + heal.u
                 else:
                     earliest = last.at
+            until = back.start if back else NEVER
+            others = [
+                f for f in fault if f.number != last.number and _on(f, last) and heal.at < _over(f) and f.at < until
+            ]
+            latest = max([latest, *(min(_over(f), until) for f in others)])
             times = healed_at, earliest, latest, back and back.start, back.start_u if back else 0
-            found.append(Failback(heal.name, original, store, *times))
+            found.append(Failback(heal.name, original, store, *times, bool(others)))
     return tuple(found)
+
+
+def _on(other: Fault, fault: Fault) -> bool:
+    """Whether another fault is on the instance of `fault` too: on itself, on a link toward it, or on its host."""
+    on_host = other.instance is None and other.target is not None and other.target == fault.target
+    return other.name not in PREPARATIONS and (on_host or fault.instance in (other.instance, *other.toward))
+
+
+def _over(fault: Fault) -> int:
+    return NEVER if fault.healed_at is None else fault.healed_at
 
 
 def alerts(events: Sequence[Event]) -> tuple[Alert, ...]:

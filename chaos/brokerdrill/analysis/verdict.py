@@ -15,6 +15,8 @@ from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, doubted_by
 from brokerdrill.promises.definition import Doubt
 
 WITNESSES = 10
+# What a drill may expect of a promise besides that it is kept.
+VIOLATED, KNOWN = "violated", "known"
 
 # The promises' definitions say what forbids that they pass.
 DOUBTED_BY_OPS = doubted_by(Doubt.TORN_OPERATIONS)
@@ -96,12 +98,19 @@ def concluded(run: RunInfo, found: RunVerdict, not_met: Mapping[str, str]) -> Ru
     """Return what was found of a run with its verdict, and whether it is as expected; `not_met` says why promises are
     not as the drill asks for, by name ("": their own verdict says it)."""
     promises = tuple(
-        replace(promise, as_expected=promise.name not in not_met, beyond=not_met.get(promise.name, ""))
+        replace(
+            promise,
+            # Of several entries of a promise with a known defect one may be unknown.
+            as_expected=promise.name not in not_met and not (promise.expected == KNOWN and promise.verdict == UNKNOWN),
+            beyond=not_met.get(promise.name, ""),
+        )
         for promise in found.promises
     )
     verdict = of_run(run, (promise.verdict for promise in promises))
-    # What broke, as it was to, is seen however the run ended.
-    seen = run.outcome == "completed" or verdict == FAIL
+    # What broke, as it was to, is seen however the run ended; how far more a known defect would have gone is not.
+    seen = run.outcome == "completed" or any(
+        promise.verdict == FAIL and promise.expected == VIOLATED for promise in promises
+    )
     as_expected = seen and all(promise.as_expected for promise in promises) and not found.vacuous
     return replace(found, run_id=run.run_id, verdict=verdict, as_expected=as_expected, promises=promises)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from brokerdrill.analysis.events import Event, Fault, LogRead, Pressure, Unwatched
@@ -49,6 +49,21 @@ def unwatched(events: Sequence[Event], run_end: int) -> tuple[Unwatched, ...]:
                     found.append(Unwatched(event.instance, int(begin), int(end)))
     found += [Unwatched(instance, since, run_end) for instance, since in silent.items()]
     return tuple(sorted(one for one in found if one.start < one.end))
+
+
+def untold(events: Iterable[Event], stores: Mapping[str, Sequence[str]], run_end: int) -> list[Unwatched]:
+    """Return the times of the load in which no role was known yet of instances that share a store with others."""
+    told: dict[str, int] = {}
+    begin = None
+    for event in events:
+        if event.kind == "role" and event.instance:
+            told[event.instance] = min(told.get(event.instance, event.at - event.u), event.at - event.u)
+        if (event.kind, event.name, event.value) == ("phase", "load", "begin"):
+            begin = event.at if begin is None else min(begin, event.at)
+    shared = {instance for instances in stores.values() if len({*instances}) > 1 for instance in instances}
+    if begin is None:
+        return []
+    return [Unwatched(one, begin, told.get(one, run_end)) for one in sorted(shared) if begin < told.get(one, run_end)]
 
 
 def logs_read(events: Iterable[Event]) -> tuple[LogRead, ...]:

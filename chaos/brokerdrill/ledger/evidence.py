@@ -17,6 +17,8 @@ TTL, BY, BY_TTL = "ttl_s", "by", "time-to-live"
 BY_LOG = "log"
 # The values of `health` between which an instance answered nobody who asked it.
 SILENT, ANSWERS = "silent", "answers"
+# The value of a host's `health` when it is back and has been started anew.
+RESTARTED = "restarted"
 # In the details of `met`: what counters on the hosts say (texts of whole numbers).
 MET_COUNTS = ("packets", "bytes", "connections", "closed", "messages")
 # In the details of `pressure`: since when, and for how long of that time something had to wait for what it names.

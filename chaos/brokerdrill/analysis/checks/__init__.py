@@ -117,8 +117,8 @@ class Findings:
         }
         clients: dict[int, list[failover_within.ClientAtFault]] = defaultdict(list)
         for run, *of in base.execute(
-            "SELECT run, fault, client, joined, before, success, nameless, last_try, as_before, u FROM failover "
-            "ORDER BY run, fault, client"
+            "SELECT run, fault, client, joined, before, success, elsewhere, nameless, last_try, as_before, u "
+            "FROM failover ORDER BY run, fault, client"
         ).fetchall():
             clients[run].append(failover_within.ClientAtFault(*of))
         self._failovers = {run: failover_within.failovers(found, self._times[run]) for run, found in clients.items()}
@@ -130,6 +130,10 @@ class Findings:
             "SELECT run, client, op, outcome, address, server, begun, ended FROM failed_call ORDER BY ALL"
         ).fetchall():
             self._failed[run].append(transparent.FailedCall(*of))
+        self._untried = {
+            run: failover_within.untried(found, self._failovers[run], self._times[run])
+            for run, found in clients.items()
+        }
         self._received: dict[int, dict[int, int]] = defaultdict(dict)
         for run, fault, at in base.execute("SELECT run, fault, min(received_at) FROM received GROUP BY ALL").fetchall():
             self._received[run][fault] = at
@@ -191,7 +195,9 @@ class Findings:
             elif spec.name == transparent.NAME:
                 finding = transparent.find(self._calls.get(run, 0), self._failed[run])
             elif spec.name == failover_within.NAME:
-                finding = failover_within.find(self._failovers.get(run, ()), bound, times.pressures)
+                finding = failover_within.find(
+                    self._failovers.get(run, ()), bound, times.pressures, self._untried.get(run, ())
+                )
             elif spec.name == failback_within.NAME:
                 acked = {number: self._slices[run, "failback", number, ""] for number in range(len(times.failbacks))}
                 finding = failback_within.find(times, acked, bound)

@@ -80,6 +80,8 @@ def _answer(times: Timeline, fault: Fault, about: Sequence[Alert], bound: int) -
         return BUSY
     if took > bound:
         return _missed(times, fault, took, bound)
+    if not _watched(times, fault.at, 0):
+        return "nobody watched the alerts when the fault came"
     if fault.vague:
         return "it is not known when the fault was healed"
     if fault.healed_at is None:
@@ -89,6 +91,8 @@ def _answer(times: Timeline, fault: Fault, about: Sequence[Alert], bound: int) -
     late = cleared is None or cleared > bound
     if late and not _watched(times, fault.healed_at, bound):
         return "nobody watched the alerts for as long as the bound after the heal"
+    if cleared is not None and not late and not _watched(times, fault.healed_at, cleared):
+        return "nobody watched the alerts between the heal and the alert's end"
     return Answer(took, cleared, late)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
 from brokerdrill.analysis.events import Fault
-from brokerdrill.analysis.timeline import Timeline
+from brokerdrill.analysis.timeline import Timeline, disturbing
 from brokerdrill.analysis.watching import stalled
 from brokerdrill.ledger.verdict import Outage
 
@@ -75,8 +75,8 @@ def find(
 ) -> tuple[Finding, list[Gap]]:
     """Return what the addresses' slices say of the promise, and its gaps: each span longer than the bound (ns)
     breaks, whatever the clocks were off by; an acknowledged send (delivery) under load is evidence. A span that may be
-    longer casts doubt, and so does one that busy hosts explain, and an address of the load (`named`) that was not
-    used."""
+    longer casts doubt, and so does one that busy hosts explain, one that began before a fault and was cut off by the
+    load's end, and an address of the load (`named`) that was not used in each."""
     finding = Finding()
     gaps = []
     off = times.slack
@@ -87,6 +87,9 @@ def find(
         if bound - off < longest <= bound + off and off:
             finding.doubted(CLOCKS)
         finding.evidence |= bool(one.slices)
+        last = max((of.last for of in one.slices), default=begin)
+        if end - last <= bound + off and any(last <= fault.at < end for fault in disturbing(times)):
+            finding.doubted("the load ended before the bound was over, and nothing was served since a fault")
         finding.measured = max(finding.measured or 0.0, longest / 1e6)
         finding.n += len(between) + one.inner
         gaps += [Gap(start, until, one.address, None) for start, until in (*between, *one.shown)]
@@ -97,7 +100,8 @@ def find(
             finding.doubted(BUSY)
     finding.n -= explained
     used = {one.address for one in addressed}
-    for address in sorted({*named} - used if times.loads else ()):
+    in_each = [{one.address for one in addressed if one.load == number} for number in range(len(times.loads))]
+    for address in sorted(one for one in named if any(one not in of for of in in_each)):
         finding.doubted(f"nobody {'sent to' if side == 'send' else 'received from'} {address}")
     finding.judged_from = {"addresses": sorted(used)}
     gaps = [one._replace(fault=fault_over(times, one.start, one.end)) for one in gaps]

@@ -30,7 +30,9 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
             finding.measured = max(finding.measured or 0.0, took / 1e6)
         if least <= bound < until + back.back_u - back.earliest or (back.back_at is None and least <= bound):
             finding.doubted(
-                "it is not known well enough when the fault was healed"
+                f"another fault on {back.instance} was still in effect when one was healed"
+                if back.hindered
+                else "it is not known well enough when the fault was healed"
                 if back.back_at is not None
                 else "the run ended before the bound was over"
             )

@@ -26,6 +26,7 @@ class ClientAtFault(NamedTuple):
     joined: int | None
     before: bool
     success: int | None
+    elsewhere: int | None
     nameless: int | None
     last_try: int
     as_before: bool
@@ -34,8 +35,8 @@ class ClientAtFault(NamedTuple):
 
 class DueFailover(NamedTuple):
     """A client at a fault that an epoch did not outlive: `blind` (it is not known who served it first), `took` (ns from
-    the fault to the success; None: blind, or none), `last_try` (ns), `u` how uncertain the times between the fault and
-    the client's are (ns)."""
+    the fault to the success; None: blind, or none), `elsewhere` (another store served it first: the success is that),
+    `last_try` (ns), `u` how uncertain the times between the fault and the client's are (ns)."""
 
     hit: Hit
     client: str
@@ -45,6 +46,7 @@ class DueFailover(NamedTuple):
     took: int | None
     last_try: int
     u: int = 0
+    elsewhere: bool = False
 
 
 def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFailover]:
@@ -55,28 +57,59 @@ def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFail
     """
     hits = {hit.fault.number: hit for hit in times.hits}
     at_fault = list(clients)
-    outlived = {
-        one.fault
-        for one in at_fault
-        if one.as_before and (hits[one.fault].again or (hits[one.fault].epoch.open and hits[one.fault].next is None))
-    }
+    outlived = _outlived(at_fault, hits)
     found = []
     for one in at_fault:
         hit = hits[one.fault]
         if one.fault in outlived or not (one.before or one.joined is None or one.joined <= hit.fault.at):
             continue
-        blind = one.nameless is not None and (one.success is None or one.nameless < one.success)
-        took = None if blind or one.success is None else one.success - hit.fault.at
+        elsewhere = one.elsewhere is not None and (one.success is None or one.elsewhere < one.success)
+        success = one.elsewhere if elsewhere else one.success
+        blind = one.nameless is not None and (success is None or one.nameless < success)
+        took = None if blind or success is None else success - hit.fault.at
         last_try = times.run_end if one.last_try == NEVER else one.last_try
-        found.append(DueFailover(hit, one.client, one.before, one.success, blind, took, last_try, hit.fault.u + one.u))
+        u = hit.fault.u + one.u
+        found.append(DueFailover(hit, one.client, one.before, success, blind, took, last_try, u, elsewhere))
     return found
 
 
-def find(found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure] = ()) -> Finding:
+def _outlived(told: Iterable[ClientAtFault], hits: Mapping[int, Hit]) -> set[int]:
+    """The faults that the epoch which they hit outlived."""
+    return {
+        one.fault
+        for one in told
+        if one.as_before and (hits[one.fault].again or (hits[one.fault].epoch.open and hits[one.fault].next is None))
+    }
+
+
+def _outlasted(hit: Hit) -> bool:
+    """Whether the epoch that was hit lasted longer than the fault, and the next one began after it: something else may
+    have ended it."""
+    healed = hit.fault.healed_at
+    if healed is None or hit.next is None or hit.epoch.open:
+        return False
+    return healed < min(hit.epoch.end - hit.epoch.end_u, hit.next.start - hit.next.start_u)
+
+
+def untried(clients: Sequence[ClientAtFault], found: Iterable[DueFailover], times: Timeline) -> list[Hit]:
+    """Return the faults that an epoch did not outlive and after which nobody tried to be served by its store."""
+    hits = {hit.fault.number: hit for hit in times.hits}
+    tried = {
+        one.hit.fault.number
+        for one in found
+        if not one.elsewhere
+        and (one.took is not None or one.blind or (one.before and one.last_try > one.hit.fault.at + one.u))
+    }
+    return [hit for number, hit in hits.items() if number not in tried | _outlived(clients, hits)]
+
+
+def find(
+    found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure] = (), unseen: Sequence[Hit] = ()
+) -> Finding:
     """Return what `failovers` say of the promise: a client served later than the bound (ns) breaks, and one that was
     served before the fault and tried on past the bound without success. What breaks it only if clocks were off, or is
     explained by hosts that were busy (`pressures`), casts doubt, and so does a client that tried in vain and not for
-    as long as the bound."""
+    as long as the bound, and a fault after which nobody tried (`unseen`)."""
     finding = Finding()
     broken: list[dict[str, Any]] = []
     clients = set()
@@ -86,7 +119,9 @@ def find(found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure]
         waited = one.took if one.took is not None else one.last_try - at if in_vain else None
         if one.blind:
             finding.doubted("of some sends it is not known which store served them")
-        if one.took is not None:
+        if one.elsewhere and not one.before:
+            continue
+        if one.took is not None and not one.elsewhere:
             clients.add(one.client)
             finding.evidence = True
             finding.measured = max(finding.measured or 0.0, one.took / 1e6)
@@ -96,6 +131,8 @@ def find(found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure]
             finding.doubted("a client tried in vain, and not for as long as the bound")
         elif waited - one.u <= bound < waited + one.u:
             finding.doubted(CLOCKS)
+        elif waited > bound and _outlasted(one.hit):
+            finding.doubted("what was active outlasted the fault and its heal: what ended it is not known")
         elif waited > bound and stalled(pressures, at, at + waited) >= waited - bound:
             finding.doubted(BUSY)
         elif waited > bound:
@@ -116,6 +153,9 @@ def find(found: Iterable[DueFailover], bound: int, pressures: Sequence[Pressure]
             )
     if not finding.evidence and not finding.n:
         finding.doubted("after no fault on an active instance a client was served again")
+    elif unseen:
+        one_of = unseen[0].fault
+        finding.doubted(f"after the {one_of.name} of {one_of.instance} at {one_of.at / 1e9:.1f} s nobody tried to send")
     finding.judged_from = {"clients": len(clients)}
     finding.witnesses = worst(broken)
     return finding
@@ -130,7 +170,7 @@ def split(found: Iterable[DueFailover], received: Mapping[int, int]) -> list[Fai
     """
     rows = []
     for one in found:
-        if one.took is None:
+        if one.took is None or one.elsewhere:
             continue
         fault, at = one.hit.fault, one.hit.fault.at
 

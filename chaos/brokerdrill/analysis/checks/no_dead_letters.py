@@ -54,6 +54,8 @@ def look_at(
     seen = {one.address for one in counted if one.ok}
     if wanted and not finding.evidence:
         finding.doubted("nobody was to get what was sent")
+    if wanted and (unmapped := sorted(address for address in live if address not in dead_letters)):
+        finding.doubted(f"it is not known where the dead letters of {', '.join(unmapped)} go")
     finding.evidence &= bool(wanted)
     finding.judged_from["looked_at"] = sorted(seen & {*wanted})
     for address in wanted:

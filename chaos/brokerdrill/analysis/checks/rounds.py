@@ -50,7 +50,7 @@ def rounds_of(
     faults = Counter(place(times, one.at) for one in times.faults if one.name not in PREPARATIONS)
     over: dict[int | None, list[int]] = defaultdict(list)
     for one in failovers:
-        if one.took is not None:
+        if one.took is not None and not one.elsewhere:
             over[place(times, one.hit.fault.at)].append(one.took)
     back: dict[int | None, list[int]] = defaultdict(list)
     for due in times.failbacks:

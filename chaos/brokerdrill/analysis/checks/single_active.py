@@ -57,6 +57,10 @@ def find(
         finding.doubted("of some sends it is not known which store served them")
     if sends.perhaps or len(certain) < len(times.overlaps):
         finding.doubted("the times are not known well enough to tell who was active first")
+    shown = {event.instance for event in times.roles}
+    for store, instances in sorted(stores.items()):
+        if len({*instances}) > 1 and not shown & {*instances}:
+            finding.doubted(f"nobody knew who was active on {store}")
     for one in blind:
         finding.doubted(
             f"nobody knew what {one.instance} was doing for {(one.end - one.start) / 1e9:.1f} s, while another one was "

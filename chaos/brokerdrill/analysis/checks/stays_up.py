@@ -45,6 +45,8 @@ def find(times: Timeline, stores: Mapping[str, Sequence[str]]) -> Finding:
     )
     if unread := sorted(named - whole):
         finding.doubted(f"the log of {', '.join(unread)} was not read, or not whole")
+    for one in times.restarts:
+        finding.doubted(f"{one.target} was started anew, and nothing explains it")
     if any(one.doubted for one in times.endings):
         finding.doubted("a process ended while a playbook ran, and it is not said on which instances that worked")
     return finding
