@@ -51,8 +51,10 @@ class Routed:
 
     `routers`: the elements of each, by name. `{static}` in them is a pool of all targets by their connectors,
     `{cluster}` one of the members of the cluster connection that all brokers have, `{discovery}` one of the targets
-    that announce themselves by multicast. `own`: the local-target-filter of the targets that have a router themselves,
-    at `own_ports`, without a pool and by the last digit of the server name. Without `secure`, no connection is TLS.
+    that announce themselves by multicast; each name of `groups` is of a discovery group of those. `own`: the elements
+    of the router of each target that has one itself, at `own_ports`. Without `secure`, no connection is TLS. Without
+    `clustered`, no broker has a cluster connection. `accounts` are those that all brokers let in beside USER, by name
+    their passwords; with `anonymous` they let in who has none. `beside` is further connectors, by name their ports.
     """
 
     def __init__(
@@ -67,8 +69,16 @@ class Routed:
         quorum: int = 2,
         own: Mapping[str, str] | None = None,
         secure: bool = True,
+        clustered: bool = True,
+        accounts: Mapping[str, str] | None = None,
+        anonymous: bool = False,
+        groups: Sequence[str] = ("announced",),
+        beside: Mapping[str, int] | None = None,
     ) -> None:
         self._routers = routers
+        self._clustered = clustered
+        self._groups = groups
+        self._beside = beside or {}
         self._check_period_ms = check_period_ms
         self._quorum = quorum
         # A process's JVM knows one: brokers that it meets in turn have the same.
@@ -78,20 +88,30 @@ class Routed:
         self.trusting = f"sslEnabled=true;trustStoreType=PEMCA;trustStorePath={self.certificate}" if secure else ""
         small = "-Xms48m -Xmx96m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1 -Dlog4j2.disableJmx=true"
         self.targets = {
-            name: Broker(home, work / name, QUEUES, f"{self.tls};anycastPrefix=/queue/", java_args=small)
+            name: Broker(
+                home,
+                work / name,
+                QUEUES,
+                f"{self.tls};anycastPrefix=/queue/",
+                java_args=small,
+                anonymous=anonymous,
+            )
             for name in targets
         }
-        self.router = Broker(home, work / "router", QUEUES, java_args=small, console=True)
+        self.router = Broker(home, work / "router", QUEUES, java_args=small, console=True, anonymous=anonymous)
         self.ports = {name: free_port() for name in routers}
         self._group = f"{GROUP}<group-port>{free_port()}</group-port>"
         self.own_ports = {name: free_port() for name in own or ()}
         for one in (*self.targets.values(), self.router):
-            (one.directory / "etc" / "artemis-users.properties").write_text(f"{USER} = {PASSWORD}\n")
+            let_in = {USER: PASSWORD, **(accounts or {})}
+            users, roles = (one.directory / "etc" / f"artemis-{kind}.properties" for kind in ("users", "roles"))
+            users.write_text("".join(f"{name} = {password}\n" for name, password in let_in.items()))
+            roles.write_text(f"amq = {','.join(let_in)}\n")
         # What each broker's file was made with, and is written anew from.
         self._made = {one.name: file_of(one).read_text() for one in (*self.targets.values(), self.router)}
         for name, one in self.targets.items():
             led, router = self._own(name, (own or {}).get(name))
-            rest = f"{self._connectors()}{self._announced(name)}{cluster(name, ['router'])}{router}"
+            rest = f"{self._connectors()}{self._announced(name)}{self._cluster(name, ['router'])}{router}"
             self._write(one, f"{led}</acceptors>{rest}")
         self._configure(targets)
 
@@ -101,15 +121,17 @@ class Routed:
             f"<connector-ref>{name}</connector-ref></broadcast-group></broadcast-groups>"
         )
 
-    def _own(self, name: str, served: str | None) -> tuple[str, str]:
-        if served is None:
+    def _own(self, name: str, elements: str | None) -> tuple[str, str]:
+        if elements is None:
             return "", ""
+        options = f"protocols=CORE,AMQP;router=own;{self.tls}"
         return (
-            f'<acceptor name="own">tcp://127.0.0.1:{self.own_ports[name]}?protocols=CORE;router=own;{self.tls}</acceptor>',
-            '<connection-routers><connection-router name="own"><key-type>SNI_HOST</key-type>'
-            f"<key-filter>[0-9]$</key-filter><local-target-filter>{served}</local-target-filter>"
-            "</connection-router></connection-routers>",
+            f'<acceptor name="own">tcp://127.0.0.1:{self.own_ports[name]}?{options}</acceptor>',
+            f'<connection-routers><connection-router name="own">{elements}</connection-router></connection-routers>',
         )
+
+    def _cluster(self, own: str, others: Sequence[str]) -> str:
+        return cluster(own, others) if self._clustered else ""
 
     def _write(self, broker: Broker, added: str) -> None:
         file_of(broker).write_text(self._made[broker.name].replace("</acceptors>", added + MEMBER, 1))
@@ -119,12 +141,14 @@ class Routed:
 
     def _connectors(self) -> str:
         brokers = {**self.targets, "router": self.router}
-        return "<connectors>{}</connectors>".format(
-            "".join(
-                f'<connector name="{name}">{one.url}?{"" if name == "router" else self.trusting}</connector>'
-                for name, one in brokers.items()
-            )
+        of_brokers = "".join(
+            f'<connector name="{name}">{one.url}?{"" if name == "router" else self.trusting}</connector>'
+            for name, one in brokers.items()
         )
+        others = "".join(
+            f'<connector name="{name}">tcp://127.0.0.1:{port}</connector>' for name, port in self._beside.items()
+        )
+        return f"<connectors>{of_brokers}{others}</connectors>"
 
     def repool(self, pooled: Sequence[str]) -> None:
         """Start the router anew, with those targets in its pools."""
@@ -155,11 +179,11 @@ class Routed:
             f'<connection-router name="{name}">{elements.format(**pools)}</connection-router>'
             for name, elements in self._routers.items()
         )
-        discovered = (
-            f'<discovery-groups><discovery-group name="announced">{self._group}</discovery-group></discovery-groups>'
+        discovered = "<discovery-groups>{}</discovery-groups>".format(
+            "".join(f'<discovery-group name="{name}">{self._group}</discovery-group>' for name in self._groups)
         )
         led = f"<connection-routers>{routers}</connection-routers>"
-        return f"{self._connectors()}{discovered}{cluster('router', pooled)}{led}"
+        return f"{self._connectors()}{discovered}{self._cluster('router', pooled)}{led}"
 
     def start(self) -> None:
         """Start all, and wait until each router with a pool names somebody: its quorum is there."""

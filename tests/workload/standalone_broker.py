@@ -143,6 +143,13 @@ class Broker:
             self._process.wait(30)
             self._process = None
 
+    def stop(self) -> None:
+        """Stop in an orderly way, and wait until it is gone."""
+        if self._process:
+            self._process.terminate()
+            self._process.wait(START_DEADLINE_S)
+            self._process = None
+
     def artemis(self, *arguments: str) -> str:
         """Run a command of the broker's own tool that dials an `anonymous` broker; return its output."""
         done = subprocess.run(
@@ -187,10 +194,15 @@ class Relay:
             while data := source.recv(65536):
                 if held:
                     self._open.wait()
+                else:
+                    self._to_broker(data)
                 sink.sendall(data)
         for one in (source, sink):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def _to_broker(self, data: bytes) -> None:
+        """Called with what a client sends, before the broker has it."""
 
     def hold(self) -> None:
         """Let no reply through from now on."""

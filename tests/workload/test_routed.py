@@ -34,13 +34,20 @@ ROUTERS = {
     "least": "<key-type>SNI_HOST</key-type><policy name='LEAST_CONNECTIONS'/>{static}",
     "modulo": "<key-type>SNI_HOST</key-type><local-target-filter>0</local-target-filter>"
     "<policy name='CONSISTENT_HASH_MODULO'><property key='MODULO' value='2'/></policy>",
+    "filtered-modulo": "<key-type>SNI_HOST</key-type><key-filter>^[a-z]+</key-filter>"
+    "<local-target-filter>0</local-target-filter>"
+    "<policy name='CONSISTENT_HASH_MODULO'><property key='MODULO' value='2'/></policy>",
     "keyless": "<key-type>SNI_HOST</key-type><key-filter>^known</key-filter>"
     "<local-target-filter>NULL</local-target-filter>",
     "nobody": "<key-type>SNI_HOST</key-type><local-target-filter>here</local-target-filter>",
 }
 
-# By target: the last digits of the keys that it serves itself, and refuses all others.
-OWN = {"t1": "[0-4]", "t2": "[5-9]"}
+# By target: the elements of its own router, of the last digits of the keys that it serves; it refuses all others.
+OWN = {
+    name: "<key-type>SNI_HOST</key-type><key-filter>[0-9]$</key-filter>"
+    f"<local-target-filter>{digits}</local-target-filter>"
+    for name, digits in {"t1": "[0-4]", "t2": "[5-9]"}.items()
+}
 OWN_KEYS = {"key-1": "t1", "key-2": "t1", "key-7": "t2", "key-8": "t2"}
 
 
@@ -132,6 +139,16 @@ def test_a_modulo_divides_the_keys_among_brokers_that_serve_their_own(routed: Ro
     first, again = ([served(routed, "modulo", f"modulo-{number}") for number in range(12)] for _ in range(2))
     assert first == again
     assert 0 < sum(first) < 12
+
+
+def test_a_key_is_filtered_first_and_then_made_a_number(routed: Routed) -> None:
+    """What the filter leaves is one key with what is called so itself; a number that was made first would not match."""
+    names = ["anna", "berta", "carla", "doris", "emma", "frida", "greta", "hanna"]
+    whole = [served(routed, "modulo", name) for name in names]
+    assert 0 < sum(whole) < len(names)
+    for number in range(2):
+        assert [served(routed, "filtered-modulo", f"{name}-{number}") for name in names] == whole
+    assert not served(routed, "filtered-modulo", "1-anna"), "NULL is made no number"
 
 
 def test_what_the_filter_does_not_match_is_the_key_null(routed: Routed) -> None:
