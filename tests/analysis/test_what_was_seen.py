@@ -980,8 +980,10 @@ CASES: dict[str, Case] = {
 ALSO = {
     "acknowledged as the fault began, nobody knows by whom": {"single_active"},
     "acknowledged after the fault, nobody knows by whom": {"single_active"},
-    "nothing acknowledged, nothing delivered": {"available", "failover_within", "atomic", "ordered"},
-    "all messages expire": {"no_duplicates", "atomic", "ordered"},
+    "nothing acknowledged, nothing delivered": {
+        *("available", "failover_within", "atomic", "ordered", "transparent", "no_nonpersistent_loss"),
+    },
+    "all messages expire": {"no_duplicates", "atomic", "ordered", "no_nonpersistent_loss"},
     "no message is durable": {"atomic"},
     "late by a vague clock": {"no_loss", "atomic", "available", "failover_within"},
     "an intruder by a vague clock": {"failover_within", "failback_within", "available", "ordered"},
@@ -998,12 +1000,17 @@ ALSO = {
     "active beside another one under a kill that was not healed": {"failback_within"},
     "what was active outlasted its fault": {"failback_within"},
     "nobody sends after the second fault": {"failback_within", "available", "alerted_within"},
-    "a topic's message is not got, and was due by vague clocks": {"available", "failover_within", "ordered"},
-    "a topic's message is not got, and was not due by vague clocks": {"available", "failover_within", "ordered"},
+    "a topic's message is not got, and was due by vague clocks": {
+        *("available", "failover_within", "ordered", "no_nonpersistent_loss"),
+    },
+    "a topic's message is not got, and was not due by vague clocks": {
+        *("available", "failover_within", "ordered", "no_nonpersistent_loss"),
+    },
     "a topic's message is not got, and was due": {"available"},
     "a topic's message is not got, and was not due": {"available"},
 }
-ALSO |= {name: {"transparent"} for name in CASES if name.startswith("the load ends ")}
+# Whoever hangs in a call is not answered.
+ALSO |= {name: {"transparent"} for name in CASES if name.startswith("the load ends ") or "producer hangs" in name}
 ALSO |= {
     name: {"alerted_within"}
     for name, case in CASES.items()
