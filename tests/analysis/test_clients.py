@@ -384,7 +384,8 @@ def sent_in(name: str, begin: float, over: float, instance: str | None, outcome:
 
 
 SINGLE = [PromiseSpec("single_active")]
-A_ACTIVE = [role("a", "active", 5), role("a", "down", 100), event("note", 1000)]
+# Of the other store, too, it is known who serves it.
+A_ACTIVE = [role("a", "active", 5), role("a", "down", 100), role("x", "active", 5, "z"), event("note", 1000)]
 
 
 def test_an_intruder_is_wholly_between_two_sends_of_one_epoch() -> None:
@@ -447,7 +448,7 @@ def test_a_client_is_served_again_by_its_first_send_that_began_after_the_fault()
         ([BEFORE, sent_in("m", 120, 150, "b"), again], 55),  # with the epoch's begin
         ([BEFORE, sent_in("m", 120, 149.9, "b"), again], 106),
         ([BEFORE, sent_in("m", 160, 161, "b", "unknown"), again], 106),
-        ([BEFORE, sent_in("m", 160, 161, "x"), again], 106),
+        ([BEFORE, sent_in("m", 160, 161, "x"), again], None),  # another store served it first
         ([BEFORE, again, sent_in("m", 210, 211, "b")], 106),
         ([BEFORE, sent_in("m", 160, 300, "b"), again], 106),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -30,6 +29,14 @@ def told(_):
         os.kill(os.getpid(), signal.SIGKILL)
 old = {"ops": ["ops/worker-1.jsonl"], "events": ["events/runner.jsonl"]}
 publish(Path(sys.argv[1]), Path(sys.argv[2]), old, told)
+"""
+
+_KILLED_BEFORE_THE_CHANGE = """
+import os, signal, sys
+from pathlib import Path
+from brokerdrill.analysis import compact
+compact.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+compact.compact([Path(sys.argv[1])])
 """
 
 
@@ -98,13 +105,9 @@ def test_killed_while_it_writes(spark: SparkSession, tmp_path: Path) -> None:
     """The process ends while the new files are written: the run is as it was, and the next time succeeds."""
     path = _spooled(tmp_path / "run", 12)
     before, unchanged = _told(path), _files(path)
-    child = subprocess.Popen([sys.executable, "-m", "brokerdrill", "compact", str(path)], start_new_session=True)
-    try:
-        while not list(path.glob(".compact-*")):
-            assert child.poll() is None, "it ended before it wrote"
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    ended = subprocess.run([sys.executable, "-c", _KILLED_BEFORE_THE_CHANGE, str(path)])
+    assert ended.returncode == -signal.SIGKILL
+    assert list(path.glob(".compact-*")), "it had written"
     assert [file for file in _files(path) if not file.startswith(".compact-")] == unchanged
     assert _told(path) == before
     compact([path])

@@ -765,7 +765,7 @@ def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
     joined: int | None, before: bool, due: bool
 ) -> None:
     times = Timeline(run_end=900, hits=(Hit(KILL, HIT, NEXT, False, None),))
-    client = failover_within.ClientAtFault(KILL.number, "p", joined, before, 200, None, 200, False)
+    client = failover_within.ClientAtFault(KILL.number, "p", joined, before, 200, None, None, 200, False)
     assert [one.took for one in failover_within.failovers([client], times)] == ([100] if due else [])
 
 

@@ -101,6 +101,7 @@ def small_run(run_dir: Path) -> Path:
     half, end = _MESSAGES // 2 * _S, _MESSAGES * _S
     events = [
         {"t_ns": 0, "kind": "role", "instance": "a", "store": "store", "value": "active"},
+        {"t_ns": 0, "kind": "role", "instance": "b", "store": "store", "value": "passive"},
         {"t_ns": 0, "kind": "phase", "name": "load", "value": "begin"},
         {"t_ns": half - 3, "kind": "fault", "instance": "a", "store": "store", "name": "kill", "target": "a"},
         {"t_ns": half - 2, "kind": "role", "instance": "a", "store": "store", "value": "down"},
