@@ -66,7 +66,7 @@ def list_scenarios(
         there = [one for one in places if one.scenario]
         if as_json:
             print_json(
-                drills=[_told(one.drill) | {"expected": one.expected} for one in there],
+                drills=[_entry(one.drill) | {"expected": one.expected} for one in there],
                 not_applicable=[{"drills": names, "why": why} for why, names in not_applicable(places)],
             )
             return
@@ -85,13 +85,13 @@ def _every_drill(as_json: bool) -> None:
     from brokerdrill.scenario.drill import drills
 
     if as_json:
-        print_json(drills=[_told(one) for one in drills()])
+        print_json(drills=[_entry(one) for one in drills()])
     else:
         rows = [(one.name, one.breaks, one.scenario.title, ", ".join(one.scenario.needs)) for one in drills()]
         print_table(("drill", "breaks", "what it does", "needs"), rows)
 
 
-def _told(drill: Drill) -> dict[str, Any]:
+def _entry(drill: Drill) -> dict[str, Any]:
     said = drill.scenario
     return {"name": drill.name, "breaks": drill.breaks, "title": said.title, "needs": list(said.needs)}
 

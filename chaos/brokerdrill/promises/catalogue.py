@@ -13,6 +13,11 @@ _EVENTS = frozenset({Doubt.TORN_EVENTS})
 # Compares the times of different recorders.
 _CLOCKS = frozenset({Doubt.UNPLACED_CLOCK})
 
+_STILL_THERE = (
+    "messages that were acknowledged and not delivered: {count}; their queues were not seen empty at the end, so that "
+    "they may still be there"
+)
+
 _ALL = (
     Promise(
         NO_PHANTOMS,
@@ -35,8 +40,7 @@ _ALL = (
             kept="Every message that was acknowledged was delivered.",
             broken="{messages} acknowledged, yet never delivered although the queues were drained.",
             unknown="No message was acknowledged that had to arrive.",
-            doubtful="messages that were acknowledged and not delivered: {count}; their queues were not seen empty at "
-            "the end, so that they may still be there",
+            doubtful=_STILL_THERE,
         ),
         breaking=("lost",),
         by_absence=("lost",),
@@ -51,8 +55,7 @@ _ALL = (
             kept="Every message that was acknowledged and not durable was delivered.",
             broken="{messages} not durable and acknowledged, yet never delivered although the queues were drained.",
             unknown="No message was acknowledged that was not durable.",
-            doubtful="messages that were acknowledged and not delivered: {count}; their queues were not seen empty at "
-            "the end, so that they may still be there",
+            doubtful=_STILL_THERE,
         ),
         breaking=("lost_nonpersistent",),
         by_absence=("lost_nonpersistent",),

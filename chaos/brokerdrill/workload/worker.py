@@ -328,9 +328,7 @@ class WorkerClients:
         stopping = self._stop_producers.is_set()
         wanted = self._producers if stopping else [*self._producers, *self._consumers]
         running = [
-            self._threads[one]
-            for one in wanted
-            if one in self._threads and not (one.connected.is_set() and not stopping)
+            self._threads[one] for one in wanted if one in self._threads and (stopping or not one.connected.is_set())
         ]
         return stacks(running, self._kind)
 

@@ -73,11 +73,11 @@ def failovers(clients: Iterable[ClientAtFault], times: Timeline) -> list[DueFail
     return found
 
 
-def _outlived(told: Iterable[ClientAtFault], hits: Mapping[int, Hit]) -> set[int]:
+def _outlived(clients: Iterable[ClientAtFault], hits: Mapping[int, Hit]) -> set[int]:
     """The faults that the epoch which they hit outlived."""
     return {
         one.fault
-        for one in told
+        for one in clients
         if one.as_before and (hits[one.fault].again or (hits[one.fault].epoch.open and hits[one.fault].next is None))
     }
 

@@ -107,8 +107,8 @@ class Worker:
         return True
 
     async def _at_what(self) -> str:
-        """Ask the worker what the clients that it is waited for are at; return that in words, "" where it does not say.
-        Raises InfrastructureError where it fails meanwhile."""
+        """Ask the worker what the clients that are waited for are at; return that in words, "" where none is. Raises
+        InfrastructureError where it fails meanwhile."""
         self.reached.discard("where")
         await self.send(cmd="where")
         if not await self._reached("where", PONG_S):
