@@ -11,7 +11,6 @@ import contextlib
 import os
 import secrets
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,7 +25,7 @@ from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
 from tests.workload.conftest import config_for
 from tests.workload.standalone_broker import QUEUES, USER, Broker, Relay
-from tests.workload.test_core_jms import batch, drain, in_thread, send, wait_until
+from tests.workload.test_core_jms import asking, batch, drain, in_thread, send, until_blocked, wait_until
 
 Q = QUEUES[0]
 OpenClient = Callable[..., CoreJms]
@@ -141,11 +140,11 @@ def test_a_blocked_call_of_the_core_api_is_unblocked(broker: Broker, connect: Ca
         except jpype.JException as error:
             failed.append(error)
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    time.sleep(0.3)  # the call must be under way when the broker dies; nothing tells that it is
+    thread = asking(ask)
+    thread.start()
+    until_blocked()
     restart(broker)
-    asking.join(60)
+    thread.join(60)
     assert [kind_of(error) for error in failed] == ["UNBLOCKED"]
 
 
@@ -246,9 +245,9 @@ def test_a_commit_under_way_ends_with_xa_retry(broker: Broker, connect: Callable
     branch = Branch(connection, connection.createXASession())
     os.kill(broker.pid, signal.SIGSTOP)
     codes: list[int] = []
-    committing = threading.Thread(target=lambda: codes.append(branch.commit()), daemon=True)
+    committing = asking(lambda: codes.append(branch.commit()))
     committing.start()
-    time.sleep(0.3)  # as above
+    until_blocked()
     restart(broker)
     committing.join(60)
     assert codes == [XA_RETRY]

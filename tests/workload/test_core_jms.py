@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -220,10 +221,36 @@ def wait_until(condition: Callable[[], bool], deadline_s: float = 30) -> None:
         time.sleep(0.02)
 
 
+_asked = itertools.count()
+
+
+def asking(call: Callable[[], None]) -> threading.Thread:
+    """Return a thread that makes the call, by whose name in Java `until_blocked` finds it."""
+    name = f"asking-{next(_asked)}"
+
+    def ask() -> None:
+        jpype.JClass("java.lang.Thread").currentThread().setName(name)
+        call()
+
+    return threading.Thread(target=ask, name=name, daemon=True)
+
+
+def until_blocked() -> None:
+    """Wait until a thread of `asking` waits for the broker's answer."""
+    wait_until(
+        lambda: any(
+            "ChannelImpl.sendBlocking" in call
+            for name, calls in CoreJms.stacks().items()
+            if name.startswith("asking-")
+            for call in calls
+        )
+    )
+
+
 def in_thread(call: Callable[[], Outcome]) -> Callable[[], Outcome]:
     """Make the call in a thread; the function returned waits for its outcome."""
     results: list[Outcome] = []
-    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
+    thread = asking(lambda: results.append(call()))
     thread.start()
 
     def wait() -> Outcome:
@@ -259,7 +286,7 @@ def test_killed_before_it_read_the_commit_is_unknown(broker: Broker, client: Ope
     send(one, batch(0))
     os.kill(broker.pid, signal.SIGSTOP)
     result = in_thread(lambda: one.commit(resent=False))
-    time.sleep(0.3)  # the commit must be in the call when the broker dies; nothing tells that it is
+    until_blocked()
     broker.kill()
     broker.start()
     outcome = result()
@@ -307,7 +334,7 @@ def test_blocked_single_send_is_unknown(broker: Broker, client: OpenClient) -> N
     send(one, batch(0, 1))  # a producer's first send waits for credit, and goes out after the failover
     os.kill(broker.pid, signal.SIGSTOP)
     result = in_thread(lambda: one.send(Q, batch(1, 1)[0], 0))
-    time.sleep(0.3)  # as above
+    until_blocked()
     broker.kill()
     broker.start()
     outcome = result()
@@ -370,11 +397,12 @@ def test_a_client_that_waits_for_a_silent_broker_says_where(
     one.tell("stop_producers")
     stacks: dict[str, list[str]] = {}
     end = time.monotonic() + 20
-    while not any("org.apache.activemq" in call for call in stacks.get("producer-0", ())):
+    # A look may find the client still sending.
+    while not innermost(stacks.get("producer-0", ())).startswith("org.apache.activemq."):
         assert time.monotonic() < end, stacks
         one.tell("where")
         stacks = one.until("where")["stacks"]
-    assert innermost(stacks["producer-0"]).startswith("org.apache.activemq."), stacks
+    assert any(call.endswith(" commit") for call in stacks["producer-0"]), stacks
     os.kill(broker.pid, signal.SIGCONT)
     one.until("producers_stopped")
     one.finish()
