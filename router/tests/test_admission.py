@@ -100,13 +100,13 @@ def test_who_waits_on_a_paused_vhost_leaves_room_for_the_others() -> None:
     assert isinstance(more[0].wait("paused"), Refusal)
     for one in (*waiting, *more):
         one.release()
-    assert limits.connections == 0 and limits._unauthenticated == {}
+    assert limits.connections == 0 and limits.addresses._unauthenticated == {}
 
 
 def test_what_another_process_admitted_is_counted_and_refused_by_nothing() -> None:
     limits, _ = limiter(default={"connection_rate": 5, "connections": 60, "data_rate": 100}, connections=40)
     adopted = [limits.adopt("v") for _ in range(50)]
-    assert limits.count("v") == limits.connections == 50
+    assert limits.vhosts.count("v") == limits.connections == 50
     assert all(one.metered for one in adopted)
     for one in adopted[:20]:
         one.release()
@@ -114,7 +114,7 @@ def test_what_another_process_admitted_is_counted_and_refused_by_nothing() -> No
     assert [lease(limits, f"192.0.2.{number}").open("v", "u") for number in range(5)] == [None] * 5
     for one in adopted:
         one.release()
-    assert limits.count("v") == limits.connections == 5
+    assert limits.vhosts.count("v") == limits.connections == 5
 
 
 def test_a_paced_client_keeps_its_heartbeats() -> None:

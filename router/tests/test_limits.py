@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_session_router.admission.limits import _SWEEP_AT, Bucket, Limiter, VhostLease, describe
+from amqp_session_router.admission import address_limits, vhost_limits
+from amqp_session_router.admission.buckets import Bucket
+from amqp_session_router.admission.limits import Limiter, VhostLease, describe
 from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
 from amqp_session_router.config.schema import LimitsPart
 
@@ -78,7 +80,7 @@ def test_new_connections_of_one_address_a_second() -> None:
     clock.now += 0.5
     lease(limits)
     assert isinstance(limits.accept("192.0.2.1"), Refusal)
-    assert limits.refused == {"connection_rate_per_address": 3}
+    assert limits.violations.refused == {"connection_rate_per_address": 3}
     # Behind a balancer the address comes with the PROXY header.
     proxied = limits.accept(None)
     assert isinstance(proxied, VhostLease)
@@ -92,13 +94,13 @@ def test_new_connections_of_one_address_a_second() -> None:
 def test_addresses_that_come_once_do_not_fill_the_memory() -> None:
     limits, clock = limiter(connection_rate_per_address=1, unauthenticated_per_address=None)
     most = 0
-    for number in range(10 * _SWEEP_AT):
+    for number in range(10 * address_limits._SWEEP_AT):
         lease(limits, f"address-{number}").release()
         clock.now += 0.01
-        most = max(most, len(limits._addresses))
+        most = max(most, len(limits.addresses._rates))
     # Each is full again after a second, that is after a hundred others.
-    assert most <= _SWEEP_AT
-    assert limits.refused == {}
+    assert most <= address_limits._SWEEP_AT
+    assert limits.violations.refused == {}
 
 
 def test_connections_of_the_router() -> None:
@@ -116,7 +118,7 @@ def test_connections_of_a_vhost_and_its_own_limit() -> None:
     text = "access to vhost 'v' refused: connection limit (1) is reached"
     assert two.open("v", "u") == Refusal(NOT_ALLOWED, text)
     two.release()
-    assert limits.count("v") == 1
+    assert limits.vhosts.count("v") == 1
     one.release()
     assert lease(limits).open("v", "u") is None
     assert [lease(limits).open("big", "u") is None for _ in range(4)] == [True, True, True, False]
@@ -124,7 +126,7 @@ def test_connections_of_a_vhost_and_its_own_limit() -> None:
 
 def test_a_vhosts_own_limit_leaves_the_other_defaults() -> None:
     limits, _ = limiter(default={"connections": 1, "frame_max": 8192}, vhosts={"v": {"connections": 5}})
-    assert limits.of("v").connections == 5
+    assert limits.effective.of("v").connections == 5
     assert limits.largest_frame("v") == 8192
     assert limits.largest_frame(None) == 8192
 
@@ -171,7 +173,7 @@ def test_a_connections_data_rate_delays_it_alone() -> None:
     # Half of what the first owes is paid by now; the other pays for its own alone.
     assert one.take(0) == pytest.approx(0.25)
     assert two.take(250) == 0.0
-    assert limits.refused == {"connection_data_rate": 2}
+    assert limits.violations.refused == {"connection_data_rate": 2}
 
 
 def test_of_two_data_rates_the_longer_wait_counts() -> None:
@@ -197,7 +199,7 @@ def test_a_connections_data_rate_may_be_one_of_its_vhost_and_only_warn(caplog: p
     limits.apply(LimitsPart.model_validate({"default": {"connection_data_rate_alarm": 10}}))
     assert one.metered
     assert one.take(10) == one.take(10) == 0.0
-    assert limits.alarms == {"connection_data_rate_alarm": 1}
+    assert limits.violations.alarms == {"connection_data_rate_alarm": 1}
     assert caplog.records[-1].__dict__["limit"] == "connection_data_rate_alarm"
 
 
@@ -221,7 +223,7 @@ def test_alarms_warn_and_change_nothing(caplog: pytest.LogCaptureFixture) -> Non
     assert second.take(100) == second.take(100) == 0.0
     told = [(record.levelname, record.__dict__["limit"]) for record in caplog.records]
     assert told == [("WARNING", name) for name in ("connections_alarm", "connection_rate_alarm", "data_rate_alarm")]
-    assert limits.alarms == {"connections_alarm": 1, "connection_rate_alarm": 1, "data_rate_alarm": 1}
+    assert limits.violations.alarms == {"connections_alarm": 1, "connection_rate_alarm": 1, "data_rate_alarm": 1}
 
 
 def test_alarm_only_mode_lets_every_limit_only_warn(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,8 +238,8 @@ def test_alarm_only_mode_lets_every_limit_only_warn(caplog: pytest.LogCaptureFix
         one = lease(limits)
         assert one.open("v", "u") is None
         assert one.take(1000) == 0.0
-    assert limits.refused == {}
-    assert set(limits.alarms) == {
+    assert limits.violations.refused == {}
+    assert set(limits.violations.alarms) == {
         "connections of the router",
         "unauthenticated_per_address",
         "connection_rate_per_address",
@@ -264,19 +266,21 @@ def test_a_reload_keeps_counts_and_takes_new_limits_on() -> None:
 
 def test_made_up_vhosts_do_not_fill_the_memory() -> None:
     limits, _ = limiter(unauthenticated_per_address=None)
-    for number in range(5 * _SWEEP_AT):
+    for number in range(5 * vhost_limits._SWEEP_AT):
         one = lease(limits)
         one.open(f"made-up-{number}", "u")
         one.release()
-    assert len(limits._vhosts) <= _SWEEP_AT
-    assert limits._unauthenticated == {}
+    assert len(limits.vhosts._vhosts) <= vhost_limits._SWEEP_AT
+    assert limits.addresses._unauthenticated == {}
 
 
 def test_description_for_a_table() -> None:
     limits, _ = limiter(default={"connections": 2}, vhosts={"v": {"data_rate": 5}}, connections=9)
     lease(limits).open("v", "u")
-    assert describe(limits, limits._config, "v") == [
+    assert describe(limits, limits.effective.router, "v") == [
         {"of": "v", "limit": "connections", "value": 2, "now": 1},
         {"of": "v", "limit": "data_rate", "value": 5, "now": None},
     ]
-    assert {"of": "router", "limit": "connections", "value": 9, "now": 1} in describe(limits, limits._config, None)
+    assert {"of": "router", "limit": "connections", "value": 9, "now": 1} in describe(
+        limits, limits.effective.router, None
+    )

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_session_router.admission import limits, shared_counts
+from amqp_session_router.admission import shared_counts
 from amqp_session_router.admission.limits import Limiter, VhostLease
+from amqp_session_router.admission.other_workers import ROUTER, VHOST
 from amqp_session_router.admission.shared_counts import SharedCounts
 from amqp_session_router.base import shared_table
 from amqp_session_router.base.model import Refusal
@@ -129,7 +130,7 @@ def test_connections_of_a_vhost_and_of_the_router(steps: list[tuple[int, bool]])
             for lease in held.pop(index % len(held)):
                 lease.release()
         assert all(one.all_connections == alone.connections for one in several)
-        assert all(one.count("v0") == alone.count("v0") for one in several)
+        assert all(one.vhosts.count("v0") == alone.vhosts.count("v0") for one in several)
 
 
 def test_connections_of_an_address_that_are_not_open_yet() -> None:
@@ -192,18 +193,16 @@ def test_a_limit_that_is_set_later_counts_what_is_there_already() -> None:
     several, counts = workers(2, Clock())
     for one in several:
         assert admitted(one, "v") is not None and admitted(one, "w") is not None
-    assert [one.count(limits.VHOST, "v") for one in counts] == [0, 0]
+    assert [one.count(VHOST, "v") for one in counts] == [0, 0]
     for one in several:
         one.apply(LimitsPart.model_validate({"vhosts": {"v": {"connections": 3}}, "connections": 6}))
-    assert [one.count(limits.VHOST, "v") for one in counts] == [1, 1]
-    assert [one.count(limits.VHOST, "w") for one in counts] == [0, 0]
+    assert [one.count(VHOST, "v") for one in counts] == [1, 1]
+    assert [one.count(VHOST, "w") for one in counts] == [0, 0]
     assert admitted(several[1], "v") is not None and admitted(several[0], "v") is None
     assert admitted(several[0], "w") is not None and admitted(several[1], "w") is None
     for one in several:
         one.apply(LimitsPart())
-    assert [one.count(kind, name) for one in counts for kind, name in ((limits.VHOST, "v"), (limits.ROUTER, ""))] == [
-        0
-    ] * 4
+    assert [one.count(kind, name) for one in counts for kind, name in ((VHOST, "v"), (ROUTER, ""))] == [0] * 4
 
 
 def test_what_a_worker_had_counts_until_its_successor_has_it_all() -> None:
@@ -221,7 +220,7 @@ def test_what_a_worker_had_counts_until_its_successor_has_it_all() -> None:
     successor.adopt("v")
     assert admitted(other, "v") is None
     successor.publish_all()
-    assert other.count("v") == 1
+    assert other.vhosts.count("v") == 1
     assert admitted(other, "v") is not None and admitted(other, "v") is None and admitted(successor, "v") is None
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from amqp_session_router.admission.limits import Bucket, Clock
+from amqp_session_router.admission.buckets import Bucket, Clock
 from amqp_session_router.base import shared_table
 from amqp_session_router.base.shared_table import SharedTable, Values
 
@@ -35,8 +35,8 @@ def _says_nothing(values: Values) -> bool:
 
 
 class SharedCounts:
-    """See `limits.Others`. Where there is no room for a name, its limit holds for this worker only, and a warning is
-    logged once."""
+    """See `other_workers.Others`. Where there is no room for a name, its limit holds for this worker only, and a
+    warning is logged once."""
 
     def __init__(self, number: int, offset: int, region: int, regions: int) -> None:
         self._table = SharedTable(number, offset, region, regions, _SLOTS, _COLUMNS, _says_nothing)
@@ -49,24 +49,24 @@ class SharedCounts:
         self._table.clear(region, _is_count)
 
     def publish(self, kind: str, name: str, count: int) -> None:
-        """See `limits.Others`."""
+        """See `other_workers.Others`."""
         self.write(self._table.id_of(_COUNTS, kind, name), -count)
 
     def publish_all(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """See `limits.Others`."""
+        """See `other_workers.Others`."""
         own = {self._table.id_of(_COUNTS, *of): count for of, count in counts.items()}
         for name, count in own.items():
             self.write(name, -count)
         self._table.clear(self._own, _is_count, own)
 
     def count(self, kind: str, name: str) -> int:
-        """See `limits.Others`."""
+        """See `other_workers.Others`."""
         with self._fence:
             pass  # A memory barrier: the others see our count before we read theirs (docs/internals.md).
         return -int(sum(values[0] for values in self._table.read(self._table.id_of(_COUNTS, kind, name), others=True)))
 
     def bucket(self, limit: str, whose: str, rate: float, burst: float, clock: Clock) -> Bucket:
-        """See `limits.Others`."""
+        """See `other_workers.Others`."""
         return SharedBucket(rate, burst, clock, self, self._table.id_of(_RATE, limit, whose, repr(rate)))
 
     def write(self, name: int, value: float) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from amqp_session_router.admission.authorization import AlwaysAllow, HttpAuthorizer, authorizer_of
-from amqp_session_router.admission.limits import Limiter, Others
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.admission.other_workers import Others
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.base.model import (
     Allowed,

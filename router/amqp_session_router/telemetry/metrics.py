@@ -16,7 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from amqp_session_router.admission.limits import ALARMS, LIMITS, Limiter
+from amqp_session_router.admission.limits import Limiter
+from amqp_session_router.admission.violations import ALARMS, LIMITS
 from amqp_session_router.base.paced import Steps, strides
 from amqp_session_router.config.digests import OWN
 from amqp_session_router.routing.routes import Routes
@@ -145,7 +146,7 @@ def _rest(routes: Routes, limits: Limiter) -> dict[str, Any]:
     return {
         "backends": backends(routes),
         "paused_vhosts": routes.paused,
-        "limits": {"refused": limits.refused, "alarms": limits.alarms},
+        "limits": {"refused": limits.violations.refused, "alarms": limits.violations.alarms},
     }
 
 
@@ -192,9 +193,10 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
         page.sample("farm_active", {"farm": farm.name}, routes.why_inactive(farm) is None)
     page.family("paused_vhosts", "gauge", "Vhosts that are paused.")
     page.sample("paused_vhosts", {}, len(routes.paused))
+    passed = limits.violations
     for name, known, counts, meaning in (
-        ("limited_total", LIMITS, limits.refused, "Connections that a limit refused, or reads that it delayed."),
-        ("alarms_total", ALARMS, limits.alarms, "Times that a limit was passed with a warning only."),
+        ("limited_total", LIMITS, passed.refused, "Connections that a limit refused, or reads that it delayed."),
+        ("alarms_total", ALARMS, passed.alarms, "Times that a limit was passed with a warning only."),
     ):
         page.family(name, "counter", meaning)
         # A counter that comes into being with its first event shows no rate of it.
