@@ -13,6 +13,7 @@ from brokerdrill.analysis.kernel import pack
 from brokerdrill.analysis.measures import base_width, segments
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
+from brokerdrill.promises.catalogue import AVAILABLE
 
 NS_PER_MS = 1_000_000
 # Successes are compared in slices of the load, so many a partition.
@@ -137,7 +138,7 @@ def _windows(
     def width(begins: int, ends: int) -> int:
         return max(_SHORTEST_NS, (min(ends, times.guess) - begins) // (_SLICES * parts) + 1)
 
-    for side in sorted({spec.side or "send" for spec in specs if spec.name == "available"}):
+    for side in sorted({spec.side or "send" for spec in specs if spec.name == AVAILABLE}):
         for number, (begins, ends) in enumerate(times.loads):
             yield run, side, number, begins, ends, width(begins, ends), None
     if any(spec.name == "failback_within" for spec in specs):
@@ -230,7 +231,7 @@ def _happened(times: Times) -> dict[str, pa.Table]:
 def _bound(spec: PromiseSpec, times: Timeline) -> int | None:
     """A promise's bound in ns; of available what a span has to be longer than whatever the clocks are off by."""
     bound = ns(spec.bound_ms)
-    return bound if bound is None or spec.name != "available" else bound + times.slack
+    return bound if bound is None or spec.name != AVAILABLE else bound + times.slack
 
 
 def served_spans(times: Timeline) -> list[tuple[str, str | None, str | None, int | None, int | None, int, int, int]]:

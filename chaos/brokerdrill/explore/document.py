@@ -24,6 +24,7 @@ from brokerdrill.explore.schedule import (
 )
 from brokerdrill.explore.space import ENDS_ITSELF, Space
 from brokerdrill.faults.registry import fault_type
+from brokerdrill.promises.catalogue import AVAILABLE
 
 # What a load changes of that of all drills.
 LOADS: Mapping[str, Mapping[str, Any]] = {
@@ -159,7 +160,7 @@ def _action(hit: ScheduledFault, name: str, hold_s: float) -> dict[str, Any]:
 def _promises(schedule: Schedule, space: Space) -> Iterator[Any]:
     if "artemis" in space.facts and schedule.load != SINGLE:
         yield "atomic"
-    yield {"name": "available", "bound_ms": AVAILABLE_MS, "side": "send"}
+    yield {"name": AVAILABLE, "bound_ms": AVAILABLE_MS, "side": "send"}
 
 
 def _without(schedule: Schedule, space: Space) -> list[str]:

@@ -31,6 +31,7 @@ from brokerdrill.explore.schedule import Schedule, ScheduledFault
 from brokerdrill.explore.space import Space, space
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
+from brokerdrill.promises.catalogue import AVAILABLE
 from brokerdrill.results.warm import warm_up
 from brokerdrill.scenario.drill import load_drill, resolve
 from brokerdrill.scenario.model import Scenario
@@ -114,7 +115,7 @@ def explore(
                 console.print(f"found: {find.broke.promise} broke ({finds.named(find, explorer)})", markup=False)
             _keep(explorer, topology, kept, console)
             write_page(explorer, plan, carrier.folder, options.runs)
-            missed = _renewed(carrier, end, missed, any(one.promise == "available" for one in came_of.broke))
+            missed = _renewed(carrier, end, missed, any(one.promise == AVAILABLE for one in came_of.broke))
 
         while left or (_more(explorer.trials + len(pending), most) and time.monotonic() < options.until_s):
             trial = left.popleft() if left else explorer.next(len(pending))

@@ -23,6 +23,7 @@ from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.products.base import ManagementError
 from brokerdrill.products.registry import DESCRIPTORS, managed
+from brokerdrill.promises.catalogue import AVAILABLE
 from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.system import POLL_S, System, in_sync
 from brokerdrill.scenario.model import Scenario
@@ -210,7 +211,7 @@ def broken_now(scenario: Scenario, stores: Sequence[Sequence[str]], silent_ms: f
         if expected[promise.name] != "kept":
             continue
         bound = promise.spec().bound_ms
-        if promise.name == "available" and bound is not None and silent_ms > bound:
+        if promise.name == AVAILABLE and bound is not None and silent_ms > bound:
             return f"available is broken: no send was acknowledged for {silent_ms:.0f} ms, the bound is {bound:.0f} ms"
         if promise.name == "single_active" and any(list(roles).count("active") > 1 for roles in stores):
             return "single_active is broken: two instances of one store say that they are active"

@@ -7,6 +7,7 @@ from brokerdrill.promises.definition import ALL, BOUND, Doubt, Field, Promise, W
 
 # Always checked, also where a scenario does not list it.
 NO_PHANTOMS = "no_phantoms"
+AVAILABLE = "available"
 
 # Judged by events: the drain's begin and end, roles, faults and heals.
 _EVENTS = frozenset({Doubt.TORN_EVENTS})
@@ -217,7 +218,7 @@ _ALL = (
         doubts=_EVENTS | _CLOCKS,
     ),
     Promise(
-        "available",
+        AVAILABLE,
         Words(
             promise="No address goes longer than the bound without a success.",
             breaks="an address without an acknowledged send (or a delivery) for longer than the bound",

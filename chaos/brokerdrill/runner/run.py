@@ -53,6 +53,7 @@ from brokerdrill.runner.method import Method
 from brokerdrill.runner.needed_commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.request import RunRequest, approved, check_request, refuse_too_far
+from brokerdrill.runner.served_again import until_served_again
 from brokerdrill.runner.steady_state import restart_routers, routers_still_lacking, settle, until_steady
 from brokerdrill.runner.system import System
 from brokerdrill.runner.watching.live_file import write_samples
@@ -318,6 +319,7 @@ class _Run:
             self.progress,
         )
         await method.take(scenario)
+        await until_served_again(scenario.unserved_s(), scenario.load.addresses, self.load, self.system, self.progress)
 
     async def _heal(self) -> None:
         problems = await self.executor.heal_all()

@@ -31,7 +31,7 @@ from brokerdrill.inventory.operations import operation
 from brokerdrill.inventory.targets import is_drawn, is_link, validate_spec
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.coverage import Minimum
-from brokerdrill.promises.catalogue import NO_PHANTOMS, PROMISES, promise
+from brokerdrill.promises.catalogue import AVAILABLE, NO_PHANTOMS, PROMISES, promise
 from brokerdrill.promises.definition import BOUND
 from brokerdrill.scenario.expectations import Defect, Meets, unable_to_fail, usage
 from brokerdrill.scenario.facts import check_need
@@ -286,6 +286,10 @@ class Bound(Term):
     plus: list[float | Term] = Field([], description="further terms; a number is ms")
 
 
+# A span without a success is told from one that is as long as allowed only when it is longer by so much.
+UNSERVED_MARGIN_S = 1.0
+
+
 class ExpectedPromise(Strict):
     """A promise and the values of its fields, as `promises.catalogue` defines them."""
 
@@ -428,7 +432,7 @@ class Scenario(Strict):
                 yield f"only: {name!r} is not sticky, or not expected to break"
         bounds = {one.name: one.spec().bound_ms for one in self.promises if one.bound is None}
         faults = [step.fault for step in self.method if isinstance(step, Action)]
-        unable = unable_to_fail(bounds, self.longest_s(), faults)
+        unable = unable_to_fail(bounds, self._longest_method_s(), faults)
         if unable and not {one.name for one in self.promises} - {*unable, NO_PHANTOMS}:
             name, why = next(iter(unable.items()))
             yield f"nothing in it can fail: {name}: {why}"
@@ -445,10 +449,23 @@ class Scenario(Strict):
         return self.lasting is not None or (self.rounds or 1) > 1
 
     def longest_s(self) -> float:
-        """For how long load and method may last, in s; the last round may begin just before `for` is over."""
+        """For how long load and method may last, in s: after the method the load waits to be served again."""
+        after = max((seconds + UNSERVED_MARGIN_S for seconds in self.unserved_s().values()), default=0.0)
+        return self._longest_method_s() + after
+
+    def _longest_method_s(self) -> float:
+        """For how long the method may last, in s; its last round may begin just before `for` is over."""
         if self.lasting is not None:
             return self.lasting + self.abort.duration
         return (self.rounds or 1) * self.abort.duration
+
+    def unserved_s(self) -> dict[str, float]:
+        """For how long at the most an address may go without a success, in s by side (send, receive), as `available`
+        promises; no entry where it promises nothing."""
+        found: dict[str, float] = {}
+        for spec in (one.spec() for one in self.promises if one.name == AVAILABLE):
+            found[spec.side] = max(found.get(spec.side, 0.0), (spec.bound_ms or 0.0) / 1e3)
+        return found
 
     def expect(self) -> dict[str, str]:
         """The map promise → kept, violated or known of run.json."""

@@ -13,6 +13,7 @@ from brokerdrill.base.errors import BrokerdrillError
 from brokerdrill.faults.link import ARM
 from brokerdrill.ledger import contract, journal
 from brokerdrill.ledger.events import FILE as EVENTS_FILE
+from brokerdrill.promises.catalogue import AVAILABLE
 from brokerdrill.runner.evidence.run_dir import live_runs
 from brokerdrill.runner.watching.live_file import LIVE_FILE
 from brokerdrill.scenario.model import Action, Consume, Heal, Operation, Order, Scenario, Step, Tamper, parse
@@ -160,7 +161,7 @@ def promise_rows(
     for promise in scenario.promises:
         bound = promise.spec().bound_ms
         tone, said = "none", "judged from the ledger, when the run is over"
-        if promise.name == "available" and bound is not None:
+        if promise.name == AVAILABLE and bound is not None:
             worst = max(flow.longest_gap, flow.gap)
             tone = "bad" if worst * 1000 > bound else "good"
             said = f"longest gap {worst:.1f} s of {bound / 1000:g} s"

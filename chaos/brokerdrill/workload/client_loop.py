@@ -23,16 +23,16 @@ RETRY_S = 0.1
 class ClientCounts:
     """One client's progress. In messages: `sent_ok` acknowledged, `received` processed; `sent_unknown` and `sent_fail`
     count every attempt with that outcome, `received_unknown` what was received and whose commit or acknowledgement got
-    no answer: it was processed, or comes again. `last_ack_ns` is on the worker's ledger clock. `left_by`: the messages
-    that earlier runs had left behind, by the tag of their run. `reached`: the instance that its newest connection is
-    to."""
+    no answer: it was processed, or comes again. `served`: how often each address had a success, as `available` counts
+    them: a batch acknowledged, a message delivered. `left_by`: the messages that earlier runs had left behind, by the
+    tag of their run. `reached`: the instance that its newest connection is to."""
 
     sent_ok: int = 0
     sent_unknown: int = 0
     sent_fail: int = 0
     received: int = 0
     received_unknown: int = 0
-    last_ack_ns: int | None = None
+    served: dict[str, int] = field(default_factory=dict)
     left_by: dict[str, int] = field(default_factory=dict)
     reached: str | None = None
 
@@ -158,6 +158,6 @@ class ClientLoop:
         self._ledger.end(begun, self._client.close())
         self._ledger.flush()
 
-    def _ack(self, messages: int, at_ns: int) -> None:
-        self.counts.sent_ok += messages
-        self.counts.last_ack_ns = at_ns
+    def _served(self, address: str) -> None:
+        """Count a success of `address`."""
+        self.counts.served[address] = self.counts.served.get(address, 0) + 1

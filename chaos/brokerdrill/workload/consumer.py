@@ -169,6 +169,7 @@ class Consumer(ClientLoop):
                     self._ledger.end(begun, Outcome(FAIL, f"left behind by run {delivery.left_by}"))
                     return delivery, ""
                 if delivery is not None:
+                    self._served(delivery.address)
                     return delivery, self._ledger.end_receive(begun, delivery, self._endpoint)
                 if self._stop.is_set() or (limit_s is not None and time.monotonic() >= limit_s):
                     self._ledger.end(begun, Outcome(FAIL, "no message"))

@@ -175,7 +175,8 @@ class Producer(ClientLoop):
             if not outcome.usable:
                 self._disconnect()
             if outcome.result == OK:
-                self._ack(len(batch), self._ledger.clock.now())
+                self.counts.sent_ok += len(batch)
+                self._served(address)
                 return
             if outcome.result == UNKNOWN:
                 self.counts.sent_unknown += len(batch)

@@ -25,7 +25,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.ledger.spool import Header
 from brokerdrill.workload import config as configuration
 from brokerdrill.workload.client import Client, ClientError, client_type
-from brokerdrill.workload.client_loop import ClientCounts
+from brokerdrill.workload.client_loop import ClientCounts, ClientLoop
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.consumer import Consumer
 from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock, LedgerError, Spool
@@ -335,7 +335,6 @@ class WorkerClients:
     def status(self) -> dict[str, Any]:
         """The worker's progress so far, summed over its clients."""
         counts: list[ClientCounts] = [client.counts for client in [*self._producers, *self._consumers]]
-        acks = [item.last_ack_ns for item in counts if item.last_ack_ns is not None]
         return {
             "sent_ok": sum(item.sent_ok for item in counts),
             "sent_unknown": sum(item.sent_unknown for item in counts),
@@ -343,7 +342,7 @@ class WorkerClients:
             "received": sum(item.received for item in counts),
             "received_unknown": sum(item.received_unknown for item in counts),
             "left_by": dict(sum((Counter(item.left_by) for item in counts), Counter())),
-            "last_ack_ns": max(acks, default=None),
+            "served": {"send": _served(self._producers), "receive": _served(self._consumers)},
             # How many producers each instance has.
             "reached": Counter(client.counts.reached for client in self._producers if client.counts.reached),
             # Once stopped they catch up with nothing.
@@ -353,6 +352,11 @@ class WorkerClients:
             "producers_running": self._left if self._producing else 0,
             "clock_ns": self._clock.now(),
         }
+
+
+def _served(clients: Iterable[ClientLoop]) -> Counter[str]:
+    """How often each address had a success, summed over `clients`. Each is copied first: its thread goes on."""
+    return sum((Counter(client.counts.served.copy()) for client in clients), Counter())
 
 
 def _report(load: WorkerClients, out: EventPipe, ended: threading.Event) -> None:

@@ -10,8 +10,9 @@ from brokerdrill.analysis.events import Fault
 from brokerdrill.analysis.timeline import Timeline, disturbing
 from brokerdrill.analysis.watching import stalled
 from brokerdrill.ledger.verdict import Outage
+from brokerdrill.promises.catalogue import AVAILABLE
 
-NAME = "available"
+NAME = AVAILABLE
 
 
 class Slice(NamedTuple):

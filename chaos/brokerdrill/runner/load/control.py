@@ -174,6 +174,10 @@ class LoadControl:
         """How many producers' newest connections reached each instance."""
         return sum((Counter(worker.status.get("reached") or {}) for worker in self.workers), Counter())
 
+    def served(self, side: str) -> Mapping[str, int]:
+        """How often each address had a success of `side` (send, receive)."""
+        return sum((Counter((worker.status.get("served") or {}).get(side)) for worker in self.workers), Counter())
+
     async def close(self) -> None:
         """End every worker that still runs: its input ends, it closes its clients and goes; one that stays is killed.
 
