@@ -32,7 +32,7 @@ STICKY = {"selector": "first", "key": {"type": "CLIENT_ID"}, "cache": {}}
 
 
 def names(routes: Routes, identity: Identity) -> list[str]:
-    decision = routes.plan(identity)
+    decision = routes.planner.plan(identity)
     assert isinstance(decision, Route)
     return [backend.name for backend in decision.candidates]
 
@@ -45,9 +45,9 @@ def test_a_cached_backend_does_not_jump_a_partition() -> None:
     farm = STICKY | {"members": [*backends], "policies": ["datacenter-affinity"]}
     routes = Routes(settings(datacenter="here", backends=backends, farms={"f": farm}, default={"farm": "f"}))
     identity = Identity("v", client_id="c")
-    routes.sticky["f"].put("c", "far2")
+    routes.sticky.by_name["f"].put("c", "far2")
     assert names(routes, identity) == ["near1", "near2", "far2", "far1"]
-    routes.sticky["f"].put("c", "near2")
+    routes.sticky.by_name["f"].put("c", "near2")
     assert names(routes, identity) == ["near2", "near1", "far1", "far2"]
 
 
@@ -106,9 +106,9 @@ def test_strangers_invent_no_labels() -> None:
         stranger.route, stranger.backend = decision, next(decision.candidates)
         routes.registered(stranger)
         routes.attempted(stranger, stranger.backend, ok=True)
-        assert now(routes.statistics.look(routes.sessions)).values("vhost") == ["real"]
+        assert now(routes.statistics.look(routes.sessions.live)).values("vhost") == ["real"]
         routes.closed(stranger, End.REJECTED)
-    assert now(routes.statistics.look(routes.sessions)).values("vhost") == ["real"]
+    assert now(routes.statistics.look(routes.sessions.live)).values("vhost") == ["real"]
 
 
 def test_labels_of_a_broker_that_refuses_all() -> None:

@@ -165,7 +165,7 @@ def test_a_live_sessions_bytes_are_counted_once_whoever_looks_and_when() -> None
     live, ends, late = (open_session(routes, A) for _ in range(3))
     for session, count in ((live, 100), (ends, 20), (late, 3)):
         session.counters.bytes_from_client = count
-    steps = routes.statistics.look(routes.sessions)
+    steps = routes.statistics.look(routes.sessions.live)
     next(steps)
     ends.counters.bytes_from_client = 21
     routes.closed(ends, End.CLIENT_CLOSED)
@@ -174,7 +174,7 @@ def test_a_live_sessions_bytes_are_counted_once_whoever_looks_and_when() -> None
     live.counters.bytes_from_client = 101
     for _ in range(2):
         assert as_data(routes, LIMITS)["overall"]["bytes_from_client"] == 1125
-    for session in [*routes.sessions.values()]:
+    for session in [*routes.sessions.live.values()]:
         routes.closed(session, End.CLIENT_CLOSED)
     assert as_data(routes, LIMITS)["backend"]["b1"]["bytes_from_client"] == 1125
 

@@ -170,8 +170,8 @@ def test_stickiness_outlives_the_process_and_a_reload(tmp_path: Path) -> None:
         for client, backend in where.items():
             assert backend is not None
             assert names(each, Identity(vhost="a", client_id=client))[0] == backend.name
-    routes.close()
-    again.close()
+    routes.sticky.close()
+    again.sticky.close()
 
 
 def test_sessions_are_counted_once_however_often_their_end_is_told() -> None:
@@ -182,7 +182,7 @@ def test_sessions_are_counted_once_however_often_their_end_is_told() -> None:
     for _ in range(2):
         routes.closed(session, End.CLIENT_CLOSED)
     assert routes.markers.of("b1").active == 0
-    assert routes.sessions == {}
+    assert routes.sessions.live == {}
     never = FakeSession(None)
     routes.registered(never)
     routes.closed(never, End.HANDSHAKE_TIMEOUT, "no header")
@@ -196,10 +196,10 @@ def test_old_sessions_stay_on_a_reload_and_are_still_counted_where_they_are() ->
     session = open_session(routes, A)
     routes.apply(settings(backends=members("b2"), default={"backend": "b2"}))
     assert names(routes) == ["b2"]
-    assert routes.sessions == {session.id: session}
+    assert routes.sessions.live == {session.id: session}
     assert session.told == []
     assert routes.markers.of("b1").active == 1
-    assert routes.misplaced(session)
+    assert routes.planner.misplaced(session)
     routes.closed(session, End.BROKER_CLOSED)
     routes.apply(routes.settings)
     assert routes.markers.of("b1").attempts == 0  # nothing is kept of a backend that is gone
@@ -220,7 +220,7 @@ def test_misplaced() -> None:
         (None, True),
     ):
         routes.apply(settings(backends=backends, farms=farms, default=default))
-        assert routes.misplaced(session) is expected, default
+        assert routes.planner.misplaced(session) is expected, default
 
 
 def test_a_failed_attempt_asks_for_a_check() -> None:
@@ -242,14 +242,14 @@ def test_a_paused_vhost_lets_wait_and_go_on() -> None:
             await routes.unpaused(vhost)
             order.append(vhost)
 
-        routes.pause("a")
-        routes.pause("a")
+        routes.paused.pause("a")
+        routes.paused.pause("a")
         tasks = [asyncio.create_task(one(vhost)) for vhost in ("a", "b")]
         await tasks[1]
         order.append("unpause")
-        assert routes.paused == ["a"]
-        assert routes.unpause("a")
-        assert not routes.unpause("a")
+        assert routes.paused.names == ["a"]
+        assert routes.paused.unpause("a")
+        assert not routes.paused.unpause("a")
         await tasks[0]
         return order
 
@@ -263,7 +263,7 @@ def test_a_session_that_was_connecting_when_its_vhost_was_paused_is_paused_once_
         assert isinstance(decision, Route)
         session = FakeSession(A, decision, next(decision.candidates))
         routes.registered(session)
-        routes.pause("a")
+        routes.paused.pause("a")
         routes.opened(session)
         await asyncio.sleep(0)
         return session.told

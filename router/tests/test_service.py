@@ -104,7 +104,7 @@ def test_a_reload_takes_the_file_on_and_leaves_sessions_alone(tmp_path: Path) ->
             assert changed == ["listeners.p", "listeners.q", "backends.b1", "farms.f", "rules"]
             assert [*server.open] == ["q"]
             assert target(service) == "530 moved"
-            assert (session.told, [*service.routing.sessions]) == ([], [session.id])
+            assert (session.told, [*service.routing.sessions.live]) == ([], [session.id])
             assert await service.reload() == []
 
     asyncio.run(story())
@@ -173,12 +173,12 @@ def test_changes_by_control_outlive_a_crash_until_the_file_changes(tmp_path: Pat
         # Nothing was saved on the way out: a SIGKILL would have left the same.
         async with running(path) as (service, _):
             assert target(service) == "530 moved"
-            assert service.routing.paused == ["paused"]
+            assert service.routing.paused.names == ["paused"]
             await service.unpause_vhost("paused")
         write(path, **parts, datacenter="fra")
         async with running(path) as (service, _):
             assert target(service) == "farm f"
-            assert service.routing.paused == []
+            assert service.routing.paused.names == []
             await service.change(reject)
             await service.save()
             assert not service.unsaved
@@ -202,7 +202,7 @@ def test_changes_that_cannot_be_read_are_said_and_the_file_counts(
     changes = saved_state.Running(saved_state.digest(path.read_text()), {"farms": {"f": {"members": ["gone"]}}}, ("v",))
     saved_state.save(tmp_path / saved_state.FILE, changes)
     service = Service(path)
-    assert (target(service), service.routing.paused) == ("farm f", ["v"])
+    assert (target(service), service.routing.paused.names) == ("farm f", ["v"])
     assert "does not fit any more" in caplog.records[-1].getMessage()
     logging.getLogger("amqp_session_router").removeHandler(caplog.handler)
 
@@ -223,7 +223,7 @@ def test_a_slow_disk_holds_up_no_session(tmp_path: Path, monkeypatch: pytest.Mon
             saving = asyncio.ensure_future(service.save())
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert service.routing.paused == ["v0", "v1", "v2"], "it counts at once"
+            assert service.routing.paused.names == ["v0", "v1", "v2"], "it counts at once"
             assert not any(task.done() for task in [*pausing, saving]), "and is told once it is on the disk"
             slow.set()
             await asyncio.gather(*pausing, saving)
@@ -239,7 +239,7 @@ def test_a_process_that_takes_over_inherits_unsaved_changes(tmp_path: Path) -> N
             await old.change(lambda data: data.update(default={"reject": "no"}))
             await old.pause_vhost("v")
             new = Service(path, inherited=old.running)
-            assert (target(new), new.routing.paused) == ("530 no", ["v"])
+            assert (target(new), new.routing.paused.names) == ("530 no", ["v"])
 
     asyncio.run(story())
 

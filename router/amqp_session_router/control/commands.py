@@ -46,7 +46,11 @@ class Control:
         others = self._service.others
         if others is not None and verb.merge is not None:
             return await self._by_each(others, verb, verb.merge, arguments, words)
-        if others is not None and verb.scope is Scope.OWNER and arguments["id"] not in self._service.routing.sessions:
+        if (
+            others is not None
+            and verb.scope is Scope.OWNER
+            and arguments["id"] not in self._service.routing.sessions.live
+        ):
             return await _by_owner(others, arguments["id"], words)
         return await self._own(verb, arguments)
 

@@ -26,7 +26,7 @@ class Emptying:
         """Return the live sessions that are connected or connecting to `backend`."""
         return [
             session
-            for session in self._routes.sessions.values()
+            for session in self._routes.sessions.live.values()
             if session.backend is not None and session.backend.name == backend
         ]
 

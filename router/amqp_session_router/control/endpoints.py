@@ -137,7 +137,7 @@ class Endpoints:
 
     def digests(self) -> dict[str, str]:
         """Return the digest of each section of the running configuration, and of the paused vhosts."""
-        return {**self._of.settings.digests, PAUSED: digest(self._of.routing.paused)}
+        return {**self._of.settings.digests, PAUSED: digest(self._of.routing.paused.names)}
 
     def why_not_ready(self) -> str | None:
         """Return why new sessions had better go to another router, None if nothing speaks against this one."""
@@ -147,7 +147,9 @@ class Endpoints:
             return "there is no listener"
         farms = self._of.settings.farms.values()
         inactive = [
-            f"farm {farm.name} {why}" for farm in farms if (why := self._of.routing.why_inactive(farm)) is not None
+            f"farm {farm.name} {why}"
+            for farm in farms
+            if (why := self._of.routing.planner.why_inactive(farm)) is not None
         ]
         if farms and len(inactive) == len(farms):
             return inactive[0]

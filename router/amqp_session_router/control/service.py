@@ -105,7 +105,7 @@ class Service:
                 log.error("what control had changed does not fit any more: the file counts: %s", error)
         self.routing = Routes(settings, keys, worker)
         for vhost in kept.paused if kept is not None else ():
-            self.routing.pause(vhost)
+            self.routing.paused.pause(vhost)
         self.limits = Limiter(settings.config.limits, others=others)
         self._authorizer: AlwaysAllow | HttpAuthorizer = authorizer_of(settings.config.authorization)
         self.names = Names()
@@ -143,7 +143,7 @@ class Service:
     def running(self) -> saved_state.Running:
         """What control changed, for the state directory or a process that takes over."""
         data = loader.to_data(self.settings.config) if self.unsaved else None
-        return saved_state.Running(saved_state.digest(self._text), data, tuple(self.routing.paused))
+        return saved_state.Running(saved_state.digest(self._text), data, tuple(self.routing.paused.names))
 
     @property
     def gives_credentials(self) -> bool:
@@ -202,7 +202,7 @@ class Service:
             for name in [*self.server.listening()]:
                 await self.server.stop(name)
         await self.endpoints.stop()
-        self.routing.close()
+        self.routing.sticky.close()
 
     async def stop(self) -> None:
         """Stop what `start` started, but the control socket and the sessions, which are others'."""
@@ -237,7 +237,7 @@ class Service:
                 self._applied = state["applied"]
             self._text, self._saved = text, saved.config
             going_on = disconnected = 0
-            for vhost in [*self.routing.paused]:
+            for vhost in self.routing.paused.names:
                 if vhost not in state["paused"]:
                     more = vhosts.unpause(self.routing, vhost)
                     going_on, disconnected = going_on + more[0], disconnected + more[1]
@@ -333,7 +333,7 @@ class Service:
         if self.server is not None:
             self.server.renew()
         self.limits.apply(settings.config.limits)
-        for session in self.routing.sessions.values():
+        for session in self.routing.sessions.live.values():
             session.meter()
         if self.server is not None:
             self.checker.apply(settings)

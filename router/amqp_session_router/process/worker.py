@@ -258,7 +258,7 @@ class Process:
             keeps = bool(left or listeners or predecessor is not None)
             if predecessor is not None:
                 await self._take_over(predecessor)
-                service.routing.reopen()
+                service.routing.sticky.reopen()
             self.journal.cells[PROGRESS] = SERVING if keeps else STARTING
             control = Control(service)
             if not self.place.alone:

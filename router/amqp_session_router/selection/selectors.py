@@ -3,7 +3,7 @@
 The contract, for one session with the retry count growing from 0: while a backend is left that was not attempted, one
 is selected; no backend is selected twice; all of a partition come before any of the next. It holds by construction in
 `ranking`, for every selector, a user's own too: what a selector leaves out is appended, what it repeats is dropped; one
-of a user's gets a copy of the marks. A cached backend (`routing.routes`) comes first in its own partition only.
+of a user's gets a copy of the marks. A cached backend (`routing.planner`) comes first in its own partition only.
 """
 
 from __future__ import annotations

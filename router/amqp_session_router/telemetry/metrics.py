@@ -125,7 +125,7 @@ def backends(routes: Routes) -> list[dict[str, Any]]:
 def as_data(routes: Routes, limits: Limiter, lag: LoopLag, only: str = "all") -> Steps[dict[str, Any]]:
     """Return the counts as plain data. `only`: `all`, `overall`, `process`, or `vhost=NAME`, `backend=NAME`,
     `source=ADDRESS`; a name without counts gives zeroes."""
-    look = yield from routes.statistics.look(routes.sessions)
+    look = yield from routes.statistics.look(routes.sessions.live)
     dimension, _, value = only.partition("=")
     if only == "process":
         return {"process": (yield from process(lag))}
@@ -145,7 +145,7 @@ def as_data(routes: Routes, limits: Limiter, lag: LoopLag, only: str = "all") ->
 def _rest(routes: Routes, limits: Limiter) -> dict[str, Any]:
     return {
         "backends": backends(routes),
-        "paused_vhosts": routes.paused,
+        "paused_vhosts": routes.paused.names,
         "limits": {"refused": limits.violations.refused, "alarms": limits.violations.alarms},
     }
 
@@ -156,7 +156,7 @@ def _fields(snapshot: Snapshot) -> dict[str, Any]:
 
 def as_json(routes: Routes, limits: Limiter, lag: LoopLag) -> Steps[bytes]:
     """Return what `as_data` gives (`all`) as JSON."""
-    look = yield from routes.statistics.look(routes.sessions)
+    look = yield from routes.statistics.look(routes.sessions.live)
     first = {"process": (yield from process(lag)), "overall": _fields(look.of("overall"))}
     pieces = [f"{json.dumps(key)}: {json.dumps(part)}" for key, part in first.items()]
     for name in _APART:
@@ -172,7 +172,7 @@ def as_json(routes: Routes, limits: Limiter, lag: LoopLag) -> Steps[bytes]:
 def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, worker: int | None = None) -> Steps[bytes]:
     """Return the counts in Prometheus's text format; `unsaved`: the configuration is not the file's. Of several workers
     each counts by itself, since each may begin anew: every value has its `worker`."""
-    look = yield from routes.statistics.look(routes.sessions)
+    look = yield from routes.statistics.look(routes.sessions.live)
     page = _Page({} if worker is None else {"worker": str(worker)})
     yield from _sessions(page, look, "overall")
     for dimension in ("vhost", "backend"):
@@ -190,9 +190,9 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
         page.sample("backend_drain", {"backend": row["name"]}, row["drain"])
     page.family("farm_active", "gauge", "1: the farm has its quorum.")
     for farm in routes.settings.farms.values():
-        page.sample("farm_active", {"farm": farm.name}, routes.why_inactive(farm) is None)
+        page.sample("farm_active", {"farm": farm.name}, routes.planner.why_inactive(farm) is None)
     page.family("paused_vhosts", "gauge", "Vhosts that are paused.")
-    page.sample("paused_vhosts", {}, len(routes.paused))
+    page.sample("paused_vhosts", {}, len(routes.paused.names))
     passed = limits.violations
     for name, known, counts, meaning in (
         ("limited_total", LIMITS, passed.refused, "Connections that a limit refused, or reads that it delayed."),
@@ -336,7 +336,7 @@ class Statsd:
 
     def packets(self, routes: Routes, lag: LoopLag, size: int = 1400) -> Steps[list[bytes]]:
         """Return the counts as packets of at most `size` bytes: counters `|c`, gauges `|g`."""
-        look = yield from routes.statistics.look(routes.sessions)
+        look = yield from routes.statistics.look(routes.sessions.live)
         lines: list[str] = []
         seen: dict[str, float] = {}
         for dimension in ("overall", "vhost", "backend"):

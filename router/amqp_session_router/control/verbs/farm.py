@@ -50,7 +50,7 @@ def _print(service: Service, _: Arguments) -> Reply:
     rows = []
     for name, part in service.settings.config.farms.items():
         farm = service.settings.farms[name]
-        groups = service.routing.groups(farm)
+        groups = service.routing.planner.groups(farm)
         rows.append(
             {
                 "name": name,
@@ -61,7 +61,7 @@ def _print(service: Service, _: Arguments) -> Reply:
                 "key": "" if part.key is None else part.key.type,
                 "quorum": part.quorum,
                 "fallback": part.fallback,
-                "state": service.routing.why_inactive(farm) or "active",
+                "state": service.routing.planner.why_inactive(farm) or "active",
             }
         )
     return {"rows": rows}
@@ -71,13 +71,13 @@ def _sticky_print(service: Service, _: Arguments) -> Reply:
     return {
         "rows": [
             {"farm": name, "keys": len(cache), "timeout": cache.timeout, "file": str(cache.path or "")}
-            for name, cache in service.routing.sticky.items()
+            for name, cache in service.routing.sticky.by_name.items()
         ]
     }
 
 
 def _sticky_clear(service: Service, arguments: Arguments) -> Reply:
-    caches = service.routing.sticky
+    caches = service.routing.sticky.by_name
     cache = caches.get(arguments["farm"])
     if cache is None:
         raise UsageError(unknown_name("farm with a cache", arguments["farm"], caches))

@@ -90,7 +90,7 @@ def _explanation(service: Service, identity: Identity) -> dict[str, Any]:
     """Return where a session of `identity` would go, as plain data. No mark is changed and no key remembered."""
     routes = service.routing
     found = first_match(routes.settings.rules, identity)
-    decision = routes.plan(identity)
+    decision = routes.planner.plan(identity)
     if not isinstance(decision, Route):
         return {"vhost": identity.vhost, "reject": decision.text, "code": decision.code}
     assert found is not None

@@ -17,7 +17,7 @@ def _exit(service: Service, arguments: Arguments) -> Reply:
     for name, value in (("seconds", drain), ("grace", grace)):
         if not 0 <= value <= 3600:
             raise UsageError(f"{name} is 0 to 3600 seconds, not {value:g}")
-    count = len(service.routing.sessions)
+    count = len(service.routing.sessions.live)
     service.exit(drain, grace)
     return {"text": f"leaving{f' in {grace:g} s' if grace else ''}, with {count} sessions", "sessions": count}
 
@@ -27,7 +27,7 @@ def _workers(service: Service, _: Arguments) -> Reply:
         "worker": service.worker,
         "pid": os.getpid(),
         "uptime": round(metrics.uptime(), 1),
-        "sessions": len(service.routing.sessions),
+        "sessions": len(service.routing.sessions.live),
     }
     return {"rows": [row]}
 

@@ -34,7 +34,7 @@ def _disconnect(session: Session) -> None:
 
 
 def _found(service: Service, name: str) -> Session:
-    found = service.routing.sessions.get(name)
+    found = service.routing.sessions.live.get(name)
     if found is None:
         raise no_session(name)
     return found
@@ -62,7 +62,7 @@ def _row(session: Session) -> dict[str, Any]:
 
 def _conn(service: Service, arguments: Arguments) -> Reply:
     wanted = pairs(arguments["filter"], _FILTERS)
-    rows = [_row(session) for session in service.routing.sessions.values()]
+    rows = [_row(session) for session in service.routing.sessions.live.values()]
     return {"rows": [row for row in rows if all(str(row[name]) == value for name, value in wanted.items())]}
 
 
@@ -90,7 +90,7 @@ async def _pause(service: Service, arguments: Arguments) -> Reply:
 
 async def _unpause(service: Service, arguments: Arguments) -> Reply:
     if arguments["vhost"] not in service.routing.paused:
-        raise UsageError(unknown_name("paused vhost", arguments["vhost"], service.routing.paused))
+        raise UsageError(unknown_name("paused vhost", arguments["vhost"], service.routing.paused.names))
     going_on, disconnected = await service.unpause_vhost(arguments["vhost"])
     return {
         "text": f"{going_on} sessions go on, {disconnected} are mapped elsewhere now and were disconnected",
@@ -100,8 +100,8 @@ async def _unpause(service: Service, arguments: Arguments) -> Reply:
 
 
 def _vhosts(service: Service, _: Arguments) -> Reply:
-    counts = dict.fromkeys(service.routing.paused, 0)
-    for session in service.routing.sessions.values():
+    counts = dict.fromkeys(service.routing.paused.names, 0)
+    for session in service.routing.sessions.live.values():
         if session.identity is not None:
             counts[session.identity.vhost] = counts.get(session.identity.vhost, 0) + 1
     return {
