@@ -26,7 +26,9 @@ from brokerdrill.scenario.drill import load_drill
 from brokerdrill.scenario.table import KeptResults
 
 DOCS = Path(__file__).resolve().parent
-KEPT_RUNS = "[results/](../results)"
+# Not in the built collection, whose pages these are, too.
+REPOSITORY = yaml.safe_load((paths.ROOT / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
+KEPT_RUNS = f"[results/]({REPOSITORY}/tree/main/results)"
 Found = Mapping[tuple[str, str], KeptResults]
 """(drill, topology) → what kept runs have shown."""
 
@@ -197,7 +199,12 @@ def _drill(entries: Sequence[str], product: str, found: Found) -> str:
 def _link(entry: str) -> str:
     """What stands in a file, or the file, as a link to it."""
     file, _, function = entry.partition("::")
-    return f"[{function if function.startswith('test_') else file}](../{file})"
+    return f"[{function if function.startswith('test_') else file}]({_place(file)})"
+
+
+def _place(file: str) -> str:
+    """Where a page finds a file: beside itself in the collection, or in the repository what the collection has not."""
+    return f"{REPOSITORY}/blob/main/{file}" if file.startswith(("router/tests/", "tests/")) else f"../{file}"
 
 
 def _beside(one: Statement) -> str:

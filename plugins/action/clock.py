@@ -24,7 +24,7 @@ class ActionModule(Action):
 
     def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
         looks = []
-        for _ in range(LOOKS):
+        for _look in range(LOOKS):
             before = time.time()
             done = self._low_level_execute_command("date +%s.%N")
             after = time.time()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
-from ansible.plugins.callback import CallbackBase
-
 DOCUMENTATION = """
 name: garbage_collector
 type: aggregate
@@ -17,6 +13,10 @@ description:
 requirements:
   - It is enabled by C(callbacks_enabled).
 """
+
+import gc
+
+from ansible.plugins.callback import CallbackBase
 
 
 class CallbackModule(CallbackBase):

@@ -232,7 +232,7 @@ def _peers_problems(config: ArtemisConfig) -> list[str]:
         pairs.setdefault(str(member["coordination_id"])[:COORDINATION_LENGTH], set()).add(member["pair"])
     problems += [
         f"the coordination ids of {' and '.join(sorted(names))} are the same within {COORDINATION_LENGTH} characters"
-        for _, names in sorted(pairs.items())
+        for _coordination_id, names in sorted(pairs.items())
         if len(names) > 1
     ]
     return problems + _copies_problems(config) + _lock_manager_problems(config)

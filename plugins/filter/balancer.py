@@ -58,7 +58,7 @@ def balancer_frontends(given: Sequence[Entry], hosts: Sequence[str], hostvars: H
             if (acceptor := _named(hostvars[host].get("artemis_acceptors", ACCEPTORS), entry["acceptor"]))
             and "port" in acceptor
         ]
-        _, first, acceptor = behind[0] if behind else ("", {}, {})
+        _host, first, acceptor = behind[0] if behind else ("", {}, {})
         router = _named(first.get("artemis_connection_routers", ()), acceptor.get("router")) or {}
         found.append(
             {

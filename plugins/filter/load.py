@@ -10,7 +10,7 @@ ROOT = "/opt/brokerdrill"
 
 def _file_name(coordinate: str) -> tuple[str, str]:
     """Return the file name in a Maven repository and the version of group:artifact:version[:type[:classifier]]."""
-    _, artifact, version, kind, classifier = [*coordinate.split(":"), "", ""][:5]
+    _group, artifact, version, kind, classifier = [*coordinate.split(":"), "", ""][:5]
     return f"{artifact}-{version}{'-' + classifier if classifier else ''}.{kind or 'jar'}", version
 
 
@@ -89,7 +89,7 @@ def load_jars(clients: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if "jars" in item
         for place, name in enumerate(item["protocols"])
     ]
-    for _, name, jars in sorted(ranked, key=lambda one: one[0] > 0):
+    for _rank, name, jars in sorted(ranked, key=lambda one: one[0] > 0):
         found.setdefault(name, jars)
     return found
 

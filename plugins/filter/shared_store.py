@@ -57,7 +57,7 @@ def shared_store_problems(config: StoreConfig) -> list[str]:
 
 def mounted_problem(found: str, kind: str) -> str:
     """Return what is wrong with the file system below a store, as findmnt says it ("TYPE OPTIONS"); "" if nothing."""
-    type_, _, options = found.strip().partition(" ")
+    type_, _space, options = found.strip().partition(" ")
     if not type_:
         return "there is no such directory"
     if kind == "nfs" and type_ != "nfs4":

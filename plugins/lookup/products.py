@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ansible.errors import AnsibleLookupError
-from ansible.plugins.lookup import LookupBase
-from ansible_collections.brokerdrill.ha.plugins.plugin_utils.products import read_all
-
 DOCUMENTATION = r"""
 name: products
 short_description: The collection's products, in the order of a deployment
@@ -36,6 +30,12 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw: {description: "Names, or mappings with C(details).", type: list}
 """
+
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.products import read_all
 
 
 class LookupModule(LookupBase):

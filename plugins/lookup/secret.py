@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from ansible.plugins.loader import lookup_loader
-from ansible.plugins.lookup import LookupBase
-from ansible_collections.brokerdrill.ha.plugins.plugin_utils.check_mode import stand_ins
-
 DOCUMENTATION = r"""
 name: secret
 short_description: A password of the inventory, made once and kept on the controller
@@ -35,6 +28,13 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw: {description: The passwords., type: list, elements: str}
 """
+
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.loader import lookup_loader
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.check_mode import stand_ins
 
 
 class LookupModule(LookupBase):

@@ -41,7 +41,8 @@ from ansible.module_utils.basic import AnsibleModule
 HEADER = struct.Struct(">iiq")
 RECORD_KINDS = range(11, 32)
 # FileBasedNodeManager: server.lock holds three state bytes and the node's id; the sequence is a long in its own file.
-ID_AT, ID_LENGTH = 3, 16
+ID_AT = 3
+ID_LENGTH = 16
 
 
 def journal_file(path: Path) -> int | None:

@@ -74,7 +74,7 @@ def memory_mib(said: str) -> float:
     the control group that is its root (none: `max`). Raises ValueError."""
     limits = []
     for line in said.splitlines():
-        name, _, value = line.partition(":")
+        name, _colon, value = line.partition(":")
         if name == "MemTotal":
             limits.append(int(value.split()[0]) * 1024)
         elif name.isdecimal():

@@ -34,4 +34,4 @@ def differing(members: Mapping[str, Mapping[str, object]], field: str) -> list[l
     first: dict[str, dict[object, str]] = {}
     for host, member in sorted(members.items()):
         first.setdefault(str(member["pair"]), {}).setdefault(member[field], host)
-    return [list(hosts.values()) for _, hosts in sorted(first.items()) if len(hosts) > 1]
+    return [list(hosts.values()) for _pair, hosts in sorted(first.items()) if len(hosts) > 1]

@@ -12,11 +12,12 @@ from tests.roles.conftest import ROOT, Render
 
 PAGE = ROOT / "docs" / "role-anatomy.md"
 CORE = "{urn:activemq:core}"
-LINK = re.compile(r"\]\((\.\./[^)#]+)\)")
+# To what the built collection has, and to what only the repository has.
+LINK = re.compile(r"\]\((?:\.\.|https://github\.com/\S+?/blob/main)/([^)#]+)\)")
 
 
 def linked(text: str) -> list[Path]:
-    return [(PAGE.parent / target).resolve() for target in LINK.findall(text)]
+    return [ROOT / target for target in LINK.findall(text)]
 
 
 def excerpts() -> list[tuple[Path, list[str]]]:

@@ -1,4 +1,5 @@
-"""What `ansible-test sanity` asks of a collection, as far as it takes no environment of its own."""
+"""`ansible-test sanity` on the collection as it is built (long), and at once what it asks as far as it takes no
+environment of its own; every link of the built collection's pages."""
 
 from __future__ import annotations
 
@@ -16,10 +17,15 @@ from tests.roles.conftest import BIN, ROOT
 
 MODULES = sorted((ROOT / "plugins" / "modules").glob("*.py"))
 LOOKUPS = sorted((ROOT / "plugins" / "lookup").glob("*.py"))
+CALLBACKS = sorted((ROOT / "plugins" / "callback").glob("*.py"))
+# The oldest Python that the oldest ansible-core of meta/runtime.yml supports on a host.
+OLDEST_PYTHON = "py38"
 # What Ansible's schemas of documentation know of an option, and of a value that is returned.
 OPTION = {"description", "type", "elements", "required", "default", "choices", "aliases", "suboptions", "version_added"}
 RETURNED = {"description", "type", "elements", "returned", "sample", "contains", "version_added"}
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"|^\[[^]]+\]:[ ]*(\S+)""", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+REPOSITORY = yaml.safe_load((ROOT / "galaxy.yml").read_text())["repository"]
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +61,9 @@ def test_documentation_has_what_ansible_knows(path: Path) -> None:
     assert words_of(path, "EXAMPLES")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_a_module_has_its_documentation_before_its_imports(path: Path) -> None:
-    assert path.read_text().startswith("#!/usr/bin/python\n")
+@pytest.mark.parametrize("path", [*MODULES, *LOOKUPS, *CALLBACKS], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_plugin_has_its_documentation_before_its_imports(path: Path) -> None:
+    assert path.read_text().startswith("#!/usr/bin/python\n") == (path in MODULES)
     body = ast.parse(path.read_text()).body
     place = next(n for n, node in enumerate(body) if isinstance(node, ast.Assign))
     imported = [node for node in body[:place] if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -85,20 +91,53 @@ def test_nothing_else_is_a_program(built: Path) -> None:
 def test_exceptions_are_the_same_for_each_version() -> None:
     texts = {path.read_text() for path in (ROOT / "tests" / "sanity").glob("ignore-*.txt")}
     assert len(texts) == 1
-    files = {line.split()[0] for line in texts.pop().splitlines()}
+    lines = texts.pop().splitlines()
+    assert all(line.partition(" # ")[2] for line in lines), "an exception without its reason"
+    files = {line.split()[0] for line in lines}
     assert all((ROOT / name).is_file() for name in files)
     assert {f"plugins/modules/{path.name}" for path in MODULES} <= files
 
 
-def test_links_of_the_installed_readmes_lead_somewhere(built: Path) -> None:
-    pages = [built / "README.md", *sorted(built.glob("router/**/*.md")), *sorted(built.glob("roles/*/README.md"))]
-    dead = [
-        (page.relative_to(built), target)
-        for page in pages
-        for link in _LINK.findall(page.read_text())
-        if (target := link.partition("#")[0]) and "://" not in target and not (page.parent / target).exists()
+def test_what_runs_on_hosts_is_understood_by_the_oldest_python_there() -> None:
+    """ansible-test asks each Python that is installed; a controller need not have the hosts'."""
+    words = [str(BIN / "ruff"), "check", "--isolated", "--select", "E9", "--target-version", OLDEST_PYTHON]
+    done = subprocess.run(
+        [*words, "plugins/modules", "plugins/module_utils"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.long
+def test_ansible_test_finds_nothing() -> None:
+    done = subprocess.run([str(ROOT / ".ci" / "sanity")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Running sanity test") >= 20
+
+
+def links(built: Path) -> list[tuple[Path, str]]:
+    """Return the links of all pages, but for what is code: (page, target without its heading)."""
+    return [
+        (page, target)
+        for page in sorted(built.rglob("*.md"))
+        for found in _LINK.findall(_CODE.sub("", page.read_text()))
+        for link in found
+        if (target := link.partition("#")[0])
     ]
-    assert dead == []
+
+
+def test_links_of_the_installed_pages_lead_somewhere(built: Path) -> None:
+    relative = [(page, target) for page, target in links(built) if not re.match(r"\w+:", target)]
+    assert len(relative) > 100
+    assert [(str(page.relative_to(built)), to) for page, to in relative if not (page.parent / to).exists()] == []
+
+
+def test_links_to_the_repository_lead_to_what_the_collection_has_not(built: Path) -> None:
+    """What it has is linked to as a file, so that it is found without a network."""
+    begin = re.compile(rf"{re.escape(REPOSITORY)}/(?:blob|tree)/main/")
+    inside = {(page, begin.sub("", target)) for page, target in links(built) if begin.match(target)}
+    assert inside
+    assert [(str(page.relative_to(built)), to) for page, to in inside if not (ROOT / to).exists()] == []
+    assert [(str(page.relative_to(built)), to) for page, to in inside if (built / to).exists()] == []
 
 
 def test_no_link_leads_out_of_the_archive(built: Path) -> None:
@@ -112,6 +151,7 @@ def test_what_is_no_part_of_it_is_not_in_it(built: Path) -> None:
         "bindep.txt", "docs", "meta", "playbooks", "plugins", "requirements.txt", "roles", "router", "tests",
     }  # fmt: skip
     assert {path.name for path in (built / "tests").iterdir()} == {"sanity"}
+    assert not list((built / "docs").glob("*.py")) and not (built / "docs" / "statements").exists()
     assert {path.name for path in (built / "router").iterdir()} == {"README.md", "docs"}
 
 

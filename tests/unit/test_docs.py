@@ -93,7 +93,7 @@ def test_a_page_says_what_holds_each_statement(statements: Any, tmp_path: Path) 
     assert "Of 5 statements 1 have a drill (1 of them one with kept runs), 1 more a test" in page
     assert "1 more are about what is refused before anything is deployed, 1 more are only rendered; 1 have n" in page
     rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
-    link = f"[test_the_readme_is_short](../{HERE})"
+    link = f"[test_the_readme_is_short]({statements.REPOSITORY}/blob/main/{HERE})"
     assert rows == [
         "| a | `kill_broker`: no run kept on openmq_peers<br>`full_speed`: openmq_master 2/3 (6.5.1) |  |",
         f"| b | test {link}<br>rendered: {link} |  |",

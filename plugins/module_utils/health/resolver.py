@@ -25,7 +25,7 @@ def answers(reply: bytes) -> int:
     error."""
     if len(reply) < struct.calcsize("!6H"):
         raise ValueError("the reply is cut off")
-    number, flags, _, count, _, _ = struct.unpack_from("!6H", reply)
+    number, flags, _questions, count, _authorities, _additional = struct.unpack_from("!6H", reply)
     if number != _ID:
         raise ValueError("the reply is to another question")
     if flags & 0xF:

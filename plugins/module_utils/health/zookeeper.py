@@ -22,10 +22,8 @@ def read(descriptor: dict[str, Any]) -> Health:
     (client,) = [item for item in descriptor["listeners"] if item["name"] == "client"]
     context = ssl.create_default_context(cafile=descriptor["tls"]["ca"])
     context.load_cert_chain(descriptor["tls"]["bundle"])
-    with (
-        socket.create_connection((client["address"], client["port"]), timeout=CALL_TIMEOUT_S) as plain,
-        context.wrap_socket(plain, server_hostname=client["address"]) as stream,
-    ):
+    plain = socket.create_connection((client["address"], client["port"]), timeout=CALL_TIMEOUT_S)
+    with plain, context.wrap_socket(plain, server_hostname=client["address"]) as stream:
         stream.sendall(b"srvr")
         answer = b""
         while chunk := stream.recv(4096):
