@@ -373,7 +373,7 @@ class LocalRouter:
         self._loop.set_exception_handler(lambda _, context: self._failed.append(RuntimeError(str(context))))
         log = Log(self._log)
         service = self._service = Service(self._file, log_to=log)
-        server = Listeners(self._loop, service.routing, service.limits, service, service.routing.client_name)
+        server = Listeners(self._loop, service.routing, service.limits, service.authorizer, service.routing.client_name)
         try:
             await service.start(server)
             self._ready.set()

@@ -201,7 +201,7 @@ def test_a_reload_reads_certificates_towards_brokers_anew(tmp_path: Path) -> Non
     async def scene() -> None:
         service = Service(path)
         await service.start(server)
-        await service.reload()
+        await service.configuration.reload()
         await service.stop()
 
     asyncio.run(scene())

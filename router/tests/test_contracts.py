@@ -176,7 +176,7 @@ def test_the_hook_answers_handshakes_that_are_under_way_at_a_restart(tmp_path: P
         service = Service(path)
         await service.start(FakeServer())
         await service.retire()
-        answer = await service.authorize(AuthRequest(Identity("v", "u"), "PLAIN", b"\0u\0p"))
+        answer = await service.authorizer.authorize(AuthRequest(Identity("v", "u"), "PLAIN", b"\0u\0p"))
         assert answer == Allowed()
         await service.stop()
 
@@ -193,7 +193,7 @@ def test_a_router_that_keeps_sessions_starts_without_an_address_that_is_taken(tm
         async def scene() -> None:
             service, server = Service(path), FakeServer()
             await service.start(server, go_on=True)
-            assert [*server.open] == ["plain"] and service.status_port == 0
+            assert [*server.open] == ["plain"] and service.endpoints.port == 0
             await service.stop()
 
         asyncio.run(scene())

@@ -453,7 +453,7 @@ def test_a_drift_between_routers_names_the_sections_and_the_routers(tmp_path: Pa
         routers.append(Router(tmp_path / name, {**PARTS, "status": {"port": 0}, **parts}))
     one, two = routers
     try:
-        peer = f"127.0.0.1:{two.service.status_port}"
+        peer = f"127.0.0.1:{two.service.endpoints.port}"
         # What each has of its own is shown and is no drift.
         rows = by(one.rows(f"DRIFT {peer}"), "section")
         assert rows["datacenter"]["running"] != rows["datacenter"][peer]

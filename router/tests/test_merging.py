@@ -144,14 +144,14 @@ def test_a_change_that_a_worker_refuses_is_undone_and_one_that_is_late_is_not(
         service = Service(file, log_to=Log(io.StringIO()))
 
         async def agree() -> list[dict[str, Any]]:
-            told.append(loader.from_data(service.state["config"] or {}).config.datacenter)
+            told.append(loader.from_data(service.configuration.state["config"] or {}).config.datacenter)
             if len(told) == 1:
                 raise error
             return []
 
-        service.others = cast(Leader, SimpleNamespace(agree=agree))
+        service.lead(cast(Leader, SimpleNamespace(agree=agree)))
         with pytest.raises(type(error), match=str(error)):
-            await service.change(lambda data: data.update(datacenter="there"))
+            await service.configuration.change(lambda data: data.update(datacenter="there"))
         await service.stop()
         return service.settings.config.datacenter
 

@@ -100,12 +100,12 @@ def test_a_reload_takes_the_file_on_and_leaves_sessions_alone(tmp_path: Path) ->
         async with running(path) as (service, server):
             session = open_session(service.routing, A)
             write(path, **farm(1), listeners={"q": {"port": 1002}}, rules=[{"vhost": "a", "reject": "moved"}])
-            changed = await service.reload()
+            changed = await service.configuration.reload()
             assert changed == ["listeners.p", "listeners.q", "backends.b1", "farms.f", "rules"]
             assert [*server.open] == ["q"]
             assert target(service) == "530 moved"
             assert (session.told, [*service.routing.sessions.live]) == ([], [session.id])
-            assert await service.reload() == []
+            assert await service.configuration.reload() == []
 
     asyncio.run(story())
 
@@ -136,12 +136,12 @@ def test_a_bad_file_changes_nothing_and_says_why(
         path = write(tmp_path / "c.yaml", **good)
         async with running(path, FakeServer(6)) as (service, server):
             monkeypatch.setattr("amqp_session_router.telemetry.http_status.StatusServer.start", refuse)
-            before = (service.settings, dict(server.open), service._authorizer, service._log.file)
+            before = (service.settings, dict(server.open), service.authorizer.hook, service._log.file)
             # A good change comes with the bad one: neither counts.
             write(path, **(good | {"rules": [{"vhost": "a", "reject": "moved"}]} | bad))
             with pytest.raises(UsageError, match=sentence):
-                await service.reload()
-            assert (service.settings, dict(server.open), service._authorizer, service._log.file) == before
+                await service.configuration.reload()
+            assert (service.settings, dict(server.open), service.authorizer.hook, service._log.file) == before
             assert target(service) == "farm f"
 
     asyncio.run(story())
@@ -166,26 +166,26 @@ def test_changes_by_control_outlive_a_crash_until_the_file_changes(tmp_path: Pat
         parts = {**farm(1), "state_dir": str(tmp_path / "state")}
         path = write(tmp_path / "c.yaml", **parts)
         async with running(path) as (service, _):
-            assert not service.unsaved
-            assert await service.change(reject) == ["rules"]
-            await service.pause_vhost("paused")
-            assert service.unsaved
+            assert not service.configuration.unsaved
+            assert await service.configuration.change(reject) == ["rules"]
+            await service.configuration.pause_vhost("paused")
+            assert service.configuration.unsaved
         # Nothing was saved on the way out: a SIGKILL would have left the same.
         async with running(path) as (service, _):
             assert target(service) == "530 moved"
             assert service.routing.paused.names == ["paused"]
-            await service.unpause_vhost("paused")
+            await service.configuration.unpause_vhost("paused")
         write(path, **parts, datacenter="fra")
         async with running(path) as (service, _):
             assert target(service) == "farm f"
             assert service.routing.paused.names == []
-            await service.change(reject)
-            await service.save()
-            assert not service.unsaved
+            await service.configuration.change(reject)
+            await service.configuration.save()
+            assert not service.configuration.unsaved
             assert yaml.safe_load(path.read_text())["rules"] == [{"vhost": "a", "reject": "moved"}]
             assert "rules" not in yaml.safe_load(path.with_name("c.yaml.bak").read_text())
         async with running(path) as (service, _):
-            assert (target(service), service.unsaved) == ("530 moved", False)
+            assert (target(service), service.configuration.unsaved) == ("530 moved", False)
 
     asyncio.run(story())
 
@@ -219,15 +219,15 @@ def test_a_slow_disk_holds_up_no_session(tmp_path: Path, monkeypatch: pytest.Mon
     async def story() -> None:
         path = write(tmp_path / "c.yaml", **farm(1), state_dir=str(tmp_path / "state"))
         async with running(path) as (service, _):
-            pausing = [asyncio.ensure_future(service.pause_vhost(f"v{number}")) for number in range(3)]
-            saving = asyncio.ensure_future(service.save())
+            pausing = [asyncio.ensure_future(service.configuration.pause_vhost(f"v{number}")) for number in range(3)]
+            saving = asyncio.ensure_future(service.configuration.save())
             for _ in range(100):
                 await asyncio.sleep(0)
             assert service.routing.paused.names == ["v0", "v1", "v2"], "it counts at once"
             assert not any(task.done() for task in [*pausing, saving]), "and is told once it is on the disk"
             slow.set()
             await asyncio.gather(*pausing, saving)
-            assert saved_state.load(tmp_path / "state" / saved_state.FILE) == service.running
+            assert saved_state.load(tmp_path / "state" / saved_state.FILE) == service.configuration.running
 
     asyncio.run(story())
 
@@ -236,9 +236,9 @@ def test_a_process_that_takes_over_inherits_unsaved_changes(tmp_path: Path) -> N
     async def story() -> None:
         path = write(tmp_path / "c.yaml", **farm(1))
         async with running(path) as (old, _):
-            await old.change(lambda data: data.update(default={"reject": "no"}))
-            await old.pause_vhost("v")
-            new = Service(path, inherited=old.running)
+            await old.configuration.change(lambda data: data.update(default={"reject": "no"}))
+            await old.configuration.pause_vhost("v")
+            new = Service(path, inherited=old.configuration.running)
             assert (target(new), new.routing.paused.names) == ("530 no", ["v"])
 
     asyncio.run(story())
@@ -250,10 +250,10 @@ def test_unpause_sends_sessions_that_are_mapped_elsewhere_now_away(tmp_path: Pat
         async with running(path) as (service, _):
             staying, moved = open_session(service.routing, A), open_session(service.routing, A)
             other = open_session(service.routing, Identity(vhost="other"))
-            assert await service.pause_vhost("a") == 2
+            assert await service.configuration.pause_vhost("a") == 2
             name = staying.backend.name if staying.backend else ""
-            await service.change(lambda data: data.update(rules=[{"vhost": "a", "backend": name}]))
-            assert await service.unpause_vhost("a") == (1, 1)
+            await service.configuration.change(lambda data: data.update(rules=[{"vhost": "a", "backend": name}]))
+            assert await service.configuration.unpause_vhost("a") == (1, 1)
             assert staying.told == [("pause",), ("unpause",)]
             assert [call[:2] for call in moved.told] == [("pause",), ("disconnect", 320)]
             assert other.told == []
@@ -269,7 +269,7 @@ def test_endpoints(tmp_path: Path) -> None:
             )
             async with running(path) as (service, server):
                 open_session(service.routing, A)
-                base = f"http://127.0.0.1:{service.status_port}"
+                base = f"http://127.0.0.1:{service.endpoints.port}"
                 async with httpx.AsyncClient(trust_env=False) as client:
                     assert (await client.get(f"{base}/health")).json() == {"status": "ok"}
                     assert (await client.get(f"{base}/ready")).json() == {"status": "ready"}
@@ -285,7 +285,7 @@ def test_endpoints(tmp_path: Path) -> None:
                     assert (leaving.status_code, leaving.json()["reason"]) == (503, "the router is leaving")
                     assert server.left == [3.0]
                 for junk in (b"\x16\x03\x01\x00\xa5\r\n\r\n", b"GET\r\n\r\n", b"x" * 70_000, b""):
-                    reader, writer = await asyncio.open_connection("127.0.0.1", service.status_port)
+                    reader, writer = await asyncio.open_connection("127.0.0.1", service.endpoints.port)
                     writer.write(junk)
                     writer.write_eof()
                     with contextlib.suppress(ConnectionError):
@@ -293,8 +293,8 @@ def test_endpoints(tmp_path: Path) -> None:
                     writer.close()
                 status_reload = write(path, **farm(port))
                 assert status_reload == path
-                await service.reload()
-                assert service.status_port == 0
+                await service.configuration.reload()
+                assert service.endpoints.port == 0
 
     asyncio.run(story())
 
@@ -305,12 +305,12 @@ def test_ready_says_what_is_missing(tmp_path: Path) -> None:
         async with running(path) as (service, server):
             assert service.endpoints.why_not_ready() == "there is no listener"
             write(path, **farm(1, quorum=1), listeners={"p": {"port": 9}})
-            await service.reload()
+            await service.configuration.reload()
             assert service.endpoints.why_not_ready() is None
             service.routing.markers.checked("b0", False, "refused")
             assert service.endpoints.why_not_ready() == "farm f has 0 ready members of the 1 it needs"
             write(path, **farm(1), listeners={"p": {"port": 9}})
-            await service.reload()
+            await service.configuration.reload()
             assert service.endpoints.why_not_ready() == "no backend is ready"
             assert [*server.open] == ["p"]
 
@@ -377,7 +377,7 @@ def test_who_accepts_and_failed_has_to_greet(tmp_path: Path, says: bytes | None,
                 assert reason in markers.of("b0").reason
                 after = open_session(service.routing, A).backend
                 assert after is not None and after.name == "b1"
-                await service.change(lambda data: data["backends"]["b0"].update(port=good))
+                await service.configuration.change(lambda data: data["backends"]["b0"].update(port=good))
                 await until(lambda: markers.of("b0").healthy)
 
     asyncio.run(story())
@@ -414,7 +414,7 @@ def test_what_is_checked_no_more_counts_as_ready(tmp_path: Path) -> None:
         path = write(tmp_path / "c.yaml", **farm(free_port(), check_period=1))
         async with running(path) as (service, _):
             assert not service.routing.markers.of("b0").healthy
-            await service.change(lambda data: data["farms"]["f"].update(check_period=0))
+            await service.configuration.change(lambda data: data["farms"]["f"].update(check_period=0))
             assert service.routing.markers.of("b0").healthy
 
     asyncio.run(story())

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from amqp_session_router.base.errors import RouterError, UsageError
 from amqp_session_router.control.merging import Merge, Reply
-from amqp_session_router.control.service import Service, changed
+from amqp_session_router.control.running_configuration import changed
+from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import Arguments, Changes, Scope, Verb
 from amqp_session_router.control.verbs.session import no_session
 from amqp_session_router.control.verbs.table import find
@@ -42,7 +43,7 @@ class Control:
             log.info("control: %s", " ".join(words))
         if verb.edit is not None:
             edit = verb.edit
-            return {"text": changed(await self._service.change(lambda data: edit(data, arguments)))}
+            return {"text": changed(await self._service.configuration.change(lambda data: edit(data, arguments)))}
         others = self._service.others
         if others is not None and verb.merge is not None:
             return await self._by_each(others, verb, verb.merge, arguments, words)

@@ -57,7 +57,7 @@ def table(
 
 def _of_file(service: Service) -> Mapping[str, str] | None:
     try:
-        return loader.load(service.path).digests
+        return loader.load(service.configuration.file).digests
     except UsageError:
         return None
 

@@ -167,7 +167,9 @@ class Endpoints:
         )
 
     def send_statsd(self, parts: list[StatsdPart]) -> None:
-        """Send packets to `parts`, and to nobody else any more."""
+        """Send packets to `parts`, and to nobody else any more. One that follows sends none."""
+        if self._of.follows:
+            return
         for task in self._statsd:
             task.cancel()
         self._statsd = [asyncio.create_task(self._send_statsd(part), name=f"statsd {part.host}") for part in parts]

@@ -148,7 +148,7 @@ def work(*given: Any) -> int:
             keys=shared.keys,
             worker=place.index,
         )
-        service.on_kept = config_store.save
+        service.store.on_kept = config_store.save
         process = Process(start, service, found, shared, manager)
         return event_loop.run(process.serve(left, listeners, start.predecessor, stored))
     except RouterError as error:
@@ -235,7 +235,7 @@ class Process:
             loop,
             service.routing,
             service.limits,
-            service,
+            service.authorizer,
             service.routing.client_name,
             self.journal,
             shares=not self.place.alone,
@@ -310,12 +310,13 @@ class Process:
         """Become one of the workers. The leader's others begin to follow it once it listens; at the `first` start they
         wait for that, and for its configuration."""
         if self.place.leads:
-            self.leader = self.service.others = Leader(self.place.workers, lambda: self.service.state)
+            self.leader = Leader(self.place.workers, lambda: self.service.configuration.state)
+            self.service.lead(self.leader)
             return
 
         async def answer(what: str, body: bytes) -> bytes:
             if what == STATE:
-                return json.dumps(await self.service.adopt(json.loads(body))).encode()
+                return json.dumps(await self.service.configuration.adopt(json.loads(body))).encode()
             return await control.answer(what, body)
 
         self.follower = Follower(self.place.leader, self.place.index, answer)
@@ -464,7 +465,7 @@ class Process:
         if packet is None:
             asyncio.get_running_loop().remove_reader(self.line.fileno())
         elif packet[0]["ask"] == "state":
-            running = self.service.running
+            running = self.service.configuration.running
             state = {"base": running.base, "config": running.config, "paused": running.paused}
             self._spawn(self._say(self.line, state))
         elif packet[0]["ask"] == "more":
@@ -517,6 +518,6 @@ class Process:
 
 async def _reload(service: Service) -> None:
     try:
-        await service.reload()
+        await service.configuration.reload()
     except UsageError as error:
         log.error("the configuration stays as it was: %s", error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from amqp_session_router.config import loader
 from amqp_session_router.control import drift
 from amqp_session_router.control.merging import Reply
-from amqp_session_router.control.service import Service, changed
+from amqp_session_router.control.running_configuration import changed
+from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import Arguments, Changes, Data, Verb
 
 
@@ -18,12 +19,12 @@ def _print(service: Service, _: Arguments) -> Reply:
 
 
 async def _reload(service: Service, _: Arguments) -> Reply:
-    return {"text": changed(await service.reload())}
+    return {"text": changed(await service.configuration.reload())}
 
 
 async def _save(service: Service, _: Arguments) -> Reply:
-    await service.save()
-    return {"text": f"written to {service.path}"}
+    await service.configuration.save()
+    return {"text": f"written to {service.configuration.file}"}
 
 
 def _datacenter_set(data: Data, arguments: Arguments) -> None:

@@ -84,14 +84,14 @@ def _on_vhost(act: Callable[[Session], None]) -> Handler:
 
 
 async def _pause(service: Service, arguments: Arguments) -> Reply:
-    count = await service.pause_vhost(arguments["vhost"])
+    count = await service.configuration.pause_vhost(arguments["vhost"])
     return {"text": f"paused, with {count} sessions", "sessions": count}
 
 
 async def _unpause(service: Service, arguments: Arguments) -> Reply:
     if arguments["vhost"] not in service.routing.paused:
         raise UsageError(unknown_name("paused vhost", arguments["vhost"], service.routing.paused.names))
-    going_on, disconnected = await service.unpause_vhost(arguments["vhost"])
+    going_on, disconnected = await service.configuration.unpause_vhost(arguments["vhost"])
     return {
         "text": f"{going_on} sessions go on, {disconnected} are mapped elsewhere now and were disconnected",
         "going_on": going_on,
