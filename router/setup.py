@@ -19,6 +19,8 @@ COMPILED = {
     "amqp.frames": ".py",
     "net.poller": ".py",
     "relay.fastpath": ".py",
+    "relay.frame_scan": ".py",
+    "relay.stream_profile": ".py",
 }
 
 

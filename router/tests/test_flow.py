@@ -25,8 +25,9 @@ from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay import blind_splice
 from amqp_session_router.relay.buffered_flow import BufferedFlow
 from amqp_session_router.relay.context import RelayContext
-from amqp_session_router.relay.fastpath import BUSY_READS, FAST_WITHIN
+from amqp_session_router.relay.flow_transfer import FlowState, import_flow
 from amqp_session_router.relay.splice_flow import SpliceFlow
+from amqp_session_router.relay.stream_profile import BUSY_READS, FAST_WITHIN
 
 FRAME_MAX = 131072
 HEARTBEAT = b"\x08\0\0\0\0\0\0\xce"
@@ -55,8 +56,6 @@ class Owner:
     def flow_close_ok(self, flow: Any) -> None: ...
 
     def flow_alarmed(self, flow: Any) -> None: ...
-
-    def flow_moved(self, flow: Any, count: int) -> None: ...
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -255,7 +254,7 @@ def test_long_bodies_are_looked_at_while_they_come_slowly() -> None:
         for number in range(1, 17):
             bench.write(body, end=False)
             await bench.until(lambda number=number: bench.flow.total == number * len(body), "a body has passed")  # type: ignore[misc]
-            assert bench.flow.blind is None and not bench.flow.busy_reads
+            assert bench.flow.blind is None and not bench.flow.profile.busy_reads
             await asyncio.sleep(2 * FAST_WITHIN)
         await bench.end(reader)
 
@@ -378,9 +377,9 @@ def test_no_byte_stays_behind_when_a_full_sink_meets_a_crowd() -> None:
                 filling += bytes(bench.sink.send(bytes(100_000)))
         data = stream_of(1, 2_000_000, True)
         writer = bench.write(data)
-        bench.flow.busy_reads = BUSY_READS - 1
+        bench.flow.profile.busy_reads = BUSY_READS - 1
         bench.flow.start()
-        await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
+        await bench.until(lambda: bench.flow.backlog.left > 0, "a full sink")
         reader = bench.read_all()
         async with asyncio.timeout(20):
             await bench.owner.ended.wait()
@@ -468,7 +467,7 @@ def test_a_process_that_was_killed_while_it_widened_the_window_stalls_no_small_f
         bench = Bench()
         bench.source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 18)
         reader = bench.read_all()
-        bench.flow.import_state({"rest": 0, "left": 0}, None)
+        import_flow(bench.flow, FlowState(rest=0), None)
         bench.flow.start()
         bench.writer.sendall(HEARTBEAT)
         await bench.until(lambda: len(bench.received) == len(HEARTBEAT), "the heartbeat")
@@ -522,7 +521,7 @@ def test_a_fast_stream_is_polled_and_polling_ends(halted: bool) -> None:
         data = stream_of(5, 4_000_000, True) * 15
         writer = bench.write(data, end=False)
         bench.flow.start()
-        await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
+        await bench.until(lambda: bench.flow.backlog.left > 0, "a full sink")
         reader = bench.read_all()
         seen_polled = 0
         while bench.flow.total < len(data):
@@ -593,10 +592,10 @@ def test_pipes_are_lent_only_while_bytes_are_stuck() -> None:
         bench = Bench()
         bench.flow.start()
         writer = bench.write(stream_of(1, 20_000_000, False))
-        await bench.until(lambda: bench.flow.in_flight()[1] > 0, "a full sink")
+        await bench.until(lambda: bench.flow.backlog.left > 0, "a full sink")
         reader = bench.read_all()
         await bench.owner.ended.wait()
-        assert bench.flow.in_flight() == (None, 0)
+        assert (bench.flow.backlog.pipe, bench.flow.backlog.left) == (None, 0)
         bench.sink.shutdown(socket.SHUT_WR)
         await bench.until(lambda: not reader.is_alive() and not writer.is_alive(), "the threads end")
         bench.close()

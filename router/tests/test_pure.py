@@ -21,7 +21,7 @@ from amqp_session_router import base
 from amqp_session_router.amqp import boundary, frames
 from amqp_session_router.base import native
 from amqp_session_router.net import poller
-from amqp_session_router.relay import fastpath
+from amqp_session_router.relay import fastpath, frame_scan, stream_profile
 
 HERE = Path(__file__).parent
 PACKAGE = Path(amqp_session_router.__file__).parent
@@ -151,25 +151,24 @@ def test_arguments_are_read_and_written_in_the_same_way(seed: int) -> None:
 
 
 def test_both_have_the_same_names() -> None:
-    for compiled in (native, frames, boundary, poller, fastpath):
+    for compiled in (native, frames, boundary, poller, fastpath, frame_scan, stream_profile):
         names = {name for name in vars(compiled) if not name.startswith("_")} - {"os", "codec", "journal", "dataclass"}
         assert names <= set(vars(pure(compiled))), compiled.__name__
 
 
 def test_reads_of_long_bodies_count_once_they_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = pure(fastpath)
-    cells = memoryview(bytearray(64)).cast("Q")
-    flow = module.FastPath(module.StagingBuffer(memoryview(bytearray(1 << 20)), cells, []), 0, 1, 0, 1 << 17)
+    module = pure(stream_profile)
+    profile = module.StreamProfile(1 << 17)
     for now, moved, busy in [
-        (1.0, fastpath.FAST_BYTES - 1, 0),
-        (1.0 + fastpath.FAST_WITHIN / 2, 1, 1),
-        (1.0 + fastpath.FAST_WITHIN * 2, fastpath.FAST_BYTES - 1, 1),
-        (1.0 + fastpath.FAST_WITHIN * 4, fastpath.FAST_BYTES - 1, 1),
-        (1.0 + fastpath.FAST_WITHIN * 4, 1, 2),
+        (1.0, stream_profile.FAST_BYTES - 1, 0),
+        (1.0 + stream_profile.FAST_WITHIN / 2, 1, 1),
+        (1.0 + stream_profile.FAST_WITHIN * 2, stream_profile.FAST_BYTES - 1, 1),
+        (1.0 + stream_profile.FAST_WITHIN * 4, stream_profile.FAST_BYTES - 1, 1),
+        (1.0 + stream_profile.FAST_WITHIN * 4, 1, 2),
     ]:
         monkeypatch.setattr(module, "monotonic", lambda now=now: now)
-        flow._count_long_read(moved)
-        assert flow.busy_reads == busy
+        profile._add_long_read(moved)
+        assert profile.busy_reads == busy
 
 
 def test_sessions_pass_without_compiled_parts(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from amqp_session_router.net import tcp_info
 from amqp_session_router.net.tcp_info import counts
+from amqp_session_router.relay.flow_transfer import FlowState
 from amqp_session_router.relay.journal import UNKNOWN, Journal, JournaledSession
 from amqp_session_router.relay.pipes import Pipe, PipePool, pipe_of
 
@@ -48,7 +49,7 @@ def rescue(journal: Journal, pool: PipePool) -> dict[tuple[int, int], bytes | No
 
 
 def recovered(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, int], bytes | None]) -> Flows:
-    """Return for each direction of a session what `SpliceFlow.import_state` goes on from, and its pipe.
+    """Return for each direction of a session what `flow_transfer.import_flow` goes on from, and its pipe.
 
     `over`: what `rescue` returned. Raises OSError where bytes are missing: to go on would be to leave them out.
     """
@@ -67,14 +68,10 @@ def recovered(journal: Journal, one: JournaledSession, over: Mapping[tuple[int, 
         missing = _missing(one, index, left + len(outbox))
         if missing:
             raise OSError(0, f"{missing} bytes were in the memory of the process that died")
-        states.append(
-            {
-                "rest": None if rest == UNKNOWN else rest,
-                "left": left,
-                "outbox": outbox.hex(),
-                "blocked": index == 1 and one.blocked,
-            }
+        state = FlowState(
+            rest=None if rest == UNKNOWN else rest, left=left, outbox=outbox, blocked=index == 1 and one.blocked
         )
+        states.append(state.message())
         pipes.append(pipe)
     return states, (pipes[0], pipes[1])
 

@@ -41,7 +41,7 @@ from amqp_session_router.process.service_manager import (
     words_of,
 )
 from amqp_session_router.process.start import Start
-from amqp_session_router.relay import fastpath
+from amqp_session_router.relay import fastpath, frame_scan, stream_profile
 from amqp_session_router.relay.journal import (
     LEAVING,
     LEFT,
@@ -287,7 +287,7 @@ class Process:
             gc.freeze()
             if not_compiled := [
                 one.__name__
-                for one in (native, boundary, frames, poller, fastpath)
+                for one in (native, boundary, frames, poller, fastpath, frame_scan, stream_profile)
                 if str(one.__file__).endswith(".py")
             ]:
                 log.warning("not compiled, and so slower", extra={"modules": not_compiled})

@@ -14,11 +14,11 @@ from typing import Protocol
 
 from amqp_session_router.amqp.boundary import Position
 from amqp_session_router.relay.context import RelayContext
-from amqp_session_router.relay.fastpath import FAST_BYTES, FAST_WITHIN
 from amqp_session_router.relay.interfaces import BlindMover
 from amqp_session_router.relay.journal import ACTIVE_FLOW, ACTIVE_PIPE
 from amqp_session_router.relay.pipes import CHUNK, MOVE, MOVE_MORE, Pipe
-from amqp_session_router.relay.resync_window import ResyncWindow
+from amqp_session_router.relay.resync_window import FrameBounds, ResyncWindow
+from amqp_session_router.relay.stream_profile import FAST_BYTES, FAST_WITHIN
 
 _QUIET_READS, _QUIET_READ_BYTES = 4, 32768
 """After this many successive reads of fewer bytes the stream is resynchronised."""
@@ -31,9 +31,7 @@ class BlindFlow(Protocol):
 
     relay: RelayContext
     total: int
-    frame_max: int
-    header_max: int
-    channel_max: int
+    bounds: FrameBounds
     reading: bool
     blind: BlindMover | None
 
@@ -46,8 +44,7 @@ class BlindFlow(Protocol):
 
     def readable(self) -> None: ...
     def moved(self, count: int) -> None: ...
-    def sink_full(self, left: int) -> None: ...
-    def sink_failed(self, left: int, error: OSError) -> None: ...
+    def keep_spliced(self, left: int, error: OSError | None = None) -> None: ...
     def failed(self, at_source: bool, error: OSError) -> None: ...
     def ended(self) -> None: ...
     def resynchronised(self, position: Position, method: int) -> None: ...
@@ -72,7 +69,7 @@ class BlindSplice:
         """`start`: the source's position, None if unknown. Raises OSError if there is no pipe for the window."""
         self.polled = False
         self._flow = flow
-        self._window = ResyncWindow(flow.relay, (flow.frame_max, flow.header_max), flow.channel_max, start)
+        self._window = ResyncWindow(flow.relay, flow.bounds, start)
         # Whether bytes were read that are not in the window yet.
         self._unrecorded = False
         self._quiet_reads = 0
@@ -185,10 +182,10 @@ class BlindSplice:
         try:
             left = self.flush(pipe, there)
         except OSError as error:
-            flow.sink_failed(there, error)
+            flow.keep_spliced(there, error)
             return
         if left:
-            flow.sink_full(left)
+            flow.keep_spliced(left)
         if failed is not None:
             flow.failed(True, failed)
             return

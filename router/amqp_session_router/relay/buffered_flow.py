@@ -7,7 +7,7 @@ from collections.abc import Callable
 from amqp_session_router.amqp import codec, frames
 from amqp_session_router.amqp.boundary import Position, walk
 from amqp_session_router.net.transport import Transport
-from amqp_session_router.relay.interfaces import FlowOwner
+from amqp_session_router.relay.interfaces import Flow, FlowOwner
 
 
 class BufferedFlow:
@@ -19,13 +19,12 @@ class BufferedFlow:
         self.index = index
         self.total = 0
         self.last_method = 0
-        self.metered = False
+        self.meter: Callable[[Flow, int], None] | None = None
         self.halted = True
         self._source = source
         self._sink = sink
         self._most = (limit or 1 << 40) - frames.OVERHEAD
         self.blocked = False
-        self.heeded = False
         self._position = Position()
         self._held = b""
         self._ended = False
@@ -43,6 +42,9 @@ class BufferedFlow:
         """Stop reading."""
         self.halted = True
         self._schedule()
+
+    def heed(self, every: bool) -> None:
+        """Every frame header is read as it is."""
 
     def at_boundary(self, run: Callable[[], bool]) -> None:
         """Call `run` as soon as the sink is between two frames; the flow halts there if it returns True."""
@@ -81,6 +83,7 @@ class BufferedFlow:
         """Release everything. Idempotent."""
         self._dead = True
         self._boundary_waiters.clear()
+        self.meter = None
         self._source.unwatch()
 
     def _schedule(self) -> None:
@@ -139,8 +142,8 @@ class BufferedFlow:
         if method in (codec.BLOCKED, codec.UNBLOCKED):
             self.blocked = method == codec.BLOCKED
             self.owner.flow_alarmed(self)
-        if self.metered:
-            self.owner.flow_moved(self, len(sent))
+        if self.meter is not None:
+            self.meter(self, len(sent))
         self._run_boundary_waiters()
         if self._held:
             self._go_on()

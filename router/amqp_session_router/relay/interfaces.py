@@ -14,13 +14,13 @@ class Flow(Protocol):
     index: int
     total: int
     last_method: int
-    metered: bool
+    meter: Callable[[Flow, int], None] | None
     halted: bool
     blocked: bool
-    heeded: bool
 
     def start(self) -> None: ...
     def halt(self) -> None: ...
+    def heed(self, every: bool) -> None: ...
     def at_boundary(self, run: Callable[[], bool]) -> None: ...
     def inject(self, data: bytes) -> None: ...
     def feed(self, data: bytes) -> None: ...
@@ -52,9 +52,6 @@ class FlowOwner(Protocol):
 
     def flow_alarmed(self, flow: Flow) -> None:
         """The source sent a Blocked or an Unblocked (`flow.blocked`), written as far as the sink takes it."""
-
-    def flow_moved(self, flow: Flow, count: int) -> None:
-        """`count` bytes were moved; called only while `flow.metered`."""
 
 
 class BlindMover(Protocol):

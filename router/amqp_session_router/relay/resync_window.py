@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import NamedTuple
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position, locate, walk, window
@@ -20,21 +21,30 @@ _tee.restype = ctypes.c_ssize_t
 _ANY_SIZE = 0xFFFFFFFF
 
 
+class FrameBounds(NamedTuple):
+    """What the frames of a stream keep to."""
+
+    frame_max: int
+    """Bytes of a body's whole frames, as was agreed."""
+    channel_max: int
+    """0: any channel."""
+    header_max: int = 0
+    """Bytes of the largest content header where those may be larger than a body's frames (0: they are not)."""
+
+
 class ResyncWindow:
     """The window of one stream; `size` bytes are usually enough for a proof."""
 
     __slots__ = ("_bounds", "_count", "_kept", "_method", "_pipe", "_relay", "_start", "size")
 
-    def __init__(self, relay: RelayContext, largest: tuple[int, int], channel_max: int, start: Position | None) -> None:
-        """`largest`: frame_max, and bytes of the largest content header (0: as of other frames); `start`: the stream's
-        position, from which all later bytes are a proof too; None if unknown.
+    def __init__(self, relay: RelayContext, bounds: FrameBounds, start: Position | None) -> None:
+        """`start`: the stream's position, from which all later bytes are a proof too; None if unknown.
 
         Raises OSError if there is no pipe.
         """
-        frame_max, header_max = largest
-        self.size = window(frame_max, header_max)
+        self.size = window(bounds.frame_max, bounds.header_max)
         self._relay = relay
-        self._bounds = frame_max, channel_max, header_max
+        self._bounds = bounds
         self._method = 0
         self._start = start
         self._pipe = relay.pool.acquire()

@@ -3,7 +3,7 @@
 Reads take the fast path (`fastpath`): recv into the staging buffer, scan the frame headers, send. The rest of a large
 frame is spliced (socket → pipe → socket) unread; the header after it is peeked at (MSG_PEEK) before more is moved, and
 so is every header while somebody waits for a frame boundary. A stream of many small frames is spliced blindly
-(`blind_splice`).
+(`blind_splice`). What the sink does not take is its `backlog`.
 
 Nothing is read before everything read earlier is written or kept in a pipe, and the staging buffer is shared memory
 that outlives the process. So when the process is killed, every byte in flight is in a socket, a pipe or the staging
@@ -13,22 +13,20 @@ buffer, and the cells of the `journal` say to which flow it belongs and where fr
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from amqp_session_router.amqp import codec
 from amqp_session_router.amqp.boundary import Position, walk
 from amqp_session_router.base.native import transmit
-from amqp_session_router.net.socket_options import wake_for_any_byte, widen_receive_window
+from amqp_session_router.net.socket_options import widen_receive_window
+from amqp_session_router.relay.backlog import Backlog
 from amqp_session_router.relay.blind_splice import BlindSplice
 from amqp_session_router.relay.context import RelayContext
-from amqp_session_router.relay.fastpath import FastPath
+from amqp_session_router.relay.fastpath import ANY_SIZE, FastPath
 from amqp_session_router.relay.interfaces import FlowOwner
 from amqp_session_router.relay.journal import NO_CELLS
-from amqp_session_router.relay.pipes import MOVE, Pipe
-from amqp_session_router.relay.resync_window import position_behind
+from amqp_session_router.relay.resync_window import FrameBounds, position_behind
 
 _TURNS = 32
 """Reads of one flow in one iteration of the event loop once its source has failed."""
@@ -41,23 +39,7 @@ default in one frame, for what dead lettering adds."""
 class SpliceFlow(FastPath):
     """See the module. A `halted` flow does not read; `at_boundary` runs a callback between two frames."""
 
-    __slots__ = (
-        "_dead",
-        "_failing",
-        "_left",
-        "_outbox",
-        "_pipe",
-        "channel_max",
-        "halted",
-        "header_max",
-        "heeded",
-        "index",
-        "owner",
-        "reading",
-        "relay",
-        "sink",
-        "source",
-    )
+    __slots__ = ("_dead", "_failing", "backlog", "bounds", "halted", "index", "reading", "relay", "source")
 
     def __init__(
         self,
@@ -75,29 +57,17 @@ class SpliceFlow(FastPath):
         `cell`: index of the session's first journal cell; `limit`: bytes of the largest frame that is let through (0:
         all; a broker holds what was agreed itself).
         """
-        super().__init__(relay.staging, source.fileno(), sink.fileno(), cell + index, tune[0], limit)
-        self.header_max = LARGEST_HEADER if index else 0
-        """Bytes of the largest content header where those may be larger than a body's frames (0: they are not)."""
-        self.heeded = False
-        """Every frame header is read: somebody must not miss what passes."""
-        self.owner = owner
+        frame_max = tune[0] or ANY_SIZE
+        super().__init__(owner, relay.staging, (source.fileno(), sink.fileno()), cell + index, frame_max, limit)
+        self.bounds = FrameBounds(frame_max, tune[1], LARGEST_HEADER if index else 0)
         self.index = index
         self.source = source
-        self.sink = sink
-        self.channel_max = tune[1]
         self.halted = True
         self.relay = relay
-        self._pipe: Pipe | None = None
-        self._left = 0
-        self._outbox = b""
+        self.backlog = Backlog(relay, self.fd_out, self.cell + 2)
         self.reading = False
         self._dead = False
         self._failing = False
-
-    def count_busy_read(self) -> None:
-        """Count a read of many bytes, unless the stream must not be spliced blindly."""
-        if not self.heeded:
-            super().count_busy_read()
 
     # --- used by the session ----------------------------------------------------------------------------------------
 
@@ -113,6 +83,10 @@ class SpliceFlow(FastPath):
         self.halted = True
         self._schedule()
 
+    def heed(self, every: bool) -> None:
+        """From now on read every frame header, or not: somebody must not miss what passes."""
+        self.profile.heeded = every
+
     def at_boundary(self, run: Callable[[], bool]) -> None:
         """Call `run` as soon as the sink is between two frames; the flow halts there if it returns True."""
         self.boundary_waiters += (run,)
@@ -120,9 +94,11 @@ class SpliceFlow(FastPath):
 
     def inject(self, data: bytes) -> None:
         """Write `data` to the sink behind the bytes in flight. Only between two frames, see `at_boundary`."""
-        self._count_unread(len(data))
-        if self._left or self._outbox:
-            self._outbox += data
+        cells, cell, backlog = self.relay.cells, self.cell + 4, self.backlog
+        # They are written without having been read.
+        cells[cell] = (cells[cell] - len(data)) & _MASK
+        if not backlog.empty:
+            backlog.outbox += data
             return
         try:
             sent = transmit(self.fd_out, data)
@@ -130,14 +106,8 @@ class SpliceFlow(FastPath):
             self.failed(False, error)
             return
         if sent < len(data):
-            self._outbox = data[sent:]
-            self.relay.loop.add_writer(self.fd_out, self._writable)
-            self._schedule()
-
-    def _count_unread(self, count: int) -> None:
-        """Record `count` bytes that are written without having been read by this flow."""
-        cells, cell = self.relay.cells, self.cell + 4
-        cells[cell] = (cells[cell] - count) & _MASK
+            backlog.outbox = data[sent:]
+            self._wait_for_sink()
 
     def feed(self, data: bytes) -> None:
         """Take bytes that were read from the source before `start`."""
@@ -150,7 +120,7 @@ class SpliceFlow(FastPath):
     @property
     def clear(self) -> bool:
         """Whether everything read has been written."""
-        return not self._left and not self._outbox
+        return self.backlog.empty
 
     @property
     def boundary_awaited(self) -> bool:
@@ -166,63 +136,18 @@ class SpliceFlow(FastPath):
         """Return whether the sink is provably between two frames."""
         if self.blind is not None:
             self.blind.resynchronise()
-        return self.blind is None and not self._dead and not self.rest and not self.part and self.clear
-
-    def export_state(self) -> tuple[dict[str, Any], Pipe | None]:
-        """Stop; return the state for another process, and the pipe in use."""
-        if self.blind is not None:
-            self.blind.resynchronise()
-        pipe, self._pipe = self._pipe, None
-        state = {
-            "rest": None if self.blind is not None else self.rest,
-            "part": self.part.hex(),
-            "total": self.total,
-            "last_method": self.last_method,
-            "blocked": self.blocked,
-            "left": self._left,
-            "outbox": self._outbox.hex(),
-        }
-        self.stop()
-        return state, pipe
-
-    def import_state(self, state: dict[str, Any], pipe: Pipe | None) -> None:
-        """Continue from the `export_state` of another process, and the pipe with `left` bytes."""
-        with contextlib.suppress(OSError):
-            # That process may have been killed while it widened the window.
-            wake_for_any_byte(self.source)
-        self.total, self.last_method = state.get("total", 0), state.get("last_method", 0)
-        self.blocked = state.get("blocked", False)
-        self._left, self._outbox = state["left"], bytes.fromhex(state.get("outbox", ""))
-        if pipe is not None:
-            self._pipe = pipe
-            self.relay.cells[self.cell + 2] = pipe.ends
-        if self._left or self._outbox:
-            self.relay.loop.add_writer(self.fd_out, self._writable)
-        if state["rest"] is None:
-            self._splice_blindly(None)
-        else:
-            self.rest, self.part = state["rest"], bytes.fromhex(state.get("part", ""))
-            self.record_position()
-
-    def in_flight(self) -> tuple[Pipe | None, int]:
-        """Return the pipe in use and the bytes it holds."""
-        return self._pipe, self._left
+        return self.blind is None and not self._dead and not self.rest and not self.part and self.backlog.empty
 
     def stop(self) -> None:
         """Release everything but the sockets. Idempotent."""
         if self._dead:
             return
         self._dead = True
-        self.boundary_waiters = ()
-        loop = self.relay.loop
+        self.boundary_waiters, self.meter = (), None
         if self.reading:
             self._stop_reading()
             self.reading = False
-        if not self.clear:
-            loop.remove_writer(self.fd_out)
-        if self._pipe is not None:
-            self.relay.pool.release(self._pipe, not self._left)
-            self._pipe = None
+        self.backlog.stop()
         if self.blind is not None:
             self.blind.close()
             self.blind = None
@@ -230,7 +155,7 @@ class SpliceFlow(FastPath):
     # --- event loop -------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        wanted = not self.halted and not self._left and not self._outbox and not self._dead
+        wanted = not self.halted and not self._dead and self.backlog.empty
         if wanted != self.reading:
             self.reading = wanted
             if wanted:
@@ -269,9 +194,9 @@ class SpliceFlow(FastPath):
     def _crowded(self) -> None:
         """The stream is busy: go on unseen, but without a descriptor for another pipe as before."""
         with contextlib.suppress(OSError):
-            self._splice_blindly(Position(self.rest, self.part))
+            self.splice_blindly(Position(self.rest, self.part))
 
-    def _splice_blindly(self, start: Position | None) -> None:
+    def splice_blindly(self, start: Position | None) -> None:
         """Start a blind splice. `start`: the source's position, None if unknown. Raises OSError if there is no pipe."""
         self.blind = BlindSplice(self, start)
         self.record_position()
@@ -284,7 +209,7 @@ class SpliceFlow(FastPath):
             if self.last_method == codec.CLOSE_OK:
                 # Somebody may be about to inject something behind it.
                 self.relay.loop.call_soon(self.owner.flow_close_ok, self)
-        self.reset_peek()
+        self.profile.reset_peek()
         self.rest, self.part = position.rest, position.part
         self.record_position()
 
@@ -299,68 +224,38 @@ class SpliceFlow(FastPath):
         # Its bytes stay unread, and the position is lost: the session ends.
         self.owner.flow_frame_too_large(self, size + 8)
 
-    def sink_failed(self, left: int, error: OSError) -> None:
-        """The sink failed with `left` bytes in the pool's last pipe."""
-        try:
-            self._pipe = self.relay.pool.acquire()
-        except OSError:
-            left = 0
-        self._left = left
-        self.failed(False, error)
-
-    def _unwritten(self, got: int, error: OSError) -> None:
-        """The sink failed with `got` staged bytes."""
-        self._outbox = bytes(self.relay.read_area[:got])
-        self.failed(False, error)
-
-    def _keep(self, sent: int, got: int) -> None:
-        """The sink is full: move the staged bytes to a pipe, where they outlive the process."""
+    def _keep_staged(self, sent: int, got: int, error: OSError | None) -> None:
+        """The sink is full, or failed with `error`: move the staged bytes to a pipe, where they outlive the process."""
         data = self.relay.read_area[sent:got]
-        try:
-            wrote = os.write(self.relay.pool.free[-1].write, data)
-        except OSError as error:
+        if error is not None:
+            self.backlog.outbox = bytes(data)
             self.failed(False, error)
             return
-        # What does not fit the pipe stays in this process's memory.
-        self._outbox = bytes(data[wrote:])
-        self.sink_full(wrote)
+        try:
+            self.backlog.take_staged(data)
+        except OSError as lost:
+            self.failed(False, lost)
+            return
+        self._wait_for_sink()
 
-    def sink_full(self, left: int) -> None:
-        """The sink is full: keep the pool's last pipe, with `left` bytes, and read nothing until it is empty."""
-        relay = self.relay
+    def keep_spliced(self, left: int, error: OSError | None = None) -> None:
+        """The sink is full, or failed with `error`: keep the pool's last pipe, with `left` bytes, and read nothing
+        until it is empty."""
         try:
-            self._pipe = relay.pool.acquire()
-        except OSError as error:
+            self.backlog.take_pipe(left)
+        except OSError as lost:
+            error = error or lost
+        if error is None:
+            self._wait_for_sink()
+        else:
             self.failed(False, error)
-            return
-        self._left = left
-        relay.cells[self.cell + 2] = self._pipe.ends
-        relay.loop.add_writer(self.fd_out, self._writable)
+
+    def _wait_for_sink(self) -> None:
+        self.backlog.write_on(self)
         self._schedule()
 
-    def _writable(self) -> None:
-        try:
-            if self._left:
-                assert self._pipe is not None
-                if self.blind is None:
-                    self._left -= os.splice(self._pipe.read, self.fd_out, self._left, flags=MOVE)
-                else:
-                    self._left = self.blind.flush(self._pipe, self._left)
-                if self._left:
-                    return
-                self.relay.cells[self.cell + 2] = 0
-                self.relay.pool.release(self._pipe)
-                self._pipe = None
-            if self._outbox:
-                self._outbox = self._outbox[transmit(self.fd_out, self._outbox) :]
-                if self._outbox:
-                    return
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self.failed(False, error)
-            return
-        self.relay.loop.remove_writer(self.fd_out)
+    def drained(self) -> None:
+        """The backlog is written."""
         self._schedule()
         self._run_boundary_waiters()
 
@@ -368,8 +263,8 @@ class SpliceFlow(FastPath):
         """`count` bytes were read, and written or kept in a pipe."""
         if self.boundary_waiters:
             self._run_boundary_waiters()
-        if self.metered:
-            self.owner.flow_moved(self, count)
+        if self.meter is not None:
+            self.meter(self, count)
 
     def _run_boundary_waiters(self) -> None:
         """Run the callbacks that wait for a boundary, if this is one."""

@@ -36,6 +36,7 @@ from amqp_session_router.net.socket_options import set_congestion_control, set_d
 from amqp_session_router.net.tls import server_context
 from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.relay.context import RelayContext
+from amqp_session_router.relay.flow_transfer import flow_state, import_flow
 from amqp_session_router.relay.journal import NO_CELLS, Journal
 from amqp_session_router.relay.pipes import Pipe, pipe_of
 from amqp_session_router.relay.splice_flow import SpliceFlow
@@ -423,7 +424,7 @@ class Listeners:
         self.routing.registered(session)
         for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):
             assert isinstance(flow, SpliceFlow)
-            flow.import_state(state, pipe)
+            import_flow(flow, flow_state(state), pipe)
         self.routing.opened(session)
         session.resume(facts["paused"])
 

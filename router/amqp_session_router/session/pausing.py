@@ -57,7 +57,7 @@ class Pause:
         from_client.at_boundary(lambda: self._session.phase is Phase.PAUSED)
         host = self._session.host
         self._deadline = host.loop.call_later(host.routing.timeouts.close, self._hold)
-        from_broker.heeded = True
+        from_broker.heed(True)
         if self._session.blocked_capable:
             from_broker.at_boundary(self._send_blocked)
         self._heartbeats.begin()
@@ -105,7 +105,7 @@ class Pause:
         if self._session.phase is Phase.OPEN and self.blocked_sent:
             from_broker = self._session.flows[1]
             self.blocked_sent = False
-            from_broker.heeded = False
+            from_broker.heed(False)
             self._session.host.paused(self._session, self.blocked_sent)
             if not from_broker.blocked:
                 # Otherwise the broker's own says when its alarm is over.

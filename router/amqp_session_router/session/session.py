@@ -180,10 +180,10 @@ class LiveSession:
                 SpliceFlow(self, relay, 0, client.kernel, broker.kernel, (agreed, channels), cell, allowed),
                 SpliceFlow(self, relay, 1, broker.kernel, client.kernel, (agreed, channels), cell),
             )
-            self.flows[0].heeded = bool(allowed)
+            self.flows[0].heed(bool(allowed))
         else:
             self.flows = (BufferedFlow(self, 0, client, broker, allowed), BufferedFlow(self, 1, broker, client, 0))
-        self.flows[0].metered = self.lease.metered
+        self.flows[0].meter = self.flow_moved if self.lease.metered else None
 
     def resume(self, paused: bool) -> None:
         """Start the flows of a session that another process had."""
@@ -200,7 +200,7 @@ class LiveSession:
 
     def flow_moved(self, flow: Flow, count: int) -> None:
         """Charge the limits."""
-        if flow.index or (wait := self.lease.take(count)) <= 0:
+        if (wait := self.lease.take(count)) <= 0:
             return
         if self._meter is None:
             self._meter = self.host.loop.call_later(wait, self._metered)
@@ -227,7 +227,7 @@ class LiveSession:
     def meter(self) -> None:
         """Check again whether the limits count bytes."""
         if self.flows:
-            self.flows[0].metered = self.lease.metered
+            self.flows[0].meter = self.flow_moved if self.lease.metered else None
 
     def flow_frame_too_large(self, flow: Flow, size: int) -> None:
         """The client exceeded the limit of its frames: end the session."""

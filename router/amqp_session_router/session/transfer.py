@@ -7,6 +7,7 @@ from typing import Any
 
 from amqp_session_router.base.model import NO_MORE, Backend, Identity, Lease, Phase, Route, Tune
 from amqp_session_router.net.transport import SocketTransport
+from amqp_session_router.relay.flow_transfer import FlowState, export_flow, flow_state
 from amqp_session_router.relay.journal import UNKNOWN
 from amqp_session_router.relay.pipes import Pipe
 from amqp_session_router.relay.splice_flow import SpliceFlow
@@ -42,8 +43,8 @@ def export_session(session: LiveSession) -> tuple[dict[str, Any], list[int]]:
     states = []
     for flow in session.flows:
         assert isinstance(flow, SpliceFlow)
-        state, pipe = flow.export_state()
-        states.append(state)
+        state, pipe = export_flow(flow)
+        states.append(state.message())
         if pipe is not None:
             descriptors += [pipe.read, pipe.write]
     more = {
@@ -92,17 +93,16 @@ def import_session(
     session.broker_transport = SocketTransport(host.loop, broker, host.relay.poller, past=True)
     session.phase = Phase.OPEN
     session.slot = slot
-    first, second = (_direction_state(flow, pipe) for flow, pipe in zip(state["flows"], pipes, strict=True))
+    first, second = (_direction_state(flow_state(flow), pipe) for flow, pipe in zip(state["flows"], pipes, strict=True))
     session.inherited = first, second
     session.make_flows(session.tune.frame_max)
     return session
 
 
-def _direction_state(flow: dict[str, Any], pipe: Pipe | None) -> DirectionState:
+def _direction_state(flow: FlowState, pipe: Pipe | None) -> DirectionState:
     """Return what the journal must know at once of a direction that another process exported."""
-    unknown = flow["rest"] is None or flow.get("part")
     return DirectionState(
-        rest=UNKNOWN if unknown else flow["rest"],
+        rest=UNKNOWN if flow.rest is None or flow.part else flow.rest,
         pipe=0 if pipe is None else pipe.ends,
-        in_flight=flow["left"] + len(flow.get("outbox", "")) // 2,
+        in_flight=flow.left + len(flow.outbox),
     )
