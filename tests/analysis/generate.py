@@ -680,9 +680,9 @@ class _Maker:
     # -- how much of it was seen --
 
     def draw_seen(self, addresses: list[str], mapped: bool) -> None:
-        """Write what says how much was seen: looks at dead letters, silences and gaps of polls, logs of some times,
-        pressure, readings of clocks, counters of faults; and faults that their hosts healed, ends that nothing
-        explains, a playbook's instances."""
+        """Write what says how much was seen: looks at dead letters, silences and gaps of polls, logs of some
+        times, pressure, readings of clocks, counters of faults, whom routers led clients to; and faults that
+        their hosts healed, ends that nothing explains, a playbook's instances."""
         rng = self.seen
         instances = sorted({instance for named in self.stores.values() for instance in named})
         span = (self.load[0], self.drain[1])
@@ -745,6 +745,12 @@ class _Maker:
         self.read_clocks()
         self.blur()
         self.hit_again()
+        behind = random.Random(f"{self.run_id}/behind")
+        clients = sorted({row["client"] for row in self.rows})
+        for _ in range(behind.choice((0, 0, 0, 0, 2, 6))):
+            client, led = behind.choice(clients), behind.choice(instances)
+            router = behind.choice(("router1", "router1", "router2", clients[0]))
+            event("routed", behind.randint(*span), target=client, instance=led, name=router)
         for fault in [row for row in self.events if row["kind"] == "fault"]:
             if rng.random() < 0.2:
                 told = {name: str(rng.choice((0, 7))) for name in rng.sample(("packets", "closed", "messages"), 2)}

@@ -2012,7 +2012,7 @@ def coverage(facts: Facts) -> list[Row]:
     for fault in sorted(
         faults, key=lambda e: (e["t_ns"], *(e.get(word) or "" for word in ("name", "instance", "target")))
     ):
-        at = fault["t_ns"]
+        at = fault["t_ns"] - fault["uncertainty_ns"]  # "its moment is the earliest"
         heal = healed_at(facts, fault)
         named = {fault.get("instance"), *str(detail(fault, "toward") or "").split(", ")} - {None, ""}
         hit = {fault.get("store")} - {None}
@@ -2021,7 +2021,8 @@ def coverage(facts: Facts) -> list[Row]:
         members = {instance for store in hit for instance in facts.run.stores.get(store, ())}
         members |= {epoch.instance for epoch in facts.epochs if epoch.store in hit}
         clients = flying = meeting = 0
-        for client in {op["client"] for op in facts.ops}:
+        routers = {event.get("name") for event in facts.events if event["kind"] == "routed"}
+        for client in {op["client"] for op in facts.ops} - routers:
             own = [op for op in facts.ops if op["client"] == client]
             last = max(op["op_id"] for op in own)
             near = []
@@ -2036,11 +2037,11 @@ def coverage(facts: Facts) -> list[Row]:
                     near.append((op, over))
             if members:
                 # "served it in the 5 s before the fault, and since then was neither served elsewhere nor refused"
-                there = any(op["start_ns"] <= at < over and server_of(op) in members for op, over in near)
+                there = any(op["start_ns"] <= at < over and server_of(facts, op) in members for op, over in near)
                 past = [
-                    (over, op["op_id"], not refused(op) and server_of(op) in members)
+                    (over, op["op_id"], not refused(op) and server_of(facts, op) in members)
                     for op, over in near
-                    if over <= at and (refused(op) or server_of(op) is not None)
+                    if over <= at and (refused(op) or server_of(facts, op) is not None)
                 ]
                 there |= bool(past) and max(past)[2]
             else:
@@ -2048,7 +2049,7 @@ def coverage(facts: Facts) -> list[Row]:
             # "the client's last connect": whether that is known to have failed, or reached one
             connects = [op for op in own if op["op"] == "connect" and op["outcome"] != "unknown" and ended(op) <= at]
             newest = max(connects, key=lambda op: (ended(op), op["op_id"]), default=None)
-            if newest is not None and not refused(newest) and (not members or server_of(newest) in members):
+            if newest is not None and not refused(newest) and (not members or server_of(facts, newest) in members):
                 there |= not any(
                     op["op"] == "close" and ended(newest) <= op["start_ns"] and ended(op) <= at for op in own
                 )
@@ -2062,7 +2063,7 @@ def coverage(facts: Facts) -> list[Row]:
                 "step": fault.get("value"),
                 "instance": fault.get("instance"),
                 "target": fault.get("target"),
-                "t_ns": at,
+                "t_ns": fault["t_ns"],
                 "clients": clients,
                 "in_flight": flying,
                 "operations": meeting,
@@ -2075,8 +2076,15 @@ def refused(op: Row) -> bool:
     return (op["op"], op["outcome"]) == ("connect", "fail")
 
 
-def server_of(op: Row) -> str | None:
-    return op.get("instance") or op.get("broker")
+def server_of(facts: Facts, op: Row) -> str | None:
+    """ "From a `routed` of a client until its next the instance that it names serves what the client ends then" """
+    led = [
+        (event["t_ns"] - event["uncertainty_ns"], event["instance"])
+        for event in facts.events
+        if event["kind"] == "routed" and event.get("instance") and event.get("target") == op["client"]
+        if event["t_ns"] - event["uncertainty_ns"] <= ended(op)
+    ]
+    return max(led)[1] if led else op.get("instance") or op.get("broker")
 
 
 def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:

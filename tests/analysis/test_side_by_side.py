@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger, differences, expected
 from tests.analysis.test_oracle import (
@@ -15,6 +17,8 @@ from tests.analysis.test_oracle import (
     RUN,
     Row,
     ack,
+    connect,
+    event,
     got,
     numbered,
     phases,
@@ -212,3 +216,60 @@ def test_a_dead_letter_of_a_topic_is_of_its_subscription_or_of_all() -> None:
         {"dead_lettered": 1},
         {"dead_lettered": 2, "lost": 1},
     ]
+
+
+def routed(client: str, instance: str | None, at: float, **columns: Any) -> Row:
+    return event("routed", at, target=client, instance=instance, name="r", **columns)
+
+
+AT_R = {"instance": "r"}
+KILLED = [*phases(), event("fault", 200, name="kill", instance="a", store="s", target="host-a")]
+
+
+@pytest.mark.parametrize(
+    ("led", "met"),
+    [
+        # Nobody says who is behind the router: its clients are at nobody that was hit
+        ([], (0, 0, 0)),
+        ([routed("p", "a", 8), routed("p2", "x", 9)], (1, 1, 2)),
+        ([routed("p", "a", 8), routed("p2", "a", 9)], (2, 1, 4)),
+        ([routed("p", "x", 8), routed("p2", "x", 9)], (0, 0, 0)),
+        # Led elsewhere before its last success, and after it
+        ([routed("p", "a", 8), routed("p", "x", 150)], (0, 0, 0)),
+        ([routed("p", "x", 8), routed("p", "a", 150)], (1, 1, 2)),
+        ([routed("p", "a", 8), routed("p", "x", 300)], (1, 1, 2)),
+        # What was in flight ended there
+        ([routed("p", "x", 8), routed("p", "a", 182)], (1, 1, 2)),
+        # Give or take
+        ([routed("p", "x", 8), routed("p", "a", 232)], (0, 0, 0)),
+        ([routed("p", "x", 8), routed("p", "a", 232, uncertainty_ns=2 * MS)], (1, 1, 2)),
+        # One of its names says nothing
+        ([routed("p", None, 8)], (0, 0, 0)),
+    ],
+)
+def test_who_is_behind_a_router_is_hit_with_its_clients(led: list[Row], met: tuple[int, int, int]) -> None:
+    """Client p: a send before the fault, one across it, one after; p2 none across it. The router has a row for each
+    that it led, and is no client."""
+    rows = [
+        *(send("m1", 180, **AT_R), send("m2", 199, **AT_R) | {"end_ns": 230 * MS}, send("m3", 240, **AT_R)),
+        *(
+            send("n1", 180, client="p2", **AT_R),
+            send("n2", 240, client="p2", **AT_R),
+            send("n3", 250, client="p2", **AT_R),
+        ),
+        *(connect(7, one["instance"], number) for number, one in enumerate(led) if one["instance"]),
+    ]
+    (told,) = all_told(ledger(rows, [*KILLED, *led]))[:1]
+    (of,) = told["coverage"]
+    assert (of["clients"], of["in_flight"], of["operations"]) == met
+
+
+@pytest.mark.parametrize(("earlier", "met"), [(0, (0, 0)), (8, (0, 0)), (15, (1, 0)), (20, (1, 1))])
+def test_whom_a_stop_sent_away_before_it_was_over_had_met_it(earlier: int, met: tuple[int, int]) -> None:
+    """The client's last send was answered 20 ms before the middle of the time that the stop took; then it went to
+    another store."""
+    rows = [send("m1", 170, instance="a") | {"end_ns": 180 * MS + 1}, send("m2", 190, instance="x")]
+    stop = event("fault", 200, name="stop", instance="a", store="s", uncertainty_ns=earlier * MS)
+    (told,) = all_told(ledger(rows, [*phases(), stop]))[:1]
+    (of,) = told["coverage"]
+    assert (of["clients"], of["in_flight"]) == met

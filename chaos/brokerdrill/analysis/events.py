@@ -33,6 +33,15 @@ def in_order(event: Event) -> tuple[int, str, str, int]:
     return event.at, event.value or "", event.store or "", event.u
 
 
+class Routed(NamedTuple):
+    """A router connected `client` to `instance`, and until `until` (ns) to no other."""
+
+    client: str
+    instance: str
+    start: int
+    until: int
+
+
 class Epoch(NamedTuple):
     """One uninterrupted time for which `instance` is active on `store`; `open`: it runs to the end of the run. It began
     at `earliest` at the earliest, and ended at `latest` at the latest: no vaguer than its uncertainties, and, where

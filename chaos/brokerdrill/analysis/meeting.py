@@ -11,6 +11,15 @@ from brokerdrill.analysis.partials import declare
 # A client that was served by what a fault hit so shortly before, and since by nothing else, nor refused, is connected.
 JUST_BEFORE_NS = 5_000_000_000
 
+# Operations with who served them: behind a router, whom it had connected the client to. Its own connects are those of
+# its clients once more.
+_LOCATED = """
+SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.start, o."end", coalesce(r.behind, o.server) AS server
+FROM ops o
+LEFT JOIN routed r ON o.run = r.run AND o.client = r.client AND coalesce(o."end", o.start) >= r.r_from
+    AND coalesce(o."end", o.start) < r.r_until
+WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.client)
+"""
 # `struck`: fault, f_at, f_until (its heal, or the run's end), whole (it hit no broker: every client counts). `members`:
 # fault, server (of the stores that it hit). A receive that got nothing met nothing; a call that never returned lasts on
 # if its client did nothing after it.
@@ -25,17 +34,17 @@ SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
 FROM (SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.server, o.start,
              o.op = 'connect' AND o.outcome = 'fail' AS refused, coalesce(o."end", CASE WHEN o.op_id = n.last THEN
              {NEVER} ELSE o.start END) AS over
-      FROM ops o JOIN numbers n ON o.run = n.run AND o.client = n.client) o
+      FROM ({_LOCATED}) o JOIN numbers n ON o.run = n.run AND o.client = n.client) o
 JOIN struck f ON o.run = f.run AND o.start <= f.f_until AND o.over >= f.f_at - {JUST_BEFORE_NS}
 LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND o.server = m.server
 WHERE NOT (o.op IN ('receive', 'browse') AND o.outcome <> 'ok') AND o.op <> 'close'
 GROUP BY f.run, f.fault, o.client
 """
 # The last connect of each client before a fault, unless that failed, or it closed that connection before the fault.
-_CONNECTED = """
+_CONNECTED = f"""
 SELECT c.run, c.fault, c.client FROM (
     SELECT f.run, f.fault, o.client, o.server, o.outcome, coalesce(o."end", o.start) AS since, f.f_at, f.whole
-    FROM ops o JOIN struck f ON o.run = f.run AND coalesce(o."end", o.start) <= f.f_at
+    FROM ({_LOCATED}) o JOIN struck f ON o.run = f.run AND coalesce(o."end", o.start) <= f.f_at
     WHERE o.op = 'connect' AND o.outcome <> 'unknown'
     QUALIFY row_number() OVER (PARTITION BY f.run, f.fault, o.client
                                ORDER BY coalesce(o."end", o.start) DESC, o.op_id DESC) = 1) c

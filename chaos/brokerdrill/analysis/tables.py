@@ -37,10 +37,11 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     of partitions of stage 2. Where the run's end decides, `times` may be timelines that end NEVER.
 
     clocks: clock, c_from and c_to (its own time), since, off and slope of its stretches, tick (its number), u.
-    struck: fault, f_at, f_until, whole (it hit no broker). members: fault, server (of the stores that it hit). dead:
-    dead_letter (an address). phase: drain_begin. served: server (an instance), home (its only store, or null), and all
-    time in spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next
-    (where it and the next may have begun), span_to (where it may have ended). hits: fault, hit_store, f_at, f_u, hit
+    struck: fault, f_at, f_until, whole (it hit no broker). members: fault, server (of the stores that it hit).
+    routed: client, r_from, r_until, behind (whom a router connected it to). routers: client. dead: dead_letter (an
+    address). phase: drain_begin. served: server (an instance), home (its only store, or null), and all time in
+    spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next (where
+    it and the next may have begun), span_to (where it may have ended). hits: fault, hit_store, f_at, f_u, hit
     (start of the epoch hit). segments: phase, seg_from, seg_to. widths: width (of a bucket). windows: side (send,
     receive, failback), place (number of the load, of the failback), begins, ends, width (of a slice), store. asked:
     name (of a promise).
@@ -111,6 +112,13 @@ def _struck_tables(runs: Runs, times: Times) -> dict[str, pa.Table]:
             ),
             "run int, fault int, server string",
         ),
+        "routed": table(
+            ((run, one.client, one.start, one.until, one.instance) for run, of in times.items() for one in of.routed),
+            "run int, client string, r_from long, r_until long, behind string",
+        ),
+        "routers": table(
+            ((run, name) for run, one in times.items() for name in sorted(one.routers)), "run int, client string"
+        ),
         "hits": table(
             (
                 (run, hit.fault.number, hit.epoch.store, hit.fault.at, hit.fault.u, hit.epoch.start)
@@ -125,7 +133,8 @@ def _struck_tables(runs: Runs, times: Times) -> dict[str, pa.Table]:
 def _struck(times: Timeline, stores: Stores) -> Iterable[tuple[int, int, int, bool]]:
     for fault in disturbing(times):
         until = NEVER if fault.healed_at is None else fault.healed_at
-        yield fault.number, fault.at, until, not members(fault, times, stores)
+        # An orderly stop sends clients away before it is over: what it met was there when it may have begun.
+        yield fault.number, fault.at - fault.u, until, not members(fault, times, stores)
 
 
 def _until(parts: Sequence[tuple[int, str]]) -> Iterable[tuple[tuple[int, str], int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, dropwhile, takewhile
+from itertools import combinations, dropwhile, pairwise, takewhile
 
 from brokerdrill.analysis.endings import endings, restarted
 from brokerdrill.analysis.events import (
@@ -26,6 +26,7 @@ from brokerdrill.analysis.events import (
     MethodRound,
     Overlap,
     Pressure,
+    Routed,
     Span,
     Unwatched,
     in_order,
@@ -60,6 +61,9 @@ class Timeline:
     unready: tuple[Span, ...] = ()
     # The stores that the pools' events name.
     pooled: frozenset[str] = frozenset()
+    routed: tuple[Routed, ...] = ()
+    # The routers that said so; each of their own connects is one of their clients'.
+    routers: frozenset[str] = frozenset()
     endings: tuple[Ending, ...] = ()
     # What tells that a host was started anew, by nobody's doing.
     restarts: tuple[Event, ...] = ()
@@ -123,6 +127,8 @@ def timeline(
             [*unready_by_pool(events, stores), *unready_by_role(events, changes, epoch, stores)], fault, stores
         ),
         pooled=pooled(events, stores),
+        routed=routed(events),
+        routers=frozenset(e.name for e in events if e.kind == "routed" and e.name),
         endings=endings(events, fault),
         restarts=restarted(events, fault),
         logs=logs_read(events),
@@ -133,6 +139,19 @@ def timeline(
         rounds=rounds(events, run_end),
         alerts=alerts(events),
         alerts_watched=alerts_watched(events, run_end),
+    )
+
+
+def routed(events: Sequence[Event]) -> tuple[Routed, ...]:
+    """Return whom each client was connected to by routers, each time until the next."""
+    of_client: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for event in events:
+        if event.kind == "routed" and event.target and event.instance:
+            of_client[event.target].append((event.at - event.u, event.instance))
+    return tuple(
+        Routed(client, instance, start, until)
+        for client, connects in sorted((client, sorted(found)) for client, found in of_client.items())
+        for (start, instance), (until, _) in pairwise([*connects, (NEVER, "")])
     )
 
 

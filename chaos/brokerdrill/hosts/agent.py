@@ -6,6 +6,7 @@ Requests of the host's safety kernel are answered by the file that is installed 
 brings along to install. Only the standard library: a host needs nothing but the Python that Ansible needs.
 """
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -48,6 +49,16 @@ def _run(request: dict) -> None:
     _reply({"id": request["id"], "rc": rc, "out": out, "err": err, "t0": t0, "t1": time.monotonic_ns()})
 
 
+def _read(request: dict) -> None:
+    """Read files without a process: for what is asked all through a run. One that cannot be read is left out."""
+    t0 = time.monotonic_ns()
+    found = {}
+    for name in request["read"]:
+        with contextlib.suppress(OSError):
+            found[name] = Path(name).read_text(encoding="utf-8", errors="replace")
+    _reply({"id": request["id"], "rc": 0, "out": json.dumps(found), "err": "", "t0": t0, "t1": time.monotonic_ns()})
+
+
 def _kernel(source: str) -> types.ModuleType:
     """The kernel's module: of `source`, of an earlier request, or of the installed file, which may be missing."""
     with _load_lock:
@@ -82,8 +93,9 @@ def _serve() -> None:
     _reply({"id": -1, "rc": 0, "out": boot_id, "err": "", "t0": time.monotonic_ns(), "t1": time.monotonic_ns()})
     for line in sys.stdin:
         request = json.loads(line)
-        if "sh" in request or "kernel" in request:
-            threading.Thread(target=_run if "sh" in request else _ask, args=(request,), daemon=True).start()
+        of = [answer for name, answer in (("sh", _run), ("kernel", _ask), ("read", _read)) if name in request]
+        if of:
+            threading.Thread(target=of[0], args=(request,), daemon=True).start()
         else:
             now = time.monotonic_ns()
             _reply({"id": request["id"], "rc": 0, "out": "", "err": "", "t0": now, "t1": now})

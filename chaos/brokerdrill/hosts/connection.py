@@ -12,7 +12,7 @@ import contextlib
 import io
 import json
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,6 +132,12 @@ class HostConnection:
             kinds = {agent.REFUSED: KernelRefused, agent.MISSING: NoKernel}
             raise kinds.get(reply["rc"], InfrastructureError)(f"host {self.name}: {reply['err']}")
         return json.loads(reply["out"])
+
+    async def read(self, paths: Sequence[str], *, timeout: float = 10) -> dict[str, str]:
+        """Return the text of each of the host's files that can be read; no process is started for it. Raises as
+        `sh`."""
+        reply = await self._lasting(lambda session: session.request({"read": [*paths]}, timeout))
+        return dict(json.loads(reply["out"]))
 
     async def measure_clock(self) -> ClockOffset:
         """Measure the host's clock anew. Raises as `sh`."""

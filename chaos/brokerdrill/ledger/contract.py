@@ -60,6 +60,7 @@ EVENT_KINDS = (
     "role",
     "health",
     "pool",
+    "routed",
     "probe",
     "phase",
     "abort",

@@ -23,7 +23,8 @@ RESTARTED = "restarted"
 MET_COUNTS = ("packets", "bytes", "connections", "closed", "messages")
 # In the details of `pressure`: since when, and for how long of that time something had to wait for what it names.
 SINCE, STALLED = "since_ns", "stalled_ns"
-PRESSURES = ("cpu", "memory", "io", "steal")
+STEAL = "steal"
+PRESSURES = ("cpu", "memory", "io", STEAL)
 # In the details of `polls`: how many, the longest time between two, and the times (`BEGIN-END`, ns, joined by ", ")
 # without an answer that were longer than was meant.
 POLLS, LONGEST, GAPS = "count", "longest_ns", "gaps"

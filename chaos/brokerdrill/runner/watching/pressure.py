@@ -7,22 +7,22 @@ or a disk; `steal` is the time that a hypervisor gave to others. Calm spans that
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.ledger.events import CONTROLLER_CLOCK, EventWriter
-from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SINCE, STALLED
+from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SINCE, STALLED, STEAL
 from brokerdrill.runner.watching.polling import PollingWatch
 
-PRESSURE_DIR = "/proc/pressure"
 STAT_FILE = "/proc/stat"
-# One process, whatever it reads; a kernel without pressure stall information lacks the first files.
-_SCRIPT = f"grep -H -e ^some -e ^cpu -e ^btime {PRESSURE_DIR}/* {STAT_FILE} 2>/dev/null; :"
+# A kernel without pressure stall information lacks these; steal is from STAT_FILE.
+PRESSURE_FILES = {f"/proc/pressure/{resource}": resource for resource in PRESSURES if resource != STEAL}
+FILES = (*PRESSURE_FILES, STAT_FILE)
 _TICKS_PER_S = 100  # USER_HZ, the unit of /proc/stat on every Linux
 LONGEST_SPAN_NS = 30_000_000_000
 # Samples in which no resource was waited for longer than that share of the time belong to one span; others stand alone,
@@ -58,25 +58,23 @@ class PressureSpan:
         return max(self.shares.values(), default=0.0) < CALM
 
 
-def parse(text: str) -> Counters:
-    """Return the Counters that `grep -H` found in the kernel's files."""
+def parse(files: Mapping[str, str]) -> Counters:
+    """Return the Counters that are in the kernel's FILES, of which some may be missing."""
     waited: dict[str, int] = {}
-    started = processors = stolen = 0
-    for line in text.splitlines():
-        file, _, said = line.partition(":")
-        words = said.split()
-        if file.startswith(PRESSURE_DIR) and words[0] == "some":
-            resource = Path(file).name
-            if resource in PRESSURES:
+    for file, resource in PRESSURE_FILES.items():
+        for words in map(str.split, files.get(file, "").splitlines()):
+            if words[0] == "some":
                 waited[resource] = 1000 * int(words[-1].removeprefix("total="))
-        elif words[0] == "btime":
+    started = processors = stolen = 0
+    for words in map(str.split, files.get(STAT_FILE, "").splitlines()):
+        if words[0] == "btime":
             started = int(words[1])
         elif words[0] == "cpu":
             stolen = int(words[8])
         elif words[0].startswith("cpu"):
             processors += 1
     if processors:
-        waited["steal"] = stolen * 1_000_000_000 // _TICKS_PER_S // processors
+        waited[STEAL] = stolen * 1_000_000_000 // _TICKS_PER_S // processors
     return Counters(waited, started)
 
 
@@ -98,16 +96,12 @@ def joined(before: PressureSpan, after: PressureSpan) -> PressureSpan | None:
     return PressureSpan(before.since_ns, after.until_ns, stalled)
 
 
-async def _of_controller() -> str:
-    process = await asyncio.create_subprocess_shell(_SCRIPT, stdout=asyncio.subprocess.PIPE)
-    return (await process.communicate())[0].decode()
+async def _of_controller() -> Mapping[str, str]:
+    return {name: Path(name).read_text(encoding="utf-8") for name in FILES if Path(name).exists()}
 
 
-def _of_host(connection: HostConnection) -> Callable[[], Awaitable[str]]:
-    async def read() -> str:
-        return (await connection.sh(_SCRIPT, timeout=10)).out
-
-    return read
+def _of_host(connection: HostConnection) -> Callable[[], Awaitable[Mapping[str, str]]]:
+    return partial(connection.read, FILES)
 
 
 class PressureWatch(PollingWatch):

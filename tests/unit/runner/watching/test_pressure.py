@@ -20,20 +20,24 @@ from brokerdrill.ledger.events import EventWriter
 from brokerdrill.runner.watching.pressure import LONGEST_SPAN_NS, PressureSpan, PressureWatch, between, joined, parse
 
 S = 1_000_000_000
-FILES = """\
-/proc/pressure/cpu:some avg10=0.80 avg60=3.38 avg300=22.55 total={cpu}
-/proc/pressure/cpu:full avg10=0.00 avg60=0.00 avg300=0.00 total=0
-/proc/pressure/io:some avg10=0.00 avg60=0.53 avg300=1.35 total=22795363
-/proc/pressure/irq:full avg10=0.00 avg60=0.00 avg300=0.00 total=9
-/proc/stat:cpu  52321 4360 32014 82562 1900 0 914 {steal} 0 0
-/proc/stat:cpu0 18967 2760 13325 51605 316 0 143 812 0 0
-/proc/stat:cpu1 33354 1599 18689 30956 1584 0 771 927 0 0
-/proc/stat:btime {btime}
+STAT = """\
+cpu  52321 4360 32014 82562 1900 0 914 {steal} 0 0
+cpu0 18967 2760 13325 51605 316 0 143 812 0 0
+cpu1 33354 1599 18689 30956 1584 0 771 927 0 0
+intr 17 0 9
+btime {btime}
 """
 
 
 def counters(cpu_us: int = 0, steal_ticks: int = 0, btime: int = 1795929644) -> Any:
-    return parse(FILES.format(cpu=cpu_us, steal=steal_ticks, btime=btime))
+    full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"
+    return parse(
+        {
+            "/proc/pressure/cpu": f"some avg10=0.80 avg60=3.38 avg300=22.55 total={cpu_us}\n{full}",
+            "/proc/pressure/io": f"some avg10=0.00 avg60=0.53 avg300=1.35 total=22795363\n{full}",
+            "/proc/stat": STAT.format(steal=steal_ticks, btime=btime),
+        }
+    )
 
 
 def test_shares_are_of_the_time_that_passed_and_unknown_resources_are_left_out() -> None:
@@ -47,7 +51,7 @@ def test_a_kernel_that_was_started_anew_gives_no_span() -> None:
 
 
 def test_a_kernel_without_pressure_files_says_nothing_of_pressure() -> None:
-    found = parse("/proc/stat:cpu  1 2 3 4 5 6 7 8 0 0\n/proc/stat:cpu0 1 2 3 4 5 6 7 8 0 0\n/proc/stat:btime 17\n")
+    found = parse({"/proc/stat": "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nbtime 17\n"})
     assert (dict(found.waited_ns), found.started_s) == ({"steal": 80_000_000}, 17)
 
 
@@ -59,6 +63,19 @@ def test_calm_spans_that_follow_one_another_are_one() -> None:
     assert joined(calm, PressureSpan(3 * S, 4 * S, {"cpu": 4})) is None, "a gap between them was not measured"
     assert joined(calm, PressureSpan(2 * S, LONGEST_SPAN_NS + 1, {"cpu": 4})) is None
     assert joined(calm, PressureSpan(2 * S, 4 * S, {"cpu": 4, "io": 0})) is None
+
+
+def test_what_can_be_read_of_a_host_is_read(tmp_path: Path) -> None:
+    there, binary = tmp_path / "there", tmp_path / "binary"
+    there.write_text("two\nlines\n")
+    binary.write_bytes(b"\xff1")
+    host = Host("here", "127.0.0.1", 22, "root", None, (), {"ansible_connection": "local"})
+
+    async def read() -> dict[str, str]:
+        async with connected([host]) as connections:
+            return await connections["here"].read([str(there), str(tmp_path / "missing"), str(tmp_path), str(binary)])
+
+    assert asyncio.run(read()) == {str(there): "two\nlines\n", str(binary): "\N{REPLACEMENT CHARACTER}1"}
 
 
 @pytest.fixture
