@@ -15,7 +15,7 @@ from .fake import Fake
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Made-up hosts, whose runs are below `tmp_path`."""
     made = Fake(tmp_path / "runs")
-    for module, name in ((deployments, "run_playbook"), (execute, "record"), (execute, "judge")):
+    for module, name in ((deployments, "run_playbook"), (execute, "record"), (execute, "judge"), (execute, "away")):
         monkeypatch.setattr(module, name, getattr(module, name))  # put back afterwards
     made.install()
     return made

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from brokerdrill.base.errors import UsageError
+from brokerdrill.base.errors import BrokerdrillError, UsageError
 from brokerdrill.campaigns import deployments, execute
 from brokerdrill.campaigns.execute import CampaignOptions
 from brokerdrill.campaigns.plan import CampaignPlan
@@ -97,6 +97,11 @@ class Fake:
         deployments.run_playbook = self.deploy  # type: ignore[assignment]
         execute.record = self.record  # type: ignore[assignment]
         execute.judge = self.judge  # type: ignore[assignment]
+        execute.away = self.away  # type: ignore[assignment]
+
+    async def away(self, *_: object) -> dict[str, BrokerdrillError]:
+        """All hosts are up."""
+        return {}
 
 
 def carry_out(fake: Fake, chosen: CampaignPlan, **options: Any) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +14,20 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from brokerdrill.base.errors import InfrastructureError, UsageError
+from brokerdrill.base.errors import EXIT_INFRASTRUCTURE, BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.campaigns import execute
 from brokerdrill.campaigns.execute import CampaignOptions
 from brokerdrill.campaigns.prove import Kept, exit_status, prove_plan
+from brokerdrill.campaigns.sweep import sweep_plan
 from brokerdrill.cli import campaigns
 from brokerdrill.cli.app import app
 from brokerdrill.inventory import planned as planning
-from brokerdrill.inventory.topology import find_topology
+from brokerdrill.inventory.topology import Host, Topology, find_topology
 from brokerdrill.results import proof
 from brokerdrill.runner.recording import Interrupted
 from brokerdrill.scenario.drill import load_drill
 from brokerdrill.scenario.table import KeptResults
+from tests.free_ports import free_port
 from tests.unit.descriptors import broker
 
 from .fake import DRILL, TOPOLOGY, Fake
@@ -182,3 +188,55 @@ def test_a_file_that_is_no_proof_is_refused(tmp_path: Path) -> None:
     (tmp_path / "artemis_quorum.parquet").write_text("no Parquet")
     with pytest.raises(UsageError, match=r"artemis_quorum\.parquet cannot be read"):
         proof.read(tmp_path)
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Topology:
+    """A pair of brokers on hosts of which none answers."""
+    folder = tmp_path / "nobody"
+    folder.mkdir()
+    hosts = {name: {"ansible_host": "127.0.0.2", "ansible_port": free_port()} for name in ("artemis1", "artemis2")}
+    groups = {"artemis": {"hosts": hosts, "vars": {"drill_allowed": True}}}
+    (folder / "hosts.yml").write_text(json.dumps({"all": {"children": groups}}))
+    return find_topology(str(folder))
+
+
+def test_hosts_that_are_not_up_are_said_at_once(
+    nobody: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is not started for them: whoever proves all topologies has few of them up."""
+    warmed: list[object] = []
+    monkeypatch.setattr(execute, "warm_up", warmed.append)
+    options, said = CampaignOptions(tmp_path / "runs"), io.StringIO()
+    bounded = [broker("artemis", name, settings={"failover_within": 5000}) for name in ("artemis1", "artemis2")]
+    for module in (planning, execute):
+        monkeypatch.setattr(module, "planned", lambda *_: bounded)
+    status = campaigns.prove(nobody, DRILLS, 1, 7, Kept(tmp_path / "results"), options, Console(file=said, width=200))
+    assert status == EXIT_INFRASTRUCTURE
+    assert "nobody: 2 of 2 hosts are not up: host artemis1 (127.0.0.2) cannot be reached: " in said.getvalue()
+    assert "cell 1" not in said.getvalue()
+    assert warmed == []
+    assert not list((tmp_path / "runs").glob("*kill_active*"))
+
+
+def test_what_is_up_is_proven_whatever_else_is_not(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a plan of several topologies one that is up is enough to begin."""
+    up = find_topology(TOPOLOGY)
+
+    async def away(hosts: Sequence[Host], _: float) -> dict[str, BrokerdrillError]:
+        return {} if list(hosts) == list(up.hosts) else {"one": InfrastructureError("away")}
+
+    monkeypatch.setattr(execute, "away", away)
+    (cell, *_) = sweep_plan(DRILL, TOPOLOGY, {"load.rate": [400]}, 1, seed=1).cells
+    execute._refuse_away([replace(cell, topology="artemis_peers"), cell])
+    with pytest.raises(InfrastructureError, match="a host is not up: away; `brokerdrill bench up artemis_peers`"):
+        execute._refuse_away([replace(cell, topology="artemis_peers")])
+
+
+def test_what_all_drills_rest_on_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The roles are a thousand files, and there are hundreds of drills."""
+    read: list[Path] = []
+    monkeypatch.setattr(proof, "fingerprint", lambda directory, *_: read.append(directory) or str(directory))
+    found = proof.rests_on([replace(DRILLS[0], name=f"drill{number}") for number in range(9)], find_topology(TOPOLOGY))
+    assert len(found) == 9
+    assert len(read) == len(set(read)) > 0

@@ -6,6 +6,7 @@ begins and how it ended. A cell that began and did not end is healed and run aga
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import math
@@ -25,6 +26,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.campaigns.deployments import Deployments
 from brokerdrill.campaigns.plan import CampaignPlan, Cell, digest
 from brokerdrill.campaigns.settings import text
+from brokerdrill.hosts.connection import away
 from brokerdrill.inventory.planned import load_hosts, planned
 from brokerdrill.inventory.topology import Topology, find_topology
 from brokerdrill.ledger import contract
@@ -41,6 +43,8 @@ from brokerdrill.scenario.radius import Radius, limits, reached, redeployment, t
 PLAN_FILE = "plan.json"
 CELLS_FILE = "cells.jsonl"
 PLANS = "plans"
+# A host that is up lets in at once; a drill itself waits longer.
+LET_IN_S = 5.0
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 
@@ -139,6 +143,21 @@ def _refuse_too_far(cell: Cell, topology: Topology, options: CampaignOptions, co
         raise UsageError(f"{drill.name} on {topology.name}: {'; '.join(problems)}: nothing touched")
 
 
+def _refuse_away(cells: Sequence[Cell]) -> None:
+    """Raise InfrastructureError where not all hosts of any of the cells' topologies let us in: Spark would be started
+    for nothing, and its end waited for."""
+    why = ""
+    for word in dict.fromkeys(cell.topology for cell in cells):
+        topology = find_topology(word)
+        gone = asyncio.run(away(topology.hosts, LET_IN_S))
+        if not gone:
+            return
+        count = f"{len(gone)} of {len(topology.hosts)} hosts are not up" if len(gone) > 1 else "a host is not up"
+        made = f"; `brokerdrill bench up {word}` or --bench makes them" if topology.bench else ""
+        why = why or f"{count}: {next(iter(gone.values()))}{made}"
+    raise InfrastructureError(why)
+
+
 def execute(
     plan: CampaignPlan,
     options: CampaignOptions,
@@ -150,8 +169,8 @@ def execute(
 
     `written` is called with that after every cell: it writes the page. Raises UsageError where the plan cannot be
     carried out at all, Interrupted on a signal (healed; the plan goes on when it is started again), InfrastructureError
-    where two cells in a row cannot be deployed or run, or three where the plan has hosts of its own: these are made
-    anew after each.
+    where the hosts of none of its topologies are up, or two cells in a row cannot be deployed or run, or three where
+    the plan has hosts of its own: these are made anew after each.
     """
     checked(plan, options, console)
     with carrying(plan, options, console) as carrier:
@@ -164,6 +183,8 @@ def execute(
         done = len(plan.cells) - len(left)
         console.print(f"{plan.title}: {done} of {len(plan.cells)} cells are done; {carrier.folder}")
         written(ended)
+        if left and not options.bench_hosts:
+            _refuse_away(left)
         if left:
             warm_up(options.master)
         if why := _unapproved(left, options, console):

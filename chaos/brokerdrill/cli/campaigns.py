@@ -248,7 +248,7 @@ def prove(
 
     with Progress(console) as progress:
         instances = [*planned(topology, progress), *load_hosts(topology)]
-    parts = {drill.name: rests_on(drill, topology) for drill in drills}
+    parts = rests_on(drills, topology)
     if repeat is None:
         times = {name: count + 1 for name, count in kept.unexpected(topology.name, parts).items()}
         plan = prove_plan([one for one in drills if one.name in times], topology, instances, times, seed)

@@ -21,7 +21,7 @@ from brokerdrill.base.clock import ClockOffset, now_ns
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError
 from brokerdrill.hosts import agent
 from brokerdrill.hosts.channels import Channel
-from brokerdrill.hosts.login import AnotherHost
+from brokerdrill.hosts.login import CONNECT_TIMEOUT_S, AnotherHost
 from brokerdrill.hosts.session import Lost, Session, begin
 from brokerdrill.inventory.topology import Host
 
@@ -251,18 +251,19 @@ def _opened(path: Path) -> io.FileIO:
         raise InfrastructureError(f"{path} cannot be written: {error.strerror}") from None
 
 
-async def connect(host: Host) -> HostConnection:
-    """Connect to `host` and start the agent there. Raises InfrastructureError, naming the host, when it cannot."""
-    return HostConnection(await begin(host))
+async def connect(host: Host, timeout_s: float = CONNECT_TIMEOUT_S) -> HostConnection:
+    """Connect to `host`, which lets us in within `timeout_s`, and start the agent there. Raises InfrastructureError,
+    naming the host, when it cannot."""
+    return HostConnection(await begin(host, timeout_s))
 
 
 @contextlib.asynccontextmanager
 async def reachable(
-    hosts: Iterable[Host],
+    hosts: Iterable[Host], timeout_s: float = CONNECT_TIMEOUT_S
 ) -> AsyncIterator[tuple[dict[str, HostConnection], dict[str, BrokerdrillError]]]:
-    """Connect to `hosts` at once; yield those that can be reached by name, and what keeps the others from it; close
-    them at the end."""
-    tasks = {host.name: asyncio.ensure_future(connect(host)) for host in hosts}
+    """Connect to `hosts` at once; yield those that let us in within `timeout_s` by name, and what keeps the others from
+    it; close them at the end."""
+    tasks = {host.name: asyncio.ensure_future(connect(host, timeout_s)) for host in hosts}
     try:
         done = dict(zip(tasks, await asyncio.gather(*tasks.values(), return_exceptions=True), strict=True))
         away = {name: outcome for name, outcome in done.items() if isinstance(outcome, BrokerdrillError)}
@@ -275,6 +276,12 @@ async def reachable(
             task.cancel()
         ended = [task for task in tasks.values() if task.done() and not task.cancelled() and not task.exception()]
         await asyncio.gather(*(task.result().close() for task in ended), return_exceptions=True)
+
+
+async def away(hosts: Iterable[Host], timeout_s: float) -> dict[str, BrokerdrillError]:
+    """Return what keeps each of `hosts` from letting us in within `timeout_s`, by name; nothing of those that do."""
+    async with reachable(hosts, timeout_s) as (_, found):
+        return found
 
 
 @contextlib.asynccontextmanager

@@ -98,15 +98,15 @@ SCHEMA = pa.schema(
 _MAPS = ("rests_on", "versions", "settings", "messages")
 
 
-def rests_on(drill: Drill, topology: Topology) -> dict[str, str]:
-    """Return part → SHA-256 (hex) of what a run of `drill` on `topology` rests on, as it is now."""
+def rests_on(drills: Iterable[Drill], topology: Topology) -> dict[str, dict[str, str]]:
+    """Return drill → part → SHA-256 (hex) of what a run of it on `topology` rests on, as it is now."""
     roles = "".join(fingerprint(paths.COLLECTION / name) for name in _ROLES)
-    return {
-        DRILL: drill.sha256,
+    shared = {
         INVENTORY: _inventory(topology),
         ROLES: hashlib.sha256(roles.encode()).hexdigest(),
         ENGINE: fingerprint(paths.PACKAGE),
     }
+    return {drill.name: {DRILL: drill.sha256, **shared} for drill in drills}
 
 
 def machine() -> str:

@@ -63,7 +63,7 @@ def drill_paths() -> dict[str, Path]:
 
 def drills() -> list[Drill]:
     """Return all drills of chaos/scenarios, by folder and name."""
-    return [load_drill(name) for name in drill_paths()]
+    return [load_drill(str(path)) for path in drill_paths().values()]
 
 
 def load_drill(name: str, extending: tuple[Path, ...] = ()) -> Drill:
