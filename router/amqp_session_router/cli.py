@@ -12,7 +12,7 @@ from amqp_session_router.base.errors import EXIT_USAGE, RouterError
 from amqp_session_router.config import loader
 from amqp_session_router.config.schema import Config
 from amqp_session_router.control import client
-from amqp_session_router.process import worker
+from amqp_session_router.process import launch
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         description="Routes AMQP 0-9-1 sessions to brokers by vhost, user, client id, address, host name or role.",
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    worker.add_parser(commands)
+    launch.add_parser(commands)
     check = commands.add_parser("check", help="say whether a configuration file is good, and what is wrong with it")
     check.add_argument("config", type=Path, metavar="CONFIG")
     check.add_argument(

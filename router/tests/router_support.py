@@ -31,6 +31,7 @@ from amqp_session_router.control.service import Service
 from amqp_session_router.net import event_loop
 from amqp_session_router.process.supervisor import KEEPER
 from amqp_session_router.session.listeners import Listeners
+from amqp_session_router.session.session_table import SessionTable
 from amqp_session_router.telemetry.log import Log
 
 T = TypeVar("T")
@@ -373,11 +374,13 @@ class LocalRouter:
         self._loop.set_exception_handler(lambda _, context: self._failed.append(RuntimeError(str(context))))
         log = Log(self._log)
         service = self._service = Service(self._file, log_to=log)
-        server = Listeners(self._loop, service.routing, service.limits, service.authorizer, service.routing.client_name)
+        routing = service.routing
+        sessions = SessionTable(self._loop, routing, service.limits, service.authorizer, routing.client_name)
+        server = Listeners(sessions)
         try:
             await service.start(server)
             self._ready.set()
-            await server.leaving.wait()
+            await sessions.gone.wait()
         finally:
             server.close()
             await service.stop()

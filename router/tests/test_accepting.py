@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from test_poller import KINDS
 from test_transport import until
 
 from amqp_session_router.base.model import Listener
-from amqp_session_router.session import listeners as module_under_test
-from amqp_session_router.session.listeners import Listeners, _OpenListener
+from amqp_session_router.session import acceptor as module_under_test
+from amqp_session_router.session.acceptor import Acceptor, OpenListener
 
 
 @KINDS
@@ -33,15 +32,14 @@ def test_a_listener_asks_for_more_only_where_there_was_more(module: Any, monkeyp
 
         monkeypatch.setattr(module_under_test, "accept", counted)
         taken: list[socket.SocketType] = []
-        listeners: Any = object.__new__(Listeners)
-        listeners.relay = SimpleNamespace(poller=polled)
-        listeners._take_in = lambda sock, peer, opened: taken.append(sock)
+        loop = asyncio.get_running_loop()
+        acceptor = Acceptor(loop, polled, lambda sock, peer, opened: taken.append(sock), lambda: ())
         with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
             listening.setblocking(False)
             address = listening.getsockname()
             clients = [socket.create_connection(address) for _ in range(200)]
-            opened = _OpenListener(Listener("plain", *address), [listening], None)
-            listeners._read(opened)
+            opened = OpenListener(Listener("plain", *address), [listening], None)
+            acceptor.read(opened)
             await until(lambda: len(taken) == 200)
             assert [*asked.values()][:7] == [1, 2, 4, 8, 16, 32, 64] and len(asked) == 9
             await asyncio.sleep(0.02)
@@ -57,7 +55,7 @@ def test_a_listener_asks_for_more_only_where_there_was_more(module: Any, monkeyp
                 polled.watch(sock.fileno(), opened)
                 polled.read(sock.fileno(), lambda sock=sock: (sock.recv(1), polled.forget(sock.fileno())))
                 await asyncio.sleep(0.02)
-            listeners._unread(opened)
+            acceptor.unread(opened)
         polled.close()
         for one in (*clients, *taken):
             one.close()

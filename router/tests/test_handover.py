@@ -11,20 +11,20 @@ from typing import Any, cast
 
 import pytest
 
+from amqp_session_router.base.model import Backend
 from amqp_session_router.control.saved_state import Running
-from amqp_session_router.control.service import Service
 from amqp_session_router.net import event_loop
 from amqp_session_router.process.config_store import ConfigStore
 from amqp_session_router.process.lifecycle import Death, Step, after
 from amqp_session_router.process.place import ALONE
-from amqp_session_router.process.service_manager import ServiceManager
-from amqp_session_router.process.start import Start
-from amqp_session_router.process.worker import Process, SharedMemory
+from amqp_session_router.process.shared_memory import SharedMemory
+from amqp_session_router.process.successor import Successor
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.journal import SERVING, STARTING, TAKING_OVER, Journal
 from amqp_session_router.session import handover
 from amqp_session_router.session.handover import MOST_DESCRIPTORS, receive, send, send_when_possible
 from amqp_session_router.session.listeners import Listeners
+from amqp_session_router.session.session_table import SessionTable
 
 
 @pytest.mark.parametrize("words", [[{"settled": True}], [{"settled": True}, {"end": True}], []])
@@ -33,13 +33,16 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
 
     async def scene() -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        shared, manager = SharedMemory(ALONE, 0, anew=True), ServiceManager({})
-        start = Start("", 1.0, -1, ours, set(), False, None, -1, ALONE, 0)
-        process = Process(start, cast(Service, None), cast(Journal, None), shared, manager)
         relay = RelayContext(asyncio.get_running_loop())
-        process.server = cast(Listeners, SimpleNamespace(relay=relay, sessions={}))
-        process.journal = cast(Journal, SimpleNamespace(cells=[0] * 16))
-        taking = asyncio.ensure_future(process._take_over(ours))
+        successor = Successor(
+            ours,
+            cast(Journal, SimpleNamespace(cells=[0] * 16)),
+            SharedMemory(ALONE, 0, anew=True),
+            cast(Listeners, None),
+            cast(SessionTable, SimpleNamespace(relay=relay, live={})),
+            lambda name: Backend(name, ""),
+        )
+        taking = asyncio.ensure_future(successor.take_over())
         # Two turns: the line is watched, and our word is sent.
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import amqp_session_router
-from amqp_session_router.process import keeper, worker
+from amqp_session_router.process import keeper, predecessor
 from amqp_session_router.relay import journal
 
 PACKAGE = Path(amqp_session_router.__file__).parent
@@ -69,7 +69,7 @@ def test_what_is_asked_is_understood_by_an_old_worker_and_by_its_keeper(message:
     assert f'{{"ask": "{message}"' in section("A planned restart")
     # `more` is what is left where a keeper is asked neither for the state nor for all.
     assert message == "more" or f'"{message}"' in Path(keeper.__file__).read_text("utf-8")
-    assert f'"{message}"' in Path(worker.__file__).read_text("utf-8")
+    assert f'"{message}"' in Path(predecessor.__file__).read_text("utf-8")
 
 
 def test_each_place_is_there() -> None:

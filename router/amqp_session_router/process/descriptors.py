@@ -11,6 +11,7 @@ import gc
 import os
 import platform
 import signal
+from collections.abc import Iterable
 
 _CLONE_FILES = 0x400
 _CLONE_CHILD_SETTID = 0x01000000
@@ -60,6 +61,12 @@ def unshare_files() -> None:
     if libc.unshare(_CLONE_FILES):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+
+
+def close_all(numbers: Iterable[int]) -> None:
+    """Close these descriptors; raises OSError."""
+    for number in numbers:
+        os.close(number)
 
 
 def close_all_but(kept: set[int]) -> None:

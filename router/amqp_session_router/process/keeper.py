@@ -73,7 +73,7 @@ class _StandIn:
             send(self._line, {"sessions": [facts]}, numbers)
 
     def _left(self, has: set[str]) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield what `Listeners.adopt` goes on from, and the descriptors, of each session that a successor has not."""
+        """Yield what `SessionTable.adopt` goes on from, and the descriptors, of each session that is not in `has`."""
         for one in [*self._journal.sessions()]:
             if one.facts["id"] in has:
                 continue

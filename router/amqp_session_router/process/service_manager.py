@@ -153,6 +153,14 @@ def stored_listeners(environment: Mapping[str, str], process: int) -> list[Store
     return listeners
 
 
+def forget_listeners(manager: ServiceManager, listeners: Sequence[StoredListener]) -> None:
+    """Have listeners kept no more of which no connection would be accepted: their clients would wait."""
+    for one in listeners:
+        manager.forget(one.name)
+    if listeners:
+        manager.barrier()
+
+
 class ListenerStore:
     """What one of several workers has kept of its listeners."""
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import array
 import asyncio
 import json
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 MOST_DESCRIPTORS = 252
 """Of one packet: the kernel passes at most 253, one of which is the JSON."""
@@ -51,6 +54,14 @@ async def send_when_possible(line: socket.socket, message: Message, descriptors:
                     await room
                 finally:
                     loop.remove_writer(line.fileno())
+
+
+async def say(line: socket.socket, message: Message) -> None:
+    """Send to the process at the other end, which may be gone and need no answer."""
+    try:
+        await send_when_possible(line, message)
+    except OSError as error:
+        log.info("the other process is gone: a message was not sent: %s", error, extra=message)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

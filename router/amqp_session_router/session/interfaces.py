@@ -1,4 +1,4 @@
-"""The interfaces between a session, its stages (opening, pausing, closing) and the listeners that host it."""
+"""The interfaces between a session, its stages (opening, pausing, closing) and what it shares with the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SessionStages(Session, Protocol):
 
     @property
     def host(self) -> SessionHost:
-        """The listeners that the session belongs to."""
+        """What it shares with the other sessions."""
 
     def opened(
         self,
@@ -57,7 +57,7 @@ class SessionStages(Session, Protocol):
 
 
 class SessionHost(Protocol):
-    """What the listeners give their sessions; `listeners.Listeners` is it."""
+    """What sessions share; `session_table.SessionTable` is it."""
 
     loop: asyncio.AbstractEventLoop
     routing: Routing
