@@ -31,6 +31,8 @@ class SessionStages(Session, Protocol):
     client_transport: Transport
     broker_transport: Transport | None
     flows: tuple[Flow, ...]
+    ended: list[int]
+    """Indices of the flows whose source sent its last byte, in order."""
     closed: bool
     slot: int | None
 

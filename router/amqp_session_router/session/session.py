@@ -1,17 +1,16 @@
 """One session: the client's connection, the broker's connection, and their flows once both are open.
 
-The handshake is in `opening`, the end by the router in `closing`, the move to another process in `transfer`.
+The handshake is in `opening`, the end by a peer in `flow_events`, the end by the router in `closing`, the data rate in
+`throttle`, the move to another process in `transfer`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl
 import time
 from typing import NamedTuple, Protocol
 
-from amqp_session_router.amqp import codec, frames
 from amqp_session_router.base.model import (
     CONNECTION_FORCED,
     Backend,
@@ -24,25 +23,20 @@ from amqp_session_router.base.model import (
     Route,
     Tune,
 )
-from amqp_session_router.net.deadlines import Deadline
-from amqp_session_router.net.tcp_info import unread
 from amqp_session_router.net.transport import Transport
-from amqp_session_router.relay.buffered_flow import BufferedFlow
 from amqp_session_router.relay.interfaces import Flow
 from amqp_session_router.relay.splice_flow import SpliceFlow
-from amqp_session_router.relay.splitting_flow import SplittingFlow
 from amqp_session_router.session.closing import Closing
+from amqp_session_router.session.flow_events import FlowEvents
+from amqp_session_router.session.flow_factory import make_flows
 from amqp_session_router.session.interfaces import SessionHost
 from amqp_session_router.session.opening import Opening
-from amqp_session_router.session.pausing import BrokerHeartbeats, Pause
+from amqp_session_router.session.pausing import Pause
+from amqp_session_router.session.throttle import Throttle
 
 # As with a handshake's stages: not by their enum.
 _HANDSHAKE, _OPEN, _PAUSED, _CLOSING = Phase.HANDSHAKE, Phase.OPEN, Phase.PAUSED, Phase.CLOSING
 _NOT_AGREED = Tune()
-_UNPROVEN = 1 << 20
-"""Bytes in which a client that has used up its data rate comes to a provable frame boundary; else it stops without."""
-_CLIENT_ENDS = 1.0
-"""Seconds in which a client that was sent Close-Ok ends its connection; then the session is over all the same."""
 
 
 class DirectionState(NamedTuple):
@@ -96,18 +90,13 @@ class LiveSession:
         self.inherited = _NOTHING_INHERITED
         """What each direction brought along when the session was entered in the journal."""
         self.ended: list[int] = []
-        """Indices of the flows whose source sent its last byte, in order."""
         self.pausing: Pause | None = None
-        self._pacing: BrokerHeartbeats | None = None
-        """While the data rate is used up."""
         self.closed = False
         self._counters = Counters()
         self._opening: Opening | None = None
+        self._events: FlowEvents | None = None
+        self._throttle: Throttle | None = None
         self._closing: Closing | None = None
-        self._deadline: Deadline | asyncio.TimerHandle | None = None
-        self._meter: asyncio.TimerHandle | None = None
-        self._stops_by = 0
-        """Total of bytes beyond which a client that has used up its data rate is not read, in a frame or not."""
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -161,29 +150,9 @@ class LiveSession:
 
     def make_flows(self, client_frame_max: int) -> None:
         """Make both flows; `client_frame_max`: bytes of a frame that the client was offered (0: no limit)."""
-        client, broker = self.client_transport, self.broker_transport
-        assert broker is not None
-        allowed = self.host.limits.largest_frame(self.identity.vhost if self.identity is not None else None)
-        agreed = self.tune.frame_max
-        if allowed and agreed and allowed >= agreed:
-            # What both sides agreed to the broker holds itself, in its own words.
-            allowed = 0
-        if agreed and (not client_frame_max or client_frame_max > agreed):
-            self.flows = (
-                SplittingFlow(self, client, broker, agreed, allowed),
-                BufferedFlow(self, 1, broker, client, 0),
-            )
-        elif client.kernel is not None and broker.kernel is not None:
-            relay, cell = self.host.relay, self.host.cell_of(self)
-            channels = self.tune.channel_max
-            self.flows = (
-                SpliceFlow(self, relay, 0, client.kernel, broker.kernel, (agreed, channels), cell, allowed),
-                SpliceFlow(self, relay, 1, broker.kernel, client.kernel, (agreed, channels), cell),
-            )
-            self.flows[0].heed(bool(allowed))
-        else:
-            self.flows = (BufferedFlow(self, 0, client, broker, allowed), BufferedFlow(self, 1, broker, client, 0))
-        self.flows[0].meter = self.flow_moved if self.lease.metered else None
+        self._events = FlowEvents(self)
+        self.flows = make_flows(self, self._events, client_frame_max, lambda: self.host.cell_of(self))
+        self.meter()
 
     def resume(self, paused: bool) -> None:
         """Start the flows of a session that another process had."""
@@ -196,149 +165,7 @@ class LiveSession:
             # The pause ended while no process was there that could send the client its Unblocked.
             self.pausing.end()
 
-    # --- called by the flows ----------------------------------------------------------------------------------------
-
-    def flow_moved(self, flow: Flow, count: int) -> None:
-        """Charge the limits."""
-        if (wait := self.lease.take(count)) <= 0:
-            return
-        if self._meter is None:
-            self._meter = self.host.loop.call_later(wait, self._metered)
-            self._stops_by = flow.total + _UNPROVEN
-            if 0 < self.tune.heartbeat < 4 * wait:
-                # The broker must hear of the client meanwhile, which it can only between two frames.
-                flow.at_boundary(lambda: self._meter is not None)
-                self._pacing = self._pacing or BrokerHeartbeats(self)
-                self._pacing.begin()
-            else:
-                flow.halt()
-        elif flow.total > self._stops_by and self.phase is _OPEN and not flow.halted:
-            # No client may evade its data rate by what it sends; the broker gets no heartbeats of it then.
-            flow.halt()
-
-    def _metered(self) -> None:
-        self._meter = None
-        if self._pacing is not None:
-            self._pacing.cancel()
-        # While somebody waits for a frame boundary, reading goes on in every phase.
-        if 0 not in self.ended and (self.phase is _OPEN or self.flows[0].boundary_awaited):
-            self.flows[0].start()
-
-    def meter(self) -> None:
-        """Check again whether the limits count bytes."""
-        if self.flows:
-            self.flows[0].meter = self.flow_moved if self.lease.metered else None
-
-    def flow_frame_too_large(self, flow: Flow, size: int) -> None:
-        """The client exceeded the limit of its frames: end the session."""
-        flow.halt()
-        self._close(frames.FRAME_ERROR, f"a frame of {size} bytes is above the limit", End.PROTOCOL_ERROR)
-
-    def flow_ended(self, flow: Flow) -> None:
-        """End of stream of one side."""
-        self.ended.append(flow.index)
-        if self.phase is _CLOSING:
-            return
-        if len(self.ended) == 2:
-            self.finish(*self._verdict())
-            return
-        if flow.index == 0 and self._close_exchanged():
-            self.finish(*self._verdict())
-            return
-        clean = self._clean()
-        if flow.index == 1:
-            if not clean:
-                self._broker_lost("the broker ended the connection")
-                return
-            other = self.client_transport
-        else:
-            assert self.broker_transport is not None
-            other = self.broker_transport
-        other.finish()
-        if other.kernel is None:
-            # TLS has no half-closed state: nothing can come back, so no event would end the session.
-            self.finish(*self._verdict())
-            return
-        if clean and self._deadline is None:
-            # After a Close handshake nothing more can come: wait for the end of stream as long as for a Close-Ok.
-            self._deadline = self.host.loop.call_later(
-                self.host.routing.timeouts.close, lambda: self.finish(*self._verdict())
-            )
-
-    def flow_alarmed(self, flow: Flow) -> None:
-        """The broker's alarm began or ended: see `pausing`."""
-        if flow.index == 1:
-            self.host.paused(self, self.pausing is not None and self.pausing.blocked_sent)
-            if self.pausing is not None:
-                self.pausing.broker_alarmed()
-
-    def flow_close_ok(self, flow: Flow) -> None:
-        """Close-Ok: who sent the Close ends the connection (2.2.4). A broker is not waited for. A client is, as brokers
-        do: another of its threads may be in a call yet, for which a Close-Ok is an answer and an end of stream is none.
-        """
-        if self.phase is _CLOSING:
-            return
-        other = self.flows[1 - flow.index]
-        if other.last_method != codec.CLOSE or not other.clear or not flow.known_boundary():
-            return
-        if flow.index == 0:
-            self._finish_if_read(self.broker_transport)
-        elif self._deadline is None:
-            self._deadline = self.host.deadlines.after(_CLIENT_ENDS, self._client_is_late)
-
-    def _client_is_late(self) -> None:
-        self._deadline = None
-        if not self._finish_if_read(self.client_transport):
-            self._deadline = self.host.deadlines.after(_CLIENT_ENDS, self._client_is_late)
-
-    def _finish_if_read(self, transport: Transport | None) -> bool:
-        """End the session, but not while its peer has sent more than was read: close(2) would send a reset, which could
-        overtake the Close-Ok. Returns whether it ended."""
-        assert transport is not None and transport.kernel is not None
-        if unread(transport.kernel):
-            return False
-        self.finish(*self._verdict())
-        return True
-
-    def _clean(self) -> bool:
-        """Return whether the last method of either side was Close or Close-Ok."""
-        return any(one.last_method in (codec.CLOSE, codec.CLOSE_OK) for one in self.flows)
-
-    def _close_exchanged(self) -> bool:
-        """Return whether the client sent Close and was sent the broker's Close-Ok: nothing may follow (2.2.4)."""
-        from_client, from_broker = self.flows
-        said = from_client.last_method, from_broker.last_method
-        return said == (codec.CLOSE, codec.CLOSE_OK) and from_client.clear and from_broker.clear
-
-    def _verdict(self) -> tuple[End, str]:
-        """Return how a session ended that both sides closed."""
-        from_client, from_broker = self.flows
-        if from_client.last_method == codec.CLOSE:
-            return End.CLIENT_CLOSED, ""
-        if from_broker.last_method == codec.CLOSE:
-            return End.BROKER_CLOSED, ""
-        if self.ended[:1] == [1]:
-            return End.BROKER_LOST, "the broker ended the connection without a Close"
-        return End.CLIENT_LOST, "the client ended the connection without a Close"
-
-    def flow_failed(self, flow: Flow, at_source: bool, error: OSError) -> None:
-        """A socket failed."""
-        if self.phase is _CLOSING:
-            return
-        of_client = (flow.index == 0) == at_source
-        other = self.flows[1 - flow.index]
-        if not at_source and not other.halted:
-            # A socket that takes no more may still hold a Close to read: the other flow sees its end.
-            flow.halt()
-            self.ended.append(flow.index)
-            return
-        why = error.strerror or str(error)
-        if self._clean():
-            self.finish(*self._verdict())
-        elif of_client:
-            self.finish(End.CLIENT_LOST, f"the client's connection broke: {why}", reset=True)
-        else:
-            self._broker_lost(f"the broker's connection broke: {why}")
+    # --- watched by `dead_peers` ------------------------------------------------------------------------------------
 
     @property
     def ends(self) -> tuple[Transport, ...]:
@@ -353,7 +180,7 @@ class LiveSession:
             text = f"the client acknowledges nothing since {seconds:.0f} s"
             self.finish(End.CLIENT_LOST, text, reset=True)
         else:
-            self._broker_lost(f"the broker acknowledges nothing since {seconds:.0f} s")
+            self.broker_lost(f"the broker acknowledges nothing since {seconds:.0f} s")
 
     # --- called by control ------------------------------------------------------------------------------------------
 
@@ -373,15 +200,25 @@ class LiveSession:
         self.phase = _OPEN
         assert self.pausing is not None
         self.pausing.end()
-        if self.phase is _OPEN and self._meter is None and 0 not in self.ended:
+        if self.phase is _OPEN and not self._throttled and 0 not in self.ended:
             self.flows[0].start()
+
+    def meter(self) -> None:
+        """Check again whether the limits count bytes."""
+        if not self.flows:
+            return
+        if not self.lease.metered:
+            self.flows[0].meter = None
+            return
+        self._throttle = self._throttle or Throttle(self)
+        self.flows[0].meter = self._throttle.take
 
     def disconnect(self, code: int, text: str) -> None:
         """End it gracefully: Connection.Close to both sides on a frame boundary, RST where there is none."""
         if self._opening is not None:
             self._opening.interrupt(End.ROUTER_CLOSED, text, code)
         else:
-            self._close(code, text, End.ROUTER_CLOSED)
+            self.close(code, text, End.ROUTER_CLOSED)
 
     def force(self) -> None:
         """Cut both sockets at once."""
@@ -392,7 +229,7 @@ class LiveSession:
         if self._opening is not None:
             self._opening.interrupt(End.ROUTER_CLOSED, "cut by the router's operator", CONNECTION_FORCED)
         elif self.phase is not _CLOSING:
-            self._broker_lost("the router's operator cut the connection to the broker", End.ROUTER_CLOSED)
+            self.broker_lost("the router's operator cut the connection to the broker", End.ROUTER_CLOSED)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -400,15 +237,21 @@ class LiveSession:
         """Another process has the session now."""
         self.finish(End.HANDED_OVER)
 
-    def _close(self, code: int, text: str, how: End) -> None:
+    @property
+    def _throttled(self) -> bool:
+        return self._throttle is not None and self._throttle.active
+
+    def close(self, code: int, text: str, how: End) -> None:
+        """Begin to end it with a Close to both sides. Idempotent."""
         if self.phase is _CLOSING:
             return
-        if self._meter is not None and 0 not in self.ended:
+        if self._throttled and 0 not in self.ended:
             # The data rate may have stopped it in the middle of a frame.
             self.flows[0].start()
         self._begin_closing(how, text).both_sides(code)
 
-    def _broker_lost(self, text: str, how: End = End.BROKER_LOST) -> None:
+    def broker_lost(self, text: str, how: End = End.BROKER_LOST) -> None:
+        """Begin to end it with a Close to the client."""
         self._begin_closing(how, text).client_only()
 
     def _begin_closing(self, how: End, text: str) -> Closing:
@@ -418,14 +261,9 @@ class LiveSession:
         return self._closing
 
     def _cancel_timers(self) -> None:
-        for timer in (self._deadline, self._meter):
-            if timer is not None:
-                timer.cancel()
-        self._deadline = self._meter = None
-        if self._pacing is not None:
-            self._pacing.cancel()
-        if self.pausing is not None:
-            self.pausing.cancel()
+        for one in (self._events, self._throttle, self.pausing):
+            if one is not None:
+                one.cancel()
 
     def finish(self, how: End, text: str = "", reset: bool = False) -> None:
         """End the session; with `reset` by RST. Idempotent."""
@@ -449,6 +287,7 @@ class LiveSession:
                 else:
                     connection.close()
         # Break reference cycles, so that the session is freed without the garbage collector.
-        self.flows, self.pausing, self._pacing, self._closing = (), None, None, None
+        self.flows, self.pausing = (), None
+        self._events = self._throttle = self._closing = None
         self.lease.release()
         self.host.closed(self, how, text)
