@@ -1,4 +1,7 @@
-"""Opening a session: the handshake with the client, its identity and admission, and a broker that says Open-Ok."""
+"""Opening a session: the handshake with the client, and a broker that says Open-Ok.
+
+What precedes AMQP is in `preface`, who the client is in `identification`, which broker in `backend_attempts`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
 
 from amqp_session_router.amqp import codec, sasl
@@ -14,25 +16,24 @@ from amqp_session_router.amqp.client_handshake import HEADER, WAITING, ClientHan
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import HandshakeFailed
 from amqp_session_router.base.model import (
-    ACCESS_REFUSED,
     CONNECTION_FORCED,
-    AuthRequest,
-    Denied,
     End,
-    Identity,
     Listener,
     Phase,
 )
 from amqp_session_router.net.deadlines import Deadline
 from amqp_session_router.net.eager_task import EagerTask
 from amqp_session_router.net.tls_transport import TlsTransport
-from amqp_session_router.net.transport import SocketTransport
 from amqp_session_router.session.backend_attempts import open_backend
 from amqp_session_router.session.closing import Drain
+from amqp_session_router.session.identification import identify
 from amqp_session_router.session.interfaces import SessionStages
-from amqp_session_router.session.preface import accept_tls, is_trusted, proxy_header
+from amqp_session_router.session.preface import Origin, read_preface
 
 log = logging.getLogger(__name__)
+
+_MECHANISMS = ("PLAIN", "AMQPLAIN")
+_WITH_EXTERNAL = (sasl.EXTERNAL, *_MECHANISMS)
 
 
 class Opening:
@@ -46,9 +47,7 @@ class Opening:
         self._loop = session.host.loop
         self._listener = listener
         self._context = context
-        self._peer = peer
-        self._sni = ""
-        self._certificate_name = ""
+        self._origin = Origin(peer)
         self._handshake: ClientHandshake | None = None
         self._over = False
         self._deadline: Deadline | asyncio.TimerHandle | None = None
@@ -60,9 +59,9 @@ class Opening:
         """Start."""
         self._deadline = self._host.deadlines.after(self._host.routing.timeouts.handshake, self._late)
         if self._listener.proxy_protocol or self._context is not None:
-            self._start(self._prelude())
+            self._start(self._read_preface())
         else:
-            self._listen(("PLAIN", "AMQPLAIN"))
+            self._listen()
 
     def interrupt(self, how: End, text: str, code: int = 0, because_of: int = 0) -> None:
         """End the opening; the client gets a Close with `code` (0: none) for the method `because_of`. No effect once it
@@ -131,41 +130,21 @@ class Opening:
 
     # --- the client's side ------------------------------------------------------------------------------------------
 
-    async def _prelude(self) -> None:
-        """Read a PROXY header and do the TLS handshake, where the listener has them."""
-        session = self._session
-        mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
-        raw = session.client_transport
-        assert isinstance(raw, SocketTransport) and raw.kernel is not None
-        if self._listener.proxy_protocol:
-            if not is_trusted(self._listener.trusted, self._peer[0]):
-                raise HandshakeFailed(End.PROTOCOL_ERROR, "a PROXY header came from an address that is not trusted")
-            header = await proxy_header(raw)
-            self._sni = header.authority
-            if header.source is not None:
-                self._peer = header.source
-                session.client = f"{header.source[0]}:{header.source[1]}"
-            refusal = session.lease.identify(self._peer[0])
-            if refusal is not None:
-                raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
-        if self._context is not None:
-            session.client_transport = stream = TlsTransport(self._loop, raw, self._context)
-            name, self._certificate_name = await accept_tls(stream)
-            self._sni = name or self._sni
-            if self._certificate_name and self._host.authorizer.gives_credentials:
-                mechanisms = (sasl.EXTERNAL, *mechanisms)
+    async def _read_preface(self) -> None:
+        self._origin = await read_preface(self._session, self._listener, self._origin.address, self._context)
         self._task = None
-        self._listen(mechanisms)
+        self._listen()
 
-    def _listen(self, mechanisms: tuple[str, ...]) -> None:
+    def _listen(self) -> None:
         """Start the AMQP handshake with the client."""
-        routing = self._host.routing
+        routing, origin = self._host.routing, self._origin
+        external = origin.certificate_name and self._host.authorizer.gives_credentials
         self._handshake = ClientHandshake(
             self._host.learned,
             routing.tune,
-            mechanisms,
+            _WITH_EXTERNAL if external else _MECHANISMS,
             self._host.limits.largest_frame(None),
-            routing.reachable(self._session.listener, self._peer[0], self._sni),
+            routing.reachable(self._session.listener, origin.address[0], origin.sni),
         )
         self._session.client_transport.watch(self._heard)
 
@@ -233,7 +212,10 @@ class Opening:
 
     async def _find_broker(self, handshake: ClientHandshake) -> None:
         session = self._session
-        identity = await self._identify(handshake)
+        identity = await identify(session, handshake, self._origin)
+        session.phase = Phase.WAITING
+        if self._host.routing.is_paused(identity.vhost) and self._deadline is not None:
+            await self._wait_for_vhost(identity.vhost, handshake, self._deadline)
         assert handshake.credentials is not None
         broker, talk = await open_backend(session, identity, handshake.credentials, handshake.tune, self._ends)
         # Not before: strangers would use the limits up for those who may come in.
@@ -254,50 +236,18 @@ class Opening:
             talk.open_ok + bytes(talk.buffer),
         )
 
-    async def _identify(self, handshake: ClientHandshake) -> Identity:
-        """Identify the client, ask the authorisation hook and the limits, and wait while the vhost is paused."""
-        session = self._session
-        credentials = handshake.credentials
-        assert credentials is not None
-        try:
-            user = sasl.user(credentials.mechanism, credentials.response, self._certificate_name)
-        except ProtocolError as error:
-            raise HandshakeFailed(End.REJECTED, error.text, error.code) from None
-        session.identity = identity = Identity(
-            vhost=handshake.vhost,
-            user=user,
-            client_id=credentials.client_id,
-            source_ip=self._peer[0],
-            sni_host=self._sni,
-            listener=session.listener,
-        )
-        answer = await self._host.authorizer.authorize(
-            AuthRequest(identity, credentials.mechanism, credentials.response, self._certificate_name)
-        )
-        if isinstance(answer, Denied):
-            raise HandshakeFailed(End.REJECTED, answer.text, answer.code)
-        if answer.roles:
-            session.identity = identity = identity._replace(roles=answer.roles)
-        if answer.mechanism is not None:
-            handshake.credentials = replace(credentials, mechanism=answer.mechanism, response=answer.response or b"")
-        if (answer.mechanism or credentials.mechanism).upper() == sasl.EXTERNAL:
-            # To the broker EXTERNAL would say who the router is, not the client.
-            text = "EXTERNAL needs an authorisation hook that gives credentials for the broker"
-            raise HandshakeFailed(End.REJECTED, text, ACCESS_REFUSED)
-        refusal = session.lease.may_open(identity.vhost, identity.user)
+    async def _wait_for_vhost(
+        self, vhost: str, handshake: ClientHandshake, deadline: Deadline | asyncio.TimerHandle
+    ) -> None:
+        """Wait while the vhost is paused, which takes no time off the handshake's deadline. Raises HandshakeFailed."""
+        refusal = self._session.lease.wait(vhost)
         if refusal is not None:
             raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
-        session.phase = Phase.WAITING
-        if self._host.routing.is_paused(identity.vhost) and self._deadline is not None:
-            refusal = session.lease.wait(identity.vhost)
-            if refusal is not None:
-                raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
-            left = self._deadline.when() - self._loop.time()
-            self._deadline.cancel()
-            self._leave(handshake)
-            await self._host.routing.unpaused(identity.vhost)
-            self._deadline = self._loop.call_later(max(0.0, left), self._late)
-        return identity
+        left = deadline.when() - self._loop.time()
+        deadline.cancel()
+        self._leave(handshake)
+        await self._host.routing.unpaused(vhost)
+        self._deadline = self._loop.call_later(max(0.0, left), self._late)
 
     def _ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
         raw = self._session.client_transport
@@ -306,4 +256,4 @@ class Opening:
             own = raw.kernel.getsockname()[:2]
         elif isinstance(raw, TlsTransport):
             own = raw.own_address()
-        return self._peer, own
+        return self._origin.address, own

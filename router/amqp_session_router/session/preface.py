@@ -6,15 +6,55 @@ import ipaddress
 import socket
 import ssl
 from functools import lru_cache
-from typing import cast
+from typing import NamedTuple, cast
 
 from amqp_session_router.amqp.negotiation import HandshakeFailed
-from amqp_session_router.base.model import End
+from amqp_session_router.base.model import End, Listener
 from amqp_session_router.net import proxy_protocol
 from amqp_session_router.net.tls_transport import TlsTransport
 from amqp_session_router.net.transport import SocketTransport
+from amqp_session_router.session.interfaces import SessionStages
 
 _PROXY_MAX = 4112 + 107
+
+
+class Origin(NamedTuple):
+    """Where a client comes from, as far as is known before it speaks AMQP."""
+
+    address: tuple[str, int]
+    """Its IP and port, or those that a trusted PROXY header names."""
+    sni: str = ""
+    """The host name that it asked for in TLS, or that the PROXY header names."""
+    certificate_name: str = ""
+    """The common name of its verified certificate."""
+
+
+async def read_preface(
+    session: SessionStages, listener: Listener, address: tuple[str, int], context: ssl.SSLContext | None
+) -> Origin:
+    """Read the PROXY header, and do the TLS handshake, where the listener has them; `address` is the connection's.
+
+    The session's transport is the TLS stream then. Raises HandshakeFailed.
+    """
+    raw = session.client_transport
+    assert isinstance(raw, SocketTransport) and raw.kernel is not None
+    sni = certificate_name = ""
+    if listener.proxy_protocol:
+        if not is_trusted(listener.trusted, address[0]):
+            raise HandshakeFailed(End.PROTOCOL_ERROR, "a PROXY header came from an address that is not trusted")
+        header = await proxy_header(raw)
+        sni = header.authority
+        if header.source is not None:
+            address = header.source
+            session.client = f"{address[0]}:{address[1]}"
+        refusal = session.lease.identify(address[0])
+        if refusal is not None:
+            raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
+    if context is not None:
+        session.client_transport = stream = TlsTransport(session.host.loop, raw, context)
+        name, certificate_name = await accept_tls(stream)
+        sni = name or sni
+    return Origin(address, sni, certificate_name)
 
 
 @lru_cache(maxsize=64)
