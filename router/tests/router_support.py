@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
@@ -355,6 +355,8 @@ class LocalRouter:
         self._failed: list[BaseException] = []
         self._loop: asyncio.AbstractEventLoop
         self._service: Service
+        self.sessions: SessionTable
+        self.listeners: Listeners
         self.thread = threading.Thread(target=self._run)
 
     @property
@@ -375,14 +377,14 @@ class LocalRouter:
         log = Log(self._log)
         service = self._service = Service(self._file, log_to=log)
         routing = service.routing
-        sessions = SessionTable(self._loop, routing, service.limits, service.authorizer, routing.client_name)
-        server = Listeners(sessions)
+        self.sessions = SessionTable(self._loop, routing, service.limits, service.authorizer, routing.client_name)
+        self.listeners = Listeners(self.sessions)
         try:
-            await service.start(server)
+            await service.start(self.listeners)
             self._ready.set()
-            await sessions.gone.wait()
+            await self.sessions.gone.wait()
         finally:
-            server.close()
+            self.listeners.close()
             await service.stop()
             logging.getLogger("amqp_session_router").removeHandler(log.console)
 
@@ -391,13 +393,17 @@ class LocalRouter:
         self.thread.start()
         assert self._ready.wait(30) and not self._failed, self._failed
 
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what the coroutine returns, in the router's event loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
     def ctl(self, *words: str) -> Any:
         """Return the answer of a verb as data."""
 
         async def call() -> Any:
             return await Control(self._service).call(words)
 
-        reply = asyncio.run_coroutine_threadsafe(call(), self._loop).result(20)
+        reply = self.do(call())
         return reply.get("rows", reply.get("data", reply))
 
     def cancel(self, coroutine: str) -> int:
@@ -407,7 +413,7 @@ class LocalRouter:
             tasks = [one for one in asyncio.all_tasks() if getattr(one.get_coro(), "__qualname__", "") == coroutine]
             return sum(task.cancel() for task in tasks)
 
-        return asyncio.run_coroutine_threadsafe(found(), self._loop).result(20)
+        return self.do(found())
 
     def exit(self, drain: float) -> None:
         """Tell it to leave."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
+import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from router_support import config_of, local_router_of, wait_for
+from test_sessions import Client, FakeBroker, Peer, received
+from test_transport import until
 
+from amqp_session_router.amqp import codec
 from amqp_session_router.base.model import Backend
 from amqp_session_router.control.saved_state import Running
 from amqp_session_router.net import event_loop
@@ -22,6 +29,7 @@ from amqp_session_router.process.successor import Successor
 from amqp_session_router.relay.context import RelayContext
 from amqp_session_router.relay.journal import SERVING, STARTING, TAKING_OVER, Journal
 from amqp_session_router.session import handover
+from amqp_session_router.session.handing_over import HandingOver
 from amqp_session_router.session.handover import MOST_DESCRIPTORS, receive, send, send_when_possible
 from amqp_session_router.session.listeners import Listeners
 from amqp_session_router.session.session_table import SessionTable
@@ -54,6 +62,72 @@ def test_a_predecessor_that_goes_without_reading_our_last_word(words: list[dict[
         relay.close()
 
     event_loop.run(scene())
+
+
+async def taken() -> None:
+    """Say at once that what was sent has been taken."""
+
+
+def test_a_process_whose_only_session_nobody_takes_goes_on_with_it() -> None:
+    broker = FakeBroker()
+    with local_router_of(config_of(broker.port)) as router:
+        client = Client(router.port).opened()
+
+        async def send_nothing(message: dict[str, Any], numbers: Sequence[int] = ()) -> None:
+            if "sessions" in message:
+                raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+        async def give() -> None:
+            with pytest.raises(BrokenPipeError):
+                await HandingOver(router.listeners, router.sessions, send_nothing, taken).give_all()
+
+        router.do(give())
+        assert not router.sessions.gone.is_set()
+        client.send(codec.HEARTBEAT)
+        assert received(broker.opened[0].sock, len(codec.HEARTBEAT)) == codec.HEARTBEAT
+        for one in (client, broker.opened[0]):
+            one.sock.close()
+        wait_for("end of the session", router.sessions.gone.is_set)
+
+
+def test_a_session_that_opens_while_listeners_are_given_is_given_once() -> None:
+    """It is met twice: as one that has just opened, and among all that are open."""
+    opens = threading.Event()
+
+    def late(broker: FakeBroker, peer: Peer) -> None:
+        broker.until_open(peer)
+        broker.opened.append(peer)
+        assert len(broker.opened) == 1 or opens.wait(20)
+        peer.send(codec.OPEN_OK_FRAME)
+
+    broker = FakeBroker(late)
+    packets: list[list[str]] = []
+    with local_router_of(config_of(broker.port)) as router:
+        clients = [Client(router.port).opened(), Client(router.port)]
+
+        async def give() -> None:
+            given = HandingOver(router.listeners, router.sessions, send_slowly, all_met)
+            handing_over.append(given)
+            assert await given.give_all() == 1
+
+        async def send_slowly(message: dict[str, Any], numbers: Sequence[int] = ()) -> None:
+            if "listener" in message:
+                opens.set()
+                await until(lambda: packets)
+            else:
+                packets.append([one["id"] for one in message["sessions"]])
+
+        async def all_met() -> None:
+            if len(packets) == 1:
+                await until(lambda: handing_over[0]._batch)
+
+        handing_over: list[HandingOver] = []
+        wait_for("second session", lambda: len(broker.opened) == 2)
+        router.do(give())
+        wait_for("end of all", router.sessions.gone.is_set)
+        for client in clients:
+            client.sock.close()
+    assert [len(packet) for packet in packets] == [1, 1] and packets[0] != packets[1]
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

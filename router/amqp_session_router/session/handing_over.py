@@ -128,6 +128,8 @@ class HandingOver:
 
     def _take_back(self, batch: list[Exported]) -> None:
         """Go on with sessions that nobody took."""
+        # Between its end here and its adoption a session is nowhere: the last one does not count as gone.
+        self._sessions.leaving = False
         for session, state, numbers in batch:
             client, broker, *ends = [os.dup(number) for number in numbers]
             pipes = [pipe_of(ends.pop(0), ends.pop(0)) if one["left"] else None for one in state["flows"]]
@@ -137,6 +139,7 @@ class HandingOver:
             self._sessions.adopt(
                 state, socket.socket(fileno=client), socket.socket(fileno=broker), backend, (pipes[0], pipes[1])
             )
+        self._sessions.leaving = True
 
     def _opened_late(self, session: LiveSession) -> None:
         self._late.spawn(self._give_late(session))

@@ -104,8 +104,6 @@ class SessionTable:
         lease = self.limits.adopt(facts["identity"]["vhost"])
         session = transfer.import_session(self, facts, client, broker, backend, lease, pipes, slot)
         self.live[session.id] = session
-        # One that nobody took comes back to a process that is leaving.
-        self.gone.clear()
         self.routing.registered(session)
         for flow, state, pipe in zip(session.flows, facts["flows"], pipes, strict=True):
             assert isinstance(flow, SpliceFlow)
