@@ -1,10 +1,11 @@
-"""Filters for every product whose instances stand in pairs."""
+"""Filters for what the module `health` said of all hosts: pairs, successors, what waits for a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.brokerdrill.ha.plugins.module_utils.health.restarts import sentence
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars
 
 
@@ -44,6 +45,18 @@ def successors_ready(answers: Sequence[Mapping[str, Any]], states: Sequence[str]
     ]
 
 
+def pending_restarts(hosts: Sequence[str], hostvars: HostVars) -> list[str]:
+    """Return a sentence for each instance on `hosts` that started before its files were changed.
+
+    The role `common` finds them as it waits for health; `common_pending_restarts` of a host is instance to files."""
+    return [
+        sentence(f"{instance} on {host}", list(files))
+        for host in hosts
+        for instance, files in sorted(hostvars[host].get("common_pending_restarts", {}).items())
+        if files
+    ]
+
+
 class FilterModule:
     """Names for templates."""
 
@@ -51,6 +64,7 @@ class FilterModule:
         return {
             "health_states": health_states,
             "pair_problems": pair_problems,
+            "pending_restarts": pending_restarts,
             "successors_ready": successors_ready,
             "successors_seen": successors_seen,
         }

@@ -40,11 +40,11 @@ state: {description: "active, passive, syncing, starting or failed", type: str, 
 in_sync: {description: Whether a replicated broker's copy is in sync., type: bool, returned: always}
 detail: {description: What the instance answered., type: str, returned: always}
 version: {description: The version that its descriptor says., type: str, returned: always}
-restart_pending: {description: Whether its files are newer than the running process., type: bool, returned: always}
+restart_pending: {description: Whether it started before some file of its was changed., type: bool, returned: always}
+newer: {description: These files., type: list, elements: str, returned: always}
 """
 
 import json
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -54,6 +54,7 @@ from urllib.error import HTTPError, URLError
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.brokerdrill.ha.plugins.module_utils.health import READERS
 from ansible_collections.brokerdrill.ha.plugins.module_utils.health.answer import Health
+from ansible_collections.brokerdrill.ha.plugins.module_utils.health.restarts import newer
 
 
 def unit_state(unit: str | None) -> str:
@@ -62,19 +63,6 @@ def unit_state(unit: str | None) -> str:
         return "active"
     done = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
-
-
-def restart_pending(descriptor: dict[str, Any]) -> bool:
-    """Whether a configuration file is newer than the running process; no role restarts an HA member for it."""
-    directory, unit = descriptor.get("config_dir"), descriptor.get("unit")
-    if not directory or not unit:
-        return False
-    show = ["systemctl", "show", "--value", "-p", "ActiveEnterTimestampMonotonic", unit]
-    shown = subprocess.run(show, capture_output=True, text=True, check=False).stdout.strip()
-    if not shown.isdigit() or shown == "0":
-        return False
-    started = time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - int(shown) / 1e6)
-    return any(entry.stat().st_mtime > started for entry in os.scandir(directory) if entry.is_file())
 
 
 def look(descriptor: dict[str, Any]) -> Health:
@@ -129,11 +117,10 @@ def main() -> None:
         "in_sync": found.in_sync,
         "detail": found.detail,
         "version": str(descriptor.get("version", "")),
+        # No role restarts a member of a highly available system for them.
+        "newer": newer(descriptor),
     }
-    result["restart_pending"] = restart_pending(descriptor)
-    if result["restart_pending"]:
-        where = descriptor["config_dir"]
-        module.warn(f"{descriptor['instance']} runs with an older configuration than {where} holds: restart it")
+    result["restart_pending"] = bool(result["newer"])
     if not good:
         wanted = " or ".join(params["accept"]) + (" and in sync" if params["in_sync"] else "")
         seen = f"{descriptor['instance']} is {found.state} after {waited:.0f} s, not {wanted}"

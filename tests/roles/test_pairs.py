@@ -31,6 +31,20 @@ ASKED = [
 ]
 
 
+def test_each_instance_with_newer_files_is_named_with_its_host() -> None:
+    hostvars = {
+        "h1": {"common_pending_restarts": {"b": ["/etc/b/x", "/etc/b/y"], "a": [], "c": ["/etc/c/z"]}},
+        "h2": {"common_pending_restarts": {"d": []}},
+        "h3": {},
+    }
+    words = "started before these files were changed, and what it does not read anew waits for a restart:"
+    assert pairs.pending_restarts(["h1", "h2", "h3"], hostvars) == [
+        f"b on h1 {words} /etc/b/x, /etc/b/y",
+        f"c on h1 {words} /etc/c/z",
+    ]
+    assert pairs.pending_restarts(["h2"], hostvars) == []
+
+
 def test_who_could_serve_in_anothers_place() -> None:
     ready = {"item": {"key": "a4", "value": "a4"}, "state": "passive"}
     assert pairs.successors_ready(ASKED, ["passive"]) == []

@@ -6,7 +6,6 @@ standard library: a host needs nothing but the Python that Ansible needs.
 
 import contextlib
 import json
-import os
 import re
 import socket
 import ssl
@@ -22,8 +21,6 @@ PROCESS = re.compile(r"pid=(\d+)")
 UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 # What files with secrets are called: roles', and the products' own.
 SECRET = re.compile(r"secret|credential|password|passfile|users\.properties|cookie|\.key$|\.pem$|\.p12$|\.jks$|\.env$")
-# The start of a process is known to within a second.
-SURE_S = 2
 OPEN_TO_ALL = 0o004
 
 
@@ -84,29 +81,6 @@ def _reaches_all(path: Path) -> bool:
     return bool(path.stat().st_mode & OPEN_TO_ALL) and all(one.stat().st_mode & 0o001 for one in path.parents)
 
 
-def started_s(unit: str) -> float:
-    """Return when the unit's main process started (Unix time), 0 where there is none."""
-    shown = ["systemctl", "show", "-p", "MainPID", "--value", unit]
-    with contextlib.suppress(OSError, ValueError, IndexError, subprocess.SubprocessError):
-        pid = subprocess.run(shown, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout.strip()
-        ticks = int(Path("/proc", pid, "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
-        (booted,) = re.findall(r"^btime (\d+)$", Path("/proc/stat").read_text(encoding="utf-8"), re.MULTILINE)
-        return int(booted) + ticks / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-def newer(descriptor: dict[str, Any]) -> list[str]:
-    """Return the files of an instance's configuration that were written after it had started, but not by itself."""
-    since = started_s(descriptor.get("unit") or "")
-    if not since:
-        return []
-    bundle, folder = (descriptor.get("tls") or {}).get("bundle"), descriptor.get("config_dir")
-    files = [Path(bundle)] if bundle else []
-    files += Path(folder).rglob("*") if folder else []
-    states = [(str(path), path.stat()) for path in files if path.is_file()]
-    return sorted(path for path, state in states if state.st_uid == 0 and state.st_mtime > since + SURE_S)
-
-
 def exposed(folder: Path) -> dict[str, Any]:
     """Return all of it for the descriptors in `folder`."""
     instances = []
@@ -121,7 +95,7 @@ def exposed(folder: Path) -> dict[str, Any]:
             for one in descriptor.get("listeners", [])
         ]
         kept = {name: descriptor.get(name) for name in ("product", "instance", "unit")}
-        instances.append({**kept, "listeners": listeners, "readable": readable(descriptor), "newer": newer(descriptor)})
+        instances.append({**kept, "listeners": listeners, "readable": readable(descriptor)})
     return {"instances": instances, "listening": listening()}
 
 

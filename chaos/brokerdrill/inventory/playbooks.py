@@ -24,6 +24,9 @@ PLAYBOOKS = paths.COLLECTION / "playbooks"
 MAX_LINE = 1 << 22
 # So much of what a task says is shown.
 MAX_SENTENCE = 400
+# The task of verify.yml that says what waits for a restart, and a line of what it says.
+PENDING = "Pending restarts"
+_SENTENCE = re.compile(r'^ {8}(".*"),?$')
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.+?)\]")
 _RESULT = re.compile(r"^(?:ok|changed|skipping|fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\]")
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+?)(?: -> [^\]]+)?\].*?(?:FAILED!|UNREACHABLE!)? => (\{.*)$")
@@ -114,6 +117,8 @@ class _Reader:
             if error := failed(self._task, line, self._newest):
                 self.failed.append(error)
                 self._ended.setdefault(host, (self._number, error))
+        elif self._task == PENDING and (match := _SENTENCE.match(line)):
+            self._progress.step(json.loads(match[1]))
         elif line.startswith("[ERROR]"):
             self._newest = " ".join(line.removeprefix("[ERROR]:").split())[:MAX_SENTENCE]
             if self._said is None and "preflight" not in self._task.lower():

@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from brokerdrill.hosts import exposed
 from brokerdrill.hosts.connection import HostConnection, reachable
 from brokerdrill.inventory.descriptors import DIRECTORY
 from brokerdrill.inventory.topology import Topology
+from brokerdrill.products.health import restarts
 
-_SOURCE = Path(exposed.__file__).read_text(encoding="utf-8")
+# What a host runs to say it: each a program of its own.
+_EXPOSED, _NEWER = (Path(str(one.__file__)).read_text(encoding="utf-8") for one in (exposed, restarts))
 DAY_S = 86400
 TIMEOUT_S = 120
 
@@ -43,8 +45,16 @@ class Audited:
         return [f"{self.host}: {one}" for one in said] + [f"{self.host}: ({one})" for one in self.notes]
 
 
-def judged(host: str, said: Mapping[str, Any], days: int, now_s: float, drills_allowed: bool) -> Audited:
-    """Return what a host's answer comes to at `now_s` (Unix time); certificates are to last `days`. Pure."""
+def judged(
+    host: str,
+    said: Mapping[str, Any],
+    newer: Mapping[str, Sequence[str]],
+    days: int,
+    now_s: float,
+    drills_allowed: bool,
+) -> Audited:
+    """Return what a host's answer comes to at `now_s` (Unix time); certificates are to last `days`; `newer`: instance →
+    its files that were changed after it had started. Pure."""
     one = Audited(host)
     named = {
         (instance["unit"], listener["port"]) for instance in said["instances"] for listener in instance["listeners"]
@@ -60,11 +70,8 @@ def judged(host: str, said: Mapping[str, Any], days: int, now_s: float, drills_a
                 one.findings.append(f"{where} speaks {listener['protocol']} in plain text")
             _certificate(one, where, listener.get("certificate"), days, now_s)
         one.findings += [f"{who}: every user of the host may read {path}" for path in instance["readable"]]
-        if instance["newer"]:
-            one.notes.append(
-                f"{who} started before these files were changed, and what it does not read anew waits for a restart: "
-                f"{', '.join(instance['newer'])}"
-            )
+        if files := newer.get(instance["instance"]):
+            one.notes.append(restarts.sentence(who, list(files)))
     for socket in said["listening"]:
         if socket["unit"] in units and (socket["unit"], socket["port"]) not in named and not _inside(socket["address"]):
             one.findings.append(
@@ -110,7 +117,10 @@ async def audit(topology: Topology, days: int, now_s: float, progress: Progress)
 async def _look(topology: Topology, connection: HostConnection, days: int, now_s: float) -> Audited:
     allowed = topology.host(connection.name).vars.get("drill_allowed") is True
     try:
-        answer = await connection.sh(f"python3 - {DIRECTORY}", stdin=_SOURCE, check=True, timeout=TIMEOUT_S)
-        return judged(connection.name, json.loads(answer.out), days, now_s, allowed)
+        shown, newer = [
+            json.loads((await connection.sh(f"python3 - {DIRECTORY}", stdin=one, check=True, timeout=TIMEOUT_S)).out)
+            for one in (_EXPOSED, _NEWER)
+        ]
+        return judged(connection.name, shown, newer, days, now_s, allowed)
     except (InfrastructureError, ValueError, KeyError) as error:
         return Audited(connection.name, away=f"cannot be looked at: {error}")

@@ -11,8 +11,9 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from brokerdrill.hosts import exposed
+from brokerdrill.products.health import restarts
 from brokerdrill.runner.audit import Audited, judged
 
 NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
@@ -70,9 +72,9 @@ def served(bundle: Path) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def said_by_the_host(folder: Path) -> dict[str, Any]:
+def said_by_the_host(folder: Path, of: ModuleType = exposed) -> dict[str, Any]:
     """What its program prints there, which is Python's standard library alone."""
-    program = Path(exposed.__file__).read_text()
+    program = Path(str(of.__file__)).read_text()
     command = [sys.executable, "-I", "-", str(folder)]
     done = subprocess.run(command, input=program, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -108,10 +110,10 @@ def test_a_certificate_that_is_served_says_when_it_ends(folder: Path) -> None:
     assert {"address": "127.0.0.1", "port": port} in [
         {name: one[name] for name in ("address", "port")} for one in said["listening"]
     ]
-    found = judged("h", said, 30, datetime.datetime.now().timestamp(), False)
+    found = judged("h", said, {}, 30, datetime.datetime.now().timestamp(), False)
     assert [line.split(" (")[0] for line in found.findings] == ["artemis a: listener core"] * 2
     assert all("ends in 19 days" in line for line in found.findings)
-    assert judged("h", said, 10, datetime.datetime.now().timestamp(), False).findings == []
+    assert judged("h", said, {}, 10, datetime.datetime.now().timestamp(), False).findings == []
 
 
 def test_a_certificate_of_another_authority_and_one_that_ended_are_not_trusted(folder: Path) -> None:
@@ -157,13 +159,16 @@ def instance(**listener: Any) -> dict[str, Any]:
         "unit": "artemis.service",
         "listeners": [told],
         "readable": [],
-        "newer": [],
     }
 
 
-def found(said: dict[str, Any], listening: list[tuple[str, int, str]] = []) -> Audited:  # noqa: B006
+def found(
+    said: dict[str, Any],
+    listening: Sequence[tuple[str, int, str]] = (),
+    newer: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Audited:
     sockets = [{"address": address, "port": port, "unit": unit} for address, port, unit in listening]
-    return judged("h", {"instances": [said], "listening": sockets}, 30, NOW.timestamp(), True)
+    return judged("h", {"instances": [said], "listening": sockets}, newer, 30, NOW.timestamp(), True)
 
 
 def test_plain_text_beyond_the_host_is_found() -> None:
@@ -201,13 +206,21 @@ def test_what_was_changed_after_a_start_is_named(tmp_path: Path, monkeypatch: py
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (NOW.timestamp() + age_s,) * 2)
     told = {"unit": "artemis.service", "config_dir": str(tmp_path)}
-    assert exposed.newer({**told, "unit": "nothing-of-that-name.service"}) == []
-    monkeypatch.setattr(exposed, "started_s", lambda _: NOW.timestamp())
-    states = exposed.newer(told)
+    assert restarts.newer({**told, "unit": "nothing-of-that-name.service"}) == []
+    monkeypatch.setattr(restarts, "started_s", lambda _: NOW.timestamp())
+    states = restarts.newer(told)
     # Only what root wrote: what a product writes itself waits for nothing.
     assert states == ([str(tmp_path / "secrets.env")] if os.getuid() == 0 else [])
-    one = found({**instance(), "newer": ["/etc/artemis/a/secrets.env"]})
+    # Whose role has it read its files anew waits for nothing.
+    assert restarts.newer({**told, "reads_anew": True}) == []
+    one = found(instance(), newer={"a": ["/etc/artemis/a/secrets.env"]})
     assert one.findings == [] and "waits for a restart: /etc/artemis/a/secrets.env" in one.notes[0]
+
+
+def test_a_host_says_it_of_each_descriptor(folder: Path) -> None:
+    authority = made(folder, "authority", NOW + DAY)
+    descriptor(folder, 1, authority, unit="nothing-of-that-name.service", listeners=[])
+    assert said_by_the_host(folder / "descriptors", restarts) == {"a": []}
 
 
 def test_the_start_of_a_process_is_known_to_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +228,8 @@ def test_the_start_of_a_process_is_known_to_within_a_second(monkeypatch: pytest.
     began = datetime.datetime.now().timestamp()
     try:
         answer = subprocess.CompletedProcess([], 0, stdout=f"{process.pid}\n")
-        monkeypatch.setattr(exposed.subprocess, "run", lambda *_, **__: answer)
-        assert abs(exposed.started_s("a.service") - began) < exposed.SURE_S
+        monkeypatch.setattr(restarts.subprocess, "run", lambda *_, **__: answer)
+        assert abs(restarts.started_s("a.service") - began) < restarts.SURE_S
     finally:
         process.kill()
         process.wait()
