@@ -3,7 +3,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup setup-tests demo test test-all lint wheels clean lock docs site
+.PHONY: setup setup-tests demo test test-all lint wheels clean lock docs changelog site
 
 setup:
 	@chaos/setup.sh
@@ -67,6 +67,11 @@ docs: setup-tests
 	$(BIN)/python docs/statements.py
 	$(BIN)/python docs/measured.py
 	$(BIN)/python docs/own_configuration.py
+
+# The fragments of changelogs/fragments become entries of the version in galaxy.yml, and CHANGELOG.md is made anew.
+changelog: setup-tests
+	$(BIN)/antsibull-changelog lint
+	$(BIN)/antsibull-changelog release --update-existing
 
 # These pages with a search, in site/; what they are built with is in an environment of its own.
 site: setup

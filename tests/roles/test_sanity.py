@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -148,11 +149,29 @@ def test_what_is_no_part_of_it_is_not_in_it(built: Path) -> None:
     top = {path.name for path in built.iterdir()}
     assert top <= {
         "CHANGELOG.md", "CONTRIBUTING.md", "FILES.json", "FINDINGS.md", "LICENSE", "MANIFEST.json", "README.md",
-        "bindep.txt", "docs", "meta", "playbooks", "plugins", "requirements.txt", "roles", "router", "tests",
+        "bindep.txt", "changelogs", "docs", "meta", "playbooks", "plugins", "requirements.txt", "roles", "router",
+        "tests",
     }  # fmt: skip
     assert {path.name for path in (built / "tests").iterdir()} == {"sanity"}
     assert not list((built / "docs").glob("*.py")) and not (built / "docs" / "statements").exists()
     assert {path.name for path in (built / "router").iterdir()} == {"README.md", "docs"}
+
+
+def test_the_changelog_is_made_of_its_own_source(tmp_path: Path) -> None:
+    """As `make changelog` makes it: nobody writes into it."""
+    for name in ("galaxy.yml", "changelogs"):
+        copied = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copied(ROOT / name, tmp_path / name)
+    for words in (["lint"], ["generate"]):
+        command = [str(BIN / "antsibull-changelog"), *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    assert (tmp_path / "CHANGELOG.md").read_text() == (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_changelog_knows_the_version() -> None:
+    version = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+    assert version in yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text())["releases"]
 
 
 def test_lines_are_no_longer_than_pycodestyle_lets_them(built: Path) -> None:
