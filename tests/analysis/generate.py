@@ -745,6 +745,7 @@ class _Maker:
         self.read_clocks()
         self.blur()
         self.hit_again()
+        self.keep_waiting(addresses)
         behind = random.Random(f"{self.run_id}/behind")
         clients = sorted({row["client"] for row in self.rows})
         for _ in range(behind.choice((0, 0, 0, 0, 2, 6))):
@@ -756,6 +757,31 @@ class _Maker:
                 told = {name: str(rng.choice((0, 7))) for name in rng.sample(("packets", "closed", "messages"), 2)}
                 same = {name: fault.get(name) for name in ("name", "instance", "target", "value")}
                 event("met", fault["t_ns"] + S, detail=told, **same)
+
+    def keep_waiting(self, addresses: list[str]) -> None:
+        """Let messages wait where faults hit: acknowledged by who was hit before, most of them delivered afterwards."""
+        rng = random.Random(f"{self.run_id}/waiting")
+        for number, fault in enumerate([row for row in self.events if row["kind"] == "fault" and row.get("instance")]):
+            if rng.random() < 0.5:
+                continue
+            t, address, by = fault["t_ns"], rng.choice(addresses), fault["instance"]
+            message = {"address": address, "message_id": f"waiting-{number}", "payload_sha": "sha"}
+            sent = t - rng.choice((MS, 2 * MS, rng.randint(20 * MS, 2 * S)))
+            if sent < 0:
+                continue
+            more: Row = {"durable": rng.random() < 0.9}
+            if rng.random() < 0.1:
+                more["expires_ns"] = t + S
+            outcome = rng.choice(("ok", "ok", "ok", "unknown"))
+            self.op(
+                "patient", "send", sent, sent + rng.choice((MS // 2, MS, S)), outcome, instance=by, **message, **more
+            )
+            for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 2))):
+                got = t + rng.choice((-MS // 2, 0, MS, rng.randint(MS, 4 * S)))
+                name = f"patient-{number}-{got}"
+                self.op("taker", "receive", got - MS, got, "ok", instance=by, delivery=name, **message)
+                acked = rng.choice(("ok", "ok", "unknown"))
+                self.op("taker", "ack", got + 1, got + 2, acked, address=address, delivery=name)
 
     def read_clocks(self) -> None:
         """Write readings of some clocks: one or many, on a line or not, some of them vague, some after a step."""
@@ -847,7 +873,10 @@ class _Maker:
             PromiseSpec("ordered", scope=self.rng.choice((None, "session", "key"))),
             *sticky,
         ]
-        bounded = [PromiseSpec(name, bound_ms=1e9) for name in ("failover_within", "failback_within", "available")]
+        bounded = [
+            PromiseSpec(name, bound_ms=1e9)
+            for name in ("failover_within", "failback_within", "available", "delivered_within")
+        ]
         bounded.append(PromiseSpec("available", bound_ms=1e9, side="receive"))
         bounded.append(PromiseSpec("alerted_within", bound_ms=1e9, alert="BrokerDown"))
         for spec, true in zip(bounded, judge(run, ops, events, bounded)["promises"][1:], strict=True):

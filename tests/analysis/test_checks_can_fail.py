@@ -32,6 +32,7 @@ RUN = RunInfo(
         PromiseSpec("single_active"),
         PromiseSpec("stays_up"),
         PromiseSpec("failover_within", bound_ms=700),
+        PromiseSpec("delivered_within", bound_ms=2000),
         PromiseSpec("failback_within", bound_ms=700),
         PromiseSpec("available", bound_ms=700),
         PromiseSpec("alerted_within", bound_ms=700, alert="BrokerDown"),
@@ -64,7 +65,7 @@ def server(at: float) -> str | None:
 
 def kept() -> Ledger:
     """4 messages a transaction, the last of them not durable, each 100 ms from 0 to 8 s, in order, through a failover
-    and a failback."""
+    and a failback. Another message waits from before the failover until after it."""
     ops, number = [], 0
     for at in range(0, 8000, 100):
         instance = server(at)
@@ -80,6 +81,10 @@ def kept() -> Ledger:
             number += 1
         ops.append(op("p", "commit", at + 5, at + 7, **txn))
         ops.append(op("c", "commit", at + 20, at + 22, txn=f"r{at}", instance=instance))
+    waiting = {"address": "q", "message_id": "waits", "payload_sha": "sha"}
+    ops.append(op("p", "send", 2450, 2451, instance="a", durable=True, attempt=0, **waiting))
+    ops.append(op("c", "receive", 3450, 3451, instance="b", delivery="d-waits", redelivered=False, **waiting))
+    ops.append(op("c", "ack", 3452, 3453, instance="b", delivery="d-waits", address="q"))
     ops += [op("k", "connect", at, at + 1, key="k", instance=server(at)) for at in (100, 1000, 2000, 4000, 7000)]
     ops += [op("inspector", "browse", 9000, 9001, address="DLQ")]
     events = [
@@ -198,6 +203,12 @@ def the_failover_is_late(ops: list[Row], events: list[Row]) -> None:
             row["outcome"] = "fail" if row["op"] in ("send", "commit") else "unknown"
 
 
+def what_waits_is_delivered_late(ops: list[Row], events: list[Row]) -> None:
+    for row in (find(ops, op="receive", message_id="waits"), find(ops, op="ack", delivery="d-waits")):
+        row["start_ns"] += 1550 * MS
+        row["end_ns"] += 1550 * MS
+
+
 def the_failback_is_late(ops: list[Row], events: list[Row]) -> None:
     find(events, kind="heal")["t_ns"] -= 400 * MS
 
@@ -238,7 +249,7 @@ def the_alert_does_not_clear(ops: list[Row], events: list[Row]) -> None:
 
 def a_transaction_comes_apart(ops: list[Row], events: list[Row]) -> None:
     find(ops, op="commit", txn="t1000")["outcome"] = "unknown"
-    for send in [row for row in ops if row["op"] == "send" and row["txn"] == "t1000"][:2]:
+    for send in [row for row in ops if row["op"] == "send" and row.get("txn") == "t1000"][:2]:
         without(ops, op="receive", message_id=send["message_id"])
 
 
@@ -267,6 +278,7 @@ BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
     "a process dies by itself": (a_process_dies_by_itself, {"stays_up": ""}),
     "a process dies again after the heal": (a_process_dies_again_after_the_heal, {"stays_up": ""}),
     "the failover is late": (the_failover_is_late, {"failover_within": ""}),
+    "what waits is delivered late": (what_waits_is_delivered_late, {"delivered_within": ""}),
     "the failback is late": (the_failback_is_late, {"failback_within": ""}),
     "it never comes back": (it_never_comes_back, {"failback_within": ""}),
     "sends stop": (sends_stop, {"available": ""}),
@@ -277,7 +289,7 @@ BREAKS: dict[str, tuple[Change, dict[str, str]]] = {
 # What a change breaks besides: a lost message leaves its transaction incomplete; the same outage is seen from another
 # side; an epoch that began before the fault is not the next one after it; a commit that failed was told.
 ALSO = {
-    "a message is lost": {"atomic"},
+    "a message is lost": {"atomic", "delivered_within"},
     "the failover is late": {"available", "transparent"},
     "two are active": {"failover_within"},
     "a refused transaction is delivered": {"transparent"},
@@ -303,11 +315,16 @@ def cut_off(at_ms: float) -> Ledger:
             left.append(row)
         elif row["start_ns"] <= at:
             left.append({**row, "end_ns": None, "outcome": "unknown"})
-        if row["client"] == "c" and row["op"] == "receive" and (row["start_ns"] > at or row["txn"] == "r1000"):
+        if row["client"] == "c" and row["op"] == "receive" and (row["start_ns"] > at or row.get("txn") == "r1000"):
             held.append(row)
     for row in held:
         begin = max(row["start_ns"], at) + 200 * MS
-        who = {"client": "c2", "delivery": f"{row['delivery']}-2", "txn": None, "redelivered": row["txn"] == "r1000"}
+        who = {
+            "client": "c2",
+            "delivery": f"{row['delivery']}-2",
+            "txn": None,
+            "redelivered": row.get("txn") == "r1000",
+        }
         left.append({**row, **who, "start_ns": begin, "end_ns": begin + MS})
         ack = {"address": "q", "delivery": who["delivery"]}
         left.append(op("c2", "ack", begin / MS + 1, begin / MS + 2, **ack))

@@ -587,7 +587,12 @@ def active_again_though_not_healed(ops: list[Row], events: list[Row]) -> None:
 def cut_off_by_the_loads_end(bound_is_over: bool) -> Change:
     def change(ops: list[Row], events: list[Row]) -> None:
         end = FAULT + (800 if bound_is_over else 200)
-        keep(ops, lambda row: row["client"] == "inspector" or row["start_ns"] < FAULT * MS)
+        keep(
+            ops,
+            lambda row: (
+                row["client"] == "inspector" or row["start_ns"] < FAULT * MS or row.get("delivery") == "d-waits"
+            ),
+        )
         find(events, kind="phase", name="load", value="end")["t_ns"] = end * MS
         find(events, kind="phase", name="drain", value="begin")["t_ns"] = end * MS
         columns = {"address": "q", "message_id": "hung", "payload_sha": "sha", "durable": True}
@@ -1020,6 +1025,18 @@ ALSO |= {
     name: {"failover_within", "failback_within", "alerted_within"}
     for name, case in CASES.items()
     if "knew the role" in name or "is known from the load's begin" in name
+}
+# What waits at a broker that was hit: nothing was acknowledged there, it is lost, or it is not known that it was hit.
+NOTHING_WAITS = (
+    *("nothing acknowledged, nothing delivered", "no message is durable", "all messages expire"),
+    *("an intruder among sends by a vague clock", "its end was seen before the fault"),
+    "what was active outlasted its fault",
+)
+ALSO |= {
+    name: ALSO.get(name, set()) | {"delivered_within"}
+    for name in CASES
+    if name in NOTHING_WAITS
+    or name.startswith(("a topic's message is not got", "nobody knew the role", "the role of one of two"))
 }
 EVENTS_ALONE = {"failback_within", "stays_up", "alerted_within"}
 

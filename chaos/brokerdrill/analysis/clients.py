@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from brokerdrill.analysis.checks import transparent
+from brokerdrill.analysis.checks import delivered_within, transparent
 from brokerdrill.analysis.completeness import NUMBERED, NUMBERS, TICKING
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import Parcel, divide
@@ -450,8 +450,10 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     if "sticky" in plan.asked:
         yield from divide(base, "connect", _CONNECTS, plan.parts)
     base.execute("DROP TABLE ops")
-    left = "acked_at, epoch" if "atomic" in plan.asked else "acked_at, epoch, txn"
-    sends = f"SELECT * EXCLUDE ({left}, u), hash(run, message_id) AS place FROM sends"
+    # What no promise asks for stays behind.
+    unasked = {"txn": "atomic", "acked_at": delivered_within.NAME}
+    left = ", ".join(["epoch", "u", *(column for column, promise in unasked.items() if promise not in plan.asked)])
+    sends = f"SELECT * EXCLUDE ({left}), hash(run, message_id) AS place FROM sends"
     yield from divide(
         base, "send", sends, plan.parts, ("client", "outcome", "address", "key", "server", "state", "store")
     )

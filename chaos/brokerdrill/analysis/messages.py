@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import duckdb
 
 from brokerdrill.analysis import gaps, routes
-from brokerdrill.analysis.checks import atomic, intruders, ordered, sticky
+from brokerdrill.analysis.checks import atomic, delivered_within, intruders, ordered, sticky
 from brokerdrill.analysis.checks.finding import WITNESS, by_round
 from brokerdrill.analysis.clients import POSSIBLY, PROCESSED, Plan
 from brokerdrill.analysis.events import NEVER
@@ -30,7 +30,7 @@ BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "
 EMPTY = {
     "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, address TEXT, "
     "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha UBIGINT, server TEXT, "
-    "tick INT, state TEXT, store TEXT",
+    "tick INT, state TEXT, store TEXT, acked_at BIGINT",
     "delivery": "run INT, client TEXT, op_id BIGINT, session INT, start BIGINT, moment BIGINT, address TEXT, "
     "message_id TEXT, sub TEXT, redelivered BOOL, sha UBIGINT, server TEXT, tick INT, state INT",
     "dead": "run INT, dead_letter TEXT, message_id TEXT, sub TEXT",
@@ -152,7 +152,7 @@ WHERE d.sha IS NOT NULL;
 _CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
-       u.expires, coalesce(w.drained, false) AND u.sure AS drained,
+       u.expires, u.expires = {NEVER} AS lasts, coalesce(w.drained, false) AND u.sure AS drained,
        coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
        u.processed = 0 AND u.possibly = 0 AS unhandled,
        (u.state = {ACKNOWLEDGED} OR (u.state = {UNKNOWN} AND u.n > 0)) AND unhandled AS gone,
@@ -309,6 +309,10 @@ def by_message(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
         yield from intruders.COUNTED.of(base)
         yield from intruders.BY_ROUND.of(base)
         yield from intruders.WORST.of(base)
+    if delivered_within.NAME in plan.asked:
+        base.execute(delivered_within.FOUND)
+        yield from delivered_within.COUNTED.of(base)
+        yield from delivered_within.WORST.of(base)
     if "sticky" in plan.asked:
         base.execute(sticky.MOVES)
         yield from sticky.COUNTS.of(base)

@@ -160,7 +160,8 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
     """Return the packed tables of stages 2 and 3 that run.json and the timelines give.
 
     dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
-    number), name, target (the instance or link that it hit), f_at, healed. specs: spec (the promise's place in the
+    number), name, target (the instance or link that it hit), f_at, healed. hits: fault, server (the active instance
+    that it hit), f_at, f_u. specs: spec (the promise's place in the
     run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to.
     rounds: round (its place), r_from, r_to (the end not in it). ticks: tick (a clock's number), u. asked: name.
     segments and widths as in `stage_tables`."""
@@ -213,6 +214,14 @@ def _happened(times: Times) -> dict[str, pa.Table]:
                 for f in one.faults
             ),
             "run int, fault int, name string, target string, f_at long, healed long",
+        ),
+        "hits": table(
+            (
+                (run, hit.fault.number, hit.epoch.instance, hit.fault.at, hit.fault.u)
+                for run, one in times.items()
+                for hit in one.hits
+            ),
+            "run int, fault int, server string, f_at long, f_u long",
         ),
         "unready": table(
             ((run, *span) for run, one in times.items() for span in one.unready),

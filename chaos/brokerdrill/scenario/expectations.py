@@ -75,7 +75,7 @@ class Meets(Strict):
 
 
 # Of a fault's kinds those that the promise is about: without such a fault it has nothing to judge.
-OF_FAULTS = frozenset({"failover_within", "failback_within", "alerted_within"})
+OF_FAULTS = frozenset({"failover_within", "delivered_within", "failback_within", "alerted_within"})
 
 
 def unable_to_fail(bounds: Mapping[str, float | None], longest_s: float, faults: Iterable[str]) -> dict[str, str]:

@@ -81,7 +81,7 @@ def test_the_pages_are_what_the_code_says() -> None:
 
 def test_doubts_are_those_of_the_contract() -> None:
     timed = {"sticky", "single_active", "failover_within", "failback_within", "available", "stays_up"}
-    timed.add("alerted_within")
+    timed |= {"alerted_within", "delivered_within"}
     assert doubted_by(Doubt.TORN_OPERATIONS) == set(PROMISES)
     assert doubted_by(Doubt.TORN_EVENTS) == timed | {"no_loss", "no_nonpersistent_loss", "atomic"}
     assert doubted_by(Doubt.UNPLACED_CLOCK) == timed | {"ordered"}

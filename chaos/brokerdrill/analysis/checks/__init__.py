@@ -16,6 +16,7 @@ from brokerdrill.analysis.checks import (
     alerted_within,
     available,
     by_class,
+    delivered_within,
     failback_within,
     failover_within,
     no_dead_letters,
@@ -97,6 +98,12 @@ class Findings:
                 "sum(judged)::BIGINT FROM finding GROUP BY run, spec"
             ).fetchall()
         }
+        self._held: dict[tuple[int, int], list[delivered_within.HeldUnits]] = defaultdict(list)
+        for run, spec, *of in base.execute(
+            "SELECT run, spec, fault, sum(n)::BIGINT, sum(late)::BIGINT, bool_or(perhaps), bool_or(cut_off), "
+            "max(longest) FROM held GROUP BY run, spec, fault ORDER BY run, spec, fault"
+        ).fetchall():
+            self._held[run, spec].append(delivered_within.HeldUnits(*of))
         self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
         for run, what, number, n in base.execute(
             "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
@@ -198,6 +205,9 @@ class Findings:
                 finding = failover_within.find(
                     self._failovers.get(run, ()), bound, times.pressures, self._untried.get(run, ())
                 )
+            elif spec.name == delivered_within.NAME:
+                finding = delivered_within.find(times, self._held[run, place], bound)
+                finding.witnesses = worst(by_rule[place])
             elif spec.name == failback_within.NAME:
                 acked = {number: self._slices[run, "failback", number, ""] for number in range(len(times.failbacks))}
                 finding = failback_within.find(times, acked, bound)
