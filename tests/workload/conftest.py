@@ -12,7 +12,7 @@ import jpype
 import pytest
 
 from brokerdrill.base import java
-from brokerdrill.workload import jms
+from brokerdrill.workload import jvm
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.workload.certificate import make_certificate
@@ -25,7 +25,7 @@ SWITCH_INTERVAL_S = sys.getswitchinterval()
 
 @pytest.fixture(scope="module", autouse=True)
 def _busy_threads_let_others_run_again() -> Iterator[None]:
-    """The JMS clients let Python's threads change at their calls only (`jms.SWITCH_INTERVAL_S`). In other files a
+    """The JMS clients let Python's threads change at their calls only (`jvm.SWITCH_INTERVAL_S`). In other files a
     thread may be busy without any: it would keep the test that is to stop it waiting, and fill the memory meanwhile."""
     yield
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -91,7 +91,7 @@ def start_jvm(config: WorkerConfig) -> None:
     if not jpype.isJVMStarted():
         os.environ["JAVA_HOME"] = str(java.home())
         CoreJms.start_process(config)
-    sys.setswitchinterval(jms.SWITCH_INTERVAL_S)
+    sys.setswitchinterval(jvm.SWITCH_INTERVAL_S)
 
 
 def specs(kind: str, count: int, address: str = "drill.q0") -> tuple[ClientSpec, ...]:

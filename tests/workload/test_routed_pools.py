@@ -17,7 +17,7 @@ from brokerdrill.workload.amqp_jms import JARS, AmqpJms
 from brokerdrill.workload.asking import target_of
 from brokerdrill.workload.client import Aim, ClientError
 from brokerdrill.workload.config import BrokerEndpoint, Router
-from brokerdrill.workload.jms import class_path
+from brokerdrill.workload.jvm import class_path
 from tests.workload.conftest import start_jvm
 from tests.workload.routed_brokers import PASSWORD, Routed, references, visit
 from tests.workload.standalone_broker import USER, Relay

@@ -20,7 +20,8 @@ import jpype
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Delivery, Outcome, endpoint_at
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
-from brokerdrill.workload.jms import Operation, host_of, query, tls_context
+from brokerdrill.workload.jms import Operation, host_of, query
+from brokerdrill.workload.jvm import tls_context
 from brokerdrill.workload.routed_jms import RedirectedJms
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.

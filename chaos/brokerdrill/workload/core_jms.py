@@ -28,7 +28,8 @@ from brokerdrill.workload.client import (
     endpoint_certified,
 )
 from brokerdrill.workload.config import NO_KEY, BrokerEndpoint, Router, WorkerConfig
-from brokerdrill.workload.jms import Operation, described, first_line, host_of, query
+from brokerdrill.workload.jms import Operation, host_of, query
+from brokerdrill.workload.jvm import described, first_line
 from brokerdrill.workload.routed_jms import RoutedJms
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
@@ -170,10 +171,9 @@ class CoreJms(RoutedJms):
         """Called by the library, in a thread of its own."""
         name = str(event.name())
         if name == "FAILURE_DETECTED":
-            self._lost_ns = None  # the newest loss counts
-            self._connection_lost()
+            self._outage.begins(anew=True)
         elif name == "FAILOVER_COMPLETED":
-            self._connection_back()
+            self._outage.ends()
 
     def _opened(self, connection: Any, session: Any) -> None:
         self._core = session.getCoreSession()

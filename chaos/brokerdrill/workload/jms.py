@@ -6,7 +6,6 @@ broker serves. The JVM starts in the main thread; one connection and session a t
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from array import array
@@ -18,7 +17,7 @@ from urllib.parse import quote
 import jpype
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.workload import header
+from brokerdrill.workload import header, jvm
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
@@ -33,43 +32,12 @@ from brokerdrill.workload.client import (
 )
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.jms_batch import BatchSend
-
-# A heap that has at once what the clients' working set needs does not grow with each reconnection, as one of 32 MiB did
-# for half an hour. WorkerConfig.jvm_options come after and win.
-JVM_OPTIONS = (
-    "-Xms64m",
-    "-Xmx128m",
-    "-XX:+AlwaysPreTouch",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-Xrs",  # signals are the worker's
-    "-XX:+ErrorFileToStderr",  # the runner keeps it: a file would stay on the load host
-)
-# The first compiler alone costs a third less of the processor at a drill's rates. Whoever sends as fast as the replies
-# come is past that after seconds, and has a fifth more of both compilers.
-KEEPS_A_RATE = ("-XX:TieredStopAtLevel=1",)
-# JPype 1.7.1 shows a Java class to all threads before it has the class's conversions, and a thread that converts to it
-# in between ends the process. Nothing in between lets go of the interpreter, so that only a forced switch can come
-# there; without any the threads still take turns, at each call into Java.
-SWITCH_INTERVAL_S = 60.0
-GROUP = "JMSXGroupID"
+from brokerdrill.workload.jms_ends import JmsEnds
+from brokerdrill.workload.jms_messages import JmsMessages
+from brokerdrill.workload.jvm import described
+from brokerdrill.workload.outage import Outage
 
 Operation = Literal["send", "commit", "rollback", "ack"]
-
-
-def class_path(jars: Path, wanted: Sequence[str]) -> list[str]:
-    """Return the directory's jars whose names begin as `wanted`. Raises InfrastructureError when one is missing."""
-    found = sorted(str(path) for path in jars.glob("*.jar") if path.name.startswith(tuple(wanted)))
-    missing = [name for name in wanted if not any(Path(path).name.startswith(name) for path in found)]
-    if missing:
-        raise InfrastructureError(f"{jars} lacks the client's jars {', '.join(name + '*.jar' for name in missing)}")
-    return found
-
-
-def jvm_options(config: WorkerConfig, own: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the options of the process's JVM; `own` are the client's."""
-    as_fast_as_it_can = config.rate is None and bool(config.producers)
-    return (*JVM_OPTIONS, *(() if as_fast_as_it_can else KEEPS_A_RATE), *own, *config.jvm_options)
 
 
 def host_of(address: str) -> str:
@@ -80,47 +48,6 @@ def host_of(address: str) -> str:
 def query(params: Mapping[str, str]) -> str:
     """Return the parameters as a URL has them, without the question mark."""
     return "&".join(f"{name}={quote(value, safe='/')}" for name, value in params.items())
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a text, which may have none."""
-    return text.splitlines()[0] if text else ""
-
-
-def described(error: Any) -> str:
-    """Return "class: first line of its message" of a Java throwable."""
-    return f"{error.getClass().getSimpleName()}: {first_line(str(error.getMessage()))}"
-
-
-def _described_call(call: Any) -> str:
-    """Return "class.method:line" of an element of a Java stack."""
-    return f"{call.getClassName()}.{call.getMethodName()}:{call.getLineNumber()}"
-
-
-def trust_managers(ca_path: str) -> Any:
-    """Return Java's trust managers for the PEM file at `ca_path`."""
-    store = jpype.JClass("java.security.KeyStore").getInstance("PKCS12")
-    store.load(None, None)
-    files = jpype.JClass("java.nio.file.Files")
-    stream = files.newInputStream(jpype.JClass("java.nio.file.Path").of(ca_path))
-    try:
-        for number, one in enumerate(
-            jpype.JClass("java.security.cert.CertificateFactory").getInstance("X.509").generateCertificates(stream)
-        ):
-            store.setCertificateEntry(f"ca-{number}", one)
-    finally:
-        stream.close()
-    kind = jpype.JClass("javax.net.ssl.TrustManagerFactory")
-    factory = kind.getInstance(kind.getDefaultAlgorithm())
-    factory.init(store)
-    return factory.getTrustManagers()
-
-
-def tls_context(ca_path: str) -> Any:
-    """Return Java's TLS context that trusts the PEM file at `ca_path`."""
-    context = jpype.JClass("javax.net.ssl.SSLContext").getInstance("TLS")
-    context.init(None, trust_managers(ca_path), None)
-    return context
 
 
 class JmsClient:
@@ -204,12 +131,8 @@ class JmsClient:
         """Start the process's JVM with the client's jars. Raises InfrastructureError."""
         if not config.jars:
             raise InfrastructureError(f"the client {cls.protocol} needs the directory of the broker's jars")
-        paths = class_path(Path(config.jars), cls.jars)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
-        try:
-            jpype.startJVM(*jvm_options(config, cls._jvm_options(config)), classpath=paths, convertStrings=False)
-        except (OSError, RuntimeError, jpype.JVMNotFoundException) as error:
-            raise InfrastructureError(f"no Java virtual machine starts: {first_line(str(error))}") from None
+        paths = jvm.class_path(Path(config.jars), cls.jars)
+        jvm.start(paths, jvm.jvm_options(config, cls._jvm_options(config)))
         cls._prepare_process(config)
 
     def __init__(self, config: WorkerConfig, name: str) -> None:
@@ -221,19 +144,16 @@ class JmsClient:
         self._producers: dict[str, Any] = {}
         self._consumers: list[tuple[str, Any]] = []
         self._lock = threading.Lock()
-        self._lost_ns: int | None = None
-        self._reconnect: Reconnect | None = None
+        self._outage = Outage()
         self._subscribes = False
+        self._ends = JmsEnds(config, self.api, message_ids=self.message_ids)
+        self._messages = JmsMessages(self.api, self._tag)
         self._batch_send = BatchSend.of(self.api)
         self._throwable = jpype.JClass("java.lang.Throwable")
-        # What the load sends; another application may have sent another kind of message.
-        self._bytes = jpype.JClass(f"{self.api}.BytesMessage")
-        self._property = jpype.JString(header.PROPERTY)
 
     @classmethod
     def stacks(cls) -> Mapping[str, Sequence[str]]:
-        threads = jpype.JClass("java.lang.Thread").getAllStackTraces().entrySet()
-        return {str(one.getKey().getName()): [_described_call(call) for call in one.getValue()] for one in threads}
+        return jvm.stacks()
 
     def open(self, sends_to: Sequence[str], receives_from: Sequence[str], *, transacted: bool) -> None:
         # By which `stacks` finds it.
@@ -242,11 +162,9 @@ class JmsClient:
         self._subscribes = self._config.subscriptions and bool(receives_from)
         try:
             connection = self._connect()
-            constants = jpype.JClass(f"{self.api}.Session")
-            mode = constants.SESSION_TRANSACTED if transacted else constants.CLIENT_ACKNOWLEDGE
-            session = connection.createSession(transacted, mode)
-            producers = {address: self._producer(session, address) for address in sends_to}
-            consumers = [(name, self._consumer(session, name)) for name in receives_from]
+            session = self._ends.session(connection, transacted=transacted)
+            producers = {address: self._ends.producer(session, address) for address in sends_to}
+            consumers = [(name, self._ends.consumer(session, name)) for name in receives_from]
             connection.start()
             self._opened(connection, session)
         except self._throwable as error:
@@ -258,8 +176,7 @@ class JmsClient:
         self._session = session
         self._producers = producers
         self._consumers = consumers
-        self._lost_ns = None
-        self._reconnect = None
+        self._outage.forget()
 
     def _made_by(self, factory: Any) -> Any:
         """Return a connection of that factory; raises what `_connect` does."""
@@ -275,35 +192,13 @@ class JmsClient:
             raise
         return connection
 
-    def _destination(self, session: Any, address: str) -> Any:
-        return session.createTopic(address) if self._config.subscriptions else session.createQueue(address)
-
-    def _consumer(self, session: Any, address: str) -> Any:
-        destination = self._destination(session, address)
-        if self._config.subscriptions:
-            return session.createDurableSubscriber(destination, address)
-        return session.createConsumer(destination)
-
-    def _producer(self, session: Any, address: str) -> Any:
-        delivery = jpype.JClass(f"{self.api}.DeliveryMode")
-        producer = session.createProducer(self._destination(session, address))
-        producer.setDeliveryMode(delivery.PERSISTENT if self._config.durable else delivery.NON_PERSISTENT)
-        if not self.message_ids:
-            producer.setDisableMessageID(True)
-            producer.setDisableMessageTimestamp(True)
-        return producer
-
-    def _properties(self, batch: Sequence[Message], attempt: int) -> dict[str, Sequence[str]]:
-        groups = [message.key for message in batch if message.key is not None]
-        headers = [header.write(self._tag, message, attempt) for message in batch]
-        return {header.PROPERTY: headers, **({GROUP: groups} if groups else {}), **self._marks(batch)}
-
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
         return self.send_batch(address, [message], attempt)[0]
 
     def send_batch(self, address: str, batch: Sequence[Message], attempt: int) -> tuple[Outcome, list[int]]:
         ends = self._batch_send.times(len(batch))
-        bodies, properties = [message.payload for message in batch], self._properties(batch, attempt)
+        bodies = [message.payload for message in batch]
+        properties = {**self._messages.properties(batch, attempt), **self._marks(batch)}
         outcome = DONE
         try:
             self._batch_send.send(self._session, self._producers[address], bodies, properties, ends)
@@ -336,28 +231,13 @@ class JmsClient:
                 lost = self._connections_lost()
                 java = consumer.receive(each_ms)
                 if java is not None:
-                    return self._delivery(address, java, lost)
+                    return self._messages.delivery(address, java, handle=(java, lost))
             ended = self._ended()
         except self._throwable as error:
             raise ClientError(self._described(error)) from None
         if ended:
             raise ClientError(ended)
         return None
-
-    def _delivery(self, address: str, java: Any, lost: int) -> Delivery:
-        body = jpype.JArray(jpype.JByte)(int(java.getBodyLength()) if isinstance(java, self._bytes) else 0)
-        if len(body):
-            java.readBytes(body)
-        text = java.getStringProperty(self._property)
-        return header.delivery(
-            self._tag,
-            address,
-            str(text) if text is not None else None,
-            str(java.getJMSMessageID()),
-            redelivered=bool(java.getJMSRedelivered()),
-            body=memoryview(body).tobytes(),
-            handle=(java, lost),
-        )
 
     def ack(self, delivery: Delivery) -> Outcome:
         java, lost = delivery.handle
@@ -386,7 +266,8 @@ class JmsClient:
 
     def _browsed(self, address: str, messages: Any) -> Iterator[Delivery]:
         while messages.hasMoreElements():
-            yield self._delivery(address, messages.nextElement(), self._connections_lost())
+            java = messages.nextElement()
+            yield self._messages.delivery(address, java, handle=(java, self._connections_lost()))
 
     def unsubscribe(self, address: str) -> Outcome:
         try:
@@ -398,23 +279,8 @@ class JmsClient:
             return Outcome(UNKNOWN, self._described(error), usable=False)
         return DONE
 
-    def _connection_lost(self) -> None:
-        """Note that the library has lost its connection; the first loss counts until `_connection_back`."""
-        if self._lost_ns is None:
-            self._lost_ns = time.monotonic_ns()
-
-    def _connection_back(self) -> None:
-        """Note that the library has a connection again."""
-        if self._lost_ns is not None:
-            self._reconnect = Reconnect(self._lost_ns, time.monotonic_ns())
-
     def reconnect(self) -> Reconnect | None:
-        # The session may be back just before the library says so.
-        found, self._reconnect = self._reconnect, None
-        if found is None and self._lost_ns is not None:
-            found = Reconnect(self._lost_ns, time.monotonic_ns())
-        self._lost_ns = None
-        return found
+        return self._outage.take()
 
     def close(self) -> Outcome:
         with self._lock:

@@ -22,7 +22,8 @@ import jpype
 
 from brokerdrill.workload.client import FAIL, UNKNOWN, Outcome, endpoint_at
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
-from brokerdrill.workload.jms import JmsClient, Operation, host_of, tls_context
+from brokerdrill.workload.jms import JmsClient, Operation, host_of
+from brokerdrill.workload.jvm import tls_context
 
 # Of the connection factory, by their own names; WorkerConfig.url_params come after and win.
 PROPERTIES: Mapping[str, str] = {

@@ -24,7 +24,8 @@ import jpype
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Browsing, Outcome, endpoint_at
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
-from brokerdrill.workload.jms import Operation, first_line, host_of, query, trust_managers
+from brokerdrill.workload.jms import Operation, host_of, query
+from brokerdrill.workload.jvm import first_line, trust_managers
 from brokerdrill.workload.routed_jms import RedirectedJms
 
 # The client's jars among the distribution's: with all of them, log4j would take the process's standard output.
@@ -200,11 +201,11 @@ class OpenWireJms(RedirectedJms):
         """Called by the library, in a thread of its own, before it looks for another broker."""
         self._up.clear()
         self._interruptions += 1
-        self._connection_lost()
+        self._outage.begins()
 
     def _resumed(self) -> None:
         """Called by the library, in a thread of its own, when it has a connection again."""
-        self._connection_back()
+        self._outage.ends()
         self._up.set()
 
     def served_by(self) -> BrokerEndpoint | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brokerdrill.workload.config import ClientAccount, ClientSpec, WorkerConfig
-from brokerdrill.workload.jms import KEEPS_A_RATE, jvm_options
+from brokerdrill.workload.jvm import KEEPS_A_RATE, jvm_options
 
 PRODUCERS = (ClientSpec("producer-0", ("q",)),)
 
