@@ -28,39 +28,43 @@ class BackloggedFlow(Protocol):
 
 
 class Backlog:
-    """The unwritten bytes of one flow, in order. `left`: bytes in `pipe`; `outbox`: bytes behind them."""
+    """The unwritten bytes of one flow, in order. `left`: bytes in `pipe`; `outbox`: bytes behind them; `empty`: whether
+    there are none of either."""
 
-    __slots__ = ("_cell", "_fd", "_relay", "left", "outbox", "pipe")
+    __slots__ = ("_cell", "_fd", "_relay", "empty", "left", "outbox", "pipe")
 
     def __init__(self, relay: RelayContext, fd: int, cell: int) -> None:
         """`fd`: the sink; `cell`: index of the flow's cell for its pipe."""
         self._relay = relay
         self._fd = fd
         self._cell = cell
+        self.empty = True
         self.pipe: Pipe | None = None
         self.left = 0
         self.outbox = b""
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is none."""
-        return not self.left and not self.outbox
+    def append(self, data: bytes) -> None:
+        """Put `data` behind all that waits already."""
+        self.outbox += data
+        self.empty = False
 
     def take_pipe(self, left: int) -> None:
         """Keep the pool's last pipe, with `left` bytes. Raises OSError, with the bytes lost, if there is no other."""
         self.pipe = self._relay.pool.acquire()
-        self.left = left
+        self.left, self.empty = left, False
         self._relay.cells[self._cell] = self.pipe.ends
 
     def take_staged(self, data: memoryview) -> None:
         """Move staged bytes to a pipe; what does not fit there stays in this process's memory. Raises OSError."""
         wrote = os.write(self._relay.pool.free[-1].write, data)
-        self.outbox = bytes(data[wrote:])
+        if wrote < len(data):
+            self.append(bytes(data[wrote:]))
         self.take_pipe(wrote)
 
     def restore(self, left: int, outbox: bytes, pipe: Pipe | None) -> None:
         """Go on with what another process had, `left` bytes of it in `pipe`."""
         self.left, self.outbox = left, outbox
+        self.empty = not left and not outbox
         if pipe is not None:
             self.pipe = pipe
             self._relay.cells[self._cell] = pipe.ends
@@ -95,12 +99,12 @@ class Backlog:
             self._release()
         if self.outbox:
             self.outbox = self.outbox[transmit(self._fd, self.outbox) :]
-        return not self.outbox
+        self.empty = not self.outbox
+        return self.empty
 
     def stop(self) -> None:
-        """Write no more; what is left is lost. Idempotent."""
-        if not self.empty:
-            self._relay.loop.remove_writer(self._fd)
+        """Write no more; what is left is lost."""
+        self._relay.loop.remove_writer(self._fd)
         self._release()
 
     def _release(self) -> None:

@@ -31,7 +31,6 @@ class BlindFlow(Protocol):
 
     relay: RelayContext
     total: int
-    bounds: FrameBounds
     reading: bool
     blind: BlindMover | None
 
@@ -65,11 +64,11 @@ class BlindSplice:
         "polled",
     )
 
-    def __init__(self, flow: BlindFlow, start: Position | None) -> None:
+    def __init__(self, flow: BlindFlow, bounds: FrameBounds, start: Position | None) -> None:
         """`start`: the source's position, None if unknown. Raises OSError if there is no pipe for the window."""
         self.polled = False
         self._flow = flow
-        self._window = ResyncWindow(flow.relay, flow.bounds, start)
+        self._window = ResyncWindow(flow.relay, bounds, start)
         # Whether bytes were read that are not in the window yet.
         self._unrecorded = False
         self._quiet_reads = 0

@@ -39,7 +39,7 @@ default in one frame, for what dead lettering adds."""
 class SpliceFlow(FastPath):
     """See the module. A `halted` flow does not read; `at_boundary` runs a callback between two frames."""
 
-    __slots__ = ("_dead", "_failing", "backlog", "bounds", "halted", "index", "reading", "relay", "source")
+    __slots__ = ("_dead", "_failing", "_tune", "backlog", "halted", "index", "reading", "relay", "source")
 
     def __init__(
         self,
@@ -57,17 +57,16 @@ class SpliceFlow(FastPath):
         `cell`: index of the session's first journal cell; `limit`: bytes of the largest frame that is let through (0:
         all; a broker holds what was agreed itself).
         """
-        frame_max = tune[0] or ANY_SIZE
-        super().__init__(owner, relay.staging, (source.fileno(), sink.fileno()), cell + index, frame_max, limit)
-        self.bounds = FrameBounds(frame_max, tune[1], LARGEST_HEADER if index else 0)
+        super().__init__(
+            owner, relay.staging, (source.fileno(), sink.fileno()), cell + index, tune[0] or ANY_SIZE, limit
+        )
+        self._tune = tune
         self.index = index
         self.source = source
         self.halted = True
         self.relay = relay
         self.backlog = Backlog(relay, self.fd_out, self.cell + 2)
-        self.reading = False
-        self._dead = False
-        self._failing = False
+        self.reading = self._dead = self._failing = False
 
     # --- used by the session ----------------------------------------------------------------------------------------
 
@@ -98,7 +97,7 @@ class SpliceFlow(FastPath):
         # They are written without having been read.
         cells[cell] = (cells[cell] - len(data)) & _MASK
         if not backlog.empty:
-            backlog.outbox += data
+            backlog.append(data)
             return
         try:
             sent = transmit(self.fd_out, data)
@@ -106,7 +105,7 @@ class SpliceFlow(FastPath):
             self.failed(False, error)
             return
         if sent < len(data):
-            backlog.outbox = data[sent:]
+            backlog.append(data[sent:])
             self._wait_for_sink()
 
     def feed(self, data: bytes) -> None:
@@ -147,7 +146,8 @@ class SpliceFlow(FastPath):
         if self.reading:
             self._stop_reading()
             self.reading = False
-        self.backlog.stop()
+        if not self.backlog.empty:
+            self.backlog.stop()
         if self.blind is not None:
             self.blind.close()
             self.blind = None
@@ -198,7 +198,8 @@ class SpliceFlow(FastPath):
 
     def splice_blindly(self, start: Position | None) -> None:
         """Start a blind splice. `start`: the source's position, None if unknown. Raises OSError if there is no pipe."""
-        self.blind = BlindSplice(self, start)
+        bounds = FrameBounds(self._tune[0] or ANY_SIZE, self._tune[1], LARGEST_HEADER if self.index else 0)
+        self.blind = BlindSplice(self, bounds, start)
         self.record_position()
 
     def resynchronised(self, position: Position, method: int) -> None:
@@ -227,16 +228,14 @@ class SpliceFlow(FastPath):
     def _keep_staged(self, sent: int, got: int, error: OSError | None) -> None:
         """The sink is full, or failed with `error`: move the staged bytes to a pipe, where they outlive the process."""
         data = self.relay.read_area[sent:got]
-        if error is not None:
-            self.backlog.outbox = bytes(data)
-            self.failed(False, error)
-            return
         try:
-            self.backlog.take_staged(data)
+            if error is None:
+                self.backlog.take_staged(data)
+            else:
+                self.backlog.append(bytes(data))
         except OSError as lost:
-            self.failed(False, lost)
-            return
-        self._wait_for_sink()
+            error = lost
+        self._wait_for_sink(error)
 
     def keep_spliced(self, left: int, error: OSError | None = None) -> None:
         """The sink is full, or failed with `error`: keep the pool's last pipe, with `left` bytes, and read nothing
@@ -245,12 +244,12 @@ class SpliceFlow(FastPath):
             self.backlog.take_pipe(left)
         except OSError as lost:
             error = error or lost
-        if error is None:
-            self._wait_for_sink()
-        else:
-            self.failed(False, error)
+        self._wait_for_sink(error)
 
-    def _wait_for_sink(self) -> None:
+    def _wait_for_sink(self, error: OSError | None = None) -> None:
+        if error is not None:
+            self.failed(False, error)
+            return
         self.backlog.write_on(self)
         self._schedule()
 

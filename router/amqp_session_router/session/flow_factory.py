@@ -27,7 +27,8 @@ def make_flows(
     relay, cell = session.host.relay, first_cell()
     tune = agreed, session.tune.channel_max
     from_client = SpliceFlow(owner, relay, 0, client.kernel, broker.kernel, tune, cell, limit)
-    from_client.heed(bool(limit))
+    if limit:
+        from_client.heed(True)
     return from_client, SpliceFlow(owner, relay, 1, broker.kernel, client.kernel, tune, cell)
 
 
