@@ -2068,9 +2068,9 @@ def coverage(facts: Facts) -> list[Row]:
         hit |= {epoch.store for epoch in facts.epochs if epoch.instance in named}
         members = {instance for store in hit for instance in facts.run.stores.get(store, ())}
         members |= {epoch.instance for epoch in facts.epochs if epoch.store in hit}
+        members |= named & routers_of(facts)
         clients = flying = meeting = 0
-        routers = {event.get("name") for event in facts.events if event["kind"] == "routed"}
-        for client in {op["client"] for op in facts.ops} - routers:
+        for client in {op["client"] for op in facts.ops} - routers_of(facts):
             own = [op for op in facts.ops if op["client"] == client]
             last = max(op["op_id"] for op in own)
             near = []
@@ -2085,9 +2085,9 @@ def coverage(facts: Facts) -> list[Row]:
                     near.append((op, over))
             if members:
                 # "served it in the 5 s before the fault, and since then was neither served elsewhere nor refused"
-                there = any(op["start_ns"] <= at < over and server_of(facts, op) in members for op, over in near)
+                there = any(op["start_ns"] <= at < over and served_by(facts, op, members) for op, over in near)
                 past = [
-                    (over, op["op_id"], not refused(op) and server_of(facts, op) in members)
+                    (over, op["op_id"], not refused(op) and served_by(facts, op, members))
                     for op, over in near
                     if over <= at and (refused(op) or server_of(facts, op) is not None)
                 ]
@@ -2097,7 +2097,7 @@ def coverage(facts: Facts) -> list[Row]:
             # "the client's last connect": whether that is known to have failed, or reached one
             connects = [op for op in own if op["op"] == "connect" and op["outcome"] != "unknown" and ended(op) <= at]
             newest = max(connects, key=lambda op: (ended(op), op["op_id"]), default=None)
-            if newest is not None and not refused(newest) and (not members or server_of(facts, newest) in members):
+            if newest is not None and not refused(newest) and (not members or served_by(facts, newest, members)):
                 there |= not any(
                     op["op"] == "close" and ended(newest) <= op["start_ns"] and ended(op) <= at for op in own
                 )
@@ -2122,6 +2122,15 @@ def coverage(facts: Facts) -> list[Row]:
 
 def refused(op: Row) -> bool:
     return (op["op"], op["outcome"]) == ("connect", "fail")
+
+
+def served_by(facts: Facts, op: Row, members: Collection[str]) -> bool:
+    """ "by the router as well" """
+    return server_of(facts, op) in members or (op.get("instance") or op.get("broker")) in members & routers_of(facts)
+
+
+def routers_of(facts: Facts) -> set[str]:
+    return {event["name"] for event in facts.events if event["kind"] == "routed" and event.get("name")}
 
 
 def server_of(facts: Facts, op: Row) -> str | None:

@@ -273,3 +273,14 @@ def test_whom_a_stop_sent_away_before_it_was_over_had_met_it(earlier: int, met: 
     (told,) = all_told(ledger(rows, [*phases(), stop]))[:1]
     (of,) = told["coverage"]
     assert (of["clients"], of["in_flight"]) == met
+
+
+def test_a_router_that_is_hit_is_hit_with_its_own_clients() -> None:
+    """Client p comes by router r, p2 by another one, p3 by none."""
+    rows = [send("m1", 190, **AT_R), send("n1", 190, client="p2", instance="r2")]
+    rows += [send("o1", 190, client="p3", instance="a")]
+    led = [routed("p", "a", 8), {**routed("p2", "a", 9), "name": "r2"}]
+    kill = event("fault", 200, name="kill", instance="r", target="host-r")
+    (told,) = all_told(ledger(rows, [*phases(), *led, kill]))[:1]
+    (of,) = told["coverage"]
+    assert of["clients"] == 1

@@ -26,13 +26,14 @@ class Counts:
 
 def members(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """Return the instances of the stores that a fault hit: its own, its instance's, those of the instances that its
-    link leads to. None: it hit no broker, but what all may need."""
+    link leads to; and the routers among these instances. None: it hit no broker, but what all may need."""
     named = {fault.instance, *fault.toward} - {None}
     hit = {fault.store} if fault.store else set()
     hit |= {store for store, instances in stores.items() if named & {*instances}}
     hit |= {epoch.store for epoch in times.epochs if epoch.instance in named}
     found = {instance for store in hit for instance in stores.get(store or "", ())}
-    return frozenset(found | {epoch.instance for epoch in times.epochs if epoch.store in hit})
+    found |= {epoch.instance for epoch in times.epochs if epoch.store in hit}
+    return frozenset(found | (times.routers & {name for name in named if name}))
 
 
 def targets(times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:

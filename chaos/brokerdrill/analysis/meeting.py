@@ -11,11 +11,12 @@ from brokerdrill.analysis.partials import declare
 # A client that was served by what a fault hit so shortly before, and since by nothing else, nor refused, is connected.
 JUST_BEFORE_NS = 5_000_000_000
 
-# Operations with who served them: behind a router, whom it had connected the client to. Its own connects are those of
-# its clients once more.
+# Operations with who served them: behind a router (`via`), whom it had connected the client to. Its own connects are
+# those of its clients once more.
 _LOCATED = """
-SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.start, o."end", coalesce(r.behind, o.server) AS server
-FROM ops o
+SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.start, o."end", coalesce(r.behind, o.server) AS server,
+       w.client AS via
+FROM ops o LEFT JOIN routers w ON o.run = w.run AND o.server = w.client
 LEFT JOIN routed r ON o.run = r.run AND o.client = r.client AND coalesce(o."end", o.start) >= r.r_from
     AND coalesce(o."end", o.start) < r.r_until
 WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.client)
@@ -25,31 +26,34 @@ WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.c
 # if its client did nothing after it.
 _OPERATIONS = f"""
 SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
-       coalesce(arg_max(m.server IS NOT NULL AND NOT o.refused, {{'over': o.over, 'op_id': o.op_id}})
-                    FILTER ((o.server IS NOT NULL OR o.refused) AND o.over <= f.f_at), false)
-           OR coalesce(bool_or(m.server IS NOT NULL AND o.start <= f.f_at AND o.over > f.f_at), false) AS there,
+       coalesce(arg_max(coalesce(m.server, v.server) IS NOT NULL AND NOT o.refused,
+                        {{'over': o.over, 'op_id': o.op_id}}) FILTER ((o.server IS NOT NULL OR o.refused) AND o.over <= f.f_at), false)
+           OR coalesce(bool_or(coalesce(m.server, v.server) IS NOT NULL AND o.start <= f.f_at AND o.over > f.f_at),
+                       false) AS there,
        coalesce(bool_or(o.start <= f.f_at), false) AS before,
        count(*) FILTER (o.start <= f.f_at AND o.over > f.f_at) AS in_flight,
        count(*) FILTER (o.over > f.f_at) AS operations
-FROM (SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.server, o.start,
+FROM (SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.server, o.via, o.start,
              o.op = 'connect' AND o.outcome = 'fail' AS refused, coalesce(o."end", CASE WHEN o.op_id = n.last THEN
              {NEVER} ELSE o.start END) AS over
       FROM ({_LOCATED}) o JOIN numbers n ON o.run = n.run AND o.client = n.client) o
 JOIN struck f ON o.run = f.run AND o.start <= f.f_until AND o.over >= f.f_at - {JUST_BEFORE_NS}
 LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND o.server = m.server
+LEFT JOIN members v ON f.run = v.run AND f.fault = v.fault AND o.via = v.server
 WHERE NOT (o.op IN ('receive', 'browse') AND o.outcome <> 'ok') AND o.op <> 'close'
 GROUP BY f.run, f.fault, o.client
 """
 # The last connect of each client before a fault, unless that failed, or it closed that connection before the fault.
 _CONNECTED = f"""
 SELECT c.run, c.fault, c.client FROM (
-    SELECT f.run, f.fault, o.client, o.server, o.outcome, coalesce(o."end", o.start) AS since, f.f_at, f.whole
+    SELECT f.run, f.fault, o.client, o.server, o.via, o.outcome, coalesce(o."end", o.start) AS since, f.f_at, f.whole
     FROM ({_LOCATED}) o JOIN struck f ON o.run = f.run AND coalesce(o."end", o.start) <= f.f_at
     WHERE o.op = 'connect' AND o.outcome <> 'unknown'
     QUALIFY row_number() OVER (PARTITION BY f.run, f.fault, o.client
                                ORDER BY coalesce(o."end", o.start) DESC, o.op_id DESC) = 1) c
 LEFT JOIN members m ON c.run = m.run AND c.fault = m.fault AND c.server = m.server
-WHERE c.outcome = 'ok' AND (c.whole OR m.server IS NOT NULL) AND NOT EXISTS (
+LEFT JOIN members v ON c.run = v.run AND c.fault = v.fault AND c.via = v.server
+WHERE c.outcome = 'ok' AND (c.whole OR m.server IS NOT NULL OR v.server IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM ops x WHERE x.run = c.run AND x.client = c.client AND x.op = 'close' AND x.start >= c.since
         AND coalesce(x."end", x.start) <= c.f_at)
 """
