@@ -27,7 +27,8 @@ WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.c
 _OPERATIONS = f"""
 SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
        coalesce(arg_max(coalesce(m.server, v.server) IS NOT NULL AND NOT o.refused,
-                        {{'over': o.over, 'op_id': o.op_id}}) FILTER ((o.server IS NOT NULL OR o.refused) AND o.over <= f.f_at), false)
+                        {{'over': o.over, 'op_id': o.op_id}})
+                    FILTER ((o.server IS NOT NULL OR o.refused) AND o.over <= f.f_at), false)
            OR coalesce(bool_or(coalesce(m.server, v.server) IS NOT NULL AND o.start <= f.f_at AND o.over > f.f_at),
                        false) AS there,
        coalesce(bool_or(o.start <= f.f_at), false) AS before,
