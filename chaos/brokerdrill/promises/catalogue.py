@@ -208,7 +208,7 @@ _ALL = (
             promise="What a broker had acknowledged and not delivered when a fault hit it is delivered in time.",
             breaks="a message that waited at the broker which was hit, and is not delivered within the bound",
             kept="What waited at each broker that was hit was delivered in time: {measured} at worst.",
-            broken="{messages} waited at a broker that was hit for longer than the bound: {measured} at worst.",
+            broken="{messages} held at a broker that was hit for longer than the bound: {measured} at worst.",
             unknown="No fault hit an active broker at which a message waited.",
         ),
         fields=(Field(BOUND, "the time from the fault to the message's first delivery", unit="ms", required=True),),
