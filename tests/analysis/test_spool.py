@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +43,16 @@ def filled(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def written(path: Path, piece_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Write what clients do into a spool; return the rows that it has to tell, by what was done."""
-    spool = Spool(str(path), piece_bytes, HEADER.line())
-    clock = Ticks()
-    sends = ClientLedger(spool.write, clock, HEADER, "producer-0")
-    gets = ClientLedger(spool.write, clock, HEADER, "consumer-0")
-    told: list[dict[str, Any]] = []
+class Told(list[dict[str, Any]]):
+    """The rows that a spool has to tell."""
 
-    def add(client: str, op_id: int, op: str, outcome: str, **values: Any) -> None:
+    def add(self, client: str, op_id: int, op: str, outcome: str, **values: Any) -> None:
         head = {"run_id": "run", "clock": "w0", "client": client, "op_id": op_id, "session": 0, "op": op}
-        told.append(
-            {**head, "outcome": outcome, **{name: value for name, value in values.items() if value is not None}}
-        )
+        self.append({**head, "outcome": outcome} | filled(values))
 
+
+def _sent(sends: ClientLedger, clock: Ticks, add: Callable[..., None]) -> None:
+    """Connect, and send a batch in a transaction, one in another's, and one in none."""
     connect = sends.begin("connect", 0)
     add("producer-0", 0, "connect", "unknown", start_ns=connect.start_ns, protocol="core")
     end = sends.end(connect, Outcome("fail", 'Nope: "ä\n\u2028'), OTHER, via="r1")
@@ -79,6 +75,10 @@ def written(path: Path, piece_bytes: int | None = None) -> list[dict[str, Any]]:
             add("producer-0", first + n, "send", "ok", start_ns=start, end_ns=stop, broker="h1", instance="a1",
                 error="duplicate")  # fmt: skip
     sends.flush()
+
+
+def _got(gets: ClientLedger, clock: Ticks, add: Callable[..., None]) -> None:
+    """Receive from elsewhere, and acknowledge as another's."""
     take = gets.begin("receive", 0, address="q", txn="consumer-0/t0")
     add(
         "consumer-0", 0, "receive", "unknown", start_ns=take.start_ns, address="q", txn="consumer-0/t0", protocol="core"
@@ -102,6 +102,15 @@ def written(path: Path, piece_bytes: int | None = None) -> list[dict[str, Any]]:
         delivery="another's/d4",
     )
     gets.flush()
+
+
+def written(path: Path, piece_bytes: int | None = None) -> list[dict[str, Any]]:
+    """Write what clients do into a spool; return the rows that it has to tell, by what was done."""
+    spool = Spool(str(path), piece_bytes, HEADER.line())
+    clock = Ticks()
+    told = Told()
+    _sent(ClientLedger(spool.write, clock, HEADER, "producer-0"), clock, told.add)
+    _got(ClientLedger(spool.write, clock, HEADER, "consumer-0"), clock, told.add)
     spool.close()
     return told
 

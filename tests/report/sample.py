@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import random
@@ -28,6 +29,7 @@ description: kill -9 of the active Artemis broker, failover, restart, failback, 
 topology: artemis_quorum
 """
 END = 56 * S
+BUCKET = 100 * MS
 KILL, DOWN, ACTIVE_AGAIN, HEAL, BACK = 15_204 * MS, 15_217 * MS, 18_871 * MS, 30_012 * MS, 36_540 * MS
 PARTITION, PARTITION_HEALED = 42_100 * MS, 44_600 * MS
 
@@ -281,13 +283,70 @@ def broken(
     return verdict | changes
 
 
-def series(seed: int = 1) -> dict[str, Any]:
-    """The aggregates of that run in buckets of 100 ms."""
+def _role(instance: str, value: str, start: int, end: int) -> dict[str, Any]:
+    return {
+        "instance": instance, "store": "orders_pair1", "value": value, "start_ns": start, "end_ns": end,
+        "uncertainty_ns": 12 * MS,
+    }  # fmt: skip
+
+
+_ROLES = [
+    _role("artemis1", "active", 0, DOWN),
+    _role("artemis1", "down", DOWN, HEAL),
+    _role("artemis1", "starting", HEAL, HEAL + 2 * S),
+    _role("artemis1", "syncing", HEAL + 2 * S, 34_800 * MS),
+    _role("artemis1", "passive", 34_800 * MS, BACK),
+    _role("artemis1", "active", BACK, END),
+    _role("artemis2", "passive", 0, ACTIVE_AGAIN),
+    _role("artemis2", "active", ACTIVE_AGAIN, 35_900 * MS),
+    _role("artemis2", "failed", 35_900 * MS, 37_000 * MS),
+    _role("artemis2", "syncing", 37_000 * MS, 41 * S),
+    _role("artemis2", "passive", 41 * S, END),
+]  # fmt: skip
+_FAULTS = [
+    {"name": "kill", "target": "artemis1", "instance": "artemis1", "start_ns": KILL, "end_ns": HEAL},
+    {
+        "name": "partition", "target": "link artemis1→artemis2", "instance": None, "start_ns": PARTITION,
+        "end_ns": PARTITION_HEALED,
+    },
+    {
+        "name": "partition", "target": "link artemis2→artemis1", "instance": None,
+        "start_ns": PARTITION + 3 * MS, "end_ns": PARTITION_HEALED + 2 * MS,
+    },
+]  # fmt: skip
+_CLIENTS = [
+    {"client": f"producer-{index}", "value": value, "start_ns": start, "end_ns": end, "failures": failures}
+    for index in range(3)
+    for value, start, end, failures in (
+        ("served", 2 * S, KILL, 0), ("failed", KILL, KILL + 100 * MS, 4), ("served", ACTIVE_AGAIN, 48 * S, 0),
+    )
+]  # fmt: skip
+_ROUTES = {
+    "keys": 3, "connects": 60, "moves": 1, "moved": {"excused": 1, "unexcused": 0},
+    "spread": {"chi_square": 1 / 3, "p": 0.5637, "most": 4 / 3},
+    "stores": [
+        {"store": "orders_pair1", "keys": 2, "connects": 30, "moves": 0},
+        {"store": "orders_pair2", "keys": 1, "connects": 30, "moves": 1},
+    ],
+    "spans": [
+        {"key": "key-0", "store": "orders_pair1", "start_ns": 2 * S, "end_ns": 48 * S, "connects": 20},
+        {"key": "key-1", "store": "orders_pair1", "start_ns": 2 * S, "end_ns": KILL, "connects": 10},
+        {"key": "key-1", "store": "orders_pair2", "start_ns": ACTIVE_AGAIN, "end_ns": 48 * S, "connects": 10},
+        {"key": "key-2", "store": "orders_pair2", "start_ns": 2 * S, "end_ns": 48 * S, "connects": 20},
+    ],
+}  # fmt: skip
+_PHASES = [
+    {"name": "load", "start_ns": S, "end_ns": 48 * S},
+    {"name": "drain", "start_ns": 48 * S + 300 * MS, "end_ns": 54 * S},
+]  # fmt: skip
+
+
+def _buckets(seed: int) -> list[dict[str, Any]]:
+    """What was sent and delivered in each bucket, and how long that took: drawn from `seed`."""
     rng = random.Random(seed)
-    bucket = 100 * MS
     buckets = []
-    for index in range(END // bucket):
-        at = index * bucket
+    for index in range(END // BUCKET):
+        at = index * BUCKET
         down = KILL <= at < ACTIVE_AGAIN + 200 * MS or 35_900 * MS <= at < BACK
         loaded = 2 * S <= at < 48 * S
         sends = rng.randint(36, 48) if loaded and not down else 0
@@ -308,68 +367,24 @@ def series(seed: int = 1) -> dict[str, Any]:
                 "delivery_max_ms": delivery * tail * 1.3,
             }
         buckets.append(row)
+    return buckets
 
-    def role(instance: str, value: str, start: int, end: int) -> dict[str, Any]:
-        return {
-            "instance": instance, "store": "orders_pair1", "value": value, "start_ns": start, "end_ns": end,
-            "uncertainty_ns": 12 * MS,
-        }  # fmt: skip
 
-    return {
-        "end_ns": END,
-        "bucket_ns": bucket,
-        "buckets": buckets,
-        "roles": [
-            role("artemis1", "active", 0, DOWN),
-            role("artemis1", "down", DOWN, HEAL),
-            role("artemis1", "starting", HEAL, HEAL + 2 * S),
-            role("artemis1", "syncing", HEAL + 2 * S, 34_800 * MS),
-            role("artemis1", "passive", 34_800 * MS, BACK),
-            role("artemis1", "active", BACK, END),
-            role("artemis2", "passive", 0, ACTIVE_AGAIN),
-            role("artemis2", "active", ACTIVE_AGAIN, 35_900 * MS),
-            role("artemis2", "failed", 35_900 * MS, 37_000 * MS),
-            role("artemis2", "syncing", 37_000 * MS, 41 * S),
-            role("artemis2", "passive", 41 * S, END),
-        ],
-        "faults": [
-            {"name": "kill", "target": "artemis1", "instance": "artemis1", "start_ns": KILL, "end_ns": HEAL},
-            {
-                "name": "partition", "target": "link artemis1→artemis2", "instance": None, "start_ns": PARTITION,
-                "end_ns": PARTITION_HEALED,
-            },
-            {
-                "name": "partition", "target": "link artemis2→artemis1", "instance": None,
-                "start_ns": PARTITION + 3 * MS, "end_ns": PARTITION_HEALED + 2 * MS,
-            },
-        ],
-        "clients": [
-            {"client": f"producer-{index}", "value": value, "start_ns": start, "end_ns": end, "failures": failures}
-            for index in range(3)
-            for value, start, end, failures in (
-                ("served", 2 * S, KILL, 0), ("failed", KILL, KILL + 100 * MS, 4), ("served", ACTIVE_AGAIN, 48 * S, 0),
-            )
-        ],
-        "client_count": 40,
-        "routes": {
-            "keys": 3, "connects": 60, "moves": 1, "moved": {"excused": 1, "unexcused": 0},
-            "spread": {"chi_square": 1 / 3, "p": 0.5637, "most": 4 / 3},
-            "stores": [
-                {"store": "orders_pair1", "keys": 2, "connects": 30, "moves": 0},
-                {"store": "orders_pair2", "keys": 1, "connects": 30, "moves": 1},
-            ],
-            "spans": [
-                {"key": "key-0", "store": "orders_pair1", "start_ns": 2 * S, "end_ns": 48 * S, "connects": 20},
-                {"key": "key-1", "store": "orders_pair1", "start_ns": 2 * S, "end_ns": KILL, "connects": 10},
-                {"key": "key-1", "store": "orders_pair2", "start_ns": ACTIVE_AGAIN, "end_ns": 48 * S, "connects": 10},
-                {"key": "key-2", "store": "orders_pair2", "start_ns": 2 * S, "end_ns": 48 * S, "connects": 20},
-            ],
-        },
-        "phases": [
-            {"name": "load", "start_ns": S, "end_ns": 48 * S},
-            {"name": "drain", "start_ns": 48 * S + 300 * MS, "end_ns": 54 * S},
-        ],
-    }  # fmt: skip
+def series(seed: int = 1) -> dict[str, Any]:
+    """The aggregates of that run in buckets of 100 ms, which the caller may change."""
+    return copy.deepcopy(
+        {
+            "end_ns": END,
+            "bucket_ns": BUCKET,
+            "buckets": _buckets(seed),
+            "roles": _ROLES,
+            "faults": _FAULTS,
+            "clients": _CLIENTS,
+            "client_count": 40,
+            "routes": _ROUTES,
+            "phases": _PHASES,
+        }
+    )
 
 
 if __name__ == "__main__":

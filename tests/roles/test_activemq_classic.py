@@ -32,7 +32,7 @@ JDBC = "org.apache.activemq.store.jdbc.JDBCPersistenceAdapter"
 MYSQL = "jdbc:mysql://db.example:3306/broker"
 
 
-class Row(NamedTuple):
+class StoreRow(NamedTuple):
     """What an inventory sets (without the role's prefix), and what the broker must have understood: bean.property."""
 
     settings: dict[str, Any]
@@ -47,12 +47,12 @@ def jdbc(locker: str = "database", **settings: Any) -> dict[str, Any]:
     return {"persistence_adapter": "jdbc", "locker": locker, **settings}
 
 
-ROWS: dict[str, Row] = {
+ROWS: dict[str, StoreRow] = {
     # each combination that the product takes
-    "kahadb-default": Row(kahadb("default"), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
-    "kahadb-shared-file": Row(kahadb(), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
-    "kahadb-database": Row(kahadb("database"), {"adapter.class": KAHADB, "locker.class": DATABASE}),
-    "kahadb-lease": Row(
+    "kahadb-default": StoreRow(kahadb("default"), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
+    "kahadb-shared-file": StoreRow(kahadb(), {"adapter.class": KAHADB, "locker.class": SHARED_FILE}),
+    "kahadb-database": StoreRow(kahadb("database"), {"adapter.class": KAHADB, "locker.class": DATABASE}),
+    "kahadb-lease": StoreRow(
         kahadb("lease_database"),
         {
             "adapter.class": KAHADB,
@@ -64,18 +64,18 @@ ROWS: dict[str, Row] = {
             " WHERE BROKER_NAME=? AND ID = 1",
         },
     ),
-    "jdbc-default": Row(jdbc("default"), {"adapter.class": JDBC, "locker.class": DATABASE}),
-    "jdbc-database": Row(jdbc(), {"adapter.class": JDBC, "locker.class": DATABASE}),
-    "jdbc-lease": Row(jdbc("lease_database"), {"adapter.class": JDBC, "locker.class": LEASE}),
-    "jdbc-shared-file": Row(
+    "jdbc-default": StoreRow(jdbc("default"), {"adapter.class": JDBC, "locker.class": DATABASE}),
+    "jdbc-database": StoreRow(jdbc(), {"adapter.class": JDBC, "locker.class": DATABASE}),
+    "jdbc-lease": StoreRow(jdbc("lease_database"), {"adapter.class": JDBC, "locker.class": LEASE}),
+    "jdbc-shared-file": StoreRow(
         jdbc("shared_file", store_dir="/srv/shared"), {"locker.class": SHARED_FILE, "locker.directory": "/srv/shared"}
     ),
-    "custom": Row(
+    "custom": StoreRow(
         kahadb("custom", locker_class=SHARED_FILE, locker_properties={"failIfLocked": True}),
         {"locker.class": SHARED_FILE, "locker.failIfLocked": "True"},
     ),
     # what an inventory brings of its own
-    "own": Row(
+    "own": StoreRow(
         kahadb(
             broker_attributes={
                 "advisorySupport": False,
@@ -111,17 +111,19 @@ ROWS: dict[str, Row] = {
         },
     ),
     # of every locker and adapter
-    "sleep": Row(kahadb(lock_acquire_sleep_interval_ms=4321), {"locker.lockAcquireSleepInterval": "4321"}),
-    "fail-if-locked": Row(kahadb(fail_if_locked=True), {"locker.failIfLocked": "True"}),
-    "use-lock": Row(kahadb(use_lock=False, allow=["no_lock"]), {"adapter.useLock": "False"}),
-    "keep-alive": Row(kahadb(lock_keep_alive_period_ms=777), {"adapter.lockKeepAlivePeriod": "777"}),
-    "keep-alive-none": Row(
+    "sleep": StoreRow(kahadb(lock_acquire_sleep_interval_ms=4321), {"locker.lockAcquireSleepInterval": "4321"}),
+    "fail-if-locked": StoreRow(kahadb(fail_if_locked=True), {"locker.failIfLocked": "True"}),
+    "use-lock": StoreRow(kahadb(use_lock=False, allow=["no_lock"]), {"adapter.useLock": "False"}),
+    "keep-alive": StoreRow(kahadb(lock_keep_alive_period_ms=777), {"adapter.lockKeepAlivePeriod": "777"}),
+    "keep-alive-none": StoreRow(
         kahadb(lock_keep_alive_period_ms=0, allow=["no_keep_alive"]), {"adapter.lockKeepAlivePeriod": "0"}
     ),
     # of a lease
-    "lease-holder": Row(jdbc("lease_database", lease_holder_id="the-first"), {"locker.leaseHolderId": "the-first"}),
-    "lease-holder-name": Row(jdbc("lease_database", broker_name="b1"), {"broker.brokerName": "b1"}),
-    "lease-duration": Row(
+    "lease-holder": StoreRow(
+        jdbc("lease_database", lease_holder_id="the-first"), {"locker.leaseHolderId": "the-first"}
+    ),
+    "lease-holder-name": StoreRow(jdbc("lease_database", broker_name="b1"), {"broker.brokerName": "b1"}),
+    "lease-duration": StoreRow(
         jdbc("lease_database", lease_duration_ms=3000, lock_acquire_sleep_interval_ms=500),
         {
             "locker.lockAcquireSleepInterval": "500",
@@ -131,14 +133,14 @@ ROWS: dict[str, Row] = {
             " WHERE BROKER_NAME=? AND ID = 1",
         },
     ),
-    "lease-duration-none": Row(
+    "lease-duration-none": StoreRow(
         kahadb("lease_database", lease_duration_ms=0),
         {
             "statements.leaseUpdateStatement": "UPDATE ACTIVEMQ_LOCK SET BROKER_NAME=?, TIME=?"
             " WHERE BROKER_NAME=? AND ID = 1",
         },
     ),
-    "lease-duration-table": Row(
+    "lease-duration-table": StoreRow(
         kahadb(
             "lease_database",
             lease_duration_ms=1500,
@@ -151,38 +153,40 @@ ROWS: dict[str, Row] = {
             " WHERE BROKER_NAME=? AND ID = 1",
         },
     ),
-    "lease-clock": Row(
+    "lease-clock": StoreRow(
         jdbc("lease_database", max_allowable_diff_from_db_time_ms=250), {"locker.maxAllowableDiffFromDBTime": "250"}
     ),
     # of whatever is in a database
-    "tables": Row(jdbc(create_tables_on_startup=False), {"adapter.createTablesOnStartup": "False"}),
-    "tables-lease": Row(
+    "tables": StoreRow(jdbc(create_tables_on_startup=False), {"adapter.createTablesOnStartup": "False"}),
+    "tables-lease": StoreRow(
         jdbc("lease_database", create_tables_on_startup=False), {"locker.createTablesOnStartup": "False"}
     ),
-    "tables-kahadb-lease": Row(kahadb("lease_database"), {"locker.createTablesOnStartup": "True"}),
-    "query-timeout": Row(jdbc("lease_database", locker_query_timeout_s=7), {"locker.queryTimeout": "7"}),
-    "lock-table": Row(kahadb("lease_database", lock_table_name="our_lock"), {"statements.lockTableName": "our_lock"}),
-    "statements": Row(
+    "tables-kahadb-lease": StoreRow(kahadb("lease_database"), {"locker.createTablesOnStartup": "True"}),
+    "query-timeout": StoreRow(jdbc("lease_database", locker_query_timeout_s=7), {"locker.queryTimeout": "7"}),
+    "lock-table": StoreRow(
+        kahadb("lease_database", lock_table_name="our_lock"), {"statements.lockTableName": "our_lock"}
+    ),
+    "statements": StoreRow(
         jdbc("lease_database", statements={"leaseObtainStatement": "UPDATE x", "stringIdDataType": "VARCHAR(99)"}),
         {"statements.leaseObtainStatement": "UPDATE x", "statements.stringIdDataType": "VARCHAR(99)"},
     ),
-    "more-locker": Row(jdbc(locker_properties={"queryTimeout": 3}), {"locker.queryTimeout": "3"}),
-    "more-adapter": Row(
+    "more-locker": StoreRow(jdbc(locker_properties={"queryTimeout": 3}), {"locker.queryTimeout": "3"}),
+    "more-adapter": StoreRow(
         kahadb(persistence_properties={"checkpointInterval": 999}), {"adapter.checkpointInterval": "999"}
     ),
     # IO exception handlers
-    "handler-default": Row(kahadb(), {"handler.class": "org.apache.activemq.util.DefaultIOExceptionHandler"}),
-    "handler-lease": Row(
+    "handler-default": StoreRow(kahadb(), {"handler.class": "org.apache.activemq.util.DefaultIOExceptionHandler"}),
+    "handler-lease": StoreRow(
         jdbc("lease_database"), {"handler.class": "org.apache.activemq.util.LeaseLockerIOExceptionHandler"}
     ),
-    "handler-older": Row(
+    "handler-older": StoreRow(
         jdbc(io_exception_handler="jdbc"), {"handler.class": "org.apache.activemq.store.jdbc.JDBCIOExceptionHandler"}
     ),
-    "handler-own": Row(
+    "handler-own": StoreRow(
         kahadb("lease_database", io_exception_handler="org.apache.activemq.util.LeaseLockerIOExceptionHandler"),
         {"handler.class": "org.apache.activemq.util.LeaseLockerIOExceptionHandler"},
     ),
-    "handler-properties": Row(
+    "handler-properties": StoreRow(
         jdbc(
             io_exception_handler_properties={
                 "ignoreAllErrors": True,
@@ -203,7 +207,7 @@ ROWS: dict[str, Row] = {
         },
     ),
     # the database
-    "url": Row(
+    "url": StoreRow(
         jdbc("lease_database"),
         {
             "database.url": "jdbc:postgresql://192.0.2.1:5432,192.0.2.2:5432/broker?targetServerType=primary&connectTimeout=2"
@@ -211,7 +215,7 @@ ROWS: dict[str, Row] = {
             "database.username": "broker",
         },
     ),
-    "url-lock": Row(
+    "url-lock": StoreRow(
         jdbc("database"),
         {
             "database.url": "jdbc:postgresql://192.0.2.1:5432,192.0.2.2:5432/broker?targetServerType=primary&connectTimeout=2"
@@ -219,7 +223,7 @@ ROWS: dict[str, Row] = {
             "&options=-c%20lock_timeout%3D4000",
         },
     ),
-    "url-lock-default": Row(
+    "url-lock-default": StoreRow(
         jdbc("default"),
         {
             "database.url": "jdbc:postgresql://192.0.2.1:5432,192.0.2.2:5432/broker?targetServerType=primary&connectTimeout=2"
@@ -227,7 +231,7 @@ ROWS: dict[str, Row] = {
             "&options=-c%20lock_timeout%3D4000",
         },
     ),
-    "url-mysql": Row(
+    "url-mysql": StoreRow(
         jdbc(
             "lease_database",
             jdbc_url=MYSQL,
@@ -239,8 +243,8 @@ ROWS: dict[str, Row] = {
             "database.driverClassName": "com.mysql.cj.jdbc.Driver",
         },
     ),
-    "pool": Row(jdbc(datasource_properties={"maxTotal": 5}), {"database.maxTotal": "5"}),
-    "dialect": Row(jdbc(jdbc_adapter="postgresql-jdbc-adapter"), {"adapter.class": JDBC}),
+    "pool": StoreRow(jdbc(datasource_properties={"maxTotal": 5}), {"database.maxTotal": "5"}),
+    "dialect": StoreRow(jdbc(jdbc_adapter="postgresql-jdbc-adapter"), {"adapter.class": JDBC}),
 }
 
 FILES = (

@@ -100,33 +100,35 @@ def test_each_key_by_each_policy_from_each_pool(render: Render, tmp_path: Path) 
         }[pool]
 
 
+WHOLE = {
+    "name": "whole",
+    "key_filter": "^.{3}&",
+    "local_target_filter": "FOO.*",
+    "policy": "ROUND_ROBIN",
+    "cache": {"persisted": True, "timeout_ms": 60000},
+    "pool": {
+        "static_connectors": ["b", "c"],
+        "username": "guest",
+        "password": "not-a-default-3",
+        "check_period_ms": 1000,
+        "quorum_size": 3,
+        "quorum_timeout_ms": 0,
+        "local_target_enabled": True,
+    },
+}
+PLAIN = {"name": "plain", "policy": "FIRST_ELEMENT", "cache": {}, "pool": {"static_connectors": ["b"]}}
+ROUTED = [
+    {"name": "core", "port": 61616, "protocols": ["CORE"]},
+    {"name": "routed", "port": 61617, "protocols": ["CORE", "AMQP"], "router": "whole"},
+]
+
+
 def test_every_setting_reaches_the_broker(render: Render, tmp_path: Path) -> None:
-    whole = {
-        "name": "whole",
-        "key_filter": "^.{3}&",
-        "local_target_filter": "FOO.*",
-        "policy": "ROUND_ROBIN",
-        "cache": {"persisted": True, "timeout_ms": 60000},
-        "pool": {
-            "static_connectors": ["b", "c"],
-            "username": "guest",
-            "password": "not-a-default-3",
-            "check_period_ms": 1000,
-            "quorum_size": 3,
-            "quorum_timeout_ms": 0,
-            "local_target_enabled": True,
-        },
-    }
-    plain = {"name": "plain", "policy": "FIRST_ELEMENT", "cache": {}, "pool": {"static_connectors": ["b"]}}
-    acceptors = [
-        {"name": "core", "port": 61616, "protocols": ["CORE"]},
-        {"name": "routed", "port": 61617, "protocols": ["CORE", "AMQP"], "router": "whole"},
-    ]
     found = rendered(
         render,
         tmp_path,
-        artemis_connection_routers=[plain, whole],
-        artemis_acceptors=acceptors,
+        artemis_connection_routers=[PLAIN, WHOLE],
+        artemis_acceptors=ROUTED,
         artemis_router_password="not-a-default-4",
     )
     files = found["files"]

@@ -24,8 +24,8 @@ from brokerdrill.workload.config import BrokerEndpoint
 from brokerdrill.workload.core_jms import CoreJms
 from tests.free_ports import free_port
 from tests.workload.conftest import config_for
+from tests.workload.core_calls import asking, batch, drain, in_thread, send, until_blocked, wait_until
 from tests.workload.standalone_broker import QUEUES, USER, Broker, Relay
-from tests.workload.test_core_jms import asking, batch, drain, in_thread, send, until_blocked, wait_until
 
 Q = QUEUES[0]
 OpenClient = Callable[..., CoreJms]

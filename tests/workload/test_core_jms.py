@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,38 +17,22 @@ import pytest
 from brokerdrill.workload import header
 from brokerdrill.workload.client import ClientError, Delivery, Message, Outcome
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
-from brokerdrill.workload.core_jms import CoreJms
 from brokerdrill.workload.header import sha
 from brokerdrill.workload.stacks import innermost
 from tests.workload.conftest import config_for, specs
+from tests.workload.core_calls import (
+    OpenClient,
+    Q,
+    StartWorker,
+    batch,
+    drain,
+    in_thread,
+    send,
+    until_blocked,
+    wait_until,
+)
 from tests.workload.standalone_broker import QUEUES, Broker, Relay
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
-
-Q = QUEUES[0]
-OpenClient = Callable[..., CoreJms]
-StartWorker = Callable[..., WorkerProcess]
-
-
-def batch(first: int, size: int = 3) -> list[Message]:
-    return [
-        Message(f"p-{n}", n, None, body, sha(body)) for n in range(first, first + size) for body in [b"body %d" % n * 9]
-    ]
-
-
-def send(client: CoreJms, messages: list[Message], attempt: int = 0) -> None:
-    assert [client.send(Q, message, attempt) for message in messages] == [Outcome("ok")] * len(messages)
-
-
-def drain(client: CoreJms) -> list[str]:
-    """Receive and commit until nothing comes; return the message ids."""
-    found = []
-    while delivery := client.receive(1.0):
-        found.append(delivery.message_id)
-    assert client.commit(resent=False) == Outcome("ok")
-    return found
-
-
-# --- outcomes -------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_sent_is_received(broker: Broker, client: OpenClient) -> None:
@@ -211,56 +193,6 @@ def test_nobody_there_and_wrong_password(broker: Broker, client: OpenClient) -> 
         client(config, [Q])
 
 
-# --- failures -------------------------------------------------------------------------------------------------------
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float = 30) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.02)
-
-
-_asked = itertools.count()
-
-
-def asking(call: Callable[[], None]) -> threading.Thread:
-    """Return a thread that makes the call, by whose name in Java `until_blocked` finds it."""
-    name = f"asking-{next(_asked)}"
-
-    def ask() -> None:
-        jpype.JClass("java.lang.Thread").currentThread().setName(name)
-        call()
-
-    return threading.Thread(target=ask, name=name, daemon=True)
-
-
-def until_blocked() -> None:
-    """Wait until a thread of `asking` waits for the broker's answer."""
-    wait_until(
-        lambda: any(
-            "ChannelImpl.sendBlocking" in call
-            for name, calls in CoreJms.stacks().items()
-            if name.startswith("asking-")
-            for call in calls
-        )
-    )
-
-
-def in_thread(call: Callable[[], Outcome]) -> Callable[[], Outcome]:
-    """Make the call in a thread; the function returned waits for its outcome."""
-    results: list[Outcome] = []
-    thread = asking(lambda: results.append(call()))
-    thread.start()
-
-    def wait() -> Outcome:
-        thread.join(60)
-        assert results, "the call did not return"
-        return results[0]
-
-    return wait
-
-
 def test_killed_in_a_transaction_is_proven_rolled_back(broker: Broker, client: OpenClient) -> None:
     one = client(config_for(broker), [Q], [Q])
     before = one.connection_id()
@@ -339,9 +271,6 @@ def test_blocked_single_send_is_unknown(broker: Broker, client: OpenClient) -> N
     broker.start()
     outcome = result()
     assert outcome.result == "unknown", outcome
-
-
-# --- the worker -----------------------------------------------------------------------------------------------------
 
 
 def worker_config(broker: Broker, spool: Path, **changes: object) -> WorkerConfig:
@@ -521,63 +450,6 @@ def test_missing_jars(tmp_path: Path, broker: Broker, worker: StartWorker) -> No
     one = worker(worker_config(broker, tmp_path / "w0.spool", jars=str(tmp_path)))
     assert "lacks the client's jars" in one.until("fatal")["error"]
     assert one.process.wait(10) == 3
-
-
-# --- commits that end in other ways ---------------------------------------------------------------------------------
-
-
-class BrokenSession:
-    """A session whose commit and, on order, rollback end with exceptions of these types."""
-
-    def __init__(self, commit: str, rollback: str | None) -> None:
-        self._commit, self._rollback = commit, rollback
-        self.rollbacks = 0
-
-    def commit(self) -> None:
-        raise core_exception(self._commit)
-
-    def rollback(self) -> None:
-        self.rollbacks += 1
-        if self._rollback:
-            raise core_exception(self._rollback)
-
-
-def core_exception(kind: str) -> Exception:
-    """A JMSException around the client's own exception of that type, as the library throws it."""
-    types = jpype.JClass("org.apache.activemq.artemis.api.core.ActiveMQExceptionType")
-    inner = jpype.JClass("org.apache.activemq.artemis.api.core.ActiveMQException")(
-        types.valueOf(kind), "on order\nmore"
-    )
-    outer = jpype.JClass("javax.jms.JMSException")("outer")
-    outer.initCause(inner)
-    return outer
-
-
-@pytest.mark.parametrize(
-    ("commit", "rollback", "resent", "result", "usable", "rollbacks"),
-    [
-        ("TRANSACTION_ROLLED_BACK", None, True, "fail", True, 0),
-        ("TRANSACTION_OUTCOME_UNKNOWN", None, True, "unknown", True, 0),
-        ("UNBLOCKED", None, True, "unknown", True, 1),
-        ("UNBLOCKED", "NOT_CONNECTED", True, "unknown", False, 1),
-        ("DUPLICATE_ID_REJECTED", None, True, "ok", True, 1),
-        ("DUPLICATE_ID_REJECTED", "UNBLOCKED", True, "ok", False, 1),
-        ("DUPLICATE_ID_REJECTED", None, False, "fail", True, 1),
-        ("CONNECTION_TIMEDOUT", None, True, "unknown", False, 0),
-        ("NOT_CONNECTED", None, True, "unknown", False, 0),
-        ("OBJECT_CLOSED", None, True, "unknown", False, 0),
-    ],
-)
-def test_commit_outcomes(
-    broker: Broker, commit: str, rollback: str | None, resent: bool, result: str, usable: bool, rollbacks: int
-) -> None:
-    """Nothing of a batch in doubt may stay in the session: its own retry would be refused, and pass for proven."""
-    one = CoreJms(config_for(broker), "test")
-    session = BrokenSession(commit, rollback)
-    one._session = session
-    outcome = one.commit(resent=resent)
-    assert (outcome.result, outcome.usable, session.rollbacks) == (result, usable, rollbacks)
-    assert outcome.error == ("duplicate" if result == "ok" else f"{commit}: on order")
 
 
 def test_a_look_for_this_runs_messages_goes_through_all_of_a_queue(

@@ -27,7 +27,7 @@ ADDRESSES = [
 RUNS = {"aaaaaaaa": "kill-1"}
 
 
-class Broker:
+class FullBroker:
     """An active broker with so many messages in its addresses, and what a look at each sees; `stuck` ones stay.
     `consumers`: how many take from each, at one time after the other."""
 
@@ -63,7 +63,7 @@ class Broker:
 
 
 def begin(
-    brokers: Sequence[Broker],
+    brokers: Sequence[FullBroker],
     sees: Sequence[QueueContents] = (),
     purge: bool = False,
     then: Sequence[QueueContents] | None = None,
@@ -87,13 +87,13 @@ def begin(
 
 
 def test_nothing_is_looked_at_or_removed_where_nothing_is() -> None:
-    one = Broker("b1", {"q": 0, "dead": 4, "orders": 7, "DLQ": 7})
+    one = FullBroker("b1", {"q": 0, "dead": 4, "orders": 7, "DLQ": 7})
     added, looks, _ = begin([one])
     assert (added, looks, one.purged) == ({"q": 9}, [], [])
 
 
 def test_what_earlier_drills_left_is_removed_and_said() -> None:
-    one = Broker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
+    one = FullBroker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
     _, looks, said = begin([one], [QueueContents("q", "b1", {"aaaaaaaa": 2, "bbbbbbbb": 1})])
     assert looks == [Look("q", "b1", 3, drills=True)]
     assert "2 messages of kill-1, 1 messages of a run with tag bbbbbbbb" in said
@@ -101,7 +101,7 @@ def test_what_earlier_drills_left_is_removed_and_said() -> None:
 
 
 def test_a_look_that_was_not_whole_is_tried_again() -> None:
-    one = Broker("b1", {"q": 3, "dead": 0})
+    one = FullBroker("b1", {"q": 3, "dead": 0})
     short = QueueContents("q", "b1", {"aaaaaaaa": 2}, error="the broker shows 2 of 3")
     _, looks, _ = begin([one], [short], then=[QueueContents("q", "b1", {"aaaaaaaa": 3})])
     assert len(looks) == 2 and one.purged == ["q"]
@@ -125,7 +125,7 @@ def test_anybody_elses_messages_are_refused_and_stay(
     monkeypatch: pytest.MonkeyPatch, seen: QueueContents, words: str
 ) -> None:
     monkeypatch.setattr(clean_start, "LOOK_AGAIN_S", 0)
-    one = Broker("b1", {"q": 3, "dead": 0})
+    one = FullBroker("b1", {"q": 3, "dead": 0})
     with pytest.raises(InfrastructureError) as refused:
         begin([one], [seen])
     assert words in str(refused.value) and "--purge" in str(refused.value)
@@ -133,7 +133,7 @@ def test_anybody_elses_messages_are_refused_and_stay(
 
 
 def test_a_purge_that_was_asked_for_empties_the_drills_own_and_nothing_else() -> None:
-    one = Broker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
+    one = FullBroker("b1", {"q": 3, "dead": 4, "orders": 7, "DLQ": 7})
     _, looks, _ = begin([one], purge=True)
     assert looks == [] and one.purged == ["q", "dead"]
     assert one.messages == {"q": 0, "dead": 0, "orders": 7, "DLQ": 7}
@@ -142,7 +142,7 @@ def test_a_purge_that_was_asked_for_empties_the_drills_own_and_nothing_else() ->
 def test_what_was_prepared_before_is_named_when_the_run_begins() -> None:
     assert (
         "b1 has 2 prepared transactions from before this run: t1, t2"
-        in begin([Broker("b1", {"q": 0}, ["t2", "t1"])])[2]
+        in begin([FullBroker("b1", {"q": 0}, ["t2", "t1"])])[2]
     )
 
 
@@ -151,35 +151,35 @@ def test_what_a_broker_does_not_give_up_ends_the_run_before_its_load(monkeypatch
     with pytest.raises(
         InfrastructureError, match=r"b1 does not give up 2 messages in q, .* prepared transactions \(t1\)$"
     ):
-        begin([Broker("b1", {"q": 3}, ["t1"], stuck=2)], [QueueContents("q", "b1", {"aaaaaaaa": 3})])
+        begin([FullBroker("b1", {"q": 3}, ["t1"], stuck=2)], [QueueContents("q", "b1", {"aaaaaaaa": 3})])
 
 
 def test_where_dead_letters_are_looked_for() -> None:
-    def looks(*brokers: Broker) -> list[Look]:
+    def looks(*brokers: FullBroker) -> list[Look]:
         system: Any = SimpleNamespace(
             active_brokers=lambda: brokers, descriptors=lambda: [one.descriptor for one in brokers]
         )
         return asyncio.run(clean_start.dead_letter_looks(system, ["q"]))
 
-    empty, full = Broker("b1", {"dead": 0}), Broker("b2", {"dead": 5})
+    empty, full = FullBroker("b1", {"dead": 0}), FullBroker("b2", {"dead": 5})
     assert looks(empty, full) == [Look("dead", "b2", 5, True, True)]
     assert looks(empty, empty) == [Look("dead", "b1", 0, True, True)]
-    silent = Broker("b3", {}, silent=True)
+    silent = FullBroker("b3", {}, silent=True)
     assert looks(empty, full, silent) == [Look("dead", "b2", 5, True, True), Look("dead", "b3", 0, True, True)]
 
 
 def test_an_address_that_no_broker_counts_may_hold_anything() -> None:
-    one = Broker("b1", {"dead": 0})
+    one = FullBroker("b1", {"dead": 0})
     with pytest.raises(InfrastructureError, match="no broker has q, which is declared"):
         begin([one], purge=True)
     assert one.purged == []
 
 
 def test_whoever_consumes_from_a_drills_address_would_take_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Broker("b1", {"q": 0, "dead": 0}, consumers=[0, 2, 2])
+    gone = FullBroker("b1", {"q": 0, "dead": 0}, consumers=[0, 2, 2])
     assert begin([gone])[0] == {"q": 9}, "those of a killed run are missed in the end"
     monkeypatch.setattr(clean_start, "LOOK_AGAIN_S", 0.01)
-    one = Broker("b1", {"q": 3, "dead": 0}, consumers=[2] * 99)
+    one = FullBroker("b1", {"q": 3, "dead": 0}, consumers=[2] * 99)
     with pytest.raises(
         InfrastructureError, match="somebody else takes what a drill would send: 2 consumers from q at b1"
     ):

@@ -15,7 +15,7 @@ from brokerdrill.scenario.drill import load_drill
 
 
 @dataclass
-class Host:
+class LackingHost:
     """A host on which these commands are missing."""
 
     name: str
@@ -34,7 +34,7 @@ def test_a_drill_wants_what_its_faults_call(drill: str, wanted: list[str]) -> No
 
 
 def test_a_bare_host_is_named_before_the_load() -> None:
-    hosts: Any = [Host("a"), Host("b", ("nft", "ss")), Host("c", ("ss",))]
+    hosts: Any = [LackingHost("a"), LackingHost("b", ("nft", "ss")), LackingHost("c", ("ss",))]
     with pytest.raises(InfrastructureError, match="b has no nft and no ss; c has no ss, which this"):
         asyncio.run(refuse_without(["nft", "ss"], hosts))
     asyncio.run(refuse_without([], hosts))

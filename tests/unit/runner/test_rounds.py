@@ -147,7 +147,7 @@ def test_an_action_of_a_round_hits_what_one_of_the_same_round_hit() -> None:
     assert (named.name, named.of) == ("again (round 2)", "kill (round 2)")
 
 
-class Recorded:
+class RecordedMethod:
     """What a method does to its surroundings, in order."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
     monkeypatch.setattr(method_module.probes, "condition", lambda *_: lambda: True)
 
     def take(repeat: str) -> list[str]:
-        recorded: Any = Recorded()
+        recorded: Any = RecordedMethod()
 
         async def until(*_: Any) -> None:
             return

@@ -29,7 +29,7 @@ abort: {duration: 100, drain: 10}
 """
 
 
-class Load:
+class CountedLoad:
     """A load whose addresses have had so many successes each time that it is asked, the last answer for good."""
 
     def __init__(self, side: str, *answers: Mapping[str, int], failed: bool = False) -> None:
@@ -69,7 +69,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     yield ticking
 
 
-def waited(load: Load, unserved_s: Mapping[str, float]) -> str:
+def waited(load: CountedLoad, unserved_s: Mapping[str, float]) -> str:
     """Wait for the addresses q and r; return what the console said."""
     said = io.StringIO()
     progress = Progress(Console(file=said, width=200))
@@ -80,24 +80,26 @@ def waited(load: Load, unserved_s: Mapping[str, float]) -> str:
 
 @pytest.mark.parametrize("side", ["send", "receive"])
 def test_the_load_goes_on_until_each_address_had_another_success(clock: Clock, side: str) -> None:
-    load = Load(side, {"q": 5}, {"q": 6}, {"q": 9}, {"q": 9, "r": 1})
+    load = CountedLoad(side, {"q": 5}, {"q": 6}, {"q": 9}, {"q": 9, "r": 1})
     assert waited(load, {side: 60}) == ""
     assert load.asked == 4
 
 
 def test_an_address_that_is_not_served_is_waited_for_longer_than_it_may_be_away(clock: Clock) -> None:
-    assert "r: no success of send for 20 s" in waited(Load("send", {"q": 5, "r": 5}, {"q": 6, "r": 5}), {"send": 20})
+    assert "r: no success of send for 20 s" in waited(
+        CountedLoad("send", {"q": 5, "r": 5}, {"q": 6, "r": 5}), {"send": 20}
+    )
     assert clock.now_s > 20 + served_again.UNSERVED_MARGIN_S
 
 
 def test_where_nothing_is_promised_nothing_is_waited_for(clock: Clock) -> None:
-    load = Load("send")
+    load = CountedLoad("send")
     assert waited(load, {}) == "" and load.asked == 0
 
 
 def test_a_worker_that_fails_ends_the_wait(clock: Clock) -> None:
     with pytest.raises(InfrastructureError, match="no memory"):
-        waited(Load("send", {"q": 5}, failed=True), {"send": 60})
+        waited(CountedLoad("send", {"q": 5}, failed=True), {"send": 60})
 
 
 def scenario(*promises: str) -> Scenario:
