@@ -36,7 +36,6 @@ class HandingOver:
         self, listeners: Listeners, sessions: SessionTable, send: Send, taken: Callable[[], Awaitable[None]]
     ) -> None:
         """`send` sends to the successor; `taken` returns once that has taken what was sent last. Both raise OSError."""
-        self._listeners = listeners
         self._sessions = sessions
         self._send = send
         self._taken = taken
