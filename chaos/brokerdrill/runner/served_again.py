@@ -13,7 +13,7 @@ from brokerdrill.base.errors import Unmet
 from brokerdrill.base.progress import Progress
 from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import System
-from brokerdrill.scenario.model import UNSERVED_MARGIN_S
+from brokerdrill.scenario.promised import UNSERVED_MARGIN_S
 
 
 async def until_served_again(

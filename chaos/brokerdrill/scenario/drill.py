@@ -24,8 +24,9 @@ from brokerdrill.base.errors import UsageError, unknown_name
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.inventory.targets import of_store
 from brokerdrill.scenario import facts
-from brokerdrill.scenario.model import Bound, LoadedScenario, Scenario, Term, drill_schema, validated
+from brokerdrill.scenario.model import LoadedScenario, Scenario, drill_schema, validated
 from brokerdrill.scenario.places import set_places
+from brokerdrill.scenario.promised import Bound, Term
 
 DRILLS = paths.ROOT / "chaos" / "scenarios"
 DEFAULTS_FILE = DRILLS / "defaults.yml"

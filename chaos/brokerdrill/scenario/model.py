@@ -15,9 +15,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     field_validator,
@@ -29,23 +27,17 @@ from brokerdrill.base.documents import Strict, as_model, parse_yaml
 from brokerdrill.faults.registry import FAULTS, fault_type
 from brokerdrill.inventory.operations import operation
 from brokerdrill.inventory.targets import is_drawn, is_link, validate_spec
-from brokerdrill.ledger import contract
 from brokerdrill.ledger.coverage import Minimum
-from brokerdrill.promises.catalogue import AVAILABLE, NO_PHANTOMS, PROMISES, promise
-from brokerdrill.promises.definition import BOUND
+from brokerdrill.promises.catalogue import AVAILABLE, NO_PHANTOMS
 from brokerdrill.scenario.expectations import Defect, Meets, unable_to_fail, usage
-from brokerdrill.scenario.facts import check_need
 from brokerdrill.scenario.load import Load
+from brokerdrill.scenario.needs import Needs
+from brokerdrill.scenario.promised import UNSERVED_MARGIN_S, ExpectedPromise
 
 # What a probe waits for of the instances that a fault hit: a link has none.
 ABOUT_INSTANCES = ("failed_over", "failed_back")
 # What a probe waits for of the load alone: the roles need not change for it.
 ABOUT_LOAD = ("acknowledged", "unanswered", "held_back", "undelivered")
-
-
-def _known_need(value: str) -> str:
-    usage(lambda: check_need(value))
-    return value
 
 
 MOST_ROUNDS = 10_000
@@ -65,12 +57,6 @@ def parse_lasting(value: object) -> float | None:
 
 
 Lasting = Annotated[float | None, BeforeValidator(parse_lasting, json_schema_input_type=float | str | None)]
-
-Need = Annotated[str, AfterValidator(_known_need)]
-Needs = Annotated[
-    list[Need],
-    Field([], description="what the topology must have, or `not` and what it must not have"),
-]
 
 
 class Pauses(Strict):
@@ -271,67 +257,6 @@ class Abort(Strict):
         600, gt=0, description="seconds that load and method may take; where the method is repeated, each round"
     )
     drain: float = Field(60, gt=0, description="seconds that the drain may take")
-
-
-class Term(Strict):
-    """`times` a setting that the deployed instances export; `times` is a number or a setting, too."""
-
-    of: str = Field(description="a setting in ms, or a promise of this scenario: its bound")
-    times: float | str = 1
-
-
-class Bound(Term):
-    """A bound in ms that follows from what is deployed: the sum of its own term and those of `plus`."""
-
-    plus: list[float | Term] = Field([], description="further terms; a number is ms")
-
-
-# A span without a success is told from one that is as long as allowed only when it is longer by so much.
-UNSERVED_MARGIN_S = 1.0
-
-
-class ExpectedPromise(Strict):
-    """A promise and the values of its fields, as `promises.catalogue` defines them."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str
-    bound: Bound | None = Field(None, description="instead of bound_ms: how it follows from the settings deployed")
-    needs: Needs
-
-    @field_validator("name")
-    @classmethod
-    def _known_name(cls, value: str) -> str:
-        return usage(lambda: promise(value).name)
-
-    @model_validator(mode="after")
-    def _has_its_fields(self) -> ExpectedPromise:
-        values = dict(self.spec().values)
-        if self.bound is not None:
-            if BOUND in values:
-                raise ValueError("bound and bound_ms say the same: give one of them")
-            values[BOUND] = 0
-        if problem := promise(self.name).problem(values):
-            raise ValueError(problem)
-        return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of whichever promise it is."""
-        own = handler.resolve_ref_schema(handler(core))["properties"]
-        alone = [name for name, one in PROMISES.items() if not any(field.required for field in one.fields)]
-        found = [one.schema() for one in PROMISES.values()]
-        for schema in found:
-            schema["properties"]["needs"] = own["needs"]
-            if BOUND in schema["required"]:
-                schema["properties"]["bound"] = own["bound"]
-                schema["required"].remove(BOUND)
-                schema["oneOf"] = [{"required": [BOUND]}, {"required": ["bound"]}]
-        return {"description": cls.__doc__, "oneOf": [{"enum": alone}, *found]}
-
-    def spec(self) -> contract.PromiseSpec:
-        """The promise as run.json holds it."""
-        return contract.PromiseSpec(self.name, **(self.model_extra or {}))
 
 
 class Where(Strict):

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.scenario import facts
 from brokerdrill.scenario.drill import Drill, resolve
-from brokerdrill.scenario.model import ExpectedPromise, Scenario
+from brokerdrill.scenario.model import Scenario
+from brokerdrill.scenario.promised import ExpectedPromise
 
 KEPT, VIOLATED, KNOWN, NOT_APPLICABLE = "✓", "✗", "?", ""
 

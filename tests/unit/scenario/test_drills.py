@@ -18,7 +18,8 @@ from brokerdrill.inventory.targets import of_store
 from brokerdrill.scenario.drill import check_changes, drills, load_drill, resolve
 from brokerdrill.scenario.expectations import Defect
 from brokerdrill.scenario.facts import facts, settings
-from brokerdrill.scenario.model import ExpectedPromise, Scenario, validated
+from brokerdrill.scenario.model import Scenario, validated
+from brokerdrill.scenario.promised import ExpectedPromise
 from brokerdrill.scenario.table import KeptResults, applied, markdown, not_applicable
 from tests.unit.descriptors import broker, instance
 

@@ -101,17 +101,7 @@ async def write_log(
     if isinstance(product, LogsRoutedConnects):
         found = ((t_ns, product.routed_connect(text)) for t_ns, text in lines)
         connects = [(t_ns, one) for t_ns, one in found if one and t_ns >= events.base_ns]
-        for t_ns, one in connects:
-            events.write(
-                "routed",
-                at_ns=t_ns,
-                uncertainty_ns=log.uncertainty_ns,
-                target=one.key,
-                instance=one.instance,
-                name=item.instance,
-            )
-        since_base = [(t_ns - events.base_ns, one) for t_ns, one in connects]
-        write_routed_connects(run_dir, events.run_id, item, since_base, hosts, log.uncertainty_ns)
+        write_routed_connects(run_dir, events, item, connects, hosts, log.uncertainty_ns)
     for end in process_ends(entries):
         _write_end(end, instance, others, log.uncertainty_ns, events, progress)
     # Record that the log was read: the absence of an end is then evidence.

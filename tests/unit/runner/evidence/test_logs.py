@@ -120,6 +120,11 @@ def test_what_a_router_led_becomes_connects_of_the_run(tmp_path: Path) -> None:
         ("p-1", "rabbit2", "h2", "router1", 0),
         ("p-2", "rabbit2", "h2", "router1", 1),
     ]
+    told = [json.loads(row) for row in (tmp_path / EVENTS_DIR / "runner.jsonl").read_text().splitlines()]
+    assert [(row["name"], row["target"], row["instance"]) for row in told if row["kind"] == "routed"] == [
+        ("router1", "p-1", "rabbit2"),
+        ("router1", "p-2", "rabbit2"),
+    ]
     # The line's time, and how far it is known: the journal's 5 ms and the clocks' 1 ms.
     assert [(row["start_ns"], row["end_ns"]) for row in rows] == [
         (494_000_000, 506_000_000),
