@@ -60,6 +60,7 @@ clean: setup
 # What is made from other files: the roles' READMEs, the tables in docs/.
 docs: setup-tests
 	$(BIN)/python docs/role_readmes.py
+	$(BIN)/python docs/filters.py
 	$(BIN)/brokerdrill reference
 	$(BIN)/brokerdrill schema >chaos/scenarios/drill.schema.json
 	$(BIN)/python -m amqp_session_router.reference router/docs

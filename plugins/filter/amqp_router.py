@@ -10,7 +10,8 @@ from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import D
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.virtual_address import virtual_address_problems
 
-TLS_PORT, PLAIN_PORT = 5671, 5672
+TLS_PORT = 5671
+PLAIN_PORT = 5672
 DEFAULT_CLUSTER = "rabbit"
 
 

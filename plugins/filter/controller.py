@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-CACHE_VARIABLE, STATE_VARIABLE = "BROKERDRILL_CACHE", "BROKERDRILL_STATE"
+CACHE_VARIABLE = "BROKERDRILL_CACHE"
+STATE_VARIABLE = "BROKERDRILL_STATE"
 XDG = {"cache": ("XDG_CACHE_HOME", ".cache"), "state": ("XDG_STATE_HOME", ".local/state")}
 
 

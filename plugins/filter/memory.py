@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.memory import (
     artemis_heap,
     classic_heap,
     heap_problems,
-    listed,
 )
+
+
+def parts_problems(parts: Mapping[str, float], variable: str, heap_mib: int, advice: str) -> list[str]:
+    """Return a sentence where `parts` together need more than `heap_mib`, the value of `variable`."""
+    return heap_problems(variable, heap_mib, parts, advice)
 
 
 class FilterModule:
@@ -19,6 +24,5 @@ class FilterModule:
         return {
             "artemis_heap": artemis_heap,
             "classic_heap": classic_heap,
-            "heap_problems": lambda parts, variable, heap_mib, advice: heap_problems(variable, heap_mib, parts, advice),
-            "heap_listed": listed,
+            "heap_problems": parts_problems,
         }

@@ -425,7 +425,6 @@ class FilterModule:
             "rabbitmq_other_clusters": rabbitmq_other_clusters,
             "rabbitmq_left_behind": rabbitmq_left_behind,
             "rabbitmq_uris": rabbitmq_uris,
-            "rabbitmq_password_hash": rabbitmq_password_hash,
             "rabbitmq_problems": rabbitmq_problems,
             "rabbitmq_queue_features": rabbitmq_queue_features,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -122,6 +123,20 @@ def test_the_link_to_itself_leads_no_tool_astray() -> None:
 def test_modules_have_documentation(installed: Path, tmp_path: Path, plugin: str) -> None:
     shown = run("ansible-doc", f"brokerdrill.ha.{plugin}", cwd=tmp_path, ANSIBLE_COLLECTIONS_PATH=str(installed))
     assert "EXAMPLES" in shown
+
+
+@pytest.mark.parametrize("kind", ["filter", "lookup", "callback", "module"])
+def test_each_plugin_has_documentation(installed: Path, tmp_path: Path, kind: str) -> None:
+    words = ["ansible-doc", "-t", kind, "--list", "--json", "brokerdrill.ha"]
+    listed = json.loads(run(*words, cwd=tmp_path, ANSIBLE_COLLECTIONS_PATH=str(installed)))
+    assert listed
+    assert [name for name, says in listed.items() if says in ("UNDOCUMENTED", "")] == []
+
+
+def test_documentation_of_filters_is_theirs() -> None:
+    """`make docs` makes it of docstrings, signatures and what the roles have them for."""
+    done = subprocess.run([sys.executable, "docs/filters.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_products_and_their_health_are_found_from_there(installed: Path, tmp_path: Path) -> None:

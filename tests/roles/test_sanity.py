@@ -71,6 +71,18 @@ def test_a_plugin_has_its_documentation_before_its_imports(path: Path) -> None:
     assert [getattr(node, "module", None) for node in imported] in ([], ["__future__"])
 
 
+@pytest.mark.parametrize("kind", ["callback", "filter", "lookup", "modules"])
+def test_ansible_doc_can_read_a_plugin(kind: str) -> None:
+    """It understands no assignment to several names at once, and says so on the error output."""
+    body = {path.name: ast.parse(path.read_text()).body for path in (ROOT / "plugins" / kind).glob("*.py")}
+    assert [
+        name
+        for name, nodes in body.items()
+        for node in nodes
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Tuple) for target in node.targets)
+    ] == []
+
+
 def test_nothing_else_is_a_program(built: Path) -> None:
     """But for a template that /bin/sh runs, which it lets be."""
     ignored = {

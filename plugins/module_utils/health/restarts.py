@@ -61,4 +61,4 @@ def newer_of_all(folder: Path) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(newer_of_all(Path(sys.argv[1]))))
+    sys.stdout.write(json.dumps(newer_of_all(Path(sys.argv[1]))) + "\n")
