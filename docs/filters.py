@@ -27,6 +27,8 @@ AUTHOR = "Brokerdrill developers (@brokerdrill)"
 HEAD = "# Made by docs/filters.py of the filter's docstring and signature: `make docs`.\n"
 # For whom a filter of a product's rules is.
 OF_A_ROLE = "It is a rule of the role C({role}): what it takes and returns changes with the role."
+# So long a sentence of a list may be before it is cut.
+SHORT = 100
 _PLAIN = {str: "str", int: "int", float: "float", bool: "bool", Any: "raw"}
 _LISTS = (Sequence, Iterable, Collection, list, tuple)
 
@@ -90,10 +92,13 @@ def filters_of_all() -> Mapping[str, tuple[Path, Callable[..., Any]]]:
 
 def short(text: str) -> str:
     """Return the first sentence of a docstring in plain words, without its `Return`."""
-    first = re.split(r"(?<=[a-z\])`0-9])\.(?:\s|$)", " ".join(text.split()))[0].replace("`", "")
-    first = re.sub(r"^Return (?!\w*ing)", "", first)
-    first = re.split(r"[:;] ", first)[0] if len(first) > 100 else first
-    return first[0].upper() + first[1:].rstrip(".")
+    first = re.split(r"(?<=[a-z\])`0-9])\.(?:\s|$)", " ".join(text.split()))[0].rstrip(".")
+    first = re.sub(r"^`(\w+)`", r"\1", first.removeprefix("Return ").removeprefix("Return, "))
+    if len(first) > SHORT:
+        first = re.sub(r" \([^()]*\)", "", first)
+    if len(first) > SHORT:
+        first = re.split(r"[:;] ", first)[0]
+    return first[0].upper() + first[1:]
 
 
 def uses(name: str) -> Iterator[tuple[Path, str]]:
