@@ -6,17 +6,19 @@ import inspect
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 from brokerdrill.promises.catalogue import PROMISES
-from tests.analysis import oracle, test_oracle
+from tests.analysis import by_hand, oracle, test_oracle, test_oracle_order, test_oracle_serving, test_oracle_sticky
 from tests.analysis.batch import Ledger, Row
 
 # Their ledgers are generated, or their point is a torn file, which is the loader's.
 NOT_REPLAYED = ("test_generated", "test_a_torn_line")
+BY_EYE = (test_oracle, test_oracle_order, test_oracle_sticky, test_oracle_serving)
 
 
 def on_other_clocks(ledger: Ledger, rng: random.Random) -> Ledger:
@@ -67,8 +69,8 @@ def coarse(ledger: Ledger, tick_ns: int) -> Ledger:
 
 
 def _calls() -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The test functions of `test_oracle` with each set of their parameters."""
-    for name, function in vars(test_oracle).items():
+    """The test functions of BY_EYE with each set of their parameters."""
+    for name, function in itertools.chain.from_iterable(vars(module).items() for module in BY_EYE):
         if not name.startswith("test_") or name.startswith(NOT_REPLAYED):
             continue
         choices = []
@@ -82,7 +84,7 @@ def _calls() -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def judged_by_eye() -> dict[str, Ledger]:
-    """Return the ledgers that `test_oracle` gives the oracle and asserts the verdicts of."""
+    """Return the ledgers that BY_EYE give the oracle and assert the verdicts of."""
     ledgers: dict[str, Ledger] = {}
 
     def recorder(run: RunInfo, ops: Sequence[Row], events: Sequence[Row], promises: Sequence[PromiseSpec]) -> Any:
@@ -92,7 +94,10 @@ def judged_by_eye() -> dict[str, Ledger]:
             ledgers[f"ledger {len(ledgers)}"] = (replace(run, promises=tuple(promises), expect={}), [*ops], [*events])
         return result
 
-    with patch.object(test_oracle, "judge", recorder):
+    with ExitStack() as recording:
+        for module in (by_hand, *BY_EYE):
+            if hasattr(module, "judge"):
+                recording.enter_context(patch.object(module, "judge", recorder))
         for function, values in _calls():
             function(**values)
     return ledgers

@@ -8,7 +8,7 @@ from typing import Any
 from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger
-from tests.analysis.test_oracle import MS, Row, got, op, receive, send, subscribe
+from tests.analysis.by_hand import MS, Row, got, op, receive, send, subscribe
 from tests.analysis.test_side_by_side import Rows, all_told, ledger, promised
 from tests.analysis.test_small_ledgers import judged
 

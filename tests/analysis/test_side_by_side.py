@@ -11,7 +11,7 @@ import pytest
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger, differences, expected
-from tests.analysis.test_oracle import (
+from tests.analysis.by_hand import (
     BROWSED,
     MS,
     RUN,

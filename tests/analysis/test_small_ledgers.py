@@ -11,8 +11,7 @@ import pytest
 from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.ledger.contract import Clock, PromiseSpec
 from tests.analysis.batch import Ledger
-from tests.analysis.in_process import judging, rows_of
-from tests.analysis.test_oracle import (
+from tests.analysis.by_hand import (
     BOTH_ACTIVE,
     BROWSED,
     MS,
@@ -31,6 +30,7 @@ from tests.analysis.test_oracle import (
     send,
     subscribe,
 )
+from tests.analysis.in_process import judging, rows_of
 
 
 def ledger(*rows: Row | list[Row], events: Sequence[Row] = (), promises: Sequence[PromiseSpec] = ()) -> Ledger:
