@@ -1,0 +1,167 @@
+"""What the load met of each fault, and whether that is too little for a verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from tests.analysis.oracle.facts import Facts
+from tests.analysis.oracle.faults import healed_at
+from tests.analysis.oracle.rows import MS, NEVER, Row, detail, ended
+
+
+def coverage(facts: Facts) -> list[Row]:
+    """ "What the load met of each fault" """
+    found = []
+    faults = [e for e in facts.events if e["kind"] == "fault" and e.get("name") != "arm"]
+    routers = routers_of(facts)
+    for fault in sorted(
+        faults, key=lambda e: (e["t_ns"], *(e.get(word) or "" for word in ("name", "instance", "target")))
+    ):
+        at = fault["t_ns"] - fault["uncertainty_ns"]  # "its moment is the earliest"
+        heal = healed_at(facts, fault)
+        members = hit_by(facts, fault)
+        clients = flying = meeting = 0
+        for client in {op["client"] for op in facts.ops} - routers:
+            own = [op for op in facts.ops if op["client"] == client]
+            near = near_to(own, at, NEVER if heal is None else heal)
+            if was_there(facts, own, near, members, at):
+                clients += 1
+                flying += sum(op["start_ns"] <= at < over for op, over in near)
+                meeting += sum(over > at for _, over in near)
+        found.append(
+            {
+                "fault": fault.get("name"),
+                "step": fault.get("value"),
+                "instance": fault.get("instance"),
+                "target": fault.get("target"),
+                "t_ns": fault["t_ns"],
+                "clients": clients,
+                "in_flight": flying,
+                "operations": meeting,
+            }
+        )
+    return found
+
+
+def hit_by(facts: Facts, fault: Row) -> set[str]:
+    """The routers and the instances of all stores that a fault hit; none: it is not known of which."""
+    named = {fault.get("instance"), *str(detail(fault, "toward") or "").split(", ")} - {None, ""}
+    hit = {fault.get("store")} - {None}
+    hit |= {store for store, instances in facts.run.stores.items() if named & {*instances}}
+    hit |= {epoch.store for epoch in facts.epochs if epoch.instance in named}
+    members = {instance for store in hit for instance in facts.run.stores.get(store, ())}
+    members |= {epoch.instance for epoch in facts.epochs if epoch.store in hit}
+    return members | (named & routers_of(facts))
+
+
+def near_to(own: Sequence[Row], at: int, heal: float) -> list[tuple[Row, float]]:
+    """A client's operations from 5 s before a fault to its heal, and when each was over; idle receives are none."""
+    last = max(op["op_id"] for op in own)
+    near = []
+    for op in own:
+        over = op.get("end_ns")
+        if over is None:
+            over = NEVER if op["op_id"] == last else op["start_ns"]
+        idle = op["op"] in ("receive", "browse") and op["outcome"] != "ok"
+        if op["op"] == "close" or idle or op["start_ns"] > heal:
+            continue
+        if over >= at - 5_000 * MS:
+            near.append((op, over))
+    return near
+
+
+def was_there(facts: Facts, own: Sequence[Row], near: Sequence[tuple[Row, float]], members: set[str], at: int) -> bool:
+    """Whether a fault met a client: what it hit served the client, as far as is known."""
+    if members:
+        # "served it in the 5 s before the fault, and since then was neither served elsewhere nor refused"
+        there = any(op["start_ns"] <= at < over and served_by(facts, op, members) for op, over in near)
+        past = [
+            (over, op["op_id"], not refused(op) and served_by(facts, op, members))
+            for op, over in near
+            if over <= at and (refused(op) or server_of(facts, op) is not None)
+        ]
+        there |= bool(past) and max(past)[2]
+    else:
+        there = any(op["start_ns"] <= at for op, _ in near)
+    # "the client's last connect": whether that is known to have failed, or reached one
+    connects = [op for op in own if op["op"] == "connect" and op["outcome"] != "unknown" and ended(op) <= at]
+    newest = max(connects, key=lambda op: (ended(op), op["op_id"]), default=None)
+    if newest is not None and not refused(newest) and (not members or served_by(facts, newest, members)):
+        there |= not any(op["op"] == "close" and ended(newest) <= op["start_ns"] and ended(op) <= at for op in own)
+    return there
+
+
+def refused(op: Row) -> bool:
+    return (op["op"], op["outcome"]) == ("connect", "fail")
+
+
+def served_by(facts: Facts, op: Row, members: Collection[str]) -> bool:
+    """ "by the router as well" """
+    return server_of(facts, op) in members or (op.get("instance") or op.get("broker")) in members & routers_of(facts)
+
+
+def routers_of(facts: Facts) -> set[str]:
+    return {event["name"] for event in facts.events if event["kind"] == "routed" and event.get("name")}
+
+
+def server_of(facts: Facts, op: Row) -> str | None:
+    """ "From a `routed` of a client until its next the instance that it names serves what the client ends then" """
+    led = [
+        (event["t_ns"] - event["uncertainty_ns"], event["instance"])
+        for event in facts.events
+        if event["kind"] == "routed" and event.get("instance") and event.get("target") == op["client"]
+        if event["t_ns"] - event["uncertainty_ns"] <= ended(op)
+    ]
+    return max(led)[1] if led else op.get("instance") or op.get("broker")
+
+
+def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
+    """ "Less than the minimum", "a planned fault that was never injected", "nothing was done to it" """
+    steps = set()
+    for row in told:
+        step = str(row["step"] or "").split(" (round ")[0]
+        steps.add(step)
+        least = facts.run.minimum.get(step)
+        asked = least.to_json() if least else {"operations": 1}
+        if any(row[name] < asked.get(name, 0) for name in ("clients", "in_flight", "operations")):
+            return True
+        counted: dict[str, int] = defaultdict(int)
+        known = set()
+        # "of all effects of the step together", but what was stored is of its own
+        effects = [
+            one
+            for one in told
+            if one is not row and step and (one["fault"], one["step"]) == (row["fault"], row["step"])
+        ]
+        for effect in [row, *effects]:
+            for event in facts.events:
+                if event["kind"] != "met" or event.get("name") != effect["fault"] or event["t_ns"] < effect["t_ns"]:
+                    continue
+                if (event.get("instance"), event.get("target")) != (effect["instance"], effect["target"]):
+                    continue
+                if event.get("value") is not None and effect["step"] is not None and event["value"] != effect["step"]:
+                    continue
+                for name in ("packets", "connections", "closed", *(("messages",) if effect is row else ())):
+                    if detail(event, name) is not None:
+                        known.add(name)
+                        counted[name] += int(detail(event, name) or 0)
+        if known - {"messages"} and counted["packets"] + counted["connections"] + counted["closed"] < asked.get(
+            "packets", 0
+        ):
+            return True
+        if "messages" in known and counted["messages"] < asked.get("messages", 0):
+            return True
+    if set(facts.run.planned) - steps:
+        return True
+    # "a planned fault that was never injected", of a method that is repeated: in each round that came to its end
+    injected = {row["step"] for row in told}
+    for note in facts.events:
+        if note["kind"] != "note" or detail(note, "round") != "end":
+            continue
+        for planned in facts.run.planned:
+            named = [step for step in injected if step and step.split(" (round ")[0] == planned and step != planned]
+            if named and f"{planned} (round {note.get('name')})" not in injected:
+                return True
+    worked = any(e["kind"] == "note" and detail(e, "operation") is not None for e in facts.events)
+    return facts.run.outcome != "completed" and not told and not worked and not facts.run.planned

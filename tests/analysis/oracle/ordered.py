@@ -1,0 +1,155 @@
+"""ordered: first deliveries follow the order of sends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from brokerdrill.ledger.contract import PromiseSpec
+from tests.analysis.oracle.facts import Facts, between
+from tests.analysis.oracle.rows import NEVER, Row, ended, entry
+
+
+def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
+    """When each consumer or producer session was seen to end."""
+    ends: dict[tuple[str, int], int] = {}
+    sessions = {(op["client"], op["session"]) for op in facts.ops}
+    for client, session in sessions:
+        closes = [
+            ended(op)
+            for op in facts.of("close")
+            if (op["client"], op["session"]) == (client, session) and op["outcome"] != "fail"
+        ]
+        nexts = [op["start_ns"] for op in facts.of("connect") if op["client"] == client and op["session"] > session]
+        if closes:
+            ends[client, session] = min(closes)
+        elif nexts:
+            ends[client, session] = min(nexts)
+    return ends
+
+
+def given_back(facts: Facts) -> dict[tuple[str, int], list[int]]:
+    """When each session gave back what it had not taken: "it ended, or a rollback of it, or a commit of it that was not
+    ok, began or ended"."""
+    moments: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for who, at in session_ends(facts).items():
+        moments[who].append(at)
+    for op in facts.of("rollback", "commit"):
+        if op["outcome"] not in (("fail",) if op["op"] == "rollback" else ("ok",)):
+            moments[op["client"], op["session"]] += [at for at in (op["start_ns"], op.get("end_ns")) if at is not None]
+    return moments
+
+
+def connected(facts: Facts) -> dict[tuple[str, int], int]:
+    """When each session had connected."""
+    times: dict[tuple[str, int], int] = {}
+    for op in facts.of("connect"):
+        who = op["client"], op["session"]
+        if op["outcome"] == "ok":
+            times[who] = min(ended(op), times.get(who, ended(op)))
+    return times
+
+
+def explained(m1: Row, overtaking: Sequence[Row], giver: str, at: int, since: float, scope: str | None) -> bool:
+    """Whether what a session of the client `giver` gave back `at` that time explains that m1 was delivered after
+    `overtaking`, which it precedes; m1's own session had connected at `since`."""
+    # "before the late message was delivered"
+    if at >= m1["at"]:
+        return False
+    for m2 in overtaking:
+        # "and after one that it precedes was"
+        if m2["at"] < at:
+            return True
+        # "In scope session, where another client gave back, that one need only have been sent by then, to a session
+        # that had connected": for both were delivered to one session
+        if scope != "key" and giver != m1["delivery"]["client"] and m2["began"] < at and since < at:
+            return True
+    return False
+
+
+def lines_of(facts: Facts, scope: str | None) -> dict[tuple[Any, ...], list[Row]]:
+    """The messages that are to come in order, each with its first delivery, by address, subscription and the rest."""
+    lines: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for (address, message_id), attempts in facts.attempts.items():
+        # "m1's last attempt that may have taken effect", "m2's first such attempt"
+        effective = [attempt for attempt in attempts if attempt["result"] != "fail"]
+        if not effective:
+            continue
+        first: dict[str | None, Row] = {}
+        for delivery in facts.deliveries.get((address, message_id), []):
+            subscription = delivery.get("subscription")
+            if subscription not in first or ended(delivery) < ended(first[subscription]):
+                first[subscription] = delivery
+        began = min(effective, key=lambda attempt: attempt["start_ns"])
+        for subscription, delivery in first.items():
+            # "same address, same producer, same key"; "scope: session … within one consumer session"
+            line: tuple[Any, ...] = (address, subscription, began["client"], began.get("key"))
+            if scope != "key":
+                line = (*line, delivery["client"], delivery["session"])
+            lines[line].append(
+                {
+                    "message_id": message_id,
+                    "began": began["start_ns"],
+                    "ended": max(NEVER if a.get("end_ns") is None else a["end_ns"] for a in effective),
+                    "at": ended(delivery),
+                    "delivery": delivery,
+                }
+            )
+    return lines
+
+
+def may_be_late(facts: Facts, m1: Row, followers: Sequence[Row]) -> int:
+    """Over how many that it precedes a message may be late: "if the clocks of two consumers were off, it may have
+    been" """
+    if m1["delivery"].get("redelivered"):
+        return 0
+    found = 0
+    for m2 in followers:
+        off = between(facts, m1["delivery"], m2["delivery"])
+        found += off > 0 and m2["at"] - off < m1["at"] and known_clocks(facts, m1, m2)
+    return found
+
+
+def ordered(facts: Facts, spec: PromiseSpec) -> Row:
+    """ "First deliveries, by end_ns, must follow." """
+    back = given_back(facts)
+    begins = connected(facts)
+    pairs, excused, open_ones = 0, 0, 0
+    witnesses = []
+    for (address, subscription, *_), messages in lines_of(facts, spec.scope).items():
+        readers = {
+            (op["client"], op["session"])
+            for op in facts.of("subscribe", "receive", "ack")
+            if op.get("address") == address and op.get("subscription") == subscription
+        }
+        for m1 in messages:
+            followers = [m2 for m2 in messages if m1["ended"] < m2["began"]]  # "m1 precedes m2"
+            pairs += len(followers)
+            # "a message is late when one that it precedes was delivered before it"
+            overtaking = [m2 for m2 in followers if m2["at"] < m1["at"]]
+            if not overtaking:
+                open_ones += may_be_late(facts, m1, followers) if spec.scope == "key" else 0
+                continue
+            # "for certain: whatever the clocks were off by"
+            sure = any(m2["at"] + between(facts, m1["delivery"], m2["delivery"]) < m1["at"] for m2 in overtaking)
+            # "excused … if it is flagged redelivered or another session of that subscription gave back in between"
+            own = (m1["delivery"]["client"], m1["delivery"]["session"])
+            others = [(who[0], at) for who in readers if who != own for at in back.get(who, ())]
+            since = begins.get(own, -NEVER)
+            if m1["delivery"].get("redelivered") or any(
+                explained(m1, overtaking, giver, at, since, spec.scope) for giver, at in others
+            ):
+                excused += 1
+            elif not sure:
+                open_ones += 1
+            else:
+                late = {"address": address, "message_id": m1["message_id"], "subscription": subscription}
+                witnesses.append({**late, "at": m1["at"]})
+    # "no pair to compare"
+    verdict = "fail" if witnesses else "pass" if pairs and not open_ones else "unknown"
+    return entry(spec, verdict, len(witnesses), excused, witnesses=witnesses)
+
+
+def known_clocks(facts: Facts, *messages: Row) -> bool:
+    return all(message["delivery"]["clock"] in facts.run.clocks for message in messages)
