@@ -39,7 +39,7 @@ class Hooks(http.server.ThreadingHTTPServer):
         self.status = 200
         taken = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class TellingHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 taken.taken.append((self.path, json.loads(body)))
@@ -48,7 +48,7 @@ class Hooks(http.server.ThreadingHTTPServer):
 
             def log_message(self, *_: object) -> None: ...
 
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), TellingHandler)
 
 
 class _Smtp(socketserver.StreamRequestHandler):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from tests.analysis.oracle.facts import Facts
 from tests.analysis.oracle.faults import healed_at
@@ -46,8 +47,8 @@ def coverage(facts: Facts) -> list[Row]:
 
 def hit_by(facts: Facts, fault: Row) -> set[str]:
     """The routers and the instances of all stores that a fault hit; none: it is not known of which."""
-    named = {fault.get("instance"), *str(detail(fault, "toward") or "").split(", ")} - {None, ""}
-    hit = {fault.get("store")} - {None}
+    named: set[Any] = {fault.get("instance"), *str(detail(fault, "toward") or "").split(", ")} - {None, ""}
+    hit: set[str] = {fault["store"]} if fault.get("store") is not None else set()
     hit |= {store for store, instances in facts.run.stores.items() if named & {*instances}}
     hit |= {epoch.store for epoch in facts.epochs if epoch.instance in named}
     members = {instance for store in hit for instance in facts.run.stores.get(store, ())}
@@ -96,7 +97,7 @@ def refused(op: Row) -> bool:
     return (op["op"], op["outcome"]) == ("connect", "fail")
 
 
-def served_by(facts: Facts, op: Row, members: Collection[str]) -> bool:
+def served_by(facts: Facts, op: Row, members: set[str]) -> bool:
     """ "by the router as well" """
     return server_of(facts, op) in members or (op.get("instance") or op.get("broker")) in members & routers_of(facts)
 

@@ -132,7 +132,7 @@ def test_a_run_directory_has_a_load_once_clients_wrote(tmp_path: Path) -> None:
 def test_a_drain_that_breaks_keeps_nothing_from_healing() -> None:
     """Whatever it is: `_finish` heals once more and fetches the evidence after it."""
 
-    class Executor:
+    class IdleExecutor:
         async def heal_all(self) -> list[str]:
             raise OSError("the line is gone")
 
@@ -140,7 +140,7 @@ def test_a_drain_that_breaks_keeps_nothing_from_healing() -> None:
     parts: dict[str, Any] = {field.name: None for field in dataclasses.fields(_Run)}
     parts |= {
         "load": SimpleNamespace(sending=True),
-        "executor": Executor(),
+        "executor": IdleExecutor(),
         "progress": SimpleNamespace(step=said.append),
     }
     assert asyncio.run(_Run(**parts)._drain_early()) == {}
@@ -194,7 +194,7 @@ def test_whatever_does_not_work_at_the_end_the_rest_of_it_does(tmp_path: Path) -
     async def broken() -> None:
         raise ValueError("a log that is none")
 
-    class Run(_Run):
+    class FinishedRun(_Run):
         def _evidence(self, until_ns: int) -> Any:
             yield broken()
             yield fetched()
@@ -218,7 +218,7 @@ def test_whatever_does_not_work_at_the_end_the_rest_of_it_does(tmp_path: Path) -
         "events": SimpleNamespace(base_ns=0, close=lambda: None),
         "progress": SimpleNamespace(step=lambda _: None),
     }
-    said = asyncio.run(Run(**parts)._finish("completed", {}))
+    said = asyncio.run(FinishedRun(**parts)._finish("completed", {}))
     assert said == [f"ValueError: {name} breaks" for name in ("heal_all", "close", "stop_watching")] + [
         "ValueError: a log that is none"
     ]
@@ -294,7 +294,7 @@ def test_who_is_asked_to_end_ends_also_where_that_does_not_work() -> None:
 def test_evidence_of_a_host_that_is_gone_keeps_no_other_hosts_back() -> None:
     kept: list[str] = []
 
-    class Host:
+    class LeasedHost:
         def __init__(self, name: str) -> None:
             self.name = name
 
@@ -311,7 +311,7 @@ def test_evidence_of_a_host_that_is_gone_keeps_no_other_hosts_back() -> None:
         "system": SimpleNamespace(recorded_since_ns=0, instances={}),
         "injections": SimpleNamespace(hit=list),
         "events": SimpleNamespace(base_ns=0),
-        "connections": {name: Host(name) for name in "ab"},
+        "connections": {name: LeasedHost(name) for name in "ab"},
         "descriptors": [SimpleNamespace(host=name, instance=name, evidence={"it": "true"}) for name in "ab"],
     }
 
