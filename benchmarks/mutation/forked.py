@@ -48,8 +48,8 @@ ANALYSIS = (
 )
 # The tests of `tests/analysis` that need no Spark.
 _UNITS = (
-    *("clients", "expectation", "moments", "ordered", "placing", "rounds", "series", "side_by_side", "small_ledgers"),
-    "timeline",
+    *("borders", "clients", "expectation", "moments", "moments_of_alerts", "moments_of_epochs", "moments_of_faults"),
+    *("ordered", "placing", "rounds", "series", "shown", "side_by_side", "small_ledgers", "timeline"),
 )
 # What writes evidence, with its tests.
 RUNNER: Mapping[str, Sequence[str]] = {

@@ -59,7 +59,8 @@ PATIENCE = 10
 FAST_TESTS = " ".join(
     f"tests/analysis/test_{name}.py"
     for name in (
-        *("moments", "rounds", "timeline", "series", "ordered", "side_by_side", "small_ledgers", "clients"),
+        *("moments", "moments_of_alerts", "moments_of_epochs", "moments_of_faults", "rounds", "timeline", "series"),
+        *("shown", "ordered", "side_by_side", "small_ledgers", "clients", "borders"),
         *("spool", "details", "checks_can_fail", "synthesize"),
     )
 )
