@@ -109,3 +109,11 @@ def connect(at: float, instance: str | None, session: int, key: str | None = "k"
 
 
 BOTH_ACTIVE = [role("a", "active", 1), role("x", "active", 1, "z")]
+
+
+def sent_in(name: str, begin: float, over: float, instance: str | None, outcome: str = "ok", **more: Any) -> Row:
+    times = {"start_ns": round(begin * MS), "end_ns": round(over * MS)}
+    return {**send(name, 1, outcome, instance=instance, **more), **times}
+
+
+BEFORE = sent_in("m1", 10, 11, "a")

@@ -8,6 +8,7 @@ import pytest
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.by_hand import (
+    BEFORE,
     MS,
     RUN,
     Row,
@@ -19,10 +20,11 @@ from tests.analysis.by_hand import (
     receive,
     role,
     send,
+    sent_in,
     subscribe,
 )
-from tests.analysis.test_side_by_side import all_classes, all_told, ledger, promised
-from tests.analysis.test_small_ledgers import classes, judged
+from tests.analysis.judging import classes, judged
+from tests.analysis.side_by_side import all_classes, all_told, ledger, promised
 
 AVAILABLE = [PromiseSpec("available", bound_ms=100)]
 WIDE = [PromiseSpec("available", bound_ms=1000)]
@@ -148,11 +150,6 @@ def test_a_subscription_is_there_since_its_first_subscribe_that_was_ok() -> None
     assert found == [{}, {"lost": 1}, {}, {"lost": 1}, {"lost": 1}]
 
 
-def sent_in(name: str, begin: float, over: float, instance: str | None, outcome: str = "ok", **more: Any) -> Row:
-    times = {"start_ns": round(begin * MS), "end_ns": round(over * MS)}
-    return {**send(name, 1, outcome, instance=instance, **more), **times}
-
-
 SINGLE = [PromiseSpec("single_active")]
 # Of the other store, too, it is known who serves it.
 A_ACTIVE = [role("a", "active", 5), role("a", "down", 100), role("x", "active", 5, "z"), event("note", 1000)]
@@ -204,7 +201,6 @@ def test_the_others_of_an_intruder_are_told_by_name() -> None:
 KILL = event("fault", 95, name="kill", instance="a", uncertainty_ns=2 * MS)
 FAILOVER = [role("a", "active", 1), role("a", "down", 100), role("b", "active", 150), KILL, event("note", 1000)]
 FAILED_OVER = [PromiseSpec("failover_within", bound_ms=1000)]
-BEFORE = sent_in("m1", 10, 11, "a")
 # Another client that met the fault: nothing is due from one that never sends.
 IN_FLIGHT = op("w", "connect", 90, 300, instance="a")
 

@@ -24,8 +24,8 @@ from tests.analysis.by_hand import (
     receive,
     send,
 )
-from tests.analysis.test_side_by_side import all_classes, all_told, ledger
-from tests.analysis.test_small_ledgers import classes
+from tests.analysis.judging import classes
+from tests.analysis.side_by_side import all_classes, all_told, ledger
 
 
 @contextmanager

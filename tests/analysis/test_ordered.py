@@ -9,8 +9,8 @@ from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.batch import Ledger
 from tests.analysis.by_hand import MS, Row, got, op, receive, send, subscribe
-from tests.analysis.test_side_by_side import Rows, all_told, ledger, promised
-from tests.analysis.test_small_ledgers import judged
+from tests.analysis.judging import judged
+from tests.analysis.side_by_side import Rows, all_told, ledger, promised
 
 BY_SESSION, BY_KEY = PromiseSpec("ordered"), PromiseSpec("ordered", scope="key")
 # m1 precedes m2.

@@ -8,6 +8,7 @@ from brokerdrill.analysis import clients
 from brokerdrill.ledger.contract import Clock, PromiseSpec
 from tests.analysis import snapshot
 from tests.analysis.by_hand import (
+    BEFORE,
     MS,
     Row,
     end,
@@ -18,10 +19,10 @@ from tests.analysis.by_hand import (
     receive,
     role,
     send,
+    sent_in,
 )
 from tests.analysis.in_process import rows_of
-from tests.analysis.test_borders import BEFORE, sent_in
-from tests.analysis.test_side_by_side import ledger
+from tests.analysis.side_by_side import ledger
 
 # A clock that began before the run (ms).
 EARLIER = 10

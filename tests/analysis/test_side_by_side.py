@@ -3,55 +3,26 @@ other. What is told follows from the contract, and the oracle tells it, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from brokerdrill.ledger.contract import PromiseSpec
-from tests.analysis.batch import Ledger, differences, expected
 from tests.analysis.by_hand import (
     BROWSED,
     MS,
-    RUN,
     Row,
     ack,
     connect,
     event,
     got,
-    numbered,
     phases,
     receive,
     send,
     subscribe,
 )
-from tests.analysis.test_small_ledgers import classes, judged
-
-Rows = Sequence[Row | list[Row]]
-
-
-def ledger(rows: Rows, events: Sequence[Row] = (), promises: Sequence[PromiseSpec] = (), **of_run: Any) -> Ledger:
-    return replace(RUN, promises=tuple(promises), **of_run), numbered(rows), list(events) or phases()
-
-
-def all_told(*ledgers: Ledger) -> list[dict[str, Any]]:
-    """What is told of each of ledgers that are judged side by side: of the first the same as by itself, of all the same
-    as by the oracle."""
-    told = judged(*ledgers)
-    for number, one in enumerate(ledgers):
-        assert differences(str(number), told[number], expected(one)) == []
-    assert differences("by itself", judged(ledgers[0])[0], told[0]) == []
-    return told
-
-
-def all_classes(*rows: Rows, **of_run: Any) -> list[dict[str, int]]:
-    return [classes(one) for one in all_told(*(ledger(each, **of_run) for each in rows))]
-
-
-def promised(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return next(one for one in told["promises"] if one["name"] == name)
-
+from tests.analysis.judging import classes
+from tests.analysis.side_by_side import Rows, all_classes, all_told, ledger
 
 D = subscribe("d", 1, "c1")
 ON_T = {"address": "t"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -31,23 +30,11 @@ from tests.analysis.by_hand import (
     subscribe,
 )
 from tests.analysis.in_process import judging, rows_of
+from tests.analysis.judging import classes, judged
 
 
 def ledger(*rows: Row | list[Row], events: Sequence[Row] = (), promises: Sequence[PromiseSpec] = ()) -> Ledger:
     return replace(RUN, promises=tuple(promises)), numbered(rows), list(events) or phases()
-
-
-def judged(*ledgers: Ledger, parts: int = 1) -> list[dict[str, Any]]:
-    """The verdicts' JSON of ledgers that are judged together; in several partitions not all clients are in one."""
-    given = {str(number): one for number, one in enumerate(ledgers)}
-    with judging(given, rows_of(given), parts=parts) as found:
-        assert parts == 1 or len(found._first["end"]) > 1
-        results = found.finish().results
-    return [results[number].to_json() for number in range(len(ledgers))]
-
-
-def classes(result: dict[str, Any]) -> dict[str, int]:
-    return {name: count for name, count in result["messages"].items() if count}
 
 
 # So many that not all of them are in one partition with whose work they end.

@@ -13,7 +13,8 @@ from brokerdrill.analysis.events import Event
 from brokerdrill.analysis.files import LocalFolder
 from brokerdrill.analysis.sums import lacking
 from brokerdrill.base.errors import UsageError
-from tests.analysis.test_checks_can_fail import Row, event, kept
+from tests.analysis.batch import Row
+from tests.analysis.kept_run import event, kept
 from tests.analysis.write import lines, run_dir
 
 CONTENT = b"a line\nand another\n"

@@ -1,6 +1,6 @@
 """A verdict says no more than was seen: ledgers in which something was not, or was known too vaguely, made by hand.
 
-Each is the run that keeps every promise (`test_checks_can_fail.kept`), of which a part was not there to be seen. What
+Each is the run that keeps every promise (`kept_run.kept`), of which a part was not there to be seen. What
 is said of it is the promise's verdict and a word of the reason.
 """
 
@@ -17,7 +17,7 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.ledger.contract import RunInfo
 from brokerdrill.ledger.verdict import Verdict
 from tests.analysis.batch import Ledger, analyse
-from tests.analysis.test_checks_can_fail import kept, numbered
+from tests.analysis.kept_run import kept, numbered
 from tests.analysis.unseen.case import Case
 from tests.analysis.unseen.cases import ALSO, CASES
 

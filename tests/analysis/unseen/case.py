@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.analysis.batch import Row
-from tests.analysis.test_checks_can_fail import kept
+from tests.analysis.kept_run import kept
 
 Change = Callable[[list[Row], list[Row]], None]
 

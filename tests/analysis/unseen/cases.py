@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brokerdrill.ledger.contract import Clock
 from brokerdrill.ledger.coverage import Minimum
-from tests.analysis.test_checks_can_fail import ACTIVE_A, FAULT, HEAL, MS, find, kept
+from tests.analysis.kept_run import ACTIVE_A, FAULT, HEAL, MS, find, kept
 from tests.analysis.unseen.case import Case, nothing, without_promises
 from tests.analysis.unseen.instances import (
     a_host_starts_anew,

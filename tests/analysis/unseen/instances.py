@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.analysis.batch import Row
-from tests.analysis.test_checks_can_fail import ACTIVE_A, FAULT, HEAL, MS, ended, event, find, op
+from tests.analysis.kept_run import ACTIVE_A, FAULT, HEAL, MS, ended, event, find, op
 from tests.analysis.unseen.case import Change, keep
 from tests.analysis.unseen.loads import no_fault_at_all, traffic
 from tests.analysis.unseen.records import read_around, silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.analysis.batch import Row
-from tests.analysis.test_checks_can_fail import FAULT, HEAL, MS, event, find, op
+from tests.analysis.kept_run import FAULT, HEAL, MS, event, find, op
 from tests.analysis.unseen.case import Change, keep
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from brokerdrill.ledger.contract import Clock, PromiseSpec
 from tests.analysis.batch import Row
-from tests.analysis.test_checks_can_fail import ACTIVE_A, FAULT, MS, event, find, kept, op
+from tests.analysis.kept_run import ACTIVE_A, FAULT, MS, event, find, kept, op
 from tests.analysis.unseen.case import Change
 
 FINE = {"clocks": {"load": Clock("load1"), "vague": Clock("load2", 0, MS), "controller": Clock("controller")}}
