@@ -27,11 +27,15 @@ _SOURCES = (
 )
 
 
-def digest() -> str:
-    """Return a digest of all that decides what a ledger is and how it is judged."""
+def sources() -> list[Path]:
+    """Return all files that decide what a ledger is and how it is judged."""
     files = [path for folder in _SOURCES for path in sorted((_ROOT / folder).rglob("*.py"))]
-    files += [Path(__file__).with_name(f"{name}.py") for name in ("batch", "in_process")]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    return files + [Path(__file__).with_name(f"{name}.py") for name in ("batch", "in_process")]
+
+
+def digest() -> str:
+    """Return a digest of `sources`."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources())).hexdigest()[:16]
 
 
 def disagreements(ledgers: Mapping[str, Ledger], parts: int) -> dict[str, list[str]]:
@@ -57,8 +61,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--batch", type=int, default=250)
     words = parser.parse_args()
-    sources = digest()
-    known = {row["first"] for row in done(words.file, sources)}
+    of_now = digest()
+    known = {row["first"] for row in done(words.file, of_now)}
     for number, first in enumerate(range(words.first, words.first + words.ledgers, words.batch)):
         if first in known:
             continue
@@ -66,10 +70,10 @@ def main() -> int:
         ledgers = {f"seed {seed}": generate(seed) for seed in seeds}
         wrong = disagreements(ledgers, 1 if (number + 1) % 5 else 5)
         agreed = sum(not lines for lines in wrong.values())
-        row = {"first": first, "ledgers": len(seeds), "agreed": agreed, "sources": sources}
+        row = {"first": first, "ledgers": len(seeds), "agreed": agreed, "sources": of_now}
         with words.file.open("a") as out:
             out.write(json.dumps(row | {"wrong": [line for lines in wrong.values() for line in lines][:20]}) + "\n")
-    rows = done(words.file, sources)
+    rows = done(words.file, of_now)
     of, agreed = (sum(row[name] for row in rows) for name in ("ledgers", "agreed"))
     print(f"{agreed:,} of {of:,} generated ledgers agree with the oracle")
     return 1 if agreed < of else 0
