@@ -92,7 +92,11 @@ near AS (
     SELECT t.run, t.client, t.op_id, t.op, t.outcome, t.txn, t.start, t.moment, s.w_from, s.w_to
     FROM timed t JOIN span s ON t.run = s.run AND t.client = s.client),
 done AS (SELECT DISTINCT run, client, op_id FROM near WHERE outcome = 'ok'),
-works AS (FROM near WHERE (op = 'commit' OR (op = 'send' AND txn IS NULL)) AND outcome = 'ok'),
+-- Only one of an operation's rows may know its transaction.
+within AS (SELECT DISTINCT run, client, op_id FROM near WHERE txn IS NOT NULL),
+works AS (
+    FROM near WHERE outcome = 'ok' AND (op = 'commit' OR (op = 'send' AND NOT EXISTS (
+        FROM within w WHERE w.run = near.run AND w.client = near.client AND w.op_id = near.op_id)))),
 asked AS (
     SELECT run, client, op_id FROM timed t
     WHERE EXISTS (FROM message w WHERE w.run = t.run AND w.message_id = t.message_id)
