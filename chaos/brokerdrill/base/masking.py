@@ -41,6 +41,7 @@ _EQUALS = re.compile(r"[ \t]+=>[ \t]+|[ \t]*=[ \t]*")
 _COLON = re.compile(r"[ \t]*:(?!:|//)[ \t]*")
 _REST = re.compile(r"(?:\\.|[^\\\n])*", re.S)
 _INDENTED = re.compile(r"[ \t]*(?:- +)?(?:[\w.\"'-]+[ \t]*:(?:[ \t]+|(?=\n|$)))?")
+_ENTRY = re.compile(r"[ \t]*- +")
 _MAPPING = re.compile(r"(?:[ \t]*\n)+[ \t]+[\w.\"'-]+[ \t]*:(?:\s|$)")
 
 _DATA_SEPARATOR = re.compile(r"\s*(?:=>|[:=])\s*")
@@ -279,6 +280,9 @@ def _deeper(text: str, at: int, column: int, block: bool = False) -> Iterator[Fo
             if len(line) - len(line.lstrip()) <= column:
                 return
             key = None if block else _INDENTED.match(line)
+            if key and not line[key.end() :].strip():
+                # A list's entry that ends in a colon may be a key, or a secret that nobody put into quotes.
+                key = _ENTRY.match(line) or key
             start = at + 1 + (key.end() if key else len(line) - len(line.lstrip()))
             if text[start:end].strip():
                 yield FoundSecret(start, end)

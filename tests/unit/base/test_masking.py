@@ -186,6 +186,7 @@ def test_what_is_masked_says_nothing_of_the_secret(name: str) -> None:
     @example("p@ss:w/rd?#;&")
     @example("Grüße, 世界")
     @example("- 0000")
+    @example("00000:")
     def nothing(secret: str) -> None:
         written = "".join(character for character in secret if character not in one.without)
         written = written.rstrip("\\") if one.continued else written
