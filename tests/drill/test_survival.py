@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from brokerdrill.base.json_lines import entries
 from brokerdrill.faults.lease import SILENT_S, left_over
 from brokerdrill.inventory.topology import Topology
 from brokerdrill.ledger import journal
+from brokerdrill.runner.watching.live_file import LIVE_FILE
 
 from .conftest import BROKERDRILL, ROOT
 
@@ -50,8 +52,8 @@ def held(topology: Topology, tmp_path: Path) -> Iterator[Callable[[int], tuple[s
         started.append(runner)
         deadline = time.monotonic() + 180
         while True:
-            entries = [e for path in runs.glob("*/journal.jsonl") for e in journal.read(path)]
-            if any(entry["phase"] == "verified" for entry in entries):
+            noted = [e for path in runs.glob("*/journal.jsonl") for e in journal.read(path)]
+            if any(entry["phase"] == "verified" for entry in noted):
                 return runner, runs
             assert runner.poll() is None, runner.communicate()[0]
             assert time.monotonic() < deadline, "the fault was never verified"
@@ -238,6 +240,17 @@ def test_an_end_that_no_fault_explains_breaks_stays_up(on_hosts: Callable[..., A
     assert "SIGKILL" not in witness["last"], "the broker's own words, not systemd's"
 
 
+def until_nothing_is_acknowledged(runs: Path) -> None:
+    """Wait until the load has got no reply for a second, ten times as long as a producer's transactions are apart."""
+    deadline = time.monotonic() + 60
+    while True:
+        counts = [row["sent_ok"] for file in runs.glob(f"*/{LIVE_FILE}") for row in entries(file) if "sent_ok" in row]
+        if len(counts) > 4 and len({*counts[-5:]}) == 1:
+            return
+        assert time.monotonic() < deadline, counts[-5:]
+        time.sleep(0.1)
+
+
 def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stands(
     held: Callable[..., Any], on_hosts: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -247,6 +260,7 @@ def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stand
     async def kill_workers(connections: Any) -> None:
         await connections["load1"].sh("kill -9 $(pgrep -f '[b]rokerdrill.workload.worker')", check=True)
 
+    until_nothing_is_acknowledged(runs)
     on_hosts(kill_workers)
     output, _ = runner.communicate(timeout=180)
     assert runner.returncode == 3, output
