@@ -7,8 +7,8 @@ from tests.analysis.oracle.facts import Facts
 from tests.analysis.oracle.rows import Row, detail
 
 
-def healed_at(facts: Facts, fault: Row) -> int | None:
-    """When a fault was healed: at its heal, or, where its host did that by itself, when that was due."""
+def first_heal(facts: Facts, fault: Row) -> Row | None:
+    """The first later heal of what a fault was."""
     heals = [
         heal
         for heal in facts.events
@@ -16,9 +16,14 @@ def healed_at(facts: Facts, fault: Row) -> int | None:
         and all((heal.get(name) or "") == (fault.get(name) or "") for name in ("name", "instance", "target"))
         and heal["t_ns"] > fault["t_ns"]
     ]
-    if not heals:
+    return min(heals, key=lambda heal: heal["t_ns"], default=None)
+
+
+def healed_at(facts: Facts, fault: Row) -> int | None:
+    """When a fault was healed: at its heal, or, where its host did that by itself, when that was due."""
+    first = first_heal(facts, fault)
+    if first is None:
         return None
-    first = min(heals, key=lambda heal: heal["t_ns"])
     ttl = detail(fault, "ttl_s")
     if detail(first, "by") == "time-to-live" and ttl is not None:
         return int(min(first["t_ns"], fault["t_ns"] + round(float(ttl) * 1e9)))
@@ -27,14 +32,7 @@ def healed_at(facts: Facts, fault: Row) -> int | None:
 
 def healed_by_itself(facts: Facts, fault: Row) -> bool:
     """Whether its host healed a fault, and it is not said after how long."""
-    heals = [
-        heal
-        for heal in facts.events
-        if heal["kind"] == "heal"
-        and all((heal.get(name) or "") == (fault.get(name) or "") for name in ("name", "instance", "target"))
-        and heal["t_ns"] > fault["t_ns"]
-    ]
-    first = min(heals, key=lambda heal: heal["t_ns"], default=None)
+    first = first_heal(facts, fault)
     return first is not None and detail(first, "by") == "time-to-live" and detail(fault, "ttl_s") is None
 
 

@@ -7,6 +7,7 @@ or a disk; `steal` is the time that a hypervisor gave to others. Calm spans that
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -97,7 +98,12 @@ def joined(before: PressureSpan, after: PressureSpan) -> PressureSpan | None:
 
 
 async def _of_controller() -> Mapping[str, str]:
-    return {name: Path(name).read_text(encoding="utf-8") for name in FILES if Path(name).exists()}
+    found = {}
+    for name in FILES:
+        # Where the kernel was started without pressure stall information, the files are there and cannot be read.
+        with contextlib.suppress(OSError):
+            found[name] = Path(name).read_text(encoding="utf-8")
+    return found
 
 
 def _of_host(connection: HostConnection) -> Callable[[], Awaitable[Mapping[str, str]]]:

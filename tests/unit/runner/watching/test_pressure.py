@@ -17,6 +17,7 @@ from brokerdrill.base.clock import now_ns
 from brokerdrill.hosts.connection import connected
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger.events import EventWriter
+from brokerdrill.runner.watching import pressure
 from brokerdrill.runner.watching.pressure import LONGEST_SPAN_NS, PressureSpan, PressureWatch, between, joined, parse
 
 S = 1_000_000_000
@@ -76,6 +77,16 @@ def test_what_can_be_read_of_a_host_is_read(tmp_path: Path) -> None:
             return await connections["here"].read([str(there), str(tmp_path / "missing"), str(tmp_path), str(binary)])
 
     assert asyncio.run(read()) == {str(there): "two\nlines\n", str(binary): "\N{REPLACEMENT CHARACTER}1"}
+
+
+def test_a_controller_whose_pressure_files_cannot_be_read_still_says_what_was_stolen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder stands for a file that is there and cannot be read."""
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 1\n")
+    monkeypatch.setattr(pressure, "FILES", (str(tmp_path), str(stat)))
+    assert asyncio.run(pressure._of_controller()) == {str(stat): "cpu 1\n"}
 
 
 @pytest.fixture
