@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +75,16 @@ class Bench:
 
     def ops(self, *kinds: str) -> list[dict[str, Any]]:
         return [op for op in merged(self.rows) if op["op"] in kinds]
+
+
+def until_sent(producer: Producer, messages: int, thread: threading.Thread, stop: threading.Event) -> None:
+    """Let a producer that runs in `thread` send so many messages, and stop it."""
+    end = time.monotonic() + 30
+    while producer.counts.sent_ok < messages:
+        assert time.monotonic() < end and thread.is_alive()
+        stop.wait(0.002)
+    stop.set()
+    thread.join(10)
 
 
 def produced(commits: str, messages: int = 20, **changes: Any) -> Bench:

@@ -13,7 +13,7 @@ from brokerdrill.workload.client import Outcome
 from brokerdrill.workload.config import ClientSpec, WorkerConfig
 from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock
 from brokerdrill.workload.producer import Payloads, Producer, SendSchedule
-from tests.unit.workload.loop_bench import HEADER, config, produced, rows_in
+from tests.unit.workload.loop_bench import HEADER, config, produced, rows_in, until_sent
 from tests.workload.fake_client import FakeClient
 from tests.workload.worker_process import merged
 
@@ -97,12 +97,7 @@ def test_a_client_that_takes_its_time_to_connect_makes_no_message_late() -> None
     assert not stop.wait(3)
     assert producer.behind_s() == 0
     client.let.set()
-    end = time.monotonic() + 30
-    while producer.counts.sent_ok < 2:
-        assert time.monotonic() < end and thread.is_alive()
-        stop.wait(0.002)
-    stop.set()
-    thread.join(10)
+    until_sent(producer, 2, thread, stop)
     ops = merged(rows_in(data))
     connected = next(op for op in ops if op["op"] == "connect")
     first = next(op for op in ops if op["op"] == "send")
@@ -120,12 +115,7 @@ def test_a_resend_is_as_late_as_its_message() -> None:
     producer = Producer(settings, ClientSpec("producer-0", ("q",)), client, ledger, stop, schedule)
     thread = threading.Thread(target=producer.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 30
-    while producer.counts.sent_ok < 2:
-        assert time.monotonic() < end and thread.is_alive()
-        stop.wait(0.002)
-    stop.set()
-    thread.join(10)
+    until_sent(producer, 2, thread, stop)
     ops = merged(rows_in(data))
     late = {op["attempt"]: op["late_ns"] for op in ops if op.get("message_id") == "producer-0-0"}
     assert late[1] > late[0] >= 1_000_000_000

@@ -15,7 +15,7 @@ from brokerdrill.workload.config import BrokerEndpoint, ClientSpec, Router, Work
 from brokerdrill.workload.consumer import Consumer
 from brokerdrill.workload.ledger_writer import ClientLedger, LedgerClock
 from brokerdrill.workload.producer import Producer, RoutedProducer
-from tests.unit.workload.loop_bench import HEADER, Bench, config, first_batch, produced, rows_in
+from tests.unit.workload.loop_bench import HEADER, Bench, config, first_batch, produced, rows_in, until_sent
 from tests.workload.fake_client import FakeClient
 from tests.workload.worker_process import judge, merged
 
@@ -361,12 +361,7 @@ def test_who_keeps_its_connection_is_led_anew_only_when_it_broke(keeps: bool) ->
     )
     thread = threading.Thread(target=visitor.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 30
-    while visitor.counts.sent_ok < 6:
-        assert time.monotonic() < end and thread.is_alive()
-        stop.wait(0.002)
-    stop.set()
-    thread.join(10)
+    until_sent(visitor, 6, thread, stop)
     ops = merged(rows_in(data))
     connects = [(op["key"], op["via"]) for op in ops if op["op"] == "connect"]
     assert set(connects) == {("anna", "r1")}
