@@ -91,3 +91,14 @@ def test_the_ledger_alone_gives_the_verdict_again(demo: tuple[str, dict[str, Pat
     assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 1
     (promise,) = [p for p in json.loads(out.read_text())["promises"] if p["name"] == "failover_within"]
     assert (promise["verdict"], promise["bound"]) == ("fail", 1)
+
+
+def test_what_the_services_waited_for_is_told_apart_from_what_else_their_hosts_do(
+    demo: tuple[str, dict[str, Path]],
+) -> None:
+    by_group = "- cgroup2 " in Path("/proc/self/mountinfo").read_text()
+    for run_dir in demo[1].values():
+        rows = [json.loads(line) for path in (run_dir / "events").iterdir() for line in path.read_text().splitlines()]
+        found = [row for row in rows if row["kind"] == "pressure" and row["name"] == "cpu"]
+        assert {row["target"] for row in found} >= {"controller", "artemis1", "artemis2", "load1"}
+        assert {row["detail"]["scope"] for row in found} == {"services" if by_group else "host"}

@@ -23,6 +23,8 @@ RESTARTED = "restarted"
 MET_COUNTS = ("packets", "bytes", "connections", "closed", "messages")
 # In the details of `pressure`: since when, and for how long of that time something had to wait for what it names.
 SINCE, STALLED = "since_ns", "stalled_ns"
+# Whose waiting that was: of the instances' services and the drill's own processes, or of anything on the host.
+SCOPE, SERVICES, WHOLE_HOST = "scope", "services", "host"
 STEAL = "steal"
 PRESSURES = ("cpu", "memory", "io", STEAL)
 # In the details of `polls`: how many, the longest time between two, and the times (`BEGIN-END`, ns, joined by ", ")

@@ -279,7 +279,7 @@ class _Run:
         await self.system.open(instances, self.connections)
         self.system.watch(self.events, scenario.load.routers)
         self.system.watch_alerts(self.descriptors, self.connections, self.events)
-        self.system.watch_hosts(self.connections, self.events)
+        self.system.watch_hosts(self.descriptors, self.connections, self.events)
         await end_workers([connection for connection, _ in hosts])
         await settle(self.system, scenario.load.addresses, self.progress)
         await start_load(self.request, scenario.load, self.system, self.load, hosts, self.progress)

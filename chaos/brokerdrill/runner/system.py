@@ -122,9 +122,16 @@ class System:
         for watch in self._alerts:
             watch.start()
 
-    def watch_hosts(self, connections: Mapping[str, HostConnection], events: EventWriter) -> None:
-        """Ask, from here on, every host and the controller how busy they are."""
-        self._pressure = PressureWatch(connections, events)
+    def watch_hosts(
+        self, descriptors: Sequence[Descriptor], connections: Mapping[str, HostConnection], events: EventWriter
+    ) -> None:
+        """Ask, from here on, every host and the controller how busy they are, with what `descriptors` say runs
+        there."""
+        units: dict[str, list[str]] = {}
+        for item in descriptors:
+            if item.unit and item.unit not in units.setdefault(item.host, []):
+                units[item.host].append(item.unit)
+        self._pressure = PressureWatch(connections, units, events)
         self._pressure.start()
 
     def record(self) -> None:

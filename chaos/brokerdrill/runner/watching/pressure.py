@@ -3,27 +3,27 @@
 A missed bound says nothing about a broker whose host had no processor left for it. The kernel's pressure stall
 information (Linux' Documentation/accounting/psi.rst) counts the time in which some task waited for a processor, memory
 or a disk; `steal` is the time that a hypervisor gave to others. Calm spans that follow one another become one event.
+
+Counted is what the instances' services and the drill's own processes waited for, by their control groups: that some
+other program waited explains nothing. Where a kernel does not tell that apart, its whole host counts.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.connection import HostConnection
+from brokerdrill.hosts.control_groups import ServiceGroups, main_processes, nothing, read_here
 from brokerdrill.ledger.events import CONTROLLER_CLOCK, EventWriter
-from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SINCE, STALLED, STEAL
+from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SCOPE, SERVICES, SINCE, STALLED, STEAL, WHOLE_HOST
 from brokerdrill.runner.watching.polling import PollingWatch
 
 STAT_FILE = "/proc/stat"
 # A kernel without pressure stall information lacks these; steal is from STAT_FILE.
-PRESSURE_FILES = {f"/proc/pressure/{resource}": resource for resource in PRESSURES if resource != STEAL}
-FILES = (*PRESSURE_FILES, STAT_FILE)
+WAITED_FOR = tuple(resource for resource in PRESSURES if resource != STEAL)
 _TICKS_PER_S = 100  # USER_HZ, the unit of /proc/stat on every Linux
 LONGEST_SPAN_NS = 30_000_000_000
 # Samples in which no resource was waited for longer than that share of the time belong to one span; others stand alone,
@@ -31,22 +31,34 @@ LONGEST_SPAN_NS = 30_000_000_000
 CALM = 0.1
 
 
+def pressure_files(folders: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """Return path → folder and resource of the files that count for these control groups; none: for the whole host,
+    whose folder is ""."""
+    if not folders:
+        return {f"/proc/pressure/{resource}": ("", resource) for resource in WAITED_FOR}
+    return {f"{one}/{resource}.pressure": (one, resource) for one in sorted(folders) for resource in WAITED_FOR}
+
+
 @dataclass(frozen=True)
 class Counters:
-    """What a kernel has counted since it started: ns that some task waited for each of PRESSURES (those that it knows),
-    and its start by its own wall clock (s since 1970), which moves only when that clock is set."""
+    """What a kernel has counted: ns that some task waited, by control group ("": the whole host, since it started) and
+    resource, those that it knows; which groups were looked at; and the kernel's start by its own wall clock (s since
+    1970), which moves only when that clock is set."""
 
-    waited_ns: Mapping[str, int]
+    waited_ns: Mapping[tuple[str, str], int]
+    folders: frozenset[str]
     started_s: int
 
 
 @dataclass(frozen=True)
 class PressureSpan:
-    """A time on the controller's clock (ns), and for how long of it some task waited for each of PRESSURES (ns)."""
+    """A time on the controller's clock (ns), and for how long of it some task waited for each of PRESSURES (ns): one of
+    the services, or (`scope`) of the whole host."""
 
     since_ns: int
     until_ns: int
     stalled_ns: Mapping[str, int]
+    scope: str = WHOLE_HOST
 
     @property
     def shares(self) -> dict[str, float]:
@@ -59,13 +71,14 @@ class PressureSpan:
         return max(self.shares.values(), default=0.0) < CALM
 
 
-def parse(files: Mapping[str, str]) -> Counters:
-    """Return the Counters that are in the kernel's FILES, of which some may be missing."""
-    waited: dict[str, int] = {}
-    for file, resource in PRESSURE_FILES.items():
+def parse(files: Mapping[str, str], folders: frozenset[str] = frozenset()) -> Counters:
+    """Return the Counters that are in the kernel's files for `folders` and in STAT_FILE, of which some may be
+    missing."""
+    waited: dict[tuple[str, str], int] = {}
+    for file, counted in pressure_files(folders).items():
         for words in map(str.split, files.get(file, "").splitlines()):
             if words[0] == "some":
-                waited[resource] = 1000 * int(words[-1].removeprefix("total="))
+                waited[counted] = 1000 * int(words[-1].removeprefix("total="))
     started = processors = stolen = 0
     for words in map(str.split, files.get(STAT_FILE, "").splitlines()):
         if words[0] == "btime":
@@ -75,39 +88,61 @@ def parse(files: Mapping[str, str]) -> Counters:
         elif words[0].startswith("cpu"):
             processors += 1
     if processors:
-        waited[STEAL] = stolen * 1_000_000_000 // _TICKS_PER_S // processors
-    return Counters(waited, started)
+        waited["", STEAL] = stolen * 1_000_000_000 // _TICKS_PER_S // processors
+    return Counters(waited, folders, started)
 
 
 def between(earlier: Counters, later: Counters, since_ns: int, until_ns: int) -> PressureSpan | None:
-    """Return the PressureSpan between two samples (controller's clock, ns); None where the kernel was started anew."""
-    waited = {name: value - earlier.waited_ns.get(name, value) for name, value in later.waited_ns.items()}
-    if any(value < 0 for value in waited.values()):
+    """Return the PressureSpan between two samples (controller's clock, ns); None where the kernel was started anew, or
+    other control groups were looked at. That several groups waited counts as if they had done it one after another,
+    which is the most that it may explain."""
+    if earlier.folders != later.folders:
         return None
+    waited: dict[str, int] = {}
+    for (folder, resource), value in later.waited_ns.items():
+        # A service's group goes with its last process, and its next one counts from 0.
+        before = earlier.waited_ns.get((folder, resource), 0 if folder else value)
+        if value < before and not folder:
+            return None
+        waited[resource] = waited.get(resource, 0) + (value - before if value >= before else value)
     # The kernel's count and the time between the samples are read a moment apart.
-    return PressureSpan(since_ns, until_ns, {name: min(until_ns - since_ns, value) for name, value in waited.items()})
+    stalled = {name: min(until_ns - since_ns, value) for name, value in waited.items()}
+    return PressureSpan(since_ns, until_ns, stalled, SERVICES if later.folders else WHOLE_HOST)
 
 
 def joined(before: PressureSpan, after: PressureSpan) -> PressureSpan | None:
     """Return both spans as one where both are calm and follow one another, else None."""
-    alike = before.is_calm and after.is_calm and before.stalled_ns.keys() == after.stalled_ns.keys()
-    if not alike or before.until_ns != after.since_ns or after.until_ns - before.since_ns > LONGEST_SPAN_NS:
+    alike = before.stalled_ns.keys() == after.stalled_ns.keys() and before.scope == after.scope
+    if not (alike and before.is_calm and after.is_calm):
+        return None
+    if before.until_ns != after.since_ns or after.until_ns - before.since_ns > LONGEST_SPAN_NS:
         return None
     stalled = {name: before.stalled_ns[name] + value for name, value in after.stalled_ns.items()}
-    return PressureSpan(before.since_ns, after.until_ns, stalled)
+    return PressureSpan(before.since_ns, after.until_ns, stalled, before.scope)
 
 
-async def _of_controller() -> Mapping[str, str]:
-    found = {}
-    for name in FILES:
-        # Where the kernel was started without pressure stall information, the files are there and cannot be read.
-        with contextlib.suppress(OSError):
-            found[name] = Path(name).read_text(encoding="utf-8")
-    return found
+class PressureSource:
+    """A machine whose counters are read, by its services where it tells them apart."""
 
+    def __init__(self, connection: HostConnection | None = None, units: Sequence[str] = ()) -> None:
+        self._read = connection.read if connection else read_here
+        self._groups = ServiceGroups(self._read, main_processes(connection, units) if connection else nothing)
+        self._folders: frozenset[str] = frozenset()
+        self._tells_services_apart = True
 
-def _of_host(connection: HostConnection) -> Callable[[], Awaitable[Mapping[str, str]]]:
-    return partial(connection.read, FILES)
+    async def counters(self) -> Counters:
+        """Return what its kernel has counted. Raises InfrastructureError."""
+        found_now = self._tells_services_apart and not self._folders
+        if found_now:
+            self._folders = await self._groups.find()
+        files = await self._read([*pressure_files(self._folders), STAT_FILE])
+        own = self._groups.own
+        if own is None or (self._folders and f"{own}/{WAITED_FOR[0]}.pressure" not in files):
+            # Another login is another group, which is looked for the next time; not so one that was just found.
+            self._tells_services_apart = not found_now
+            self._folders = frozenset()
+            files = await self._read([*pressure_files(self._folders), STAT_FILE])
+        return parse(files, self._folders)
 
 
 class PressureWatch(PollingWatch):
@@ -116,9 +151,12 @@ class PressureWatch(PollingWatch):
     what = "the hosts' pressure"
     period_s = 2.0
 
-    def __init__(self, connections: Mapping[str, HostConnection], events: EventWriter) -> None:
-        self._sources = {CONTROLLER_CLOCK: _of_controller} | {
-            name: _of_host(connection) for name, connection in connections.items()
+    def __init__(
+        self, connections: Mapping[str, HostConnection], units: Mapping[str, Sequence[str]], events: EventWriter
+    ) -> None:
+        """`units`: of each host those that its instances run as."""
+        self._sources = {CONTROLLER_CLOCK: PressureSource()} | {
+            name: PressureSource(connection, units.get(name, ())) for name, connection in connections.items()
         }
         super().__init__(self._sources)
         self._events = events
@@ -139,7 +177,7 @@ class PressureWatch(PollingWatch):
 
     async def _ask(self, name: str, asked_ns: int) -> None:
         try:
-            counters = parse(await self._sources[name]())
+            counters = await self._sources[name].counters()
         except (InfrastructureError, OSError):
             self._last.pop(name, None)
             return
@@ -172,5 +210,5 @@ class PressureWatch(PollingWatch):
             return
         since = str(max(0, span.since_ns - self._events.base_ns))
         for resource, stalled in span.stalled_ns.items():
-            detail = {SINCE: since, STALLED: str(stalled)}
+            detail = {SINCE: since, STALLED: str(stalled), SCOPE: WHOLE_HOST if resource == STEAL else span.scope}
             self._events.write("pressure", at_ns=span.until_ns, target=name, name=resource, detail=detail)

@@ -15,10 +15,18 @@ import pytest
 
 from brokerdrill.base.clock import now_ns
 from brokerdrill.hosts.connection import connected
+from brokerdrill.hosts.control_groups import read_here
 from brokerdrill.inventory.topology import Host
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.runner.watching import pressure
-from brokerdrill.runner.watching.pressure import LONGEST_SPAN_NS, PressureSpan, PressureWatch, between, joined, parse
+from brokerdrill.runner.watching.pressure import (
+    LONGEST_SPAN_NS,
+    Counters,
+    PressureSpan,
+    PressureWatch,
+    between,
+    joined,
+    parse,
+)
 
 S = 1_000_000_000
 STAT = """\
@@ -53,7 +61,34 @@ def test_a_kernel_that_was_started_anew_gives_no_span() -> None:
 
 def test_a_kernel_without_pressure_files_says_nothing_of_pressure() -> None:
     found = parse({"/proc/stat": "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nbtime 17\n"})
-    assert (dict(found.waited_ns), found.started_s) == ({"steal": 80_000_000}, 17)
+    assert (dict(found.waited_ns), found.started_s) == ({("", "steal"): 80_000_000}, 17)
+
+
+def of_services(**totals_us: int) -> Counters:
+    """Counters of the groups /g/NAME."""
+    files = {f"/g/{name}/cpu.pressure": f"some avg10=0.80 total={total}\n" for name, total in totals_us.items()}
+    return parse(files, frozenset({"/g/own", "/g/broker"}))
+
+
+def test_what_services_waited_for_is_added_up_and_no_longer_than_the_time() -> None:
+    span = between(of_services(own=100_000, broker=7), of_services(own=300_000, broker=400_007), 0, S)
+    assert span == PressureSpan(0, S, {"cpu": 600_000_000}, "services")
+    span = between(of_services(own=0, broker=0), of_services(own=800_000, broker=800_000), 0, S)
+    assert span and span.stalled_ns == {"cpu": S}
+
+
+def test_a_service_that_was_started_anew_counts_from_0() -> None:
+    assert between(of_services(own=5, broker=900_000), of_services(own=5, broker=300_000), 0, S) == PressureSpan(
+        0, S, {"cpu": 300_000_000}, "services"
+    )
+    assert between(of_services(own=5), of_services(own=5, broker=200_000), 0, S) == PressureSpan(
+        0, S, {"cpu": 200_000_000}, "services"
+    )
+
+
+def test_groups_and_hosts_are_not_compared_with_one_another() -> None:
+    assert between(counters(), of_services(own=5), 0, S) is None
+    assert joined(PressureSpan(0, S, {"cpu": 4}), PressureSpan(S, 2 * S, {"cpu": 4}, "services")) is None
 
 
 def test_calm_spans_that_follow_one_another_are_one() -> None:
@@ -79,14 +114,11 @@ def test_what_can_be_read_of_a_host_is_read(tmp_path: Path) -> None:
     assert asyncio.run(read()) == {str(there): "two\nlines\n", str(binary): "\N{REPLACEMENT CHARACTER}1"}
 
 
-def test_a_controller_whose_pressure_files_cannot_be_read_still_says_what_was_stolen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_controller_whose_pressure_files_cannot_be_read_still_says_the_rest(tmp_path: Path) -> None:
     """A folder stands for a file that is there and cannot be read."""
     stat = tmp_path / "stat"
     stat.write_text("cpu 1\n")
-    monkeypatch.setattr(pressure, "FILES", (str(tmp_path), str(stat)))
-    assert asyncio.run(pressure._of_controller()) == {str(stat): "cpu 1\n"}
+    assert asyncio.run(read_here([str(tmp_path), str(stat)])) == {str(stat): "cpu 1\n"}
 
 
 @pytest.fixture
@@ -111,7 +143,7 @@ def test_a_host_that_has_no_processor_left_is_seen(tmp_path: Path, spinning: Non
     async def main() -> None:
         events = EventWriter(tmp_path, "run", now_ns())
         async with connected([host]) as connections:
-            watch = PressureWatch(connections, events)
+            watch = PressureWatch(connections, {}, events)
             watch.period_s = 0.2  # type: ignore[misc]
             watch.start()
             watch.record()
