@@ -36,6 +36,16 @@ SUFFIXES = (".yml", ".yaml")
 OPEN = ("needs", "extends", "set", "where", "without")
 
 
+# What says nothing of what a run does and how it is judged.
+_WORDS = {"title", "description", "tags", "note", "finding", "seen"}
+
+
+def _meant(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _meant(value) for key, value in data.items() if key not in _WORDS}
+    return [_meant(one) for one in data] if isinstance(data, list) else data
+
+
 @dataclass(frozen=True)
 class Drill:
     """A drill: its name (the file's stem), what it breaks (the file's folder), and all that it says. `data` is the YAML
@@ -49,8 +59,8 @@ class Drill:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 (hex) of what the drill says."""
-        return hashlib.sha256(json.dumps(self.data, sort_keys=True).encode()).hexdigest()
+        """The SHA-256 (hex) of all that the drill does and asks; its words for people may change."""
+        return hashlib.sha256(json.dumps(_meant(self.data), sort_keys=True).encode()).hexdigest()
 
     def unmet(self, descriptors: Sequence[Descriptor]) -> list[str]:
         """Return those of its needs that these instances do not answer."""

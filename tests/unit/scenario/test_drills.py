@@ -192,6 +192,26 @@ def test_changes_override_all_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("title: Cut", "title: Sever", True),
+        ("tags: [partition", "tags: [links, partition", True),
+        ("runs: 13, broken: 10", "runs: 23, broken: 19", True),
+        ("count: 1000", "count: 999", False),
+        ("ttl: 90", "ttl: 91", False),
+    ],
+)
+def test_a_drill_of_other_words_is_the_same_drill(before: str, after: str, same: bool, tmp_path: Path) -> None:
+    """So that what was seen of it still counts."""
+    drill = load_drill("active_alone")
+    text = drill.path.read_text()
+    assert before in text
+    other = tmp_path / "active_alone.yml"
+    other.write_text(text.replace(before, after))
+    assert (load_drill(str(other)).sha256 == drill.sha256) == same
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("extends: kill_activ\ntitle: t\ndescription: d\n", "did you mean 'kill_active'"),
