@@ -436,6 +436,8 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
         yield from _SESSIONS.of(base)
     if "single_active" in plan.asked:
         yield from _SERVING.of(base)
+    if delivered_within.NAME in plan.asked:
+        yield from delivered_within.TAKERS.of(base)
     yield from _FAILOVERS.of(base)
     yield from _RECEIVED.of(base)
     yield from _MEASURED.of(base)

@@ -24,16 +24,23 @@ class Counts:
     operations: int = 0
 
 
-def members(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """Return the instances of the stores that a fault hit: its own, its instance's, those of the instances that its
-    link leads to; and the routers among these instances. None: it hit no broker, but what all may need."""
+def hit_stores(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the stores that a fault hit: its own, its instance's, those of the instances that its link leads to."""
     named = {fault.instance, *fault.toward} - {None}
     hit = {fault.store} if fault.store else set()
     hit |= {store for store, instances in stores.items() if named & {*instances}}
     hit |= {epoch.store for epoch in times.epochs if epoch.instance in named}
-    found = {instance for store in hit for instance in stores.get(store or "", ())}
+    return frozenset(hit)
+
+
+def members(fault: Fault, times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the instances of the stores that a fault hit, and the routers among those that it names. None: it hit no
+    broker, but what all may need."""
+    hit = hit_stores(fault, times, stores)
+    found = {instance for store in hit for instance in stores.get(store, ())}
     found |= {epoch.instance for epoch in times.epochs if epoch.store in hit}
-    return frozenset(found | (times.routers & {name for name in named if name}))
+    named = {fault.instance, *fault.toward}
+    return frozenset(found | {router for router in times.routers if router in named})
 
 
 def targets(times: Timeline, stores: Mapping[str, Sequence[str]]) -> frozenset[str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from brokerdrill.analysis import checks as rules
 from brokerdrill.analysis import verdict
+from brokerdrill.analysis.checks import delivered_within
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.clients import Plan
 from brokerdrill.analysis.columns import table
@@ -141,6 +142,7 @@ _SHARED = {
     "topics": "SELECT run, address, sub, min(since) AS since, bool_or(gone) AS gone FROM topic GROUP BY ALL",
     "serving": "SELECT run, store, instance, e_start, tick, min(after) AS after, max(before) AS before FROM serving "
     "WHERE store IS NOT NULL GROUP BY ALL",
+    "asking": delivered_within.ASKING,
     "sessions": "SELECT DISTINCT run, address, sub, e_at, client, session, since FROM session",
 }
 

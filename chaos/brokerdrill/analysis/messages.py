@@ -152,7 +152,7 @@ WHERE d.sha IS NOT NULL;
 _CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
-       u.expires, u.expires = {NEVER} AS lasts, coalesce(w.drained, false) AND u.sure AS drained,
+       u.expires, u.expires = {NEVER} AS lasts, u.sure, coalesce(w.drained, false) AND u.sure AS drained,
        coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
        u.processed = 0 AND u.possibly = 0 AS unhandled,
        (u.state = {ACKNOWLEDGED} OR (u.state = {UNKNOWN} AND u.n > 0)) AND unhandled AS gone,

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from brokerdrill.analysis.columns import table
-from brokerdrill.analysis.coverage import disturbing, members
-from brokerdrill.analysis.events import NEVER, Epoch
+from brokerdrill.analysis.coverage import disturbing, hit_stores, members
+from brokerdrill.analysis.events import NEVER, Epoch, Hit
 from brokerdrill.analysis.kernel import pack
 from brokerdrill.analysis.measures import base_width, segments
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
+from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.promises.catalogue import AVAILABLE
 
 NS_PER_MS = 1_000_000
@@ -22,8 +23,8 @@ _SHORTEST_NS = 1_000_000_000
 
 
 def ns(milliseconds: float | None) -> int | None:
-    """Return milliseconds in nanoseconds."""
-    return None if milliseconds is None else round(milliseconds * NS_PER_MS)
+    """Return milliseconds in nanoseconds, of more than any run lasts NEVER."""
+    return None if milliseconds is None else min(NEVER, round(milliseconds * NS_PER_MS))
 
 
 Stores = Mapping[str, Sequence[str]]
@@ -161,9 +162,10 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
 
     dead_letters: address, dead_letter. drains: address, drained. phase: drain_end, run_end. faults: fault (its
     number), name, target (the instance or link that it hit), f_at, healed. hits: fault, server (the active instance
-    that it hit), f_at, f_u. specs: spec (the promise's place in the
-    run's list), name, bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to.
-    rounds: round (its place), r_from, r_to (the end not in it). ticks: tick (a clock's number), u. asked: name.
+    that it hit) and its store, f_at, f_u, f_next (when at the earliest another step's fault hit that store, or what all
+    need), halted (until when that instance sends nothing). specs: spec (the promise's place in the run's list), name,
+    bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to. rounds: round (its place),
+    r_from, r_to (the end not in it). ticks: tick (a clock's number), u. asked: name.
     segments and widths as in `stage_tables`."""
     made = {
         "dead_letters": table(
@@ -182,6 +184,10 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
             ),
             "run int, spec int, name string, bound long, scope string, side string, check_period long, "
             "cache_timeout long, moves string",
+        ),
+        "hits": table(
+            ((run, *row) for run, one in times.items() for row in _hit_rows(one, runs[run].stores)),
+            "run int, fault int, server string, store string, f_at long, f_u long, f_next long, halted long",
         ),
         **_happened(times),
     }
@@ -215,14 +221,6 @@ def _happened(times: Times) -> dict[str, pa.Table]:
             ),
             "run int, fault int, name string, target string, f_at long, healed long",
         ),
-        "hits": table(
-            (
-                (run, hit.fault.number, hit.epoch.instance, hit.fault.at, hit.fault.u)
-                for run, one in times.items()
-                for hit in one.hits
-            ),
-            "run int, fault int, server string, f_at long, f_u long",
-        ),
         "unready": table(
             ((run, *span) for run, one in times.items() for span in one.unready),
             "run int, store string, n_from long, n_to long",
@@ -244,6 +242,37 @@ def _happened(times: Times) -> dict[str, pa.Table]:
             "run int, round int, r_from long, r_to long",
         ),
     }
+
+
+def _hit_rows(times: Timeline, stores: Stores) -> Iterable[tuple[int, str, str, int, int, int, int]]:
+    struck = [(fault, hit_stores(fault, times, stores)) for fault in disturbing(times)]
+    for hit in times.hits:
+        fault, epoch = hit.fault, hit.epoch
+        others = [
+            other.at - other.u
+            for other, of in struck
+            if other.at > fault.at
+            and (other.step is None or other.step != fault.step)
+            and (not of or epoch.store in of)
+        ]
+        yield (
+            fault.number,
+            epoch.instance,
+            epoch.store,
+            fault.at,
+            fault.u,
+            min(others, default=NEVER),
+            _halted(hit, times),
+        )
+
+
+def _halted(hit: Hit, times: Timeline) -> int:
+    """Until when what a fault hit is halted for certain: until its heal, or its next epoch; else until the fault."""
+    fault = hit.fault
+    if fault.name not in HALTS or fault.vague:
+        return fault.at
+    again = [one.earliest for one in times.epochs if one.instance == fault.instance and one.start > fault.at]
+    return min([NEVER if fault.healed_at is None else fault.healed_at, *again])
 
 
 def _bound(spec: PromiseSpec, times: Timeline) -> int | None:

@@ -8,27 +8,57 @@ from tests.analysis.generate.draft import MS, Draft, Row, S
 
 
 def keep_waiting(draft: Draft, addresses: list[str]) -> None:
-    """Let messages wait where faults hit: acknowledged by who was hit before, most of them delivered afterwards."""
+    """Let messages wait where faults hit: acknowledged by who was hit before, most of them delivered afterwards. In
+    half of the ledgers some are delivered by who is halted, or were given back before, and who takes them goes for
+    a while."""
     rng = random.Random(f"{draft.run_id}/waiting")
+    wild = rng.random() < 0.5
+    waiting = False
     for number, fault in enumerate([row for row in draft.events if row["kind"] == "fault" and row.get("instance")]):
-        if rng.random() < 0.5:
+        if rng.random() < 0.15:
+            fault["value"] = "both"
+        if rng.random() < (0.5 if wild else 0.2):
             continue
         t, address, by = fault["t_ns"], rng.choice(addresses), fault["instance"]
+        instances = [one for named in draft.stores.values() if by in named for one in named]
         message = {"address": address, "message_id": f"waiting-{number}", "payload_sha": "sha"}
-        sent = t - rng.choice((MS, 2 * MS, rng.randint(20 * MS, 2 * S)))
+        sent = t - rng.choice((MS, 2 * MS, rng.randint(20 * MS, 2 * S), rng.randint(20 * MS, 2 * S)))
         if sent < 0:
             continue
+        waiting = True
         more: Row = {"durable": rng.random() < 0.9}
         if rng.random() < 0.1:
             more["expires_ns"] = t + S
         outcome = rng.choice(("ok", "ok", "ok", "unknown"))
-        draft.op("patient", "send", sent, sent + rng.choice((MS // 2, MS, S)), outcome, instance=by, **message, **more)
-        for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 2))):
-            got = t + rng.choice((-MS // 2, 0, MS, rng.randint(MS, 4 * S)))
+        who = rng.choice((by, by, *instances, None)) if wild else by
+        took = rng.choice((MS // 2, MS, S))
+        draft.op("patient", "send", sent, sent + took, outcome, instance=who, **message, **more)
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 3)) if wild else 1):
+            got = t + rng.choice((rng.randint(MS, 4 * S), rng.randint(MS, 4 * S), MS, 0, -MS // 2, -10 * MS))
             name = f"patient-{number}-{got}"
-            draft.op("taker", "receive", got - MS, got, "ok", instance=by, delivery=name, **message)
-            acked = rng.choice(("ok", "ok", "unknown"))
+            who = rng.choice((by, *instances, None)) if wild else rng.choice(instances)
+            draft.op("taker", "receive", got - MS, got, "ok", instance=who, delivery=name, **message)
+            acked = rng.choice(("ok", "ok", "unknown", "fail"))
             draft.op("taker", "ack", got + 1, got + 2, acked, address=address, delivery=name)
+        if wild:
+            come_and_go(draft, rng, address, t)
+        if rng.random() < 0.1 and draft.mapped:
+            dead = {"address": "DLQ", "message_id": message["message_id"]}
+            draft.op("inspector", "browse", t + 4 * S, t + 4 * S + 1, "ok", **dead)
+    if waiting and rng.random() < 0.8:
+        draft.op("taker", "connect", draft.load[0], draft.load[0] + MS, "ok")
+        draft.op("taker", "receive", draft.load[1], draft.drain[1], "fail", address=rng.choice(addresses))
+
+
+def come_and_go(draft: Draft, rng: random.Random, address: str, fault: int) -> None:
+    """Let the one who takes close, connect again, and wait in vain; somebody else, too."""
+    for client in ("taker", "helper") if rng.random() < 0.3 else ("taker",):
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            at = fault + rng.choice((0, MS, rng.randint(-S, 3 * S)))
+            op = rng.choice(("close", "close", "connect", "receive"))
+            end = None if rng.random() < 0.1 else at + rng.choice((MS, S, 3 * S))
+            where = {"address": address} if op == "receive" else {}
+            draft.op(client, op, at, end, "ok" if op != "receive" else "fail", **where)
 
 
 def read_clocks(draft: Draft) -> None:

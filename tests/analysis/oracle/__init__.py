@@ -133,7 +133,10 @@ Where the contract leaves a choice, this is the one made:
 73  available: a span that may be too long    as long as the bound, give or take twice the worst clock's uncertainty
 74  sticky, ordered: uncertainty              of the clocks of the operations compared, none among those of one clock
 75  coverage: what a fault hit                the stores of its instance, of its `toward`, its own; of none: everything
-76  busy hosts                                of each host and kind of pressure the sum of what lies within the time, no
+76  delivered_within: who asks                whoever has a receive of the address and subscription, whatever came of
+                                              it; a client's operations are in the order of their op_id; a last call
+                                              that never returned asks on
+77  busy hosts                                of each host and kind of pressure the sum of what lies within the time, no
                                               more of each reading than fits into the part that lies there
 """
 

@@ -45,12 +45,18 @@ def coverage(facts: Facts) -> list[Row]:
     return found
 
 
-def hit_by(facts: Facts, fault: Row) -> set[str]:
-    """The routers and the instances of all stores that a fault hit; none: it is not known of which."""
+def hit_stores(facts: Facts, fault: Row) -> set[str]:
+    """The stores that a fault hit: "of its instance, of those it leads `toward`, and its own"."""
     named: set[Any] = {fault.get("instance"), *str(detail(fault, "toward") or "").split(", ")} - {None, ""}
     hit: set[str] = {fault["store"]} if fault.get("store") is not None else set()
     hit |= {store for store, instances in facts.run.stores.items() if named & {*instances}}
-    hit |= {epoch.store for epoch in facts.epochs if epoch.instance in named}
+    return hit | {epoch.store for epoch in facts.epochs if epoch.instance in named}
+
+
+def hit_by(facts: Facts, fault: Row) -> set[str]:
+    """The routers and the instances of all stores that a fault hit; none: it is not known of which."""
+    named: set[Any] = {fault.get("instance"), *str(detail(fault, "toward") or "").split(", ")} - {None, ""}
+    hit = hit_stores(facts, fault)
     members = {instance for store in hit for instance in facts.run.stores.get(store, ())}
     members |= {epoch.instance for epoch in facts.epochs if epoch.store in hit}
     return members | (named & routers_of(facts))

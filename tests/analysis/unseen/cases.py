@@ -80,6 +80,7 @@ from tests.analysis.unseen.times import (
     the_end_came_before_the_fault,
     the_end_is_vague,
 )
+from tests.analysis.unseen.waiting import WAITING, WAITING_ALSO
 
 UNTIMED = without_promises("failover_within", "failback_within", "alerted_within")
 CASES: dict[str, Case] = {
@@ -386,6 +387,7 @@ CASES: dict[str, Case] = {
         rounds(1, begun=2), run={"planned": ("kill it",)}
     ),
     "another application's dead letter": Case(another_applications_dead_letter, {"no_phantoms": "pass"}),
+    **WAITING,
 }
 # What a change says besides, by its nature.
 ALSO = {
@@ -420,6 +422,12 @@ ALSO = {
     "a topic's message is not got, and was due": {"available"},
     "a topic's message is not got, and was not due": {"available"},
 }
+ALSO |= WAITING_ALSO
+# What b acknowledged out of its turn waited, too.
+ALSO |= {
+    name: ALSO.get(name, set()) | {"delivered_within"} for name in CASES if name.startswith("an intruder by a clock")
+}
+ALSO["an intruder by a vague clock"] |= {"delivered_within"}
 # Whoever hangs in a call is not answered.
 ALSO |= {name: {"transparent"} for name in CASES if name.startswith("the load ends ") or "producer hangs" in name}
 ALSO |= {

@@ -100,8 +100,9 @@ class Findings:
         }
         self._held: dict[tuple[int, int], list[delivered_within.HeldUnits]] = defaultdict(list)
         for run, spec, *of in base.execute(
-            "SELECT run, spec, fault, sum(n)::BIGINT, sum(late)::BIGINT, bool_or(perhaps), bool_or(cut_off), "
-            "max(longest) FROM held GROUP BY run, spec, fault ORDER BY run, spec, fault"
+            "SELECT run, spec, fault, sum(n)::BIGINT, sum(late)::BIGINT, max(longest), max(latest), bool_or(cut_off), "
+            "bool_or(clocks), bool_or(perhaps), bool_or(unasked) FROM held GROUP BY run, spec, fault "
+            "ORDER BY run, spec, fault"
         ).fetchall():
             self._held[run, spec].append(delivered_within.HeldUnits(*of))
         self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
