@@ -2,95 +2,29 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brokerdrill.base import java, paths
 from brokerdrill.workload import header
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
-from tests.free_ports import free_port
-from tests.roles.conftest import ROOT, load
-from tests.roles.test_plugins import cached
-from tests.unpacking import unpack
 from tests.workload.conftest import specs
-from tests.workload.standalone_broker import QUEUES, SHORT_LIVED
+from tests.workload.standalone_broker import QUEUES
+from tests.workload.standalone_classic import Classic, unpack
 from tests.workload.worker_process import WorkerProcess, judge, merged, rows_of
 
 StartWorker = Callable[..., WorkerProcess]
-ARCHIVE = load(ROOT / "roles" / "activemq_classic" / "vars" / "main" / "archive.yml")["__activemq_classic_archives"][
-    "5.18.3"
-]
-START_DEADLINE_S = 90
-XML = """<beans xmlns="http://www.springframework.org/schema/beans"
-  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-  xsi:schemaLocation="http://www.springframework.org/schema/beans
-    http://www.springframework.org/schema/beans/spring-beans.xsd
-    http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="c1" dataDirectory="{data}" useJmx="false">
-    <persistenceAdapter><kahaDB directory="{data}/kahadb"/></persistenceAdapter>
-    <transportConnectors>
-      <transportConnector name="openwire" uri="tcp://127.0.0.1:{openwire}"/>
-      <transportConnector name="stomp" uri="stomp://127.0.0.1:{stomp}"/>
-    </transportConnectors>
-  </broker>
-</beans>
-"""
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Classic:
-    """One broker in `directory`; `ports` by protocol."""
-
-    def __init__(self, home: Path, directory: Path) -> None:
-        self.home = home
-        self.ports = {"openwire": free_port(), "stomp": free_port()}
-        self._directory = directory
-        self._log = directory / "log"
-        self._process: subprocess.Popen[bytes] | None = None
-        (directory / "activemq.xml").write_text(XML.format(data=directory, **self.ports))
-
-    def start(self) -> None:
-        """Start and wait until the connectors listen."""
-        where = [f"-Dactivemq.{name}={self._directory}" for name in ("base", "conf", "data")]
-        command = [Path(java.home()) / "bin" / "java", "-Xmx192m", *SHORT_LIVED.split(), f"-Dactivemq.home={self.home}"]
-        program = ["-jar", self.home / "bin" / "activemq.jar", "start", f"xbean:file:{self._directory}/activemq.xml"]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*command, *where, *program], stdout=log, stderr=subprocess.STDOUT)
-        end = time.monotonic() + START_DEADLINE_S
-        while not all(listens(port) for port in self.ports.values()):
-            assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < end, self._log.read_text()
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait(30)
-            self._process = None
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kept = cached.keep(paths.cache() / "archives", "apache-activemq-5.18.3-bin.tar.gz", "maven", [ARCHIVE])
-    into = tmp_path_factory.mktemp("classic")
-    unpack(kept["path"], into)
-    (found,) = into.iterdir()
-    return found
+    return unpack(tmp_path_factory.mktemp("classic"))
 
 
 @pytest.fixture
 def classic(home: Path, tmp_path: Path) -> Iterator[Classic]:
-    (tmp_path / "broker").mkdir()
     made = Classic(home, tmp_path / "broker")
     made.start()
     yield made
