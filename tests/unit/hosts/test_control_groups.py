@@ -10,6 +10,7 @@ import pytest
 from brokerdrill.hosts.control_groups import MOUNTS, OWN, ServiceGroups, folder
 
 VM = "29 1 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+BELOW = "29 1 0:26 /docker/0e /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n"
 HYBRID = (
     "40 39 0:36 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n"
     "41 39 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -24,6 +25,10 @@ HYBRID = (
         (HYBRID, "1:name=systemd:/a.service\n0::/docker/0e\n", "/sys/fs/cgroup/unified/docker/0e"),
         (HYBRID.splitlines()[0], "1:name=systemd:/a.service\n", None),
         (HYBRID.splitlines()[0], "0::/a.service\n", None),
+        # A container that sees its host's groups, of which only its own is mounted
+        (BELOW, "0::/docker/0e/system.slice/a.service\n", "/sys/fs/cgroup/system.slice/a.service"),
+        (BELOW, "0::/docker/0e\n", "/sys/fs/cgroup"),
+        (BELOW, "0::/docker/0ef/a.service\n", None),
         (VM, "", None),
         ("", "0::/a.service\n", None),
     ],
@@ -45,6 +50,7 @@ def groups(pids: dict[str, int], files: dict[str, str]) -> ServiceGroups:
 def test_a_unit_keeps_its_folder_while_it_does_not_run_and_without_one_nothing_is_known() -> None:
     pids = {"a.service": 0}
     files = {MOUNTS: VM, OWN: "0::/user.slice/session-3.scope\n", "/proc/7/cgroup": "0::/system.slice/a.service\n"}
+    files["/sys/fs/cgroup/system.slice/a.service/cpu.pressure"] = "some total=1\n"
     found = groups(pids, files)
     assert asyncio.run(found.find()) == frozenset(), "the whole host has to count"
     pids["a.service"] = 7
@@ -57,3 +63,24 @@ def test_a_unit_keeps_its_folder_while_it_does_not_run_and_without_one_nothing_i
         "/sys/fs/cgroup/user.slice/session-4.scope",
         "/sys/fs/cgroup/system.slice/a.service",
     }
+
+
+def test_a_service_whose_group_cannot_be_read_is_not_told_apart() -> None:
+    files = {MOUNTS: VM, OWN: "0::/user.slice/session-3.scope\n", "/proc/7/cgroup": "0::/system.slice/a.service\n"}
+    assert asyncio.run(groups({"a.service": 7}, files).find()) == frozenset()
+
+
+def test_what_is_in_another_group_is_counted_there_alone() -> None:
+    files = {MOUNTS: VM, OWN: "0::/a.slice\n", "/proc/7/cgroup": "0::/a.slice/a.service\n"}
+    files |= {"/proc/8/cgroup": "0::/a.slice2/b.service\n"}
+    files |= {f"/sys/fs/cgroup/a.slice{one}/cpu.pressure": "some total=1\n" for one in ("/a.service", "2/b.service")}
+    found = groups({"a.service": 7, "b.service": 8}, files)
+    assert asyncio.run(found.find()) == {"/sys/fs/cgroup/a.slice", "/sys/fs/cgroup/a.slice2/b.service"}
+
+
+def test_the_group_of_everything_tells_nothing_apart() -> None:
+    files = {MOUNTS: VM, OWN: "0::/\n", "/proc/7/cgroup": "0::/system.slice/a.service\n"}
+    files["/sys/fs/cgroup/system.slice/a.service/cpu.pressure"] = "some total=1\n"
+    found = groups({"a.service": 7}, files)
+    assert asyncio.run(found.find()) == frozenset()
+    assert found.own is None

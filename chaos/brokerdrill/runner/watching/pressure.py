@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from brokerdrill.base.clock import now_ns
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.hosts.connection import HostConnection
-from brokerdrill.hosts.control_groups import ServiceGroups, main_processes, nothing, read_here
+from brokerdrill.hosts.control_groups import COUNTED, ServiceGroups, is_within, main_processes, nothing, read_here
 from brokerdrill.ledger.events import CONTROLLER_CLOCK, EventWriter
 from brokerdrill.ledger.evidence import CLOCK_STEP, PRESSURES, SCOPE, SERVICES, SINCE, STALLED, STEAL, WHOLE_HOST
 from brokerdrill.runner.watching.polling import PollingWatch
@@ -137,12 +137,17 @@ class PressureSource:
             self._folders = await self._groups.find()
         files = await self._read([*pressure_files(self._folders), STAT_FILE])
         own = self._groups.own
-        if own is None or (self._folders and f"{own}/{WAITED_FOR[0]}.pressure" not in files):
+        if own is None or (self._folders and not _counts_for(own, self._folders, files)):
             # Another login is another group, which is looked for the next time; not so one that was just found.
             self._tells_services_apart = not found_now
             self._folders = frozenset()
             files = await self._read([*pressure_files(self._folders), STAT_FILE])
         return parse(files, self._folders)
+
+
+def _counts_for(own: str, folders: frozenset[str], files: Mapping[str, str]) -> bool:
+    """Whether the files that were read are also of the process that asks: of its group, or of one around it."""
+    return any(is_within(own, one) and f"{one}/{COUNTED}" in files for one in folders)
 
 
 class PressureWatch(PollingWatch):

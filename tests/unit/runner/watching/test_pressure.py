@@ -23,6 +23,7 @@ from brokerdrill.runner.watching.pressure import (
     Counters,
     PressureSpan,
     PressureWatch,
+    _counts_for,
     between,
     joined,
     parse,
@@ -119,6 +120,14 @@ def test_a_controller_whose_pressure_files_cannot_be_read_still_says_the_rest(tm
     stat = tmp_path / "stat"
     stat.write_text("cpu 1\n")
     assert asyncio.run(read_here([str(tmp_path), str(stat)])) == {str(stat): "cpu 1\n"}
+
+
+def test_a_login_within_a_services_group_counts_there() -> None:
+    around = frozenset({"/g/user.slice"})
+    files = {"/g/user.slice/cpu.pressure": "some total=1\n"}
+    assert _counts_for("/g/user.slice/session-3.scope", around, files)
+    assert not _counts_for("/g/user.slice2", around, files)
+    assert not _counts_for("/g/user.slice/session-3.scope", around, {})
 
 
 @pytest.fixture
