@@ -13,10 +13,12 @@ from brokerdrill.analysis.verdict import concluded, exit_status, together
 from brokerdrill.ledger.contract import RunInfo
 from brokerdrill.ledger.known import Known
 from brokerdrill.ledger.verdict import FAIL, PASS, UNKNOWN, PromiseVerdict, RunVerdict
+from tests.analysis.batch import Ledger
 from tests.analysis.in_process import judging, rows_of
+from tests.analysis.kept_run import kept, numbered, op
 from tests.analysis.test_checks_can_fail import Change, a_key_moves, a_message_comes_twice, a_message_is_lost, changed
 
-LATE = {"t_ns": 5, "first_send_ms": 900.0}
+LATE = {"t_ns": 5, "first_send_ms": 900.0, "last_try_ms": 950.0}
 
 
 def defect(promise: str = "no_loss", only: dict[str, Any] | None = None, **at_most: float) -> Known:
@@ -35,7 +37,7 @@ def test_what_is_to_be_kept_is_kept_in_every_entry(verdicts: list[str], met: boo
 @pytest.mark.parametrize("verdict", ["pass", "unknown"])
 def test_what_is_to_be_violated_has_to_be_and_what_may_be_need_not(word: str, verdict: str) -> None:
     met = word == "known" and verdict == "pass"
-    assert not_met([verdict], [Finding()], Asked(word, (defect(count=9),)), [], []) == (None if met else "")
+    assert not_met([verdict], [Finding()], Asked(word, {0: defect(count=9)}), [], []) == (None if met else "")
 
 
 @pytest.mark.parametrize(
@@ -50,39 +52,55 @@ def test_what_is_to_be_violated_has_to_be_and_what_may_be_need_not(word: str, ve
         ({"ms": 900}, Finding(n=1, measured=900.0, witnesses=[LATE]), None),
         ({"ms": 899}, Finding(n=1, measured=900.0, witnesses=[LATE]), "it took longer than the 899 ms that are known"),
         # What never came took longer than any time.
-        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"t_ns": 5}]), "it took longer than the 900 ms"),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"last_try_ms": 5}]), "it took longer than the 900 ms"),
         ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"healed_ns": 5}]), "it took longer than the 900 ms"),
         ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"healed_ns": 5, "active_ns": 7}]), None),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"t_ns": 5, "waited_ms": 1.0}]), "it took longer"),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"waited_ms": 1.0, "delivered_ns": 7}]), None),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"alert": "Down", "fired_ms": 1.0}]), "it took longer"),
+        ({"ms": 900}, Finding(n=1, measured=1.0, witnesses=[{"alert": "", "fired_ms": 1, "cleared_ms": 1}]), None),
         # None of several ceilings may be passed.
         ({"count": 9, "ms": 900}, Finding(n=1, measured=901.0, witnesses=[LATE]), "it took longer"),
         ({"count": 1, "ms": 900}, Finding(n=2, measured=1.0, witnesses=[LATE]), "2 breaks are more"),
     ],
 )
 def test_a_known_defect_has_a_ceiling(at_most: dict[str, float], found: Finding, why: str | None) -> None:
-    told = not_met(["fail"], [found], Asked("known", (defect(**at_most),)), [], [])
+    told = not_met(["fail"], [found], Asked("known", {0: defect(**at_most)}), [], [])
     assert (told is None) if why is None else (told is not None and told.startswith(why)), told
     assert why is None or "(Product 1.0, store)" in str(told)
 
 
 def test_breaks_of_all_entries_of_a_promise_count_together() -> None:
-    asked = Asked("known", (defect(count=3),))
+    asked = Asked("known", {0: defect(count=3)})
     assert not_met(["fail", "pass"], [Finding(n=3), Finding()], asked, [], []) is None
     assert "4 breaks" in str(not_met(["fail", "fail"], [Finding(n=3), Finding(n=1)], asked, [], []))
 
 
 def test_another_kind_of_witness_is_another_defect() -> None:
-    asked = Asked("known", (defect(only={"kind": "a"}, count=9),))
+    asked = Asked("known", {0: defect(only={"kind": "a"}, count=9)})
     same, other = {"kind": "a", "x": 1}, {"kind": "b"}
     assert not_met(["fail"], [Finding(n=2, witnesses=[same, same])], asked, [], []) is None
     assert "in another way" in str(not_met(["fail"], [Finding(n=2, witnesses=[same, other])], asked, [], []))
     assert "in another way" in str(not_met(["fail"], [Finding(n=1, witnesses=[{"x": 1}])], asked, [], []))
 
 
+def test_all_witnesses_count_not_only_the_worst() -> None:
+    asked = Asked("known", {3: defect(only={"kind": "a"}, count=99)})
+    same, other = {"kind": "a", "x": 1}, {"kind": "b"}
+    assert not_met(["fail"], [Finding(n=12, rows=[same] * 11, witnesses=[same] * 10)], asked, [], []) is None
+    found = Finding(n=12, rows=[*[same] * 11, other], witnesses=[same] * 10)
+    assert "in another way" in str(not_met(["fail"], [found], asked, [], []))
+    # What partitions find is counted there, for each known defect.
+    found = Finding(n=12, witnesses=[same] * 10, otherwise={("lost", 3): 1})
+    assert "in another way" in str(not_met(["fail"], [found], asked, [], []))
+    assert not_met(["fail"], [replace(found, otherwise={("lost", 2): 1})], asked, [], []) is None
+
+
 def test_of_several_known_defects_one_has_to_fit_and_the_first_is_told() -> None:
     small, large = defect(count=1), defect(count=9)
     for known in ((small, large), (large, small)):
-        assert not_met(["fail"], [Finding(n=5)], Asked("known", known), [], []) is None
-    assert "5 breaks are more than the 1" in str(not_met(["fail"], [Finding(n=5)], Asked("known", (small,)), [], []))
+        assert not_met(["fail"], [Finding(n=5)], Asked("known", dict(enumerate(known))), [], []) is None
+    assert "5 breaks are more than the 1" in str(not_met(["fail"], [Finding(n=5)], Asked("known", {0: small}), [], []))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +162,36 @@ def test_what_run_json_asks_is_asked_of_the_promise_that_it_names() -> None:
         for number, name in enumerate(ledgers)
     }
     assert told == {name: why for name, (_, _, why) in WHOLE.items()}
+
+
+def twelve(*, of_another_kind: bool) -> Ledger:
+    """Twelve messages are lost, and sent by calls that fail first; one of them on another address, or all on one."""
+    run, ops, events = kept()
+    for number in range(12):
+        message = {"address": "q", "message_id": f"z{number:02}", "payload_sha": "sha", "durable": True}
+        if number == 11 and of_another_kind:
+            message["address"] = "q2"
+        ops.append(op("o", "send", 2400 + number, 2400.5 + number, outcome="fail", **message, instance="a"))
+        ops.append(op("o", "send", 2450 + number, 2450.5 + number, **message, instance="a", attempt=1))
+    ops.append(op("c2", "receive", 1000, 7990, outcome="fail", address="q2"))
+    defects = ("no_loss", "delivered_within", "transparent")
+    expect = dict.fromkeys(defects, "known")
+    known = tuple(Known(one, {"count": 99}, "Product 1.0", only={"address": "q"}) for one in defects)
+    drained = {"q": True, "q2": True}
+    return replace(run, expect=expect, known=known, drained=drained), numbered(ops), events
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_twelfth_witness_of_another_kind_is_another_defect(parts: int) -> None:
+    ledgers = {"same": twelve(of_another_kind=False), "other": twelve(of_another_kind=True)}
+    with judging(ledgers, rows_of(ledgers), parts=parts) as found:
+        results = found.finish().results
+    for result, why in ((results[0], ""), (results[1], "it is broken in another way than is known (Product 1.0)")):
+        told = {one.name: one for one in result.promises if one.expected == "known"}
+        assert {name: (one.count, one.beyond) for name, one in told.items()} == dict.fromkeys(told, (12, why))
+        assert len(told) == 3
+        # None of those that are shown.
+        assert {row.fields["address"] for one in told.values() for row in one.witnesses} == {"q"}
 
 
 @pytest.mark.parametrize(

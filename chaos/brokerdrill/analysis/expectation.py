@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from brokerdrill.analysis.checks.finding import Finding
@@ -11,15 +11,22 @@ from brokerdrill.ledger.known import Known
 
 # What `only` of run.json says may violate a promise: what concerns what a fault hit.
 TARGET = "target"
+# Of witnesses with the first field: what they have, where what they waited for came.
+_ENDS = {
+    "last_try_ms": {"first_send_ms"},
+    "healed_ns": {"active_ns"},
+    "waited_ms": {"delivered_ns"},
+    "alert": {"fired_ms", "cleared_ms"},
+}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a drill asks of a promise: `word` (kept, violated, known), the defects that are `known` of it, and `only`
-    (None: whatever) what may violate it."""
+    """What a drill asks of a promise: `word` (kept, violated, known), the defects that are `known` of it by their
+    places in the run's list, and `only` (None: whatever) what may violate it."""
 
     word: str = "kept"
-    known: tuple[Known, ...] = ()
+    known: Mapping[int, Known] = field(default_factory=dict)
     only: str | None = None
 
 
@@ -43,12 +50,12 @@ def not_met(
         return f"{others} of the moves are of keys that no fault concerned" if asked.only == TARGET and others else None
     if asked.word != "known" or not broken:
         return "" if broken or unknown else None
-    beyond = [_beyond(findings, one) for one in asked.known]
+    beyond = [_beyond(findings, number, one) for number, one in asked.known.items()]
     return None if None in beyond else next(iter(beyond), "")
 
 
-def _beyond(findings: Sequence[Finding], known: Known) -> str | None:
-    """Return how breaks go beyond a known defect; None: they do not."""
+def _beyond(findings: Sequence[Finding], number: int, known: Known) -> str | None:
+    """Return how breaks go beyond a known defect, which has that number; None: they do not."""
     count = sum(one.n for one in findings)
     limit = known.at_most
     if "count" in limit and count > limit["count"]:
@@ -61,15 +68,16 @@ def _beyond(findings: Sequence[Finding], known: Known) -> str | None:
         worst = max((one.measured or 0.0 for one in findings), default=0.0)
         if worst > limit["ms"] or any(_endless(row) for one in findings for row in one.witnesses):
             return f"it took longer than the {limit['ms']:g} ms that are known ({known.finding})"
-    if any(_differs(row, known.only) for one in findings for row in one.witnesses):
+    others = sum(n for one in findings for (_, of), n in one.otherwise.items() if of == number)
+    if others or any(_differs(row, known.only) for one in findings for row in (*one.rows, *one.witnesses)):
         return f"it is broken in another way than is known ({known.finding})"
     return None
 
 
 def _endless(witness: Mapping[str, Any]) -> bool:
-    """Whether what a witness waited for never came: it has no time of its end."""
-    ends = {"t_ns": "first_send_ms", "healed_ns": "active_ns"}
-    return any(begin in witness and end not in witness for begin, end in ends.items())
+    """Whether what a witness waited for never came: it has no time of its end. Of a promise's witnesses such are the
+    worst."""
+    return any(begin in witness and not ends <= {*witness} for begin, ends in _ENDS.items())
 
 
 def _differs(witness: Mapping[str, Any], only: Mapping[str, Any]) -> bool:

@@ -13,13 +13,12 @@ import duckdb
 
 from brokerdrill.analysis import gaps, routes
 from brokerdrill.analysis.checks import atomic, delivered_within, intruders, ordered, sticky
-from brokerdrill.analysis.checks.finding import WITNESS, by_round
+from brokerdrill.analysis.checks.finding import by_round, witnesses
 from brokerdrill.analysis.clients import POSSIBLY, PROCESSED, Plan
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.kernel import Parcel, divide
 from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.partials import declare
-from brokerdrill.analysis.verdict import WITNESSES
 
 # What became of a message's attempts.
 FAILED, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
@@ -182,13 +181,14 @@ _COUNTS = declare("class", "run int, class string, flagged boolean, in_doubt boo
 SELECT run, class, flagged, possibly > 0 AS in_doubt, count(*) AS n FROM unit GROUP BY ALL
 """)
 _BROKEN = ", ".join(f"'{name}'" for name in BROKEN)
-_CLASS_WITNESSES = WITNESS.by(
+_CLASS_WITNESSES = witnesses(
+    "rule",
     f"""
 SELECT run, class AS rule, n AS weight, message_id, address, nullif(sub, '') AS subscription, class, n AS deliveries,
        processed
 FROM unit WHERE class IN ({_BROKEN})
-QUALIFY row_number() OVER (PARTITION BY run, class ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
 """,
+    "message_id, address, sub",
     "rule string, message_id string, address string, subscription string, class string, deliveries long, "
     "processed long",
 )

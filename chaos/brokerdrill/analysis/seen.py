@@ -63,7 +63,7 @@ class Seen:
         found = {}
         for name in dict.fromkeys(spec.name for spec in specs):
             places = [place for place, spec in enumerate(specs) if spec.name == name]
-            known = tuple(one for one in info.known if one.promise == name)
+            known = {number: one for number, one in enumerate(info.known) if one.promise == name}
             asked = Asked(info.expect.get(name, "kept"), known, info.only.get(name))
             moved = [row for place in places for row in self._moved[run, place]]
             own = [verdicts[place] for place in places], [findings[place] for place in places]
@@ -93,9 +93,11 @@ def apply_doubts(
             finding.doubted("; ".join(missing))
             if promise.by_absence == ALL:
                 finding.n, finding.witnesses, finding.moments = 0, [], []
+                finding.rows, finding.otherwise = [], {}
             elif promise.by_absence:
                 finding.n = sum(of_class[name] for name in promise.breaking if name not in promise.by_absence)
                 left = (row for row in finding.witnesses if row.get("class") not in promise.by_absence)
                 finding.witnesses = worst({"weight": 0, **row} for row in left)
+                finding.otherwise = {key: n for key, n in finding.otherwise.items() if key[0] not in promise.by_absence}
         if vacuous:
             finding.doubted("the load did not meet what the drill is about")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from brokerdrill.analysis.measures import base_width, segments
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.ledger.contract import PromiseSpec, RunInfo
 from brokerdrill.ledger.coverage import HALTS
-from brokerdrill.promises.catalogue import AVAILABLE
+from brokerdrill.promises.catalogue import AVAILABLE, PROMISES
 
 NS_PER_MS = 1_000_000
 # Successes are compared in slices of the load, so many a partition.
@@ -165,7 +166,8 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
     that it hit) and its store, f_at, f_u, f_next (when at the earliest another step's fault hit that store, or what all
     need), halted (until when that instance sends nothing). specs: spec (the promise's place in the run's list), name,
     bound, scope, side, check_period, cache_timeout, moves. unready: store, n_from, n_to. rounds: round (its place),
-    r_from, r_to (the end not in it). ticks: tick (a clock's number), u. asked: name.
+    r_from, r_to (the end not in it). known_only: rule or spec, known (the defect's place in the run's list), path (of a
+    field that each witness has) and its value, as text. ticks: tick (a clock's number), u. asked: name.
     segments and widths as in `stage_tables`."""
     made = {
         "dead_letters": table(
@@ -189,9 +191,26 @@ def message_tables(runs: Runs, promises: Specs, times: Times) -> dict[str, bytes
             ((run, *row) for run, one in times.items() for row in _hit_rows(one, runs[run].stores)),
             "run int, fault int, server string, store string, f_at long, f_u long, f_next long, halted long",
         ),
+        "known_only": table(
+            ((run, *row) for run, info in runs.items() for row in _known_only(info, promises[run])),
+            "run int, rule string, spec int, known int, path string, value string",
+        ),
         **_happened(times),
     }
     return {name: pack(one) for name, one in made.items()}
+
+
+def _known_only(info: RunInfo, specs: Sequence[PromiseSpec]) -> Iterable[tuple[str | None, int | None, int, str, str]]:
+    """What each witness of a known defect has, by the rule or the promise's place that its witnesses name."""
+    for number, one in enumerate(info.known):
+        rules = PROMISES[one.promise].breaking if one.promise in PROMISES else ()
+        places = [place for place, spec in enumerate(specs) if spec.name == one.promise]
+        for name, value in one.only.items():
+            told = f'$."{name}"', value if isinstance(value, str) else json.dumps(value)
+            for rule in (*rules, one.promise):
+                yield rule, None, number, *told
+            for place in places:
+                yield None, place, number, *told
 
 
 def _spec(spec: PromiseSpec, times: Timeline) -> tuple[str, int | None, str, str, int | None, int | None, str]:

@@ -105,6 +105,11 @@ class Findings:
             "ORDER BY run, spec, fault"
         ).fetchall():
             self._held[run, spec].append(delivered_within.HeldUnits(*of))
+        self._otherwise: dict[int, list[tuple[str | None, int | None, int, int]]] = defaultdict(list)
+        for run, *of in base.execute(
+            "SELECT run, rule, spec, known, sum(n)::BIGINT FROM otherwise GROUP BY ALL"
+        ).fetchall():
+            self._otherwise[run].append((of[0], of[1], of[2], of[3]))
         self._by_round: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
         for run, what, number, n in base.execute(
             "SELECT run, what, round, sum(n)::BIGINT FROM broken_in GROUP BY ALL"
@@ -224,6 +229,12 @@ class Findings:
                 finding.witnesses = worst(by_rule[place])
                 if finding.doubt or (run, place) in self._late:
                     finding.doubted(_DOUBTS[spec.name])
+            own = {spec.name, *PROMISES[spec.name].breaking}
+            finding.otherwise = {
+                (rule, known): n
+                for rule, of_place, known, n in self._otherwise[run]
+                if of_place == place or (of_place is None and rule in own)
+            }
             found.append(finding)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds
 from brokerdrill.analysis.events import NEVER, Alert, Fault
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import stalled
@@ -52,7 +52,7 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
                 }
             )
     finding.judged_from = {"watched": [list(span) for span in times.alerts_watched]}
-    finding.witnesses = worst(broken)
+    finding.broken_by(broken)
     return finding
 
 

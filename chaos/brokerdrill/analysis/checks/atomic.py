@@ -5,8 +5,7 @@ SQL over one partition of stage 3, which has whole transactions: the table `part
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import FOUND, WITNESS, by_round
-from brokerdrill.analysis.verdict import WITNESSES
+from brokerdrill.analysis.checks.finding import FOUND, by_round, witnesses
 
 # atomic: the units of each transaction that may have been committed. A message is seen where it was delivered or found
 # on its dead-letter address; it is missing where it was not although it had to be: its address was drained, it is
@@ -43,14 +42,15 @@ SELECT run, spec, count(*) FILTER (sure AND missing > 0) AS n, 0::BIGINT AS excu
 FROM whole GROUP BY run, spec
 """)
 BY_ROUND = by_round("whole WHERE sure AND missing > 0", "'atomic'", "began")
-WORST = WITNESS.by(
-    f"""
+WORST = witnesses(
+    "spec",
+    """
 SELECT run, spec, missing AS weight, txn, client, seen, missing, lacking.message_id AS message_id,
        lacking.address AS address, nullif(lacking.sub, '') AS subscription,
        having_seen.message_id AS seen_message_id, having_seen.address AS seen_address
 FROM whole WHERE sure AND missing > 0
-QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, txn) <= {WITNESSES}
 """,
+    "txn",
     "spec int, txn string, client string, seen long, missing long, message_id string, address string, "
     "subscription string, seen_message_id string, seen_address string",
 )

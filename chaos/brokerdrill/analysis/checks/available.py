@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds
 from brokerdrill.analysis.events import Fault
 from brokerdrill.analysis.timeline import Timeline, disturbing
 from brokerdrill.analysis.watching import stalled
@@ -107,7 +107,7 @@ def find(
     finding.judged_from = {"addresses": sorted(used)}
     gaps = [one._replace(fault=fault_over(times, one.start, one.end)) for one in gaps]
     finding.moments = [one.start for one in gaps]
-    finding.witnesses = worst(_witness(one, side) for one in gaps)
+    finding.broken_by(_witness(one, side) for one in gaps)
     return finding, gaps
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, NS_PER_MS, WITNESS, Finding
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, NS_PER_MS, Finding, witnesses
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.partials import declare
 from brokerdrill.analysis.timeline import Timeline
-from brokerdrill.analysis.verdict import WITNESSES
 from brokerdrill.analysis.watching import stalled
 
 NAME = "delivered_within"
@@ -120,13 +119,15 @@ SELECT run, spec, fault, count(*) FILTER (certain) AS n, count(*) FILTER ({_LATE
        bool_or(certain AND NOT ({_SOON}) AND asked <= bound) AS unasked
 FROM held GROUP BY ALL
 """)
-WORST = WITNESS.by(
+WORST = witnesses(
+    "spec",
     f"""
-SELECT run, spec, took AS weight, message_id, address, nullif(sub, '') AS subscription, server AS instance,
-       f_at AS t_ns, took / {NS_PER_MS} AS waited_ms, delivered AS delivered_ns
+SELECT run, spec, CASE WHEN never THEN {NEVER} ELSE took END AS weight, message_id, address,
+       nullif(sub, '') AS subscription, server AS instance, f_at AS t_ns, took / {NS_PER_MS} AS waited_ms,
+       delivered AS delivered_ns
 FROM held WHERE {_LATE}
-QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, message_id, address, sub, fault) <= {WITNESSES}
 """,
+    "message_id, address, sub, fault",
     "spec int, message_id string, address string, subscription string, instance string, t_ns long ns, "
     "waited_ms double ms, delivered_ns long ns",
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from brokerdrill.analysis.checks.available import Slice, spans
-from brokerdrill.analysis.checks.finding import BUSY, Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import BUSY, Finding, milliseconds
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import stalled
@@ -55,5 +55,5 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
                 }
             )
     finding.judged_from = {"failbacks": len(times.failbacks)}
-    finding.witnesses = worst(broken)
+    finding.broken_by(broken)
     return finding

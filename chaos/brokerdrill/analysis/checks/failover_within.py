@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds, worst
+from brokerdrill.analysis.checks.finding import BUSY, CLOCKS, Finding, milliseconds
 from brokerdrill.analysis.events import NEVER, Hit, Pressure
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import stalled
@@ -157,7 +157,7 @@ def find(
         one_of = unseen[0].fault
         finding.doubted(f"after the {one_of.name} of {one_of.instance} at {one_of.at / 1e9:.1f} s nobody tried to send")
     finding.judged_from = {"clients": len(clients)}
-    finding.witnesses = worst(broken)
+    finding.broken_by(broken)
     return finding
 
 

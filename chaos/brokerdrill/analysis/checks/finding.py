@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import duckdb
+
+from brokerdrill.analysis.kernel import Parcel
 from brokerdrill.analysis.partials import Query, declare
 from brokerdrill.analysis.verdict import WITNESSES
 
@@ -25,6 +28,38 @@ FOUND = declare(
 BROKEN_IN = declare("broken_in", "run int, what string, round int, n long", "checks.Findings")
 # Cases that broke a promise, named by `rule` or by `spec`; `weight` is how bad they are.
 WITNESS = declare("witness", "run int, weight long", "judge._witnesses", as_table=False)
+# How many cases have not the fields that a known defect asks for: `known` is its place in the run's list.
+OTHERWISE = declare("otherwise", "run int, rule string, spec int, known int, n long", "checks.Findings")
+
+
+class Witnesses(NamedTuple):
+    """The queries of what broke a promise: the worst cases, and how many there are of another kind than is known."""
+
+    worst: Query
+    otherwise: Query
+
+    def of(self, base: duckdb.DuckDBPyConnection) -> Iterator[Parcel]:
+        """Yield the partition's rows for the driver."""
+        yield from self.worst.of(base)
+        yield from self.otherwise.of(base)
+
+
+def witnesses(of: str, select: str, order: str, more: str) -> Witnesses:
+    """Return the queries of the cases that `select` makes: run, `of` (rule, or spec), weight and the columns `more`,
+    the worst first by weight, then by `order`. All of them are held against the table `known_only`."""
+    worst_first = f"QUALIFY row_number() OVER (PARTITION BY run, {of} ORDER BY weight DESC, {order}) <= {WITNESSES}"
+    both = {"rule": "NULL::VARCHAR", "spec": "NULL::INT", of: f"w.{of}"}
+    others = f"""
+SELECT w.run, {both["rule"]} AS rule, {both["spec"]} AS spec, w.known, count(*) AS n FROM (
+    SELECT DISTINCT w.place, w.run, w.{of}, k.known
+    FROM (SELECT row_number() OVER () AS place, run, {of}, to_json(c) AS fields
+          FROM ({select}) c SEMI JOIN known_only USING (run, {of})) w
+    JOIN known_only k ON w.run = k.run AND w.{of} = k.{of}
+    WHERE NOT coalesce(TRY_CAST(w.fields ->> k.path AS DOUBLE) = TRY_CAST(k.value AS DOUBLE),
+                       w.fields ->> k.path IS NOT DISTINCT FROM k.value)) w
+GROUP BY ALL
+"""
+    return Witnesses(WITNESS.by(f"{select}\n{worst_first}\n", more), OTHERWISE.by(others))
 
 
 @dataclass
@@ -32,7 +67,9 @@ class Finding:
     """`n` breaks, `excused` ones apart; `evidence` that there was something to check; `doubt`, so that the promise
     cannot pass, and `why`, a sentence each; `judged_from` says how much was seen; `measured` (ms) and the worst
     `witnesses`. `moments` are when the breaks that the events alone show happened (run time, ns). `judged` counts what
-    could have broken, where that is known."""
+    could have broken, where that is known. `rows` are all cases that the driver finds; of those that partitions find
+    `otherwise` counts those of another kind than a known defect, by rule and by the defect's place in the run's
+    list."""
 
     n: int = 0
     excused: int = 0
@@ -44,6 +81,13 @@ class Finding:
     why: list[str] = field(default_factory=list)
     judged_from: dict[str, Any] = field(default_factory=dict)
     judged: int | None = None
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    otherwise: dict[tuple[str | None, int], int] = field(default_factory=dict)
+
+    def broken_by(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take note of all cases that broke the promise: `witnesses` are the worst of them."""
+        self.rows = list(rows)
+        self.witnesses = worst(self.rows)
 
     def doubted(self, why: str) -> None:
         """Forbid that the promise passes, and say why (once)."""

@@ -5,9 +5,8 @@ SQL over one partition of stage 2, which has all sends of a message: the tables 
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import WITNESS, by_round
+from brokerdrill.analysis.checks.finding import by_round, witnesses
 from brokerdrill.analysis.partials import declare
-from brokerdrill.analysis.verdict import WITNESSES
 
 # For certain (sure) where that holds whatever the clocks of the three were off by: not at all among times of one clock.
 # Where it holds only if they were off, it may be (perhaps).
@@ -38,13 +37,14 @@ SELECT run, count(DISTINCT {'client': client, 'op_id': op_id}) FILTER (sure) AS 
        bool_or(perhaps AND NOT sure) AS perhaps
 FROM between_times GROUP BY run
 """)
-WORST = WITNESS.by(
-    f"""
+WORST = witnesses(
+    "rule",
+    """
 SELECT run, 'single_active' AS rule, -start AS weight, message_id, address, client, store, server AS instance,
        other AS other_instance, start AS start_ns, "end" AS end_ns
 FROM intruder
-QUALIFY row_number() OVER (PARTITION BY run ORDER BY weight DESC, message_id, address, client, op_id) <= {WITNESSES}
 """,
+    "message_id, address, client, op_id",
     "rule string, message_id string, address string, client string, store string, instance string, "
     "other_instance string, start_ns long ns, end_ns long ns",
 )

@@ -5,10 +5,9 @@ SQL over one partition of stage 3, which has whole groups: the table `first` (`F
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import FOUND, WITNESS, by_round
+from brokerdrill.analysis.checks.finding import FOUND, by_round, witnesses
 from brokerdrill.analysis.events import NEVER
 from brokerdrill.analysis.partials import declare
-from brokerdrill.analysis.verdict import WITNESSES
 
 # ordered: "First deliveries, by end_ns, must follow": of each message that may have been sent, in each subscription.
 FIRST = """
@@ -125,13 +124,14 @@ SELECT run, spec, 0::BIGINT AS n, 0::BIGINT AS excused, true AS evidence, false 
 FROM ({_PAIRS})
 """)
 BY_ROUND = by_round("judged WHERE NOT excused AND sure", "'ordered'", "moment")
-WORST = WITNESS.by(
-    f"""
+WORST = witnesses(
+    "spec",
+    """
 SELECT run, spec, newest - over AS weight, message_id, address, nullif(sub, '') AS subscription, producer, key,
        consumer, session, moment AS delivered_ns, newest - over AS behind_ns
 FROM judged WHERE NOT excused AND sure
-QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, message_id, address, sub) <= {WITNESSES}
 """,
+    "message_id, address, sub",
     "spec int, message_id string, address string, subscription string, producer string, key string, consumer string, "
     "session int, delivered_ns long ns, behind_ns long ns",
 )

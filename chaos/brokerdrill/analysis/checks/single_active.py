@@ -47,7 +47,9 @@ def find(
         n=sends.intruders + len(overlaps),
         evidence=bool(times.epochs),
         moments=[one.start for one in certain],
+        # Those that partitions find are not all here.
         witnesses=worst([*witnesses, *overlaps]),
+        rows=[*overlaps],
         judged_from={
             "epochs": len(times.epochs),
             "unwatched_ms": max((one.end - one.start for one in blind), default=0) / 1e6,

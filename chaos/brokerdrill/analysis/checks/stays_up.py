@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import read_whole
 
@@ -31,17 +31,17 @@ def find(times: Timeline, stores: Mapping[str, Sequence[str]]) -> Finding:
         evidence=bool(times.logs),
         moments=[one.at for one in unplanned],
         judged_from={"logs": sorted(whole), "unread": sorted(named - whole)},
-        witnesses=worst(
-            {
-                "weight": -one.at,
-                "instance": one.instance,
-                "at_ns": one.at,
-                "how": one.how,
-                "status": one.status,
-                "last": one.last,
-            }
-            for one in unplanned
-        ),
+    )
+    finding.broken_by(
+        {
+            "weight": -one.at,
+            "instance": one.instance,
+            "at_ns": one.at,
+            "how": one.how,
+            "status": one.status,
+            "last": one.last,
+        }
+        for one in unplanned
     )
     if unread := sorted(named - whole):
         finding.doubted(f"the log of {', '.join(unread)} was not read, or not whole")

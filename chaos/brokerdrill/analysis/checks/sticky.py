@@ -5,9 +5,8 @@ SQL over one partition of stage 2, which has all connects of a key: the tables `
 
 from __future__ import annotations
 
-from brokerdrill.analysis.checks.finding import FOUND, WITNESS, by_round
+from brokerdrill.analysis.checks.finding import FOUND, by_round, witnesses
 from brokerdrill.analysis.partials import declare
-from brokerdrill.analysis.verdict import WITNESSES
 
 # sticky: "Each ok connect of a key is compared with the key's previous one; both must reach the same store. A move is
 # excused if the old target was not ready at some time since the previous connect (± check_period_ms) or the cache entry
@@ -41,13 +40,14 @@ SELECT run, spec, count(*) FILTER (moved AND NOT excused AND NOT perhaps) AS n,
 FROM move GROUP BY run, spec
 """)
 BY_ROUND = by_round("move WHERE moved AND NOT excused AND NOT perhaps", "'sticky'", "moment")
-WORST = WITNESS.by(
-    f"""
+WORST = witnesses(
+    "spec",
+    """
 SELECT run, spec, -moment AS weight, key, client, old AS from_store, store AS to_store, old_at AS previous_ns,
        moment AS connected_ns
 FROM move WHERE moved AND NOT excused AND NOT perhaps
-QUALIFY row_number() OVER (PARTITION BY run, spec ORDER BY weight DESC, key, client, old, store, old_at) <= {WITNESSES}
 """,
+    "key, client, old, store, old_at",
     "spec int, key string, client string, from_store string, to_store string, previous_ns long ns, "
     "connected_ns long ns",
 )

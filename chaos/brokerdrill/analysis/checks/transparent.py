@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.partials import declare
 
 NAME = "transparent"
@@ -46,14 +46,15 @@ SELECT o.run, o.client, o.op, o.outcome, o.address, o.server, o.start AS begun, 
 
 def find(calls: int, failed: Sequence[FailedCall]) -> Finding:
     """Return what a run's clients saw: `calls` in all, those of them that `failed`."""
-    return Finding(
+    finding = Finding(
         n=len(failed),
         evidence=calls > 0,
         judged=calls,
         judged_from={"calls": calls},
         moments=[one.start for one in failed],
-        witnesses=worst(_witness(one) for one in failed),
     )
+    finding.broken_by(_witness(one) for one in failed)
+    return finding
 
 
 def _witness(one: FailedCall) -> dict[str, Any]:
