@@ -48,7 +48,7 @@ def missing(tmp_path: Path, *events: Event, also: str = "") -> list[str]:
     ],
 )
 def test_a_file_is_held_against_what_was_told_of_it(tmp_path: Path, event: Event, words: str) -> None:
-    found = missing(tmp_path, event)
+    found = missing(tmp_path, event, *([told("worker-0.spool")] if event.name != "worker-0.spool" else []))
     assert len(found) == bool(words) and all(said.startswith(words) for said in found), found
 
 
@@ -57,8 +57,21 @@ def test_each_file_has_its_own_sum_and_the_last_that_was_told_counts(tmp_path: P
     assert [said.split(",")[0] for said in missing(tmp_path, *events)] == ["worker-1.spool", "worker-2.spool"]
 
 
+def test_a_spool_of_which_nothing_was_told_may_have_been_cut_off(tmp_path: Path) -> None:
+    """Its client's rows stop in the middle of the load, at the end of a line, and no sum contradicts that."""
+    found = missing(tmp_path, told("worker-0.spool"), also="ops/worker-1.spool")
+    assert found == ["of worker-1.spool nobody has said how much its worker had written"]
+
+
+def test_of_rows_in_another_form_and_where_no_sum_is_known_nothing_has_to_be_told(tmp_path: Path) -> None:
+    assert missing(tmp_path, told("worker-0.spool"), also="ops/routed.jsonl") == []
+    (tmp_path / "of another run").mkdir()
+    assert missing(tmp_path / "of another run", also="ops/worker-1.spool") == []
+
+
 def test_a_file_that_was_compacted_need_not_be_there(tmp_path: Path) -> None:
-    assert missing(tmp_path, told("worker-1.spool"), also="ops/compact-1-00000.parquet") == []
+    both = told("worker-0.spool"), told("worker-1.spool")
+    assert missing(tmp_path, *both, also="ops/compact-1-00000.parquet") == []
 
 
 def written(tmp_path: Path, digest: str) -> Path:

@@ -14,18 +14,21 @@ from brokerdrill.analysis.files import Folder, LocalFolder
 from brokerdrill.analysis.load import COMPACTED, Run
 from brokerdrill.ledger.contract import OPS_DIR
 from brokerdrill.ledger.evidence import BYTES, SHA256
+from brokerdrill.ledger.spool import SUFFIX
 
 
 def lacking(folder: Folder, files: Iterable[str], events: Iterable[Event]) -> list[str]:
     """Return what is missing of the `files` of operations in `folder`, or is not as it was written, a sentence each.
 
     A file that `brokerdrill compact` has put into its own was held against its sum then. At a URI sizes alone are
-    compared.
+    compared. Where something was told of some spools, one of which nothing was may have been cut off.
     """
     there = {PurePosixPath(file).name: file for file in files}
     compacted = any(name.startswith(COMPACTED) for name in there)
-    found = []
-    for name, (size, digest) in sorted(_told(events).items()):
+    told = _told(events)
+    untold = sorted(name for name in there if told and name.endswith(SUFFIX) and name not in told)
+    found = [f"of {name} nobody has said how much its worker had written" for name in untold]
+    for name, (size, digest) in sorted(told.items()):
         if name not in there:
             if not compacted:
                 found.append(f"{name}, which a worker had written, is not there")
