@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils import rotation
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.action import ControllerAction
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.check_mode import stand_ins
 
@@ -52,16 +53,17 @@ def _new_key(path: Path) -> None:
     _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(path))
 
 
-def make_ca(directory: Path, name: str) -> bool:
-    """Make ca.key and ca.pem in `directory` where they are missing; return whether they were."""
-    key, certificate = directory / "ca.key", directory / "ca.pem"
+def make_ca(directory: Path, name: str, file: str = "ca", common_name: str = "") -> bool:
+    """Make FILE.key and FILE.pem in `directory` where they are missing; return whether they were. The subject's CN is
+    `common_name`, by default made of the organisation `name`."""
+    key, certificate = directory / f"{file}.key", directory / f"{file}.pem"
     if key.exists() and certificate.exists():
         return False
     with tempfile.TemporaryDirectory(dir=directory) as work:
         _new_key(Path(work) / "key")
         _openssl(
             "req", "-x509", "-new", "-sha256", "-days", str(CA_DAYS), "-key", f"{work}/key", "-out", f"{work}/pem",
-            "-subj", f"/O={name}/CN={name} CA",
+            "-subj", f"/O={name}/CN={common_name or f'{name} CA'}",
             "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
             "-addext", "keyUsage=critical,keyCertSign,cRLSign",
         )  # fmt: skip
@@ -118,9 +120,12 @@ class ActionModule(ControllerAction):
 
     def act(self, args: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
         directory, host, organisation = Path(args["directory"]), args["host"], args["organisation"]
-        wanted = {key: args[key] for key in ("names", "addresses", "days")}
+        wanted: dict[str, Any] = {key: args[key] for key in ("names", "addresses", "days")}
         previous = os.umask(0o077)
         try:
+            # A rotation has all certificates made anew.
+            if (rotated := rotation.read(directory)) and rotated.certificates:
+                wanted["rotation"] = rotated.certificates
             of_ca, of_host = self._places(directory, host, wanted)
             made = False
             # In check mode a CA that is there is only read.
@@ -133,10 +138,12 @@ class ActionModule(ControllerAction):
             made = make_host(of_host, organisation, host, wanted, of_ca / "ca.pem") or made
         finally:
             os.umask(previous)
+        # While the CA is being rotated hosts trust two.
+        trusted = of_ca / rotation.TRUSTED
         return {
             "changed": False,
             "made": made,
-            "ca": str(of_ca / "ca.pem"),
+            "ca": str(trusted if trusted.exists() else of_ca / "ca.pem"),
             "bundle": str(of_host / f"{host}.bundle.pem"),
         }
 

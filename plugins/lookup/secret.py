@@ -16,6 +16,11 @@ options:
     type: list
     elements: str
     default: [ascii_letters, digits]
+  previous:
+    description:
+      - Return the password that a rotation which has not ended has replaced, "" where there is none. None is made.
+    type: bool
+    default: false
 author: ["Brokerdrill developers (@brokerdrill)"]
 """
 
@@ -35,6 +40,7 @@ from typing import Any
 from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.check_mode import stand_ins
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.rotation import previous
 
 
 class LookupModule(LookupBase):
@@ -42,6 +48,8 @@ class LookupModule(LookupBase):
 
     def run(self, terms: Any, variables: Any = None, **kwargs: Any) -> list[str]:
         self.set_options(var_options=variables, direct=kwargs)
+        if self.get_option("previous"):
+            return [previous(Path(str(term))) for term in terms]
         words = {"length": self.get_option("length"), "chars": self.get_option("chars")}
         password = lookup_loader.get("ansible.builtin.password", loader=self._loader, templar=self._templar)
         checking = bool((variables or {}).get("ansible_check_mode"))

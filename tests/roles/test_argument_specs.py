@@ -40,7 +40,7 @@ def test_passwords_are_never_shown(role: str) -> None:
     secret = {name for name, option in options.items() if option.get("no_log")}
     assert secret
     assert {
-        name for name in options if name.endswith(("_password", "_cookie", "_secrets", "_more_definitions"))
+        name for name in options if name.endswith(("_password", "_passwords", "_cookie", "_secrets", "_more_definitions"))
     } == secret
 
 

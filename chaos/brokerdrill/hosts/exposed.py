@@ -20,7 +20,9 @@ LISTENING = re.compile(r"^LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+(.*))?$")
 PROCESS = re.compile(r"pid=(\d+)")
 UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 # What files with secrets are called: roles', and the products' own.
-SECRET = re.compile(r"secret|credential|password|passfile|users\.properties|cookie|\.key$|\.pem$|\.p12$|\.jks$|\.env$")
+SECRET = re.compile(
+    r"secret|credential|password|passfile|users(?:-previous)?\.properties|cookie|\.key$|\.pem$|\.p12$|\.jks$|\.env$"
+)
 OPEN_TO_ALL = 0o004
 
 

@@ -55,7 +55,12 @@ OPERATIONS: Mapping[str, PlaybookStep] = MappingProxyType(
         "failback": PlaybookStep(OutOfService.ALL, ("failback",)),
         "move_vhost": PlaybookStep(OutOfService.ALL, ("move_vhost_hold",), verified=False),
         "newest_data": PlaybookStep(OutOfService.ALL, ("newest_start",), verified=False),
+        "restart_pending": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart", "ensemble_restart")),
         "rolling_restart": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart")),
+        "rotate_secrets": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart", "ensemble_restart")),
+        # Who joins is out of service until then, and nobody else.
+        "replace_host": PlaybookStep(OutOfService.ONE),
+        "scale_out": PlaybookStep(OutOfService.ONE),
         "site": PlaybookStep(OutOfService.ALL),
         # One host after the other, but who would take its role back at once stays stopped.
         "takeover": PlaybookStep(OutOfService.ONE_A_STORE, ("takeover",), verified=False),
@@ -66,6 +71,7 @@ OPERATIONS: Mapping[str, PlaybookStep] = MappingProxyType(
 NO_STEPS: Mapping[str, str] = MappingProxyType(
     {
         "describe": "it writes down what an inventory says, and no host hears of it",
+        "join": "scale_out and replace_host do it",
         "gameday": "it installs the game days themselves",
         "remove_broker": "it takes brokers away for good, and no heal brings them back",
         "restore": "it overwrites what the brokers keep, and no heal brings that back",

@@ -118,6 +118,9 @@ class ClassicJolokia:
             jolokia.answer(reply, "purge")
         return sum(found.messages for found in before.values())
 
+    def renew(self, credentials: Mapping[str, str], ca_pem: str) -> None:
+        self._client.renew(credentials, ca_pem)
+
     async def close(self) -> None:
         await self._client.close()
 

@@ -166,6 +166,9 @@ class ArtemisJolokia:
         chosen = [place_in(jolokia.answer(reply, "getTargetAsJSON")) for reply in replies]
         return sorted({place for place in chosen if place is not None})
 
+    def renew(self, credentials: Mapping[str, str], ca_pem: str) -> None:
+        self._client.renew(credentials, ca_pem)
+
     async def close(self) -> None:
         await self._client.close()
 

@@ -66,6 +66,13 @@ class Routing(Protocol):
         ...
 
 
+@runtime_checkable
+class Renewable(Protocol):
+    """A management that goes on with other credentials or authorities, as after a rotation of secrets."""
+
+    def renew(self, credentials: Mapping[str, str], ca_pem: str) -> None: ...
+
+
 class ManagementError(InfrastructureError):
     """The instance gave no usable answer. `refused` when its port refused the connection: no process listens."""
 

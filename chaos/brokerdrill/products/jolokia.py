@@ -50,14 +50,24 @@ class JolokiaClient:
 
     def __init__(self, descriptor: Descriptor, credentials: Mapping[str, str], ca_pem: str) -> None:
         self._url = management(descriptor, ManagementAccess).url
+        self._http = self._opened(credentials, ca_pem)
+        # Calls may be under way when others replace them.
+        self._replaced: list[httpx.AsyncClient] = []
+
+    def _opened(self, credentials: Mapping[str, str], ca_pem: str) -> httpx.AsyncClient:
         verify = ssl.create_default_context(cadata=ca_pem) if ca_pem else True
-        self._http = httpx.AsyncClient(
+        return httpx.AsyncClient(
             auth=(credentials["username"], credentials["password"]),
             headers={"Origin": "/".join(self._url.split("/")[:3]), "Content-Type": "application/json"},
             timeout=CALL_TIMEOUT_S,
             verify=verify,
             trust_env=False,
         )
+
+    def renew(self, credentials: Mapping[str, str], ca_pem: str) -> None:
+        """Go on with these."""
+        self._replaced.append(self._http)
+        self._http = self._opened(credentials, ca_pem)
 
     async def call(self, *requests: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the replies to `requests`, in order. Raises ManagementError when no usable answer comes."""
@@ -81,4 +91,5 @@ class JolokiaClient:
         return replies
 
     async def close(self) -> None:
-        await self._http.aclose()
+        for client in (self._http, *self._replaced):
+            await client.aclose()

@@ -120,6 +120,9 @@ class OpenMqJolokia:
             jolokia.answer(reply, "purge")
         return sum(counts_of(found.values()).messages for found in before.values())
 
+    def renew(self, credentials: Mapping[str, str], ca_pem: str) -> None:
+        self._client.renew(credentials, ca_pem)
+
     async def close(self) -> None:
         await self._client.close()
 

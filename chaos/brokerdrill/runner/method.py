@@ -115,6 +115,7 @@ class Method:
                 f"operation {step.name}: playbook {step.playbook} took longer than {step.timeout:.0f} s"
             ) from None
         self.injections.outages.over(step.name, healed=True)
+        await self.system.renew()
         took = (now_ns() - begun) / 1e9
         value = f"playbook {step.playbook} is done"
         detail = {OPERATION: "end", "seconds": f"{took:.3f}"}

@@ -14,7 +14,7 @@ from brokerdrill.hosts.connection import HostConnection
 from brokerdrill.hosts.descriptors import read_credentials
 from brokerdrill.inventory.descriptors import Descriptor
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.products.base import Management, Product, Routing
+from brokerdrill.products.base import Management, Product, Renewable, Routing
 from brokerdrill.runner.watching.alerts import AlertWatch, alert_watches
 from brokerdrill.runner.watching.polling import PollingWatch
 from brokerdrill.runner.watching.pools import PoolWatch
@@ -69,6 +69,7 @@ class System:
 
     def __init__(self, progress: Progress) -> None:
         self.instances: dict[str, Instance] = {}
+        self._opened_with: dict[str, tuple[Mapping[str, str], str]] = {}
         # Since when roles are written down (controller's clock, ns); None: not yet.
         self.recorded_since_ns: int | None = None
         # Of roles, and of all else that the run's conditions depend on.
@@ -88,11 +89,27 @@ class System:
         """Open the management of each of `instances`. Raises InfrastructureError where what it needs is not there."""
         for product, item in instances:
             connection = connections[item.host]
-            # The management of a product without clients may need no credentials.
-            needed = item.credentials or product.client
-            credentials = await read_credentials(connection, item) if needed else {}
-            ca = (await connection.sh(f"cat -- '{item.tls.ca}'", check=True)).out if item.tls else ""
-            self.instances[item.instance] = Instance(product, item, connection, product.manage(item, credentials, ca))
+            access = await self._access(product, item, connection)
+            self.instances[item.instance] = Instance(product, item, connection, product.manage(item, *access))
+            self._opened_with[item.instance] = access
+
+    @staticmethod
+    async def _access(product: Product, item: Descriptor, connection: HostConnection) -> tuple[Mapping[str, str], str]:
+        """Read from its host what the management of an instance is opened with: credentials, and its authorities."""
+        # The management of a product without clients may need no credentials.
+        needed = item.credentials or product.client
+        credentials = await read_credentials(connection, item) if needed else {}
+        ca = (await connection.sh(f"cat -- '{item.tls.ca}'", check=True)).out if item.tls else ""
+        return credentials, ca
+
+    async def renew(self) -> None:
+        """Go on with the credentials and authorities that a playbook may have put on the hosts."""
+        for name, item in self.instances.items():
+            if isinstance(item.management, Renewable):
+                access = await self._access(item.product, item.descriptor, item.connection)
+                if access != self._opened_with[name]:
+                    item.management.renew(*access)
+                    self._opened_with[name] = access
 
     def watch(self, events: EventWriter, routers: int = 0) -> None:
         """Ask for the live roles from here on, and the routers for their pools; clients ask the first so many `routers`

@@ -33,15 +33,17 @@ def started_s(unit: str) -> float:
 
 
 def newer(descriptor: dict[str, Any]) -> list[str]:
-    """Return the files of an instance's configuration that were written after it had started, but not by itself; none
-    where its role has it read them anew (`reads_anew`)."""
-    since = 0.0 if descriptor.get("reads_anew") else started_s(descriptor.get("unit") or "")
+    """Return the files of an instance's configuration that were written after it had started, but not by itself.
+
+    Those are left out that it reads anew whenever they change (`reads_anew`: a list of names, or true for all)."""
+    anew = descriptor.get("reads_anew") or []
+    since = 0.0 if anew is True else started_s(descriptor.get("unit") or "")
     if not since:
         return []
-    bundle, folder = (descriptor.get("tls") or {}).get("bundle"), descriptor.get("config_dir")
-    files = [Path(bundle)] if bundle else []
+    tls, folder = descriptor.get("tls") or {}, descriptor.get("config_dir")
+    files = [Path(tls[name]) for name in ("bundle", "ca") if tls.get(name)]
     files += Path(folder).rglob("*") if folder else []
-    states = [(str(path), path.stat()) for path in files if path.is_file()]
+    states = [(str(path), path.stat()) for path in files if path.is_file() and path.name not in anew]
     return sorted({path for path, state in states if state.st_uid == 0 and state.st_mtime > since + SURE_S})
 
 

@@ -213,6 +213,13 @@ def test_what_was_changed_after_a_start_is_named(tmp_path: Path, monkeypatch: py
     assert states == ([str(tmp_path / "secrets.env")] if os.getuid() == 0 else [])
     # Whose role has it read its files anew waits for nothing.
     assert restarts.newer({**told, "reads_anew": True}) == []
+    assert restarts.newer({**told, "reads_anew": ["secrets.env"]}) == []
+    # An authority that was replaced does.
+    authority = tmp_path / "ca.pem"
+    authority.touch()
+    os.utime(authority, (NOW.timestamp() + 60,) * 2)
+    told = {"unit": "artemis.service", "tls": {"ca": str(authority)}}
+    assert restarts.newer(told) == ([str(authority)] if os.getuid() == 0 else [])
     one = found(instance(), newer={"a": ["/etc/artemis/a/secrets.env"]})
     assert one.findings == [] and "waits for a restart: /etc/artemis/a/secrets.env" in one.notes[0]
 
