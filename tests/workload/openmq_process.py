@@ -6,6 +6,7 @@ Each function is called there, one after the other; clients, places and transact
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -87,6 +88,25 @@ def receive(name: str, count: int, timeout_s: float) -> int:
             assert _clients[name].ack(found).result == "ok"
             came += 1
     return came
+
+
+def sequence(name: str, count: int, timeout_s: float) -> list[int | None]:
+    """Receive and acknowledge up to `count` messages; return their numbers, which rise in the order in which this
+    process has sent them, in the order in which they came."""
+    end = time.monotonic() + timeout_s
+    came: list[int | None] = []
+    while len(came) < count and time.monotonic() < end:
+        found = _clients[name].receive(0.2)
+        if found is not None:
+            assert _clients[name].ack(found).result == "ok"
+            came.append(found.seq)
+    return came
+
+
+def port_of(name: str) -> int:
+    """Return the port of the service that a client is connected to now, at whatever broker, of its list or not."""
+    # HOST:PORT, or HOST:MAPPER(PORT) where the port mapper was asked.
+    return int(re.findall(r"\d+", str(_clients[name]._connection.getBrokerAddress()))[-1])
 
 
 def served_by(name: str) -> str | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import signal
 import socket
 import subprocess
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from brokerdrill.base import java, paths
@@ -59,7 +61,7 @@ def hashed(user: str) -> str:
 
 class OpenMq:
     """One broker with its data in `directory`; made at once, started by `start`. `properties`: the broker's own, and
-    they win."""
+    they win. `jars`: the folder of what it needs beside the distribution."""
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class OpenMq:
         name: str = "m1",
         address: str = "127.0.0.1",
         properties: Mapping[str, object] | None = None,
+        jars: Path | None = None,
     ) -> None:
         self.home = home
         self.name = name
@@ -97,6 +100,7 @@ class OpenMq:
             "imq.log.console.output": "ALL",
             **(properties or {}),
         }
+        more = [f"{jars}/*"] if jars else []
         self._mapper = f"{address}:{found['imq.portmapper.port']}"
         places = {"home": home, "varhome": directory, "etchome": home / "etc", "libhome": home / "lib"}
         self._java = [
@@ -106,7 +110,7 @@ class OpenMq:
         ]
         self._command = [
             *self._java,
-            *("-Xmx192m", "-cp", f"{home}/lib/imqbroker.jar:{home}/lib/imqutil.jar"),
+            *("-Xmx192m", "-cp", ":".join((f"{home}/lib/imqbroker.jar", f"{home}/lib/imqutil.jar", *more))),
             *("com.sun.messaging.jmq.jmsserver.Broker", "-varhome", str(directory), "-name", name),
             *(f"-D{key}={value}" for key, value in found.items()),
         ]
@@ -150,8 +154,32 @@ class OpenMq:
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.05)
 
+    def lost_links(self) -> int:
+        """Return how often it has lost a link to another one (B1072), since it was started."""
+        return self.log.read_text().count("[B1072]")
+
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def at(self, said: str) -> float | None:
+        """Return when its log had `said` first since it was started, as Unix time in s; None where it has not."""
+        stamp = None
+        for line in self.log.read_text().splitlines():
+            if found := re.match(r"\[#\|([^|]+)\|", line):
+                stamp = found.group(1)
+            if said in line:
+                assert stamp, line
+                return datetime.fromisoformat(stamp).timestamp()
+        return None
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process:
@@ -201,6 +229,39 @@ def cluster(
             one.begin()
         for one in made.values():
             one.until_it_serves()
+            one.until_linked(len(names) - 1)
+        yield made
+    finally:
+        for one in made.values():
+            one.kill()
+
+
+@contextmanager
+def enhanced(
+    home: Path, folder: Path, names: Sequence[str], url: str, user: str, jars: Path, properties: Mapping[str, object]
+) -> Iterator[dict[str, OpenMq]]:
+    """An enhanced cluster with its store in the PostgreSQL at `url`, for whose driver see `jars`; all are started, and
+    linked."""
+    address = own_address()
+    own = {
+        "imq.cluster.ha": "true",
+        "imq.cluster.clusterid": "test",
+        "imq.persist.store": "jdbc",
+        # Whoever is first makes the tables.
+        "imq.persist.storecreate.all": "true",
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.user": user,
+        "imq.persist.jdbc.postgresql.needpassword": "false",
+        "imq.persist.jdbc.postgresql.opendburl": url,
+        **properties,
+    }
+    made = {
+        name: OpenMq(home, folder / name, name, address, {**own, "imq.brokerid": name}, jars=jars) for name in names
+    }
+    try:
+        for one in made.values():
+            one.start()
+        for one in made.values():
             one.until_linked(len(names) - 1)
         yield made
     finally:

@@ -14,10 +14,11 @@ import pytest
 
 from brokerdrill.workload.client import ClientError
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
+from tests.free_ports import free_port
 from tests.workload import openmq_process as process
 from tests.workload.certificate import make_certificate
 from tests.workload.openmq_process import Clients
-from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, cluster, unpack
+from tests.workload.standalone_openmq import PASSWORD, USER, OpenMq, cluster, own_address, unpack
 from tests.workload.wire import listened
 
 pytestmark = pytest.mark.long
@@ -299,6 +300,90 @@ def test_a_destination_that_was_made_by_itself_is_gone_after_a_restart_where_it_
         assert time.monotonic() - closed < 110
     finally:
         alone.kill()
+
+
+def test_messages_of_a_broker_that_was_away_come_late_and_out_of_order(
+    brokers: dict[str, OpenMq], clients: Clients
+) -> None:
+    """One producer's, who goes on at another broker."""
+    _, m2, m3 = brokers.values()
+    clients(process.open_client, of(m3), "first", ["in.order"], [])
+    assert clients(process.send, "first", "in.order", 3) == ["ok"] * 3
+    m3.kill()
+    clients(process.open_client, of(m2), "then", ["in.order"], [])
+    assert clients(process.send, "then", "in.order", 2) == ["ok"] * 2
+    clients(process.open_client, of(m2), "taker", [], ["in.order"])
+    before = clients(process.sequence, "taker", 5, 2 * GONE_S)
+    assert len(before) == 2
+    m3.start()
+    m3.until_linked(2)
+    after = clients(process.sequence, "taker", 3, COME_S)
+    assert len(after) == 3
+    assert before == sorted(before) and after == sorted(after) and after[-1] < before[0]
+    clients(process.close_all)
+
+
+def test_the_end_of_another_broker_is_known_before_anything_is_sent(brokers: dict[str, OpenMq]) -> None:
+    """By the end of the connection: the documents have it that sending finds it out."""
+    m1, m2, m3 = brokers.values()
+    lost = {one.name: one.lost_links() for one in (m1, m2)}
+    killed = time.monotonic()
+    m3.kill()
+    until(lambda: all(one.lost_links() > lost[one.name] for one in (m1, m2)))
+    known_after = time.monotonic() - killed
+    m3.start()
+    m3.until_linked(2)
+    # Links that are silent are asked once a minute.
+    assert known_after < 15
+
+
+def test_one_file_has_what_all_brokers_have_alike(brokers: dict[str, OpenMq], clients: Clients, tmp_path: Path) -> None:
+    """Who is in the cluster, and a property that has nothing to do with it; no broker has them of its own."""
+    address, ports = own_address(), {name: free_port() for name in ("f1", "f2")}
+    members = {name: f"mq://{address}:{port}" for name, port in ports.items()}
+    file = tmp_path / "cluster.properties"
+
+    def write(made_by_itself: str) -> None:
+        shared = {
+            "imq.cluster.brokerlist": ",".join(members.values()),
+            "imq.cluster.masterbroker": members["f1"],
+            "imq.autocreate.queue": made_by_itself,
+        }
+        file.write_text("".join(f"{name}={value}\n" for name, value in shared.items()))
+
+    own = {"imq.cluster.url": file.as_uri()}
+    home = brokers["m1"].home
+    both = [
+        OpenMq(home, tmp_path / name, name, address, {**own, "imq.portmapper.port": port})
+        for name, port in ports.items()
+    ]
+    try:
+        for made_by_itself in ("false", "true"):
+            write(made_by_itself)
+            for one in both:
+                one.begin()
+            for one in both:
+                one.until_it_serves()
+                one.until_linked(1)
+            for one in both:
+                if made_by_itself == "true":
+                    clients(process.open_client, of(one), one.name, [f"by.{one.name}"], [])
+                    assert clients(process.send, one.name, f"by.{one.name}") == ["ok"]
+                else:
+                    with pytest.raises(ClientError, match="C4077"):
+                        clients(process.open_client, of(one), one.name, [f"by.{one.name}"], [])
+            clients(process.close_all)
+            # Whose orders both follow: the second one's master is the first.
+            both[1].command(f"create dst -t q -n ordered.{made_by_itself}")
+            until(lambda made=made_by_itself: f"ordered.{made}" in both[0].destinations())  # type: ignore[misc]
+            both[0].kill()
+            if made_by_itself == "true":
+                with pytest.raises(subprocess.CalledProcessError):
+                    both[1].command("create dst -t q -n without.a.master")
+            both[1].kill()
+    finally:
+        for one in both:
+            one.kill()
 
 
 @pytest.mark.parametrize("order", [("m3", "m2", "m1"), ("m3", "m1", "m2")])
