@@ -3,7 +3,8 @@
 
 DOCUMENTATION = r"""
 module: rotation
-short_description:
+short_description: Take a step of a rotation of passwords, certificates and the CA, on the controller
+description:
   - A rotation has a name and up to three steps. C(overlap) makes new passwords and keeps the old ones beside them, has
     the module M(brokerdrill.ha.host_certificate) make all certificates anew, and makes a new CA that hosts trust beside
     the old one. C(switch), only with a new CA, lets it sign. C(end) forgets what is old.
