@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class Fake:
         self.runs, self.seconds, self.refused = runs, seconds, refused
         runs.mkdir(exist_ok=True)
         self.fails: list[Exception] = []
+        # Whether a run that fails does so before its load has met a fault.
+        self.fails_early = False
 
     def log(self, **entry: Any) -> None:
         with (self.runs / "log.jsonl").open("a") as file:
@@ -66,18 +69,17 @@ class Fake:
         run_dir.mkdir(parents=True)
         scenario = contract.ScenarioText(drill.name)
         started_at = START.isoformat()
-        contract.write_run(
-            run_dir,
-            contract.new_run(
-                run_dir.name,
-                scenario=scenario,
-                topology=topology.name,
-                seed=seeds[0],
-                started_at=started_at,
-                settings=settings,
-            ),
+        begun = contract.new_run(
+            run_dir.name,
+            scenario=scenario,
+            topology=topology.name,
+            seed=seeds[0],
+            started_at=started_at,
+            settings=settings,
         )
+        contract.write_run(run_dir, begun)
         time.sleep(self.seconds)
+        contract.write_run(run_dir, replace(begun, outcome="aborted" if self.fails else "completed"))
         if self.fails:
             raise self.fails.pop(0)
         return [run_dir]
@@ -88,6 +90,8 @@ class Fake:
         info = contract.read_run(run_dirs[0])
         session = float(info.settings.get(VARIABLE, 4000))
         result = verdict(info.run_id, session + 10 * (info.seed or 0))
+        if info.outcome != "completed":
+            result |= {"verdict": "unknown", "as_expected": False, "vacuous": ["met too little"] * self.fails_early}
         (run_dirs[0] / "verdict.json").write_text(json.dumps(result))
         (run_dirs[0] / "report.html").write_text("<title>a run</title>")
         return Verdict.from_json(result), []

@@ -88,11 +88,22 @@ def test_a_row_counts_for_as_long_as_what_it_rests_on_is_the_same(fake: Fake, tm
 
 def test_a_run_that_could_not_be_made_is_lacking_and_made_the_next_time(fake: Fake, tmp_path: Path) -> None:
     folder = tmp_path / "results"
-    fake.fails = [InfrastructureError("a host is lost")]
+    fake.fails, fake.fails_early = [InfrastructureError("a host is lost")], True
     assert prove(fake, 1, Kept(folder)) == 3
     assert proof.read(folder) == []
     assert prove(fake, 1, Kept(folder)) == 0
     assert ran(fake) == [7, 7] and len(proof.read(folder)) == 1
+
+
+def test_a_run_that_ended_early_after_its_faults_is_told_and_made_again(fake: Fake, tmp_path: Path) -> None:
+    """Else the pages would tell of those alone in which the brokers came back."""
+    folder = tmp_path / "results"
+    fake.fails = [InfrastructureError("not in_sync within 120 s")]
+    assert prove(fake, 1, Kept(folder)) == 3
+    assert [(row["outcome"], row["as_expected"]) for row in proof.read(folder)] == [("aborted", False)]
+    assert prove(fake, 1, Kept(folder)) == 0
+    assert ran(fake) == [7, 7]
+    assert sorted(row["outcome"] for row in proof.read(folder)) == ["aborted", "completed"]
 
 
 def test_again_runs_what_was_not_as_expected_once_more(fake: Fake, tmp_path: Path) -> None:

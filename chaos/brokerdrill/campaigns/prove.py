@@ -42,7 +42,9 @@ def prove_plan(
 
 
 class Kept:
-    """The rows of a folder, and which of them count: those whose `parts` are what they are now.
+    """The rows of a folder, and which of them count: those whose `parts` are what they are now. A run that ended early
+    after its load had met the faults has a row, or the pages would tell of those alone that went well; it is made again
+    all the same, unless it broke a promise.
 
     Raises UsageError where a part is none, or a file there is no file of rows.
     """
@@ -65,7 +67,9 @@ class Kept:
         return {
             row["cell"]: row
             for row in self._rows
-            if (cell := cells.get(row["cell"])) and proof.unchanged(row, rests_on[cell.drill], self._parts)
+            if (cell := cells.get(row["cell"]))
+            and proof.unchanged(row, rests_on[cell.drill], self._parts)
+            and (row["outcome"] == "completed" or row["verdict"] == FAIL)
         }
 
     def unexpected(self, topology: str, rests_on: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
@@ -85,9 +89,10 @@ class Kept:
         known = {(row["cell"], row["run_id"]) for row in self._rows}
         for cell in plan.cells:
             end = ended.get(cell.key)
-            if end is None or end.state != DONE or end.run_dir is None or (cell.key, end.run_dir) in known:
+            if end is None or end.run_dir is None or (cell.key, end.run_dir) in known:
                 continue
-            if (found := verdict_of(end, runs)) is None:
+            found = verdict_of(end, runs)
+            if found is None or (end.state != DONE and found.vacuous):
                 continue
             row = proof.row_of(contract.read_run(runs / end.run_dir), found, cell.key, rests_on[cell.drill])
             proof.append(self._folder, row)

@@ -33,7 +33,8 @@ class Ceilings(Strict):
 
 
 class Sighting(Strict):
-    """What a defect was seen in: of so many `runs` it broke the promise in `broken`, on a topology and a version."""
+    """What a defect was seen in: of so many `runs`, of its drill or of several that name it, it broke the promise in
+    `broken`, on a topology and a version."""
 
     runs: int = Field(ge=1)
     broken: int = Field(ge=0)
