@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jpype
+
+from brokerdrill.workload.amqp_jms import JARS, AmqpJms
 from brokerdrill.workload.asking import target_of
 from brokerdrill.workload.client import Aim, ClientError, known_as
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, Router, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
+from brokerdrill.workload.jvm import class_path
 from tests.free_ports import free_port
 from tests.workload.certificate import make_certificate
 from tests.workload.conftest import start_jvm
@@ -20,6 +24,7 @@ CLUSTER = "cluster1"
 # Multicast that stays on loopback: who is bound to its address sends there.
 GROUP = "<local-bind-address>127.0.0.1</local-bind-address><group-address>231.7.7.7</group-address>"
 LED_DEADLINE_S = 120.0
+DEADLINE_S = 90.0
 PASSWORD = "not-a-default"
 # A broker with the default ones is let in nowhere, and stops all that makes it one of a cluster 30 s later: its
 # announcements, too.
@@ -243,5 +248,46 @@ def visit(routed: Routed, name: str, key: str, **changes: Any) -> tuple[str, str
         known = known_as(config, aim)
         assert reached is not None and known is not None
         return reached.instance, known
+    finally:
+        client.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def named(routed: Routed, name: str) -> str | None:
+    """Whom the router names for a client, if anybody."""
+    try:
+        return target_of(routed.config(name), Aim(routed.endpoint(name), ""), "anyone").instance
+    except ClientError as error:
+        assert "names nobody" in str(error)
+        return None
+
+
+def by_amqp(routed: Routed, router: Router, key: str = "", key_type: str = "SOURCE_IP") -> str | None:
+    """Connect once by a client that hears of it when it is refused: CORE's library tries again for ever where a router
+    has nobody. Return where it got in; None where it was refused."""
+    ends = tuple(BrokerEndpoint("127.0.0.1", one.port, name, name) for name, one in routed.targets.items())
+    waits = {"jms.connectTimeout": "90000"}
+    own = BrokerEndpoint(router.address, router.port, router.instance, router.host)
+    any_name = next(iter(routed.ports))
+    config = routed.config(any_name, client="amqp", key_type=key_type, url_params=waits, endpoints=(*ends, own))
+    start_jvm(config)
+    for jar in class_path(routed.router.home / "lib", JARS):
+        jpype.addClassPath(jar)
+    client = AmqpJms(config, "test")
+    client.aim(router, key)
+    try:
+        client.open(["drill.q0"], [], transacted=False)
+        served = client.served_by()
+        assert served is not None
+        return served.instance
+    except ClientError as error:
+        assert "names nobody" in str(error)
+        return None
     finally:
         client.close()

@@ -5,21 +5,16 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import jpype
 import pytest
 
-from brokerdrill.workload.amqp_jms import JARS, AmqpJms
-from brokerdrill.workload.asking import target_of
-from brokerdrill.workload.client import Aim, ClientError
-from brokerdrill.workload.config import BrokerEndpoint, Router
-from brokerdrill.workload.jvm import class_path
-from tests.workload.conftest import start_jvm
-from tests.workload.routed_brokers import PASSWORD, Routed, references, visit
+from brokerdrill.workload.client import ClientError
+from brokerdrill.workload.config import Router
+from tests.workload.routed_brokers import DEADLINE_S, PASSWORD, Routed, by_amqp, named, references, until, visit
 from tests.workload.standalone_broker import USER, Relay
 
 pytestmark = pytest.mark.long
@@ -32,7 +27,6 @@ PERIODS_MS = {"each-half-second": 500, "each-two-seconds": 2000, "by-default": N
 WATCHED = {f"watched-{number}": name for number, name in enumerate(PERIODS_MS)}
 # What a look has once: the management message in which the pool asks for an attribute of the target.
 LOOK = b"_AMQ_Attribute"
-DEADLINE_S = 90.0
 
 
 def pool(*connectors: str, rest: str = f"{SOON}<quorum-size>1</quorum-size>", account: str = ACCOUNT) -> str:
@@ -129,48 +123,8 @@ def _all_targets_are_ready(routed: Routed) -> None:
     until(lambda: named(routed, "not-waiting") == "t1")
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
-def named(routed: Routed, name: str) -> str | None:
-    """Whom the router names for a client, if anybody."""
-    try:
-        return target_of(routed.config(name), Aim(routed.endpoint(name), ""), "anyone").instance
-    except ClientError as error:
-        assert "names nobody" in str(error)
-        return None
-
-
 def reached(routed: Routed, name: str, **changes: Any) -> str:
     return visit(routed, name, "", key_type="SOURCE_IP", **changes)[0]
-
-
-def by_amqp(routed: Routed, router: Router, key: str = "", key_type: str = "SOURCE_IP") -> str | None:
-    """Connect once by a client that hears of it when it is refused: CORE's library tries again for ever where a router
-    has nobody. Return where it got in; None where it was refused."""
-    ends = tuple(BrokerEndpoint("127.0.0.1", one.port, name, name) for name, one in routed.targets.items())
-    waits = {"jms.connectTimeout": "90000"}
-    own = BrokerEndpoint(router.address, router.port, router.instance, router.host)
-    config = routed.config("in-order", client="amqp", key_type=key_type, url_params=waits, endpoints=(*ends, own))
-    start_jvm(config)
-    for jar in class_path(routed.router.home / "lib", JARS):
-        jpype.addClassPath(jar)
-    client = AmqpJms(config, "test")
-    client.aim(router, key)
-    try:
-        client.open(["drill.q0"], [], transacted=False)
-        served = client.served_by()
-        assert served is not None
-        return served.instance
-    except ClientError as error:
-        assert "names nobody" in str(error)
-        return None
-    finally:
-        client.close()
 
 
 def refused_after(routed: Routed, name: str) -> float:
