@@ -166,6 +166,11 @@ ROWS: dict[str, StoreRow] = {
     "lock-table": StoreRow(
         kahadb("lease_database", lock_table_name="our_lock"), {"statements.lockTableName": "our_lock"}
     ),
+    # Nobody else makes a table of that name.
+    "lock-table-jdbc": StoreRow(
+        jdbc("lease_database", lock_table_name="our_lock"),
+        {"statements.lockTableName": "our_lock", "locker.createTablesOnStartup": "True"},
+    ),
     "statements": StoreRow(
         jdbc("lease_database", statements={"leaseObtainStatement": "UPDATE x", "stringIdDataType": "VARCHAR(99)"}),
         {"statements.leaseObtainStatement": "UPDATE x", "statements.stringIdDataType": "VARCHAR(99)"},
