@@ -58,9 +58,8 @@ OPERATIONS: Mapping[str, PlaybookStep] = MappingProxyType(
         "restart_pending": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart", "ensemble_restart")),
         "rolling_restart": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart")),
         "rotate_secrets": PlaybookStep(OutOfService.ONE, ("restart", "handover_restart", "ensemble_restart")),
-        # Who joins is out of service until then, and nobody else.
-        "replace_host": PlaybookStep(OutOfService.ONE),
-        "scale_out": PlaybookStep(OutOfService.ONE),
+        "replace_host": PlaybookStep(OutOfService.ALL),
+        "scale_out": PlaybookStep(OutOfService.ALL),
         "site": PlaybookStep(OutOfService.ALL),
         # One host after the other, but who would take its role back at once stays stopped.
         "takeover": PlaybookStep(OutOfService.ONE_A_STORE, ("takeover",), verified=False),
