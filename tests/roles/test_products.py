@@ -144,4 +144,4 @@ def test_no_playbook_names_a_product() -> None:
 def test_every_product_with_a_descriptor_has_a_reader_of_its_health() -> None:
     from brokerdrill.products.health import READERS
 
-    assert set(READERS) == set(SERVICES) - {"shared_store"}
+    assert set(READERS) == set(SERVICES)

@@ -21,7 +21,7 @@ from brokerdrill.base.errors import UsageError
 from brokerdrill.bench.engine import Engine
 from brokerdrill.bench.keys import host_key, make_key
 from brokerdrill.bench.labels import LABEL, LABEL_CHECKOUT, LABEL_HOST, LABEL_SPEC
-from brokerdrill.bench.plan import BenchPlan, volumes
+from brokerdrill.bench.plan import BenchPlan, devices, volumes
 from brokerdrill.inventory.topology import Host
 
 DEFAULT_MEMORY = "1g"
@@ -83,6 +83,8 @@ def _host_config(
     else:
         binds.insert(0, "/sys/fs/cgroup/systemd:/sys/fs/cgroup/systemd:rw")
     options["binds"] = binds
+    if wanted_devices := devices(host):
+        options["devices"] = [f"{path}:{path}:rwm" for path in wanted_devices]
     return client.api.create_host_config(**options)
 
 

@@ -84,6 +84,15 @@ def volumes(topology: str, host: Host) -> dict[str, Volume]:
     return {f"brokerdrill-{topology}-{name}": Volume(str(one["path"]), one.get("size")) for name, one in found.items()}
 
 
+def devices(host: Host) -> list[str]:
+    """Return the machine's devices that `host` has as well, from its `bench_devices` (absolute paths). Raises
+    UsageError."""
+    given = host.vars.get("bench_devices") or []
+    if not isinstance(given, list) or not all(str(path).startswith("/dev/") for path in given):
+        raise UsageError(f"host {host.name}: bench_devices must list paths below /dev")
+    return sorted(str(path) for path in given)
+
+
 def recipes(topology: Topology, all_of: str | None = None) -> dict[str, image.Recipe]:
     """Return each host's recipe: that of the name `all_of`, else of its `bench_image`. Raises UsageError."""
     return {

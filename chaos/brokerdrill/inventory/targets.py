@@ -17,6 +17,8 @@ from brokerdrill.ledger.contract import PROTOCOLS
 _LINK = re.compile(r"^link\s+(.+?)\s*(?:(?P<both>↔|<->)|→|->)\s*(.+)$")
 _BOTH = "↔"
 _SOME = re.compile(r"^(one|first|majority|all|active|passive) of (\S+)(?: but (\S+))?$")
+# The instances of a group on the hosts of what these words mean.
+_BESIDE = re.compile(r"^(\S+) beside (\S+|(?:active|passive) of \S+)$")
 _WORDS = ("active", "passive", "primary", "backup", "router", "reached")
 
 
@@ -89,10 +91,10 @@ def validate_spec(spec: str) -> None:
     if spec.startswith("link") and not link:
         raise UsageError(f"target {spec!r}: a link is written `link FROM→TO`, both ways `link ONE↔OTHER`")
     for part in (link[1], link[3]) if link else (spec,):
-        if " " in part.strip() and not _SOME.match(part.strip()):
+        if " " in part.strip() and not _SOME.match(part.strip()) and not _BESIDE.match(part.strip()):
             raise UsageError(
                 f"target {spec!r}: {part!r} is no target; write active, passive, an instance, `one of GROUP`, "
-                "or `all of GROUP but GROUP`"
+                "`all of GROUP but GROUP`, or `GROUP beside active`"
             )
 
 
@@ -148,6 +150,12 @@ def _instances(scene: Scene, words: str) -> list[Descriptor]:
             some[1]
         ]
         return sorted(scene.rng.sample(members, count(len(members))), key=lambda item: item.instance)
+    if beside := _BESIDE.match(words):
+        hosts = {item.host for item in _instances(scene, beside[2])}
+        found = [item for item in _members(scene, beside[1]) if item.host in hosts]
+        if not found:
+            raise InfrastructureError(f"target {words!r} fits no instance")
+        return found
     if words in ("active", "passive"):
         return _only(scene, words, _serving(scene, words))
     if words == "reached":
@@ -170,7 +178,7 @@ def of_store(spec: str, store: str) -> str:
     """Return `spec` with the words active and passive said of `store` alone."""
 
     def one(part: str) -> str:
-        return f"{part} of {store}" if part in ("active", "passive") else part
+        return f"{part} of {store}" if re.search(r"^(\S+ beside )?(active|passive)$", part) else part
 
     if link := _LINK.match(spec):
         return f"link {one(link[1].strip())}{_BOTH if link['both'] else '→'}{one(link[3].strip())}"

@@ -38,6 +38,8 @@ FACTS: Mapping[str, str] = {
     "failback": "a primary that takes its role back when it returns",
     "replicated": "a backup with its own copy of the journal",
     "shared_store": "a journal that primary and backup share",
+    "store_servers": "servers of a file system, each with a copy of the brokers' shared store",
+    "strict_locks": "a file system whose client does not open again what it held locks on when it lost the servers",
     "waits_out_stop": "a backup that stays passive when the active broker of its shared store is stopped in order",
     "unchecked": "a primary that returns without a look for who has served in its place",
     "colocated": "a backup inside another broker's process",

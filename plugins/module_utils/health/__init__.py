@@ -18,6 +18,7 @@ from . import (
     prometheus,
     rabbitmq,
     resolver,
+    shared_store,
     toxiproxy,
     zookeeper,
 )
@@ -33,6 +34,7 @@ READERS = {
     "prometheus": prometheus.read,
     "rabbitmq": rabbitmq.read,
     "resolver": resolver.read,
+    "shared_store": shared_store.read,
     "toxiproxy": toxiproxy.read,
     "zookeeper": zookeeper.read,
 }

@@ -15,7 +15,7 @@ from brokerdrill.base import paths
 from brokerdrill.base.errors import UsageError
 from brokerdrill.bench import hosts, image, kernel_limits
 from brokerdrill.bench.network import conflict
-from brokerdrill.bench.plan import plan, recipes, volumes
+from brokerdrill.bench.plan import devices, plan, recipes, volumes
 from brokerdrill.inventory.topology import Host, Topology, load
 
 
@@ -75,6 +75,17 @@ def test_hosts_share_a_volume_by_its_name_and_may_say_its_size() -> None:
     for wrong in (["orders"], {"orders": "srv"}, {"orders": {"size": "1g"}}, {"orders": {"path": "/srv", "of": 1}}):
         with pytest.raises(UsageError, match="bench_volumes must map names to absolute paths, or to path and size"):
             volumes("shelf", host(wrong))
+
+
+def test_a_host_may_have_devices_of_the_machine() -> None:
+    def host(given: object) -> Host:
+        return Host("h1", "10.77.0.11", 22, "root", None, (), {"bench_devices": given})
+
+    assert devices(host(None)) == []
+    assert devices(host(["/dev/kvm", "/dev/fuse"])) == ["/dev/fuse", "/dev/kvm"]
+    for wrong in ("/dev/fuse", ["fuse"], ["/etc/passwd"]):
+        with pytest.raises(UsageError, match="bench_devices must list paths below /dev"):
+            devices(host(wrong))
 
 
 def test_an_image_follows_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:

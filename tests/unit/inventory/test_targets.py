@@ -4,7 +4,7 @@ import pytest
 
 from brokerdrill.base.errors import BrokerdrillError, InfrastructureError, UsageError
 from brokerdrill.inventory.descriptors import TOOLS, Descriptor
-from brokerdrill.inventory.targets import Scene, resolve, served_by, validate_spec
+from brokerdrill.inventory.targets import Scene, of_store, resolve, served_by, validate_spec
 
 
 def descriptor(instance: str, product: str, **fields: object) -> Descriptor:
@@ -90,6 +90,30 @@ def test_a_feature_means_those_that_have_it() -> None:
         names("all of rabbitmq but clster", at)
     with pytest.raises(InfrastructureError, match="target 'all of cluster but rabbitmq' fits no instance"):
         names("all of cluster but rabbitmq", at)
+
+
+def test_who_is_beside_another_runs_on_its_host() -> None:
+    def server(host: str) -> Descriptor:
+        others = [name for name in ("artemis1", "artemis2", "store1") if name != host]
+        dials = [{"link": "store", "to": f"store-{name}", "address": f"{name}.test", "port": 49152} for name in others]
+        return descriptor(f"store-{host}", "shared_store", dials=dials).model_copy(update={"host": host})
+
+    servers = [server(host) for host in ("artemis1", "artemis2", "store1")]
+    at = Scene([*ALL, *servers], {"artemis1": "passive", "artemis2": "active"}, random.Random(1))
+    assert names("shared_store beside active", at) == ["store-artemis2"]
+    assert names("shared_store beside passive of pair1", at) == ["store-artemis1"]
+    cut = resolve(at, "link shared_store beside active↔shared_store").links
+    assert sorted((link.dialler, link.instance) for link in cut) == [
+        ("artemis1", "store-artemis2"),
+        ("artemis2", "store-artemis1"),
+        ("artemis2", "store-store1"),
+        ("store1", "store-artemis2"),
+    ]
+    assert of_store("link shared_store beside active↔shared_store", "pair1") == (
+        "link shared_store beside active of pair1↔shared_store"
+    )
+    with pytest.raises(InfrastructureError, match="target 'shared_store beside zk1' fits no instance"):
+        names("shared_store beside zk1", at)
 
 
 def test_what_a_fault_hit_are_its_instances_or_those_that_its_links_lead_to() -> None:
