@@ -167,13 +167,13 @@ def test_the_mount_of_glusterfs_asks_every_server(render: Render) -> None:
 
 
 def test_a_volume_has_a_copy_on_each_server_and_the_options_of_its_variables(render: Render) -> None:
-    asked = ["__shared_store_volume_options", "__shared_store_descriptor"]
+    asked = ["__shared_store_volume_options", "__shared_store_more_descriptors"]
     found = render("shared_store", "store1", {}, asked, inventory=GLUSTERFS)["variables"]
     options = found["__shared_store_volume_options"]
     assert (options["network.ping-timeout"], options["server.tcp-user-timeout"]) == ("5", "15")
     assert (options["client.strict-locks"], options["performance.write-behind"]) == ("on", "off")
     assert options["auth.allow"] == "172.30.28.21,172.30.28.22,172.30.28.11"
-    assert found["__shared_store_descriptor"]["features"] == ["store_servers", "strict_locks"]
+    assert found["__shared_store_more_descriptors"]["features"] == ["store_servers", "strict_locks"]
 
 
 PEERS = """<cliOutput><opRet>0</opRet><peerStatus>
