@@ -27,6 +27,9 @@ def test_the_variables_of_a_playbook_are_in_no_command_line(monkeypatch: pytest.
     def nothing(*_: Any, **__: Any) -> None:
         pass
 
+    async def renew() -> None:
+        pass
+
     monkeypatch.setattr(method, "operate", operate)
     written: list[dict[str, str]] = []
 
@@ -39,6 +42,7 @@ def test_the_variables_of_a_playbook_are_in_no_command_line(monkeypatch: pytest.
         "injections": SimpleNamespace(outages=outages),
         "events": SimpleNamespace(write=write),
         "progress": SimpleNamespace(step=nothing),
+        "system": SimpleNamespace(renew=renew),
     }
     said = {"type": "operation", "name": "it", "playbook": "site", "variables": {"artemis_admin_password": "s3cret"}}
     step = Operation.model_validate(said)
