@@ -31,7 +31,8 @@ def mount_unit(path: str) -> str:
 GLUSTERD_PORT = 24007
 # Two copies that do not see each other cannot tell which of them may go on; the third one's word is the majority.
 COPIES = 3
-FIRST_PORT, LAST_PORT = 1024, 65535
+FIRST_PORT = 1024
+LAST_PORT = 65535
 
 
 class StoreMember(TypedDict):

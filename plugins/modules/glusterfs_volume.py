@@ -113,6 +113,41 @@ def until(deadline: float, step: Callable[[], bool]) -> str | None:
         time.sleep(BETWEEN_TRIES_S)
 
 
+def answer_or_fail(module: AnsibleModule, *words: str) -> ElementTree.Element:
+    """As `gluster`; what it refuses fails the module."""
+    try:
+        return gluster(*words)
+    except Refused as error:
+        return module.fail_json(msg=f"gluster {' '.join(words)}: {error}")
+
+
+def pool(module: AnsibleModule, name: str, bricks: Sequence[str], deadline: float) -> list[str]:
+    """Take the servers of the other bricks into this one's pool; return what was done."""
+    others = {brick.rpartition(":")[0] for brick in bricks[1:]}
+    before = connected(answer_or_fail(module, "peer", "status"))
+
+    def pooled() -> bool:
+        for address in sorted(others - connected(gluster("peer", "status"))):
+            gluster("peer", "probe", address)
+        return others <= connected(gluster("peer", "status"))
+
+    if (problem := until(deadline, pooled)) is not None:
+        module.fail_json(msg=f"the servers of {name} do not find each other: {problem}")
+    return [f"peer {address}" for address in sorted(others - before)]
+
+
+def carry_out(module: AnsibleModule, wanted: Sequence[Sequence[str]], deadline: float) -> None:
+    """Give each of the commands. Another server may be at a change of its own: what is refused is tried again."""
+    for words in wanted:
+
+        def done(words: Sequence[str] = words) -> bool:
+            gluster(*words)
+            return True
+
+        if (problem := until(deadline, done)) is not None:
+            module.fail_json(msg=f"gluster {' '.join(words)}: {problem}")
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -124,65 +159,36 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    name, bricks = module.params["name"], module.params["bricks"]
+    name, bricks, make = (module.params[key] for key in ("name", "bricks", "make"))
     options = {str(key): str(value) for key, value in module.params["options"].items()}
     deadline = time.monotonic() + module.params["timeout"]
-    made: list[str] = []
 
     def look() -> dict[str, Any] | None:
         return volume(gluster("volume", "info"), name)
 
-    def pooled() -> bool:
-        """Whether the pool has every other server, each of which is asked in."""
-        others = {brick.rpartition(":")[0] for brick in bricks[1:]}
-        for address in sorted(others - connected(gluster("peer", "status"))):
-            gluster("peer", "probe", address)
-        return others <= connected(gluster("peer", "status"))
-
-    def there() -> bool:
+    def started() -> bool:
         found = look()
         return found is not None and found["started"]
 
     if module.check_mode:
         try:
-            planned = steps(name, bricks, options, look()) if module.params["make"] else []
+            planned = steps(name, bricks, options, look()) if make else []
         except (Refused, OSError):
             # Nothing is installed yet.
-            planned = [["volume", "create", name]] if module.params["make"] else []
+            planned = [["volume", "create", name]] if make else []
         module.exit_json(changed=bool(planned), made=[" ".join(words) for words in planned])
-    if module.params["make"]:
-        before = gluster_or_fail(module, "peer", "status")
-        if (problem := until(deadline, pooled)) is not None:
-            module.fail_json(msg=f"the servers of {name} do not find each other: {problem}")
-        made += [
-            f"peer {address}"
-            for address in sorted(connected(gluster_or_fail(module, "peer", "status")) - connected(before))
-        ]
+    made: list[str] = []
+    if make:
+        made = pool(module, name, bricks, deadline)
         try:
             wanted = steps(name, bricks, options, look())
         except Refused as error:
             module.fail_json(msg=str(error))
-        for words in wanted:
-
-            def done(words: Sequence[str] = words) -> bool:
-                gluster(*words)
-                return True
-
-            # Another server may be at a change of its own.
-            if (problem := until(deadline, done)) is not None:
-                module.fail_json(msg=f"gluster {' '.join(words)}: {problem}", made=made)
-            made.append(" ".join(words))
-    if (problem := until(deadline, there)) is not None:
+        carry_out(module, wanted, deadline)
+        made += [" ".join(words) for words in wanted]
+    if (problem := until(deadline, started)) is not None:
         module.fail_json(msg=f"the volume {name} is not there: {problem}", made=made)
     module.exit_json(changed=bool(made), made=made)
-
-
-def gluster_or_fail(module: AnsibleModule, *words: str) -> ElementTree.Element:
-    """As `gluster`; what it refuses fails the module."""
-    try:
-        return gluster(*words)
-    except Refused as error:
-        return module.fail_json(msg=f"gluster {' '.join(words)}: {error}")
 
 
 if __name__ == "__main__":

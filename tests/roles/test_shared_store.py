@@ -173,7 +173,8 @@ def test_a_volume_has_a_copy_on_each_server_and_the_options_of_its_variables(ren
     assert (options["network.ping-timeout"], options["server.tcp-user-timeout"]) == ("5", "15")
     assert (options["client.strict-locks"], options["performance.write-behind"]) == ("on", "off")
     assert options["auth.allow"] == "172.30.28.21,172.30.28.22,172.30.28.11"
-    assert found["__shared_store_more_descriptors"]["features"] == ["store_servers", "strict_locks"]
+    (server,) = found["__shared_store_more_descriptors"]
+    assert server["features"] == ["store_servers", "strict_locks"]
 
 
 PEERS = """<cliOutput><opRet>0</opRet><peerStatus>
