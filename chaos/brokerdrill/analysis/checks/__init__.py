@@ -229,14 +229,18 @@ class Findings:
                 finding.witnesses = worst(by_rule[place])
                 if finding.doubt or (run, place) in self._late:
                     finding.doubted(_DOUBTS[spec.name])
-            own = {spec.name, *PROMISES[spec.name].breaking}
-            finding.otherwise = {
-                (rule, known): n
-                for rule, of_place, known, n in self._otherwise[run]
-                if of_place == place or (of_place is None and rule in own)
-            }
+            finding.otherwise = self._of_other_kinds(run, place, spec.name)
             found.append(finding)
         return found
+
+    def _of_other_kinds(self, run: int, place: int, name: str) -> dict[tuple[str | None, int], int]:
+        """How many witnesses of a promise are of another kind than each known defect's."""
+        own = {name, *PROMISES[name].breaking}
+        return {
+            (rule, known): n
+            for rule, of_place, known, n in self._otherwise[run]
+            if of_place == place or (of_place is None and rule in own)
+        }
 
     def _available(self, run: int, place: int, side: str, bound: int, named: Collection[str]) -> Finding:
         addressed = [
