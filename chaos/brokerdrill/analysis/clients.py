@@ -119,17 +119,9 @@ SELECT run, txn, CASE WHEN rolled_back OR NOT invoked OR (commits AND NOT commit
             ELSE {NEITHER} END AS delivery, ended
 FROM txns;
 
--- "An attempt was handed over when it began, if it had ended before its client began a later session or the client
--- began none; else when it ended."
-CREATE TEMP TABLE sequels AS
-SELECT run, client, session, min(min(start)) OVER (
-           PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS left_at
-FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered' GROUP BY run, client, session;
-
 CREATE TEMP TABLE sends AS
-SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end",
-       CASE WHEN q.left_at IS NULL OR o."end" < q.left_at THEN o.start ELSE o."end" END AS handed, o.address,
-       o.message_id, o.key, o.txn, o.durable, o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server, o.tick, o.u,
+SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.message_id, o.key, o.txn, o.durable,
+       o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server, o.tick, o.u,
        CASE WHEN o.txn IS NULL THEN o.outcome
             WHEN o.outcome = 'fail' OR coalesce(t.attempt, 'fail') = 'fail' THEN 'fail'
             WHEN o.outcome = 'ok' AND t.attempt = 'ok' THEN 'ok' ELSE 'unknown' END AS state,
@@ -137,7 +129,6 @@ SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end",
        CASE WHEN o.start <= s.span_to THEN s.epoch END AS epoch,
        coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store
 FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
-LEFT JOIN sequels q ON o.run = q.run AND o.client = q.client AND o.session = q.session
 LEFT JOIN served s ON o.run = s.run AND o.server = s.server
     AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
 WHERE o.op = 'send';
@@ -217,9 +208,9 @@ GROUP BY o.run, o.address, o.subscription
 """)
 
 # ordered: of each consumer session of a subscription when it gave messages back that it had not taken (`e_at`): when it
-# was seen to end (its close's end, else the start of the client's next connect, else its death), and the begin and the
-# end of its rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where
-# it gave nothing back. `since`: when it had connected.
+# was seen to end (its close's end, else the start of the client's next connect), and the begin and the end of its
+# rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where it gave
+# nothing back. `since`: when it had connected.
 _SESSIONS = declare(
     "session",
     "run int, address string, sub string, e_at long ns, client string, session int, since long ns",
@@ -239,8 +230,7 @@ own AS (
     GROUP BY run, client, session),
 gave_back AS (
     SELECT run, client, session, since, coalesce(closed, min(connected) OVER (
-        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), d_at) AS e_at
-    FROM own LEFT JOIN deaths USING (run, client)
+        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own
     UNION ALL
     SELECT run, client, session, NULL, unnest([start, "end"])
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
@@ -270,11 +260,10 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
 # first connect), before (where it was served last before the fault is that store: a send was acknowledged, or a connect
-# reached it), success (when it was served again), elsewhere (when another store served it), nameless (its first
-# acknowledged send after the fault whose store is not known), last_try (its last operation that needs a broker, of a
-# client that was killed until then; NEVER, which stands for the run's end, of a call of after the fault that never
-# returned, and of one of before it after which the client did nothing), as_before (the epoch that was hit served it
-# after the fault), u (its clock's).
+# reached it), success (when it was served again), elsewhere (when another store served it), nameless
+# (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
+# broker; NEVER, which stands for the run's end, of a call of after the fault that never returned, and of one of before
+# it after which the client did nothing), as_before (the epoch that was hit served it after the fault), u (its clock's).
 _FAILOVERS = declare(
     "failover",
     "run int, fault int, client string, joined long ns, before boolean, success long ns, elsewhere long ns, "
@@ -296,15 +285,12 @@ SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joine
        coalesce(bool_or(r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store
                         AND r.epoch = h.hit), false)
            AS as_before
-FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, coalesce("end", d_at) AS "end", acked_at, store,
-             epoch, u
-      FROM sends LEFT JOIN deaths USING (run, client)
+FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_at, store, epoch, u FROM sends
       UNION ALL
-      SELECT o.run, o.client, o.op, o.outcome = 'ok', o.start, coalesce(o."end", d.d_at), NULL,
+      SELECT o.run, o.client, o.op, o.outcome = 'ok', o.start, o."end", NULL,
              coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END), NULL, o.u
       FROM ops o LEFT JOIN served s ON o.run = s.run AND o.server = s.server AND o.op = 'connect'
           AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
-      LEFT JOIN deaths d ON o.run = d.run AND o.client = d.client
       WHERE o.op IN ('connect', 'prepare', 'commit')) r
 JOIN hits h ON r.run = h.run
 GROUP BY r.run, h.fault, r.client HAVING bool_or(r.op = 'send')

@@ -107,8 +107,7 @@ Where the contract leaves a choice, this is the one made:
 56  topics: a message without any expected    no unit, no class
     subscription, and not processed
 57  ordered: a null key                       a key like others: null equals null
-58  a connect, send or receive without end    its start stands for its end (but an attempt of a session that its
-                                              client left precedes nothing)
+58  a connect, send or receive without end    its start stands for its end (but an attempt without end precedes nothing)
 59  atomic: a committed transaction           one with an attempt in it that is not fail: committed, or perhaps so
 60  atomic: seen                              delivered, whatever became of the delivery, or found on the dead-letter
                                               address

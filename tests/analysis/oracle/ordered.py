@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from brokerdrill.ledger.contract import PromiseSpec
-from tests.analysis.oracle.facts import Facts, between, deaths
+from tests.analysis.oracle.facts import Facts, between
 from tests.analysis.oracle.rows import NEVER, Row, ended, entry
 
 
 def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
     """When each consumer or producer session was seen to end."""
     ends: dict[tuple[str, int], int] = {}
-    dead = deaths(facts)
     sessions = {(op["client"], op["session"]) for op in facts.ops}
     for client, session in sessions:
         closes = [
@@ -27,8 +26,6 @@ def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
             ends[client, session] = min(closes)
         elif nexts:
             ends[client, session] = min(nexts)
-        elif client in dead:
-            ends[client, session] = dead[client]
     return ends
 
 
@@ -71,24 +68,11 @@ def explained(m1: Row, overtaking: Sequence[Row], giver: str, at: int, since: fl
     return False
 
 
-def handed_over(facts: Facts, attempt: Row) -> float:
-    """When an attempt was handed over: from then on all that its producer sends is behind it."""
-    begins = [
-        op["start_ns"] for op in facts.ops if op["client"] == attempt["client"] and op["session"] > attempt["session"]
-    ]
-    end = NEVER if attempt.get("end_ns") is None else attempt["end_ns"]
-    # "when it began, if it had ended before its client began a later session or the client began none"
-    if not begins or end < min(begins):
-        return attempt["start_ns"]
-    # "Else it was when it ended (without an end: never)"
-    return end
-
-
 def lines_of(facts: Facts, scope: str | None) -> dict[tuple[Any, ...], list[Row]]:
     """The messages that are to come in order, each with its first delivery, by address, subscription and the rest."""
     lines: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for (address, message_id), attempts in facts.attempts.items():
-        # "its attempts that may have taken effect", "the other's first such attempt"
+        # "m1's last attempt that may have taken effect", "m2's first such attempt"
         effective = [attempt for attempt in attempts if attempt["result"] != "fail"]
         if not effective:
             continue
@@ -98,7 +82,6 @@ def lines_of(facts: Facts, scope: str | None) -> dict[tuple[Any, ...], list[Row]
             if subscription not in first or ended(delivery) < ended(first[subscription]):
                 first[subscription] = delivery
         began = min(effective, key=lambda attempt: attempt["start_ns"])
-        handed = max(handed_over(facts, attempt) for attempt in effective)
         for subscription, delivery in first.items():
             # "same address, same producer, same key"; "scope: session … within one consumer session"
             line: tuple[Any, ...] = (address, subscription, began["client"], began.get("key"))
@@ -108,7 +91,7 @@ def lines_of(facts: Facts, scope: str | None) -> dict[tuple[Any, ...], list[Row]
                 {
                     "message_id": message_id,
                     "began": began["start_ns"],
-                    "handed": handed,
+                    "ended": max(NEVER if a.get("end_ns") is None else a["end_ns"] for a in effective),
                     "at": ended(delivery),
                     "delivery": delivery,
                 }
@@ -141,7 +124,7 @@ def ordered(facts: Facts, spec: PromiseSpec) -> Row:
             if op.get("address") == address and op.get("subscription") == subscription
         }
         for m1 in messages:
-            followers = [m2 for m2 in messages if m1["handed"] < m2["began"]]  # "m1 precedes m2"
+            followers = [m2 for m2 in messages if m1["ended"] < m2["began"]]  # "m1 precedes m2"
             pairs += len(followers)
             # "a message is late when one that it precedes was delivered before it"
             overtaking = [m2 for m2 in followers if m2["at"] < m1["at"]]
