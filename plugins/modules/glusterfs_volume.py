@@ -34,9 +34,9 @@ made: {description: What was done., type: list, elements: str, returned: always}
 
 import subprocess
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from typing import Any
+from xml.etree import ElementTree
 
 from ansible.module_utils.basic import AnsibleModule
 

@@ -105,7 +105,7 @@ def new_password(path: Path, state: Rotation, keep: bool) -> None:
     following = _beside(path, "next")
     if path.name not in state.done:
         if not following.exists():
-            replace(following, "".join(secrets.choice(ALPHABET) for _ in range(LENGTH)) + "\n")
+            replace(following, "".join(secrets.choice(ALPHABET) for _place in range(LENGTH)) + "\n")
         new, old = following.read_text(encoding="utf-8"), path.read_text(encoding="utf-8")
         if old != new:
             if keep:

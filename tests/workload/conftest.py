@@ -16,6 +16,7 @@ from brokerdrill.workload import jvm
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
 from tests.workload.certificate import make_certificate
+from tests.workload.own_postgres import Postgres
 from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
 from tests.workload.worker_process import WorkerProcess
 
@@ -29,6 +30,16 @@ def _busy_threads_let_others_run_again() -> Iterator[None]:
     thread may be busy without any: it would keep the test that is to stop it waiting, and fill the memory meanwhile."""
     yield
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of the test module's own."""
+    made = Postgres()
+    try:
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.fixture(scope="session")

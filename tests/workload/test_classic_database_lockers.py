@@ -64,15 +64,6 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    made = Postgres()
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-@pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The home of the distribution, and the folder with the database's driver."""
     drivers = tmp_path_factory.mktemp("drivers")

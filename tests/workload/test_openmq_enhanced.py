@@ -4,7 +4,7 @@ PostgreSQL."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,15 +53,6 @@ class Attempt(NamedTuple):
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(tmp_path_factory.mktemp("openmq"))
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    made = Postgres()
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="module")

@@ -36,14 +36,16 @@ SUFFIXES = (".yml", ".yaml")
 OPEN = ("needs", "extends", "set", "where", "without")
 
 
-# What says nothing of what a run does and how it is judged.
-_WORDS = {"title", "description", "tags", "note", "finding", "seen"}
-
-
-def _meant(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {key: _meant(value) for key, value in data.items() if key not in _WORDS}
-    return [_meant(one) for one in data] if isinstance(data, list) else data
+def _meant(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a drill does and how it is judged: without the words that only people read."""
+    meant = {field: value for field, value in data.items() if field not in ("title", "description", "tags", "note")}
+    if "known" in data:
+        meant["known"] = [
+            {field: value for field, value in one.items() if field not in ("finding", "seen")} for one in data["known"]
+        ]
+    if "where" in data:
+        meant["where"] = [_meant(entry) for entry in data["where"]]
+    return meant | ({"set": _meant(data["set"])} if "set" in data else {})
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,19 @@ def test_a_drill_of_other_words_is_the_same_drill(before: str, after: str, same:
     assert (load_drill(str(other)).sha256 == drill.sha256) == same
 
 
+def test_what_a_playbook_is_given_is_no_word_for_people(tmp_path: Path) -> None:
+    """By whatever name: a variable of it may be called as what only people read is."""
+    text = load_drill("rolling_restart").path.read_text()
+    given = re.sub(r"(playbook: rolling_restart)", r"\1, variables: {title: one}", text)
+    assert given != text
+    sums = set()
+    for number, one in enumerate((given, given.replace("title: one", "title: two"))):
+        path = tmp_path / f"d{number}.yml"
+        path.write_text(one)
+        sums.add(load_drill(str(path)).sha256)
+    assert len(sums) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
