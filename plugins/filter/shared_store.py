@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial
+from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial, Listener
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
 UNSAFE_OPTIONS = {
@@ -33,14 +33,16 @@ GLUSTERD_PORT = 24007
 COPIES = 3
 FIRST_PORT = 1024
 LAST_PORT = 65535
+# How many ports a brick may have: a glusterd that was killed gives its brick another one when it is back.
+BRICK_PORTS = 4
 
 
 class StoreMember(TypedDict):
-    """A server of GlusterFS as the others see it; `brick` is ADDRESS:DIRECTORY."""
+    """A server of GlusterFS as the others see it; `brick` is ADDRESS:DIRECTORY, and has one of `ports`."""
 
     instance: str
     address: str
-    port: int
+    ports: list[int]
     brick: str
 
 
@@ -53,10 +55,11 @@ def shared_store_members(
     for host in sorted(hosts):
         of = hostvars[host]
         address = address_of(host, of, "shared_store_glusterfs_address")
+        first = int(of.get("shared_store_glusterfs_brick_port", defaults["port"]))
         found[host] = {
             "instance": of.get("shared_store_glusterfs_instance", f"store-{host}"),
             "address": address,
-            "port": int(of.get("shared_store_glusterfs_brick_port", defaults["port"])),
+            "ports": [*range(first, first + BRICK_PORTS)],
             "brick": f"{address}:{of.get('shared_store_glusterfs_brick', defaults['brick'])}",
         }
     return found
@@ -68,7 +71,26 @@ def shared_store_dials(members: Mapping[str, StoreMember], host: str) -> list[Di
         {"link": "store", "to": member["instance"], "address": member["address"], "port": port}
         for other, member in members.items()
         if other != host
-        for port in (GLUSTERD_PORT, member["port"])
+        for port in (GLUSTERD_PORT, *member["ports"])
+    ]
+
+
+def shared_store_listeners(member: StoreMember) -> list[Listener]:
+    """Return where a server listens: its daemon, and its brick at one of these ports."""
+    ports = [
+        ("glusterd", "glusterd", GLUSTERD_PORT),
+        *((f"brick-{port}", "glusterfs", port) for port in member["ports"]),
+    ]
+    return [
+        {
+            "name": name,
+            "address": member["address"],
+            "port": port,
+            "protocol": protocol,
+            "tls": False,
+            "clients": False,
+        }
+        for name, protocol, port in ports
     ]
 
 
@@ -109,8 +131,12 @@ def _glusterfs_problems(config: StoreConfig) -> list[str]:
     brick, path = f"{config['brick']}/", f"{config['path']}/"
     if not brick.startswith("/") or brick.startswith(path) or path.startswith(brick):
         problems.append(f"shared_store_glusterfs_brick {config['brick']!r} is no directory beside shared_store_path")
-    if not FIRST_PORT <= int(config["brick_port"]) <= LAST_PORT or int(config["brick_port"]) == GLUSTERD_PORT:
-        problems.append(f"shared_store_glusterfs_brick_port {config['brick_port']} is none that a brick can have")
+    first = int(config["brick_port"])
+    if not FIRST_PORT <= first <= LAST_PORT + 1 - BRICK_PORTS or GLUSTERD_PORT in range(first, first + BRICK_PORTS):
+        problems.append(
+            f"shared_store_glusterfs_brick_port {first} is none that a brick can have, "
+            f"with the {BRICK_PORTS - 1} after it"
+        )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", str(config["volume"])):
         problems.append(f"shared_store_glusterfs_volume {config['volume']!r} is no name of a volume")
     if int(config["ping_timeout_s"]) < 1:
@@ -179,6 +205,7 @@ class FilterModule:
             "mount_unit": mount_unit,
             "mounted_problem": mounted_problem,
             "shared_store_dials": shared_store_dials,
+            "shared_store_listeners": shared_store_listeners,
             "shared_store_members": shared_store_members,
             "shared_store_problems": shared_store_problems,
         }

@@ -7,7 +7,8 @@ from typing import NotRequired, TypedDict
 
 class Listener(TypedDict):
     """A port that an instance serves; `router` names what leads its clients to another instance, by what `key` says,
-    of which `key_filter` takes a part; `relays`: it hands connections on as they are."""
+    of which `key_filter` takes a part; `relays`: it hands connections on as they are; `clients` false: drills' clients
+    do not dial it."""
 
     name: str
     address: str
@@ -18,6 +19,7 @@ class Listener(TypedDict):
     key: NotRequired[str]
     key_filter: NotRequired[str | None]
     relays: NotRequired[bool]
+    clients: NotRequired[bool]
 
 
 class Dial(TypedDict):

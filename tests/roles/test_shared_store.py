@@ -110,6 +110,8 @@ def config(**change: Any) -> dict[str, Any]:
         ({"kind": "glusterfs", "brick": "/srv"}, "is no directory beside shared_store_path"),
         ({"kind": "glusterfs", "brick_port": 24007}, "is none that a brick can have"),
         ({"kind": "glusterfs", "brick_port": 80}, "is none that a brick can have"),
+        ({"kind": "glusterfs", "brick_port": 24005}, "is none that a brick can have"),
+        ({"kind": "glusterfs", "brick_port": 65533}, "is none that a brick can have"),
         ({"kind": "glusterfs", "volume": "a b"}, "is no name of a volume"),
         ({"kind": "glusterfs", "ping_timeout_s": 0}, "nobody notices a server that is gone"),
         ({"kind": "glusterfs", "ping_timeout_s": 15}, "would give a lock to the next broker"),
@@ -151,7 +153,7 @@ def test_each_server_dials_the_daemon_and_the_brick_of_the_others() -> None:
     assert store.shared_store_dials(members("a1", "a2", "s1"), "a2") == [
         {"link": "store", "to": f"store-{host}", "address": address, "port": port}
         for host, address in (("a1", "10.0.0.1"), ("s1", "10.0.0.3"))
-        for port in (24007, 49152)
+        for port in (24007, 49152, 49153, 49154, 49155)
     ]
 
 
@@ -163,7 +165,7 @@ def test_the_mount_of_glusterfs_asks_every_server(render: Render) -> None:
     assert "What=172.30.28.22:/shared\n" in unit and "Type=glusterfs\n" in unit
     assert "backup-volfile-servers=172.30.28.21:172.30.28.11" in unit and "direct-io-mode=enable" in unit
     assert "After=network-online.target glusterd.service\n" in unit
-    assert found["files"]["daemon"].count("49152") == 2
+    assert "base-port 49152\n" in found["files"]["daemon"] and "max-port 49155\n" in found["files"]["daemon"]
 
 
 def test_a_volume_has_a_copy_on_each_server_and_the_options_of_its_variables(render: Render) -> None:
@@ -175,6 +177,9 @@ def test_a_volume_has_a_copy_on_each_server_and_the_options_of_its_variables(ren
     assert options["auth.allow"] == "172.30.28.21,172.30.28.22,172.30.28.11"
     (server,) = found["__shared_store_more_descriptors"]
     assert server["features"] == ["store_servers", "strict_locks"]
+    assert {(one["protocol"], one["port"]) for one in server["listeners"]} == {
+        ("glusterd", 24007), *(("glusterfs", port) for port in range(49152, 49156)),
+    }  # fmt: skip
 
 
 PEERS = """<cliOutput><opRet>0</opRet><peerStatus>
@@ -210,6 +215,6 @@ def test_what_is_missing_of_a_volume_is_made_and_no_more() -> None:
 def test_a_server_is_healthy_once_it_serves_and_sees_the_others() -> None:
     pool = "UUID\tHostname\tState\n1\t10.0.0.2\tConnected\n2\tlocalhost\tConnected\n"
     assert health_of([], pool) == Health("active", True, "2 servers")
-    assert health_of(["brick"], pool).detail == "nothing listens for brick"
+    assert health_of(["glusterfs"], pool).detail == "nothing listens for glusterfs"
     assert health_of([], pool.replace("Connected", "Disconnected", 1)).detail == "it does not reach 10.0.0.2"
     assert health_of([], "").state == "starting"

@@ -11,8 +11,8 @@ _CONNECTED = "Connected"
 
 
 def health_of(silent: list[str], pool: str) -> Health:
-    """Return the health of a server of whose listeners those named in `silent` do not listen, and which answers `pool`
-    to `gluster pool list`."""
+    """Return the health of a server on which nothing listens for the protocols `silent`, and which answers `pool` to
+    `gluster pool list`."""
     if silent:
         return Health("starting", False, f"nothing listens for {', '.join(silent)}")
     rows = [line.split() for line in pool.splitlines()[1:] if line.strip()]
@@ -25,7 +25,11 @@ def health_of(silent: list[str], pool: str) -> Health:
 def read(descriptor: dict[str, Any]) -> Health:
     """Look at this host's server. Raises OSError where there is no gluster(8)."""
     ports = listening_ports()
-    silent = [item["name"] for item in descriptor["listeners"] if item["port"] not in ports]
+    # A brick has one of several ports.
+    by_protocol: dict[str, set[int]] = {}
+    for item in descriptor["listeners"]:
+        by_protocol.setdefault(item["protocol"], set()).add(item["port"])
+    silent = sorted(name for name, of in by_protocol.items() if not of & ports)
     done = subprocess.run(
         ["gluster", "--mode=script", "pool", "list"], capture_output=True, text=True, check=False, timeout=30
     )
