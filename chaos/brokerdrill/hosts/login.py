@@ -49,16 +49,18 @@ async def log_in(host: Host, client: type[asyncssh.SSHClient], timeout_s: float)
         ) from None
     except (OSError, asyncssh.Error) as error:
         raise InfrastructureError(
-            f"host {host.name} ({host.address}) cannot be reached: {_missing_key(options) or error}"
+            f"host {host.name} ({host.address}) cannot be reached: {_reason(options, error)}"
         ) from None
 
 
-def _missing_key(options: Mapping[str, Any]) -> str:
-    gone = [Path(key) for key in options.get("client_keys", []) if not Path(key).exists()]
-    if not gone:
-        return ""
-    benchs = gone[0].parent == paths.cache().resolve() / "bench"
-    return f"there is no key {gone[0]}{', which `brokerdrill bench up` makes' if benchs else ''}"
+def _reason(options: Mapping[str, Any], error: Exception) -> str:
+    """Why the host was not reached: a key that is not there, else `error`; of a host of the bench, what makes it."""
+    keys = [Path(key) for key in options.get("client_keys", [])]
+    of_bench = any(key.parent == paths.cache().resolve() / "bench" for key in keys)
+    gone = [key for key in keys if not key.exists()]
+    if gone:
+        return f"there is no key {gone[0]}{', which `brokerdrill bench up` makes' if of_bench else ''}"
+    return f"{error}{'; `brokerdrill bench up` makes the hosts of a bench' if of_bench else ''}"
 
 
 def asks_password(host: Host) -> bool:

@@ -14,6 +14,7 @@ from brokerdrill.base.errors import InfrastructureError, UsageError
 from brokerdrill.hosts.connection import connect
 from brokerdrill.hosts.ssh_options import is_local, options
 from brokerdrill.inventory.topology import Host
+from tests.free_ports import free_port
 from tests.unit.ssh_host import KEY, SshHost, ssh_host
 
 NAME = getpass.getuser()
@@ -161,6 +162,16 @@ def test_the_benchs_key_before_there_is_a_bench(tmp_path: Path, monkeypatch: pyt
     missing = replace(host(), key_file=str(tmp_path / "bench" / "id_ed25519"))
     with pytest.raises(InfrastructureError, match=r"id_ed25519, which `brokerdrill bench up` makes$"):
         asyncio.run(connect(missing))
+
+
+def test_a_host_of_a_bench_that_is_not_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKERDRILL_CACHE", str(tmp_path))
+    key = tmp_path / "bench" / "id_ed25519"
+    key.parent.mkdir()
+    key.write_bytes(KEY.export_private_key())
+    nobody = replace(host(), address="127.0.0.1", port=free_port(), key_file=str(key))
+    with pytest.raises(InfrastructureError, match=r"; `brokerdrill bench up` makes the hosts of a bench$"):
+        asyncio.run(connect(nobody))
 
 
 def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, **changes: Any) -> str:
