@@ -28,15 +28,15 @@ def test_of_a_hundred_at_once_one_has_the_lease(host: SafetyHost) -> None:
     assert all(one.startswith(f"{won}@ctl holds it for run run-{won} (/inv) since 20") for one in told)
 
 
-@pytest.mark.parametrize("state", ["stopping", "running"])
+@pytest.mark.parametrize("state", ["stopping", "unknown", "", "running", "offline"])
 def test_on_a_host_that_ends_a_lease_goes_on_without_a_guard(tmp_path: Path, state: str) -> None:
     made = SafetyHost(tmp_path / "host", starts_guards=False)
     made.install()
     kernel = made.kernel()
     kernel.take(lease("a"))
-    starts = f"case $1 in is-system-running) echo {state};; *) echo it is destructive >&2; exit 1;; esac"
+    starts = f"case $1 in is-system-running) echo {state}; exit 1;; *) echo it is destructive >&2; exit 1;; esac"
     (tmp_path / "host" / "bin" / "systemctl").write_text(f"#!/bin/sh\n{starts}\n")
-    if state == "stopping":
+    if state in ("stopping", "unknown", ""):
         kernel.renew("a", [])
     else:
         with pytest.raises(kernel_refused(kernel), match="it is destructive"):
