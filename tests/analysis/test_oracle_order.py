@@ -7,7 +7,7 @@ import pytest
 from brokerdrill.ledger.contract import (
     PromiseSpec,
 )
-from tests.analysis.by_hand import MS, Row, end, got, op, phases, promised, send
+from tests.analysis.by_hand import MS, Row, end, event, got, op, phases, promised, send
 
 TWO = [send("m1", 10, key="k"), send("m2", 20, key="k")]
 SWAPPED = [*got("m2", 30), *got("m1", 40)]
@@ -58,6 +58,15 @@ BY_KEY = PromiseSpec("ordered", scope="key")
 def test_ordered(spec: PromiseSpec, rows: list[Row | list[Row]], verdict: str, count: int, excused: int) -> None:
     result = promised(spec, *rows)
     assert (result["verdict"], result["count"], result["excused"]) == (verdict, count, excused)
+
+
+@pytest.mark.parametrize(("at", "excused"), [(29, 0), (35, 1), (40, 0)])
+def test_a_killed_consumers_session_ends_with_it(at: float, excused: int) -> None:
+    """d had m1 when it was killed, after m2 was delivered and before m1 came to c."""
+    killed = event("note", at, name="clients killed", detail={"clients": "x, d"})
+    read = [*got("other", 5, client="d"), *TWO, *got("m2", 30), *got("m1", 40)]
+    result = promised(BY_KEY, *read, events=[*phases(), killed])
+    assert (result["verdict"], result["excused"]) == ("pass" if excused else "fail", excused)
 
 
 # What is late in the other consumer's hands: d reads there, too; m2 was sent at 20 and delivered at 30, m1 at 40.

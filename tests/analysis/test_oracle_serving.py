@@ -195,3 +195,27 @@ def test_an_outage_names_its_fault() -> None:
     result = judge(RUN, numbered(rows), [*LOAD, *faults], [PromiseSpec("available", bound_ms=120)])
     [outage] = result["outages"]
     assert (outage["start_ns"], outage["end_ns"], outage["fault"]) == (200 * MS, 350 * MS, "kill")
+
+
+@pytest.mark.parametrize(
+    ("clients", "met"),
+    [
+        # p has two sends without an end, and c, which was killed as well, an acknowledgement; e goes on
+        ("p, c", {"clients": 2, "in_flight": 3, "operations": 3}),
+        ("p", {"clients": 1, "in_flight": 2, "operations": 2}),
+        # of a fault that names nobody all count; of those that were not killed what they began last hangs on
+        ("", {"clients": 3, "in_flight": 4, "operations": 4}),
+    ],
+)
+def test_what_a_fault_met_that_killed_clients(clients: str, met: Row) -> None:
+    what = {"target": "load1", "instance": "load1", "value": "kill-clients"}
+    fault = event("fault", 100, name="client_killed", **what)
+    told = [fault, event("note", 100, name="clients killed", detail={"clients": clients}, **what)]
+    rows = [
+        *(op("p", "send", at, None, "unknown", address="q", message_id=f"m{at}") for at in (98, 99)),
+        op("c", "ack", 99, None, "unknown", address="q", delivery="d"),
+        op("e", "send", 99, None, "unknown", address="q", message_id="e"),
+    ]
+    found = judge(RUN, numbered(rows), [*phases(), *told], [])["coverage"][0]
+    expected = met if clients else met | {"in_flight": 3, "operations": 3}
+    assert {name: found[name] for name in met} == expected

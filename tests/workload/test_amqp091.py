@@ -192,7 +192,7 @@ def test_nobody_there_is_a_client_error(rabbit: Broker) -> None:
     client = Amqp091(config_for(rabbit, endpoints=(nowhere,)), "producer")
     with pytest.raises(ClientError, match="nobody: AMQPConnect"):
         client.open(QUEUES[:1], (), transacted=False)
-    assert [place(name) for name in ("producer-0", "consumer-3", "worker-0-browser")] == [0, 3, 0]
+    assert [place(name) for name in ("producer-0", "consumer-3", "consumer-3.1", "worker-0-browser")] == [0, 3, 3, 0]
     both = config_for(rabbit, endpoints=(nowhere, config_for(rabbit).endpoints[0]))
     reached = Amqp091(both, "producer")
     reached.open(QUEUES[:1], (), transacted=False)

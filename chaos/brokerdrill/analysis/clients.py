@@ -208,9 +208,9 @@ GROUP BY o.run, o.address, o.subscription
 """)
 
 # ordered: of each consumer session of a subscription when it gave messages back that it had not taken (`e_at`): when it
-# was seen to end (its close's end, else the start of the client's next connect), and the begin and the end of its
-# rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where it gave
-# nothing back. `since`: when it had connected.
+# was seen to end (its close's end, else the start of the client's next connect, else its death), and the begin and the
+# end of its rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where
+# it gave nothing back. `since`: when it had connected.
 _SESSIONS = declare(
     "session",
     "run int, address string, sub string, e_at long ns, client string, session int, since long ns",
@@ -230,7 +230,8 @@ own AS (
     GROUP BY run, client, session),
 gave_back AS (
     SELECT run, client, session, since, coalesce(closed, min(connected) OVER (
-        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)) AS e_at FROM own
+        PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), d_at) AS e_at
+    FROM own LEFT JOIN deaths USING (run, client)
     UNION ALL
     SELECT run, client, session, NULL, unnest([start, "end"])
     FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered'
@@ -260,10 +261,11 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
 # first connect), before (where it was served last before the fault is that store: a send was acknowledged, or a connect
-# reached it), success (when it was served again), elsewhere (when another store served it), nameless
-# (its first acknowledged send after the fault whose store is not known), last_try (its last operation that needs a
-# broker; NEVER, which stands for the run's end, of a call of after the fault that never returned, and of one of before
-# it after which the client did nothing), as_before (the epoch that was hit served it after the fault), u (its clock's).
+# reached it), success (when it was served again), elsewhere (when another store served it), nameless (its first
+# acknowledged send after the fault whose store is not known), last_try (its last operation that needs a broker, of a
+# client that was killed until then; NEVER, which stands for the run's end, of a call of after the fault that never
+# returned, and of one of before it after which the client did nothing), as_before (the epoch that was hit served it
+# after the fault), u (its clock's).
 _FAILOVERS = declare(
     "failover",
     "run int, fault int, client string, joined long ns, before boolean, success long ns, elsewhere long ns, "
@@ -285,12 +287,15 @@ SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joine
        coalesce(bool_or(r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store
                         AND r.epoch = h.hit), false)
            AS as_before
-FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, "end", acked_at, store, epoch, u FROM sends
+FROM (SELECT run, client, 'send' AS op, state = 'ok' AS ok, start, coalesce("end", d_at) AS "end", acked_at, store,
+             epoch, u
+      FROM sends LEFT JOIN deaths USING (run, client)
       UNION ALL
-      SELECT o.run, o.client, o.op, o.outcome = 'ok', o.start, o."end", NULL,
+      SELECT o.run, o.client, o.op, o.outcome = 'ok', o.start, coalesce(o."end", d.d_at), NULL,
              coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END), NULL, o.u
       FROM ops o LEFT JOIN served s ON o.run = s.run AND o.server = s.server AND o.op = 'connect'
           AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
+      LEFT JOIN deaths d ON o.run = d.run AND o.client = d.client
       WHERE o.op IN ('connect', 'prepare', 'commit')) r
 JOIN hits h ON r.run = h.run
 GROUP BY r.run, h.fault, r.client HAVING bool_or(r.op = 'send')

@@ -21,9 +21,10 @@ LEFT JOIN routed r ON o.run = r.run AND o.client = r.client AND coalesce(o."end"
     AND coalesce(o."end", o.start) < r.r_until
 WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.client)
 """
-# `struck`: fault, f_at, f_until (its heal, or the run's end), whole (it hit no broker: every client counts). `members`:
-# fault, server (of the stores that it hit). A receive that got nothing met nothing; a call that never returned lasts on
-# if its client did nothing after it.
+# `struck`: fault, f_at, f_until (its heal, or the run's end), whole (it hit no broker: every client counts), only (a
+# client that it killed: these alone count). `members`: fault, server (of the stores that it hit). `deaths`: client,
+# d_at, which what it had begun and did not end lasted beyond. A receive that got nothing met nothing; a call that never
+# returned lasts on if its client did nothing after it.
 _OPERATIONS = f"""
 SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
        coalesce(arg_max(coalesce(m.server, v.server) IS NOT NULL AND NOT o.refused,
@@ -35,10 +36,12 @@ SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
        count(*) FILTER (o.start <= f.f_at AND o.over > f.f_at) AS in_flight,
        count(*) FILTER (o.over > f.f_at) AS operations
 FROM (SELECT o.run, o.client, o.op_id, o.op, o.outcome, o.server, o.via, o.start,
-             o.op = 'connect' AND o.outcome = 'fail' AS refused, coalesce(o."end", CASE WHEN o.op_id = n.last THEN
-             {NEVER} ELSE o.start END) AS over
-      FROM ({_LOCATED}) o JOIN numbers n ON o.run = n.run AND o.client = n.client) o
-JOIN struck f ON o.run = f.run AND o.start <= f.f_until AND o.over >= f.f_at - {JUST_BEFORE_NS}
+             o.op = 'connect' AND o.outcome = 'fail' AS refused, coalesce(o."end", d.d_at + 1,
+             CASE WHEN o.op_id = n.last THEN {NEVER} ELSE o.start END) AS over
+      FROM ({_LOCATED}) o JOIN numbers n ON o.run = n.run AND o.client = n.client
+      LEFT JOIN deaths d ON o.run = d.run AND o.client = d.client) o
+JOIN struck f ON o.run = f.run AND (f.only IS NULL OR o.client = f.only) AND o.start <= f.f_until
+    AND o.over >= f.f_at - {JUST_BEFORE_NS}
 LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND o.server = m.server
 LEFT JOIN members v ON f.run = v.run AND f.fault = v.fault AND o.via = v.server
 WHERE NOT (o.op IN ('receive', 'browse') AND o.outcome <> 'ok') AND o.op <> 'close'
@@ -48,7 +51,8 @@ GROUP BY f.run, f.fault, o.client
 _CONNECTED = f"""
 SELECT c.run, c.fault, c.client FROM (
     SELECT f.run, f.fault, o.client, o.server, o.via, o.outcome, coalesce(o."end", o.start) AS since, f.f_at, f.whole
-    FROM ({_LOCATED}) o JOIN struck f ON o.run = f.run AND coalesce(o."end", o.start) <= f.f_at
+    FROM ({_LOCATED}) o JOIN struck f ON o.run = f.run AND (f.only IS NULL OR o.client = f.only)
+        AND coalesce(o."end", o.start) <= f.f_at
     WHERE o.op = 'connect' AND o.outcome <> 'unknown'
     QUALIFY row_number() OVER (PARTITION BY f.run, f.fault, o.client
                                ORDER BY coalesce(o."end", o.start) DESC, o.op_id DESC) = 1) c

@@ -39,7 +39,8 @@ def stage_tables(runs: Runs, promises: Specs, times: Times, parts: int, *, serie
     of partitions of stage 2. Where the run's end decides, `times` may be timelines that end NEVER.
 
     clocks: clock, c_from and c_to (its own time), since, off and slope of its stretches, tick (its number), u.
-    struck: fault, f_at, f_until, whole (it hit no broker). members: fault, server (of the stores that it hit).
+    struck: fault, f_at, f_until, whole (it hit no broker), only (a client that it killed; null: all clients count).
+    deaths: client, d_at (when it was killed). members: fault, server (of the stores that it hit).
     routed: client, r_from, r_until, behind (whom a router connected it to). routers: client. dead: dead_letter (an
     address). phase: drain_begin. served: server (an instance), home (its only store, or null), and all time in
     spans of its epochs: e_store, epoch (its start; null: before the first), e_end, span_from and span_next (where
@@ -103,7 +104,11 @@ def _struck_tables(runs: Runs, times: Times) -> dict[str, pa.Table]:
     return {
         "struck": table(
             ((run, *row) for run, one in times.items() for row in _struck(one, runs[run].stores)),
-            "run int, fault int, f_at long, f_until long, whole boolean",
+            "run int, fault int, f_at long, f_until long, whole boolean, only string",
+        ),
+        "deaths": table(
+            ((run, *death) for run, one in times.items() for death in sorted(one.deaths.items())),
+            "run int, client string, d_at long",
         ),
         "members": table(
             (
@@ -132,11 +137,14 @@ def _struck_tables(runs: Runs, times: Times) -> dict[str, pa.Table]:
     }
 
 
-def _struck(times: Timeline, stores: Stores) -> Iterable[tuple[int, int, int, bool]]:
+def _struck(times: Timeline, stores: Stores) -> Iterable[tuple[int, int, int, bool, str | None]]:
     for fault in disturbing(times):
         until = NEVER if fault.healed_at is None else fault.healed_at
         # An orderly stop sends clients away before it is over: what it met was there when it may have begun.
-        yield fault.number, fault.at - fault.u, until, not members(fault, times, stores)
+        whole = not members(fault, times, stores)
+        killed: list[str | None] = [*sorted(times.victims.get(fault.number, ()))]
+        for client in killed or [None]:
+            yield fault.number, fault.at - fault.u, until, whole, client
 
 
 def _until(parts: Sequence[tuple[int, str]]) -> Iterable[tuple[tuple[int, str], int]]:

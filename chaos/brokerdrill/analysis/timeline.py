@@ -36,7 +36,7 @@ from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool
 from brokerdrill.analysis.watching import logs_read, pressures, untold, unwatched
 from brokerdrill.ledger.contract import ALERTS_WATCHED, PREPARATIONS, ROUND, TOWARD
 from brokerdrill.ledger.coverage import HALTS
-from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, TTL
+from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, CLIENTS, CLIENTS_KILLED, CLIENTS_SEPARATOR, TTL
 from brokerdrill.ledger.verdict import Takeover
 
 
@@ -79,6 +79,9 @@ class Timeline:
     alerts: tuple[Alert, ...] = ()
     # The times (begin, end) for which it is known which alerts fired.
     alerts_watched: tuple[tuple[int, int], ...] = ()
+    # When clients were killed, and by which faults, by these' numbers.
+    deaths: Mapping[str, int] = field(default_factory=dict)
+    victims: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     @property
     def slack(self) -> int:
@@ -139,7 +142,35 @@ def timeline(
         rounds=rounds(events, run_end),
         alerts=alerts(events),
         alerts_watched=alerts_watched(events, run_end),
+        deaths=deaths(events),
+        victims=victims(events, fault),
     )
+
+
+def _killed(event: Event) -> frozenset[str]:
+    """The clients that an event says were killed."""
+    if (event.kind, event.name) != ("note", CLIENTS_KILLED):
+        return frozenset()
+    return frozenset(filter(None, dict(event.detail).get(CLIENTS, "").split(CLIENTS_SEPARATOR)))
+
+
+def deaths(events: Sequence[Event]) -> dict[str, int]:
+    """Return when clients were killed, by their names."""
+    found: dict[str, int] = {}
+    for event in events:
+        for client in _killed(event):
+            found[client] = min(event.at, found.get(client, event.at))
+    return found
+
+
+def victims(events: Sequence[Event], found: Sequence[Fault]) -> dict[int, frozenset[str]]:
+    """Return the clients that faults killed, by the faults' numbers; none of a fault that killed none."""
+    by_fault: dict[int, frozenset[str]] = {}
+    for event in events:
+        for fault in found if _killed(event) else ():
+            if (event.value, event.instance, event.target) == (fault.step, fault.instance, fault.target):
+                by_fault[fault.number] = by_fault.get(fault.number, frozenset()) | _killed(event)
+    return by_fault
 
 
 def routed(events: Sequence[Event]) -> tuple[Routed, ...]:

@@ -20,7 +20,7 @@ from brokerdrill.hosts.connection import HostConnection, Unanswered
 from brokerdrill.inventory.targets import Target
 from brokerdrill.ledger.contract import TOWARD
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.ledger.evidence import TTL
+from brokerdrill.ledger.evidence import CLIENTS, CLIENTS_KILLED, CLIENTS_SEPARATOR, TTL
 from brokerdrill.ledger.journal import Journal
 
 VERIFY_DEADLINE_S = 10
@@ -255,6 +255,21 @@ class Executor:
                 )
             await asyncio.sleep(POLL_S)
         self._journal.write("verified", item.fault_id, at_ns=now_ns() - self._events.base_ns)
+
+    def tell_killed(self, injection: Injection, clients: Mapping[str, Sequence[str]]) -> None:
+        """Write down which `clients` of the load a fault has killed, by their hosts."""
+        for item in injection.applied:
+            if names := clients.get(item.change.host):
+                self._events.write(
+                    "note",
+                    at_ns=item.at_ns,
+                    uncertainty_ns=item.uncertainty_ns,
+                    target=item.change.target,
+                    instance=item.change.instance,
+                    name=CLIENTS_KILLED,
+                    value=injection.name,
+                    detail={CLIENTS: CLIENTS_SEPARATOR.join(names)},
+                )
 
     async def heal(self, injection: Injection) -> None:
         """Undo every change of `injection` and verify it. Raises InfrastructureError when one cannot be undone."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from brokerdrill.base.errors import unknown_name
-from brokerdrill.faults import clock, host, link, partition, process, service, session_router, store
+from brokerdrill.faults import client, clock, host, link, partition, process, service, session_router, store
 from brokerdrill.faults.base import FaultType
 
-MODULES = (process, host, service, session_router, link, partition, store, clock)
+MODULES = (process, host, service, session_router, link, partition, store, clock, client)
 FAULTS: dict[str, FaultType[Any]] = {fault.name: fault for module in MODULES for fault in module.FAULTS}
 
 

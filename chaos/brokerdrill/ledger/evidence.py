@@ -8,6 +8,10 @@ from __future__ import annotations
 # In the details of `log read`: the time that was read, from and to (run time in ns, on the event's clock), of how many
 # boots, and how many lines were lost to rotation or to a limit of their rate.
 READ_FROM, READ_UNTIL, READ_BOOTS, READ_LOST = "from_ns", "until_ns", "boots", "lost"
+# The note of a fault that killed processes of the load: in its detail the clients in them, joined by CLIENTS_SEPARATOR.
+CLIENTS_KILLED = "clients killed"
+CLIENTS = "clients"
+CLIENTS_SEPARATOR = ", "
 # In the details of the notes of a playbook: the instances that it works on; of `log read`: all in that process; a line
 # each.
 INSTANCES = "instances"

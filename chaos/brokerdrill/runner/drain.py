@@ -51,7 +51,7 @@ async def drain(
         progress.step(f"not drained within {limit_s:.0f} s: {said}")
     looks = await dead_letter_looks(system, addresses)
     # For the last time: a worker that has been stopped answers no more.
-    await write_clocks(load.workers, events)
+    await write_clocks(load.living, events)
     await load.stop(looks)
     await load.all_reach("closed", limit_s)
     events.write("phase", at_ns=now_ns(), name="drain", value="end")

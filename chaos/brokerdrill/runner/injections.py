@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
+from brokerdrill.faults import client
 from brokerdrill.faults.executor import Executor, Injection
 from brokerdrill.faults.link import ARM
 from brokerdrill.faults.registry import fault_type
@@ -17,6 +19,7 @@ from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.outages import Outages
 from brokerdrill.runner.system import System
 from brokerdrill.scenario.model import Action, Scenario
+from brokerdrill.scenario.radius import touched
 
 # An armed link outlives the longest run by this margin at most.
 ARM_TTL_MARGIN_S = 120
@@ -71,7 +74,7 @@ class Injections:
 
     async def inject(self, step: Action) -> None:
         """Inject the fault of `step`. Raises InfrastructureError when its target is not there or beyond the radius, or
-        it takes no effect."""
+        it takes no effect; Unmet when no client of the load has died of one that kills them."""
         target, fault = self._target(step), fault_type(step.fault)
         if fault.whole_host:
             self._refuse_others(step.name, target)
@@ -80,22 +83,35 @@ class Injections:
         self._progress.step(f"inject {step.name}: {step.fault} {target.describe()}")
         roles = dict(self._system.roles)
         params = fault.complete(step.params)
-        injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
+        killed: dict[str, list[str]] = {}
+        async with contextlib.AsyncExitStack() as meanwhile:
+            if fault.name == client.NAME:
+                for host in sorted(touched(target)):
+                    killed[host] = await meanwhile.enter_async_context(self._load.killed(host))
+            injection = await self._executor.inject(step.name, fault, target, params, step.ttl, self._tag)
+        if killed:
+            self._executor.tell_killed(injection, killed)
         self._injected[step.name] = Injected(injection, roles)
         if fault.passes(params):
             self.outages.over(step.name, healed=False)
 
     async def heal(self, of: str) -> None:
-        """Undo the fault of the action `of`. Raises InfrastructureError when it cannot be undone."""
+        """Undo the fault of the action `of`. Raises InfrastructureError when it cannot be undone, and Unmet when the
+        clients that it killed are not there again in time."""
         self._progress.step(f"heal {of}")
-        await self._executor.heal(self._injected[of].injection)
+        healed = self._injected[of].injection
+        await self._executor.heal(healed)
+        if healed.fault.name == client.NAME:
+            await self._load.replace_killed()
         self.outages.over(of, healed=True)
 
     async def heal_left(self) -> None:
-        """Undo what actions injected and nothing has healed yet. Raises InfrastructureError when one cannot be."""
+        """Undo what actions injected and nothing has healed yet. Raises as `heal` does."""
         for name, item in self._injected.items():
             await self._executor.heal(item.injection)
             self.outages.over(name, healed=True)
+        if any(item.injection.fault.name == client.NAME for item in self._injected.values()):
+            await self._load.replace_killed()
 
     def meddled(self) -> None:
         """Take note that a step is about to act on instances by itself: faults of theirs may end by that."""

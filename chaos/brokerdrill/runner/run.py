@@ -49,6 +49,7 @@ from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.load.clocks import measure_clocks
 from brokerdrill.runner.load.control import LoadControl, end_workers
 from brokerdrill.runner.load.start import LoadHost, load_hosts, start_load
+from brokerdrill.runner.load.worker import Worker
 from brokerdrill.runner.method import Method
 from brokerdrill.runner.needed_commands import OF_LOAD, commands, refuse_without
 from brokerdrill.runner.outages import Outages
@@ -119,7 +120,11 @@ def _begin(
         connection.notice = partial(_noticed, connection.name, events, progress)
     executor = Executor(connections, lease, journal, events)
     system = System(progress)
-    load = LoadControl(request.run_id, system.changes.wake)
+
+    def started(worker: Worker) -> None:
+        journal.write("worker", "", host=worker.connection.name, spool=worker.spool)
+
+    load = LoadControl(request.run_id, system.changes.wake, started)
     tag = f"{request.run_id.split('-')[0][-6:]}{os.getpid():x}"
     return _Run(
         request=request,
@@ -283,8 +288,6 @@ class _Run:
         await end_workers([connection for connection, _ in hosts])
         await settle(self.system, scenario.load.addresses, self.progress)
         await start_load(self.request, scenario.load, self.system, self.load, hosts, self.progress)
-        for worker in self.load.workers:
-            self.journal.write("worker", "", host=worker.connection.name, spool=worker.spool)
         added_before = await clean_start(
             scenario.load.addresses,
             self.request.purge,
@@ -325,6 +328,7 @@ class _Run:
         problems = await self.executor.heal_all()
         if problems:
             raise InfrastructureError("; ".join(problems))
+        await self.load.replace_killed()
 
     async def _finish(self, outcome: str, drained: Mapping[str, bool]) -> list[str]:
         """Heal, end the load, collect: each whether or not the others work.
@@ -370,7 +374,7 @@ class _Run:
         hosts = {name: one.descriptor.host for name, one in instances.items()}
         logged = [Logged(one.product, one.descriptor, one.connection) for one in instances.values()]
         # A voter's log shows whether it ended by the kill alone.
-        hit = {item.instance: item for item in self.injections.hit() if item.instance not in instances}
+        hit = {item.instance: item for item in self.injections.hit() if item.instance not in instances and item.unit}
         logged += [Logged(None, item, self.connections[item.host]) for item in hit.values()]
         for instance, others in processes(logged):
             yield write_log(instance, others, (since, until_ns), self.events, run_dir, self.progress, hosts)

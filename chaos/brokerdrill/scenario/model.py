@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from brokerdrill.base.documents import Strict, as_model, parse_yaml
+from brokerdrill.faults import client
 from brokerdrill.faults.registry import FAULTS, fault_type
 from brokerdrill.inventory.operations import operation
 from brokerdrill.inventory.targets import is_drawn, is_link, validate_spec
@@ -340,6 +341,8 @@ class Scenario(Strict):
                 yield f"step {step.name!r}: no action before it is called {step.of!r}"
             if isinstance(step, Action):
                 injected[step.name] = step.target
+            if isinstance(step, Action) and step.fault == client.NAME and self.load.subscriptions:
+                yield f"step {step.name!r}: nobody takes over the subscriptions of clients that are killed"
             if isinstance(step, Probe) and step.until in ABOUT_INSTANCES and is_link(injected.get(step.of or "", "")):
                 yield f"step {step.name!r}: {step.of!r} hits a link, and only an instance can be {step.until}"
             if isinstance(step, Tamper) and step.address not in (None, *self.load.addresses):

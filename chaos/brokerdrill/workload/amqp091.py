@@ -52,8 +52,8 @@ PERSISTENT, TRANSIENT = 2, 1
 
 
 def place(name: str) -> int:
-    """Return the number that a client's name ends with, 0 without one."""
-    number = name.rpartition("-")[2]
+    """Return the number in a client's name (producer-3, and producer-3.1 in its place), 0 without one."""
+    number = name.rpartition("-")[2].partition(".")[0]
     return int(number) if number.isdecimal() else 0
 
 

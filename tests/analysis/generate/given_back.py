@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.analysis.generate.draft import MS, Draft
+import random
+
+from tests.analysis.generate.draft import MS, Draft, Row
 
 
 def draw_given_back(draft: Draft, address: str) -> None:
@@ -47,6 +49,7 @@ def draw_given_back(draft: Draft, address: str) -> None:
         draft.op(name, "receive", end - draft.rng.choice((1, step)), end, "ok", **columns)
         draft.op(name, "ack", end, end + 1, "ok", address=address, delivery=columns["delivery"])
         at += draft.within(0, 4)
+    _kill(draft, names, begin, at, step)
     for _ in range(draft.rng.choice((0, 1, 2))):
         name = names[1] if draft.chance(0.7) else names[0]
         start = begin + draft.within(-1, at) * step
@@ -55,3 +58,25 @@ def draw_given_back(draft: Draft, address: str) -> None:
         outcome = "unknown" if end is None else draft.rng.choice(("ok", "ok", "fail", "unknown"))
         number = draft.rng.choice((None, None, 0))
         draft.op(name, op, start, end, outcome, session=number, txn=None if op == "close" else draft.name("t"))
+
+
+def _kill(draft: Draft, names: tuple[str, str], begin: int, last: int, step: int) -> None:
+    """Kill one or both of some consumers, and sometimes the load's producers, while they may be at something."""
+    # Numbers of its own: what else is drawn does not depend on it.
+    rng = random.Random(f"{draft.run_id}/killed/{names[0]}")
+    if rng.random() < 0.6:
+        return
+    killed = [name for name in (*names, *draft.sessions) if rng.random() < 0.4]
+    t = max(0, begin + rng.randint(-1, last) * step)
+    what: Row = {"target": "load-host", "value": f"kill {names[0]}", "clock": "controller"}
+    what["uncertainty_ns"] = rng.choice((None, 0, step // 2))
+    draft.events.append({"kind": "fault", "t_ns": t, "name": "client_killed", **what})
+    if rng.random() < 0.8:
+        draft.events.append({"kind": "heal", "t_ns": t + rng.randint(1, 8) * step, "name": "client_killed", **what})
+    if rng.random() < 0.9:
+        note = {"kind": "note", "t_ns": t, "name": "clients killed", "detail": {"clients": ", ".join(killed)}}
+        draft.events.append({**what, **note})
+    if rng.random() < 0.6:
+        for row in draft.rows:
+            if row["client"] in killed and row["start_ns"] <= t and (row["end_ns"] or t) >= t:
+                row["end_ns"], row["outcome"] = None, "unknown"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from tests.analysis.oracle.facts import Facts
+from tests.analysis.oracle.facts import Facts, deaths
 from tests.analysis.oracle.faults import healed_at
 from tests.analysis.oracle.rows import MS, NEVER, Row, detail, ended
 
@@ -14,6 +14,7 @@ from tests.analysis.oracle.rows import MS, NEVER, Row, detail, ended
 def coverage(facts: Facts) -> list[Row]:
     """ "What the load met of each fault" """
     found = []
+    dead = deaths(facts)
     faults = [e for e in facts.events if e["kind"] == "fault" and e.get("name") != "arm"]
     routers = routers_of(facts)
     for fault in sorted(
@@ -23,9 +24,12 @@ def coverage(facts: Facts) -> list[Row]:
         heal = healed_at(facts, fault)
         members = hit_by(facts, fault)
         clients = flying = meeting = 0
+        killed = victims(facts, fault)
         for client in {op["client"] for op in facts.ops} - routers:
+            if killed and client not in killed:
+                continue
             own = [op for op in facts.ops if op["client"] == client]
-            near = near_to(own, at, NEVER if heal is None else heal)
+            near = near_to(own, at, NEVER if heal is None else heal, dead.get(client))
             if was_there(facts, own, near, members, at):
                 clients += 1
                 flying += sum(op["start_ns"] <= at < over for op, over in near)
@@ -62,7 +66,17 @@ def hit_by(facts: Facts, fault: Row) -> set[str]:
     return members | (named & routers_of(facts))
 
 
-def near_to(own: Sequence[Row], at: int, heal: float) -> list[tuple[Row, float]]:
+def victims(facts: Facts, fault: Row) -> set[str]:
+    """The clients that a fault killed: "target, instance and value are the fault's" """
+    found: set[str] = set()
+    for event in facts.events:
+        same = all(event.get(word) == fault.get(word) for word in ("target", "instance", "value"))
+        if same and (event["kind"], event.get("name")) == ("note", "clients killed"):
+            found |= set((detail(event, "clients") or "").split(", ")) - {""}
+    return found
+
+
+def near_to(own: Sequence[Row], at: int, heal: float, death: int | None) -> list[tuple[Row, float]]:
     """A client's operations from 5 s before a fault to its heal, and when each was over; idle receives are none."""
     last = max(op["op_id"] for op in own)
     near = []
@@ -70,6 +84,8 @@ def near_to(own: Sequence[Row], at: int, heal: float) -> list[tuple[Row, float]]
         over = op.get("end_ns")
         if over is None:
             over = NEVER if op["op_id"] == last else op["start_ns"]
+            if death is not None:  # "lasted beyond its death"
+                over = death + 1
         idle = op["op"] in ("receive", "browse") and op["outcome"] != "ok"
         if op["op"] == "close" or idle or op["start_ns"] > heal:
             continue

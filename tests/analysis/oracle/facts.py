@@ -46,6 +46,16 @@ class Facts:
         return [op for op in self.ops if op["op"] in names]
 
 
+def deaths(facts: Facts) -> dict[str, int]:
+    """When clients were killed: "a note `clients killed` names them" """
+    found: dict[str, int] = {}
+    for event in facts.events:
+        if (event["kind"], event.get("name")) == ("note", "clients killed"):
+            for client in filter(None, (detail(event, "clients") or "").split(", ")):
+                found[client] = min(event["t_ns"], found.get(client, event["t_ns"]))
+    return found
+
+
 def uncertain(facts: Facts, clock: str) -> int:
     """By how much a clock's times may be off."""
     return facts.clocks[clock].uncertainty if clock in facts.clocks else 0

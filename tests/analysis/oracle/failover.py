@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.epochs import Epoch
-from tests.analysis.oracle.facts import Facts, acknowledged_sends, busy, epoch_of, store_of, uncertain
+from tests.analysis.oracle.facts import Facts, acknowledged_sends, busy, deaths, epoch_of, store_of, uncertain
 from tests.analysis.oracle.faults import healed_at, hits_on_active
 from tests.analysis.oracle.rows import MS, NEVER, Row, ended, entry, in_ms
 
@@ -166,7 +166,12 @@ def hanging_until(facts: Facts, client: str, t: int) -> int:
     own = [op for op in facts.of("send", "connect", "prepare", "commit") if op["client"] == client]
     newest = max(op["start_ns"] for op in own)
     lasts = []
+    # "of a client that was killed to its death"
+    dead = deaths(facts).get(client)
     for op in own:
+        if dead is not None and op.get("end_ns") is None:
+            lasts.append(dead)
+            continue
         hanging = op.get("end_ns") is None and (op["start_ns"] > t or op["start_ns"] == newest)
         lasts.append(facts.end if hanging else ended(op))
     return max(lasts)

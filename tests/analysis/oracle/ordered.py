@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from brokerdrill.ledger.contract import PromiseSpec
-from tests.analysis.oracle.facts import Facts, between
+from tests.analysis.oracle.facts import Facts, between, deaths
 from tests.analysis.oracle.rows import NEVER, Row, ended, entry
 
 
 def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
     """When each consumer or producer session was seen to end."""
     ends: dict[tuple[str, int], int] = {}
+    dead = deaths(facts)
     sessions = {(op["client"], op["session"]) for op in facts.ops}
     for client, session in sessions:
         closes = [
@@ -26,6 +27,8 @@ def session_ends(facts: Facts) -> dict[tuple[str, int], int]:
             ends[client, session] = min(closes)
         elif nexts:
             ends[client, session] = min(nexts)
+        elif client in dead:
+            ends[client, session] = dead[client]
     return ends
 
 

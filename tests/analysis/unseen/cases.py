@@ -22,6 +22,7 @@ from tests.analysis.unseen.loads import (
     a_client_comes_from_another_store,
     a_client_goes_to_another_store,
     a_client_waits_and_goes_to_another_store,
+    a_hanging_producer_is_killed,
     a_producer_hangs,
     a_producer_hangs_in_its_first_send,
     a_producer_hangs_on,
@@ -138,6 +139,8 @@ CASES: dict[str, Case] = {
     ),
     "a producer hangs since 1 ms before the fault": Case(a_producer_hangs(1), {"failover_within": "fail"}),
     "a producer hangs since 900 ms before the fault": Case(a_producer_hangs(900), {"failover_within": "fail"}),
+    "a producer hangs, and is killed soon": Case(a_hanging_producer_is_killed(50), {"failover_within": "unknown"}),
+    "a producer hangs, and is killed late": Case(a_hanging_producer_is_killed(5000), {"failover_within": "fail"}),
     "a producer hangs in its first send": Case(a_producer_hangs_in_its_first_send, {"failover_within": "fail"}),
     "a producer hangs, and the run ends within the bound": Case(
         a_producer_hangs(1), {"failover_within": "unknown"}, run=bounded(failover_within=60_000)

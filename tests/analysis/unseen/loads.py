@@ -105,6 +105,16 @@ def a_producer_hangs(begun_before: float) -> Change:
     return change
 
 
+def a_hanging_producer_is_killed(after: float) -> Change:
+    """So much (ms) after the fault."""
+
+    def change(ops: list[Row], events: list[Row]) -> None:
+        a_producer_hangs(1)(ops, events)
+        events.append(event("note", FAULT + after, name="clients killed", detail={"clients": "other, h"}))
+
+    return change
+
+
 def a_producer_hangs_in_its_first_send(ops: list[Row], events: list[Row]) -> None:
     """Who was connected to what was hit, and had sent nothing yet."""
     columns = {"address": "q", "message_id": "hung", "payload_sha": "sha", "durable": True}

@@ -48,7 +48,7 @@ class Load:
 
     def __init__(self, steps: list[str] | None = None) -> None:
         self.steps = [] if steps is None else steps
-        self.workers = [self]
+        self.workers = self.living = [self]
         self.clock_name, self.connection = "worker-0", SimpleNamespace(name="load1")
 
     async def _done(self, *_: Any, **__: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,10 +28,17 @@ class Recorded:
 
     def __init__(self) -> None:
         self.hit: list[tuple[str, str, list[str]]] = []
+        self.killed: dict[str, list[str]] = {}
 
     async def inject(self, name: str, fault: Any, target: Any, *_: Any) -> Any:
         self.hit.append((fault.name, target.spec, [item.instance for item in target.instances]))
-        return SimpleNamespace(target=target)
+        return SimpleNamespace(target=target, fault=fault)
+
+    async def heal(self, injection: Any) -> None:
+        self.hit.append(("heal", injection.target.spec, []))
+
+    def tell_killed(self, injection: Any, clients: Any) -> None:
+        self.killed = clients
 
 
 def restart_of(at_once: int, **others: Any) -> list[tuple[str, str, list[str]]]:
@@ -79,3 +88,44 @@ def test_an_action_hits_what_another_one_hit(seed: int) -> None:
     asyncio.run(story())
     assert len(drained) == 1
     assert executor.hit[1:] == [("stop", "what drain hit", drained), ("kill", "what stop hit", drained)]
+
+
+class MortalLoad:
+    """A load of which a fault kills two clients."""
+
+    def __init__(self) -> None:
+        self.replaced = 0
+
+    @contextlib.asynccontextmanager
+    async def killed(self, host: str) -> AsyncIterator[list[str]]:
+        clients: list[str] = []
+        yield clients
+        clients += [f"producer-0 of {host}", f"consumer-0 of {host}"]
+
+    async def replace_killed(self) -> None:
+        self.replaced += 1
+
+    def reached(self) -> dict[str, int]:
+        return {}
+
+
+def test_the_clients_that_a_fault_killed_are_told_and_replaced_at_its_heal() -> None:
+    executor: Any = Recorded()
+    load: Any = MortalLoad()
+    every = [*BROKERS, instance("load", "load1", host="load-host")]
+    system: Any = SimpleNamespace(roles={}, roles_since=lambda _: {}, instances={})
+    progress: Any = SimpleNamespace(step=lambda _: None)
+    outages = Outages(Limits((Radius(at_once=2),), {}), every, system)
+    injections = Injections(executor, system, load, every, outages, 1, "t", progress)
+
+    async def drill() -> None:
+        await injections.inject(Action(type="action", name="restart", fault="kill", target="rabbit1"))
+        await injections.heal("restart")
+        assert (executor.killed, load.replaced) == ({}, 0)
+        await injections.inject(Action(type="action", name="kill", fault="client_killed", target="one of load"))
+        await injections.heal("kill")
+
+    asyncio.run(drill())
+    assert executor.killed == {"load-host": ["producer-0 of load-host", "consumer-0 of load-host"]}
+    assert load.replaced == 1
+    assert [hit[0] for hit in executor.hit] == ["kill", "heal", "client_killed", "heal"]

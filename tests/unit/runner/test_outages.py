@@ -204,7 +204,7 @@ class Executor:
         if fault.passes(params):
             # It is over by itself, and what it hit comes back.
             self._world.heal(name)
-        return SimpleNamespace(target=target, name=name)
+        return SimpleNamespace(target=target, name=name, fault=fault)
 
     async def heal(self, injection: Any) -> None:
         self._world.heal(injection.name)

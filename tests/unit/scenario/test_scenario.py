@@ -136,6 +136,14 @@ def test_whoever_subscribes_does_so_before_anything_is_sent(load: str, said: str
         parse(GOOD.replace("load:\n", f"load:\n  subscriptions: true\n  {load}\n"), Path("s.yml"))
 
 
+def test_clients_with_subscriptions_of_their_own_are_not_killed() -> None:
+    step = "  - {type: action, name: kill-clients, fault: client_killed, target: load}\npromises:"
+    text = GOOD.replace("promises:", step)
+    assert parse(text, Path("s.yml")).method[-1].name == "kill-clients"
+    with pytest.raises(UsageError, match="step 'kill-clients': nobody takes over the subscriptions of clients"):
+        parse(text.replace("load:\n", "load:\n  subscriptions: true\n"), Path("s.yml"))
+
+
 def test_an_operation_is_no_fault_to_wait_for() -> None:
     step = (
         "  - {type: operation, name: restart, playbook: verify}\n  - {type: heal, name: undo, of: restart}\npromises:"

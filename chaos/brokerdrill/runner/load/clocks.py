@@ -22,7 +22,7 @@ async def measure_clocks(run: LiveRun) -> str:
     that does not answer leaves a gap."""
     while True:
         if run.load.begun:
-            await write_clocks(run.load.workers, run.events)
+            await write_clocks(run.load.living, run.events)
         await asyncio.sleep(PERIOD_S)
 
 

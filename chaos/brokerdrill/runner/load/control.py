@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from brokerdrill.workload.tampering import Tampering
 READY_DEADLINE_S = 60
 CLOSE_DEADLINE_S = 15
 LOOK_DEADLINE_S = 60
+DEATH_DEADLINE_S = 15
+# Between the name of a worker or client and the number of those that had its place before.
+SUCCESSOR = "."
 _MODULE = "brokerdrill.workload.worker"
 
 
@@ -58,11 +62,47 @@ class Totals:
     received_unknown: int = 0
 
 
-class LoadControl:
-    """All workers of one run."""
+@dataclass(frozen=True)
+class _Origin:
+    """What a worker was started from: its place, what it runs with, and how many had its place before it."""
 
-    def __init__(self, run: str, on_change: Callable[[], None]) -> None:
+    connection: HostConnection
+    descriptor: LoadDescriptor
+    config: WorkerConfig
+    code: str
+    spool_name: str
+    number: int = 0
+
+    def successor(self) -> _Origin:
+        """Return what takes the place of this one's process: clients of the same kind, which are new ones, for nobody
+        knows how far the old ones had come."""
+        number = self.number + 1
+
+        def name(old: str) -> str:
+            return f"{old.partition(SUCCESSOR)[0]}{SUCCESSOR}{number}"
+
+        config = self.config
+        named = replace(
+            config,
+            worker=name(config.worker),
+            clock=name(config.clock),
+            producers=tuple(replace(one, name=name(one.name)) for one in config.producers),
+            consumers=tuple(replace(one, name=name(one.name)) for one in config.consumers),
+        )
+        return replace(self, config=named, number=number)
+
+
+class LoadControl:
+    """All workers of one run. `on_started` is called with each that was started."""
+
+    def __init__(
+        self, run: str, on_change: Callable[[], None], on_started: Callable[[Worker], None] = lambda _: None
+    ) -> None:
         self.workers: list[Worker] = []
+        self._origins: dict[str, _Origin] = {}
+        self._on_started = on_started
+        # Whether the consumers were let begin, where they wait for that.
+        self._consuming = False
         # Whether the producers were ever started, and whether they have not been stopped since.
         self.begun = False
         self.sending = False
@@ -82,19 +122,18 @@ class LoadControl:
         code = await ship([connection for connection, _ in hosts])
         for one in planned:
             connection, descriptor = hosts[one.host]
-            self.workers.append(await self._started(connection, descriptor, one.config, code, spool_name))
+            await self._start(_Origin(connection, descriptor, one.config, code, spool_name))
         await self.all_reach("ready", READY_DEADLINE_S)
         for worker in self.workers:
             worker.clock = await worker.measured_clock()
 
-    async def _started(
-        self, connection: HostConnection, descriptor: LoadDescriptor, config: WorkerConfig, code: str, spool_name: str
-    ) -> Worker:
-        """Start the worker of `config` with the code in the host's folder `code`."""
-        spool_dir = f"{descriptor.spool_dir}/{spool_name}"
+    async def _start(self, origin: _Origin) -> Worker:
+        """Start a worker, with the code in the host's folder."""
+        connection, descriptor, config = origin.connection, origin.descriptor, origin.config
+        spool_dir = f"{descriptor.spool_dir}/{origin.spool_name}"
         await connection.sh(f"mkdir -p {spool_dir}", check=True)
         environment = [
-            f"PYTHONPATH={code}:{descriptor.pythonpath}",
+            f"PYTHONPATH={origin.code}:{descriptor.pythonpath}",
             f"JAVA_HOME={descriptor.java_home}",
             "PYTHONDONTWRITEBYTECODE=1",
         ]
@@ -103,14 +142,59 @@ class LoadControl:
         spool = f"{spool_dir}/{config.worker}{SUFFIX}"
         worker = Worker(config.worker, connection, config.clock, spool, channel)
         worker.reader = asyncio.create_task(worker.read(self._on_change))
+        self.workers.append(worker)
+        self._origins[worker.name] = origin
+        self._on_started(worker)
         here = replace(config, spool=spool, jars=descriptor.jars.get(config.client))
         await channel.write(json.dumps(here.to_json()))
         return worker
 
+    @property
+    def living(self) -> list[Worker]:
+        """The workers that no fault has killed."""
+        return [worker for worker in self.workers if not worker.dead]
+
+    @contextlib.asynccontextmanager
+    async def killed(self, host: str) -> AsyncIterator[list[str]]:
+        """While a fault kills a worker of `host`: its end is no failure. Fills the list in the end with the names of
+        the clients that were in it. Raises Unmet where none has ended a while after."""
+        clients: list[str] = []
+        there = [worker for worker in self.living if worker.connection.name == host]
+        for worker in there:
+            worker.may_die = True
+        try:
+            yield clients
+            deaths = [asyncio.ensure_future(worker.dies(DEATH_DEADLINE_S)) for worker in there]
+            done, late = await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+            for one in late:
+                one.cancel()
+            if not any(one.result() for one in done):
+                raise Unmet(f"no worker of {host} has ended within {DEATH_DEADLINE_S} s")
+            for config in (self._origins[worker.name].config for worker in there if worker.dead):
+                clients += [one.name for one in (*config.producers, *config.consumers)]
+        finally:
+            for worker in there:
+                worker.may_die = False
+
+    async def replace_killed(self) -> None:
+        """Start another worker in the place of each that a fault has killed, and let it do what the others do. Raises
+        as `start` does."""
+        for name in [worker.name for worker in self.workers if worker.dead and worker.name in self._origins]:
+            worker = await self._start(self._origins.pop(name).successor())
+            await worker.until("ready", READY_DEADLINE_S)
+            worker.clock = await worker.measured_clock()
+            if not self.begun:
+                continue
+            if not self.sending:
+                await worker.send(cmd="stop_producers")
+            await worker.send(cmd="start")
+            if self._consuming:
+                await worker.send(cmd="start_consumers")
+
     async def look(self, looks: Sequence[Look]) -> list[QueueContents]:
         """Have one worker look, before the load begins; return what it saw. Raises Unmet where it is not over in time,
         InfrastructureError where the worker fails."""
-        first = self.workers[0]
+        first = self.living[0]
         first.reached.discard("looked")
         await first.send(cmd="look", looks=[look.to_json() for look in looks])
         await first.until("looked", LOOK_DEADLINE_S)
@@ -119,7 +203,7 @@ class LoadControl:
     async def tamper(self, wanted: Tampering, limit_s: float) -> None:
         """Have one worker do what is `wanted` to the drill's messages, beside its clients. Raises Unmet where it cannot
         within `limit_s`, InfrastructureError where the worker fails."""
-        first = self.workers[0]
+        first = self.living[0]
         first.reached.discard("tampered")
         await first.send(cmd="tamper", tampering=wanted.to_json(), limit_s=limit_s)
         await first.until("tampered", limit_s + CLOSE_DEADLINE_S)
@@ -128,7 +212,7 @@ class LoadControl:
 
     async def stop(self, looks: Sequence[Look]) -> None:
         """Ask all workers to close, and one of them to look before; `closed` says that they have."""
-        first, *others = self.workers
+        first, *others = self.living
         await first.send(cmd="stop", looks=[look.to_json() for look in looks])
         await asyncio.gather(*(worker.send(cmd="stop") for worker in others))
 
@@ -143,28 +227,31 @@ class LoadControl:
 
     async def start_consumers(self) -> None:
         """Let the consumers of a load with a backlog begin."""
+        self._consuming = True
         await self.send_all(cmd="start_consumers")
 
     async def stop_producers(self) -> None:
         """Ask the producers to stop; `producers_stopped` says that they have."""
         self.sending = False
+        self._consuming = True
         await self.send_all(cmd="stop_producers")
 
     async def send_all(self, **command: Any) -> None:
-        await asyncio.gather(*(worker.send(**command) for worker in self.workers))
+        await asyncio.gather(*(worker.send(**command) for worker in self.living))
 
     async def all_reach(self, event: str, deadline_s: float) -> None:
-        await asyncio.gather(*(worker.until(event, deadline_s) for worker in self.workers))
+        await asyncio.gather(*(worker.until(event, deadline_s) for worker in self.living))
 
     def totals(self) -> Totals:
         """The newest sums. Raises InfrastructureError as soon as a worker has failed."""
         for worker in self.workers:
             if worker.fatal:
                 raise InfrastructureError(f"worker {worker.name} on {worker.connection.name} failed: {worker.fatal}")
-        names = ("sent_ok", "sent_unknown", "sent_fail", "received", "received_unknown", "producers_running")
-        behind_s = max((float(worker.status.get("behind_s", 0.0)) for worker in self.workers), default=0.0)
+        names = ("sent_ok", "sent_unknown", "sent_fail", "received", "received_unknown")
+        behind_s = max((float(worker.status.get("behind_s", 0.0)) for worker in self.living), default=0.0)
+        running = sum(int(worker.status.get("producers_running", 0)) for worker in self.living)
         counts = {name: sum(int(worker.status.get(name, 0)) for worker in self.workers) for name in names}
-        return Totals(**counts, behind_s=behind_s)
+        return Totals(**counts, producers_running=running, behind_s=behind_s)
 
     def left_by(self) -> dict[str, int]:
         """How many messages came that earlier runs had left behind, by the tag of their run."""
@@ -172,7 +259,7 @@ class LoadControl:
 
     def reached(self) -> Mapping[str, int]:
         """How many producers' newest connections reached each instance."""
-        return sum((Counter(worker.status.get("reached") or {}) for worker in self.workers), Counter())
+        return sum((Counter(worker.status.get("reached") or {}) for worker in self.living), Counter())
 
     def served(self, side: str) -> Mapping[str, int]:
         """How often each address had a success of `side` (send, receive)."""

@@ -40,13 +40,16 @@ class Worker:
     pongs: dict[int, asyncio.Future[tuple[int, int]]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     fatal: str | None = None
+    # A fault may kill it, and has: it is no failure.
+    may_die: bool = False
+    dead: bool = False
     said: str = ""
     # The calls that clients were in which did not end when they had to, the innermost first, by the client's name.
     stacks: dict[str, list[str]] = field(default_factory=dict)
     reader: asyncio.Task[None] | None = None
 
     async def read(self, on_change: Callable[[], None]) -> None:
-        """Take in the worker's messages until it ends; an end without `closed` is fatal."""
+        """Take in the worker's messages until it ends; an end without `closed` is fatal, unless a fault may kill it."""
         async for line in self.channel.lines():
             try:
                 message = json.loads(line)
@@ -71,7 +74,9 @@ class Worker:
                 self.reached.add(event)
             self.changed.set()
             on_change()
-        if "closed" not in self.reached and not self.fatal:
+        if self.may_die and "closed" not in self.reached and not self.fatal:
+            self.dead = True
+        elif "closed" not in self.reached and not self.fatal:
             ending = await self.channel.ending()
             self.said = ending.said
             self.fatal = ": ".join(filter(None, (ending.how, exit_reason(ending.said))))
@@ -94,8 +99,15 @@ class Worker:
     async def _reached(self, event: str, deadline_s: float) -> bool:
         """Wait for `event`, at most `deadline_s`; return whether it came. Raises InfrastructureError where the worker
         fails."""
+        return await self._comes(lambda: event in self.reached, deadline_s)
+
+    async def dies(self, deadline_s: float) -> bool:
+        """Wait for the end of a worker that a fault may kill, at most `deadline_s`; return whether it came."""
+        return await self._comes(lambda: self.dead, deadline_s)
+
+    async def _comes(self, here: Callable[[], bool], deadline_s: float) -> bool:
         end = now_ns() + int(deadline_s * 1e9)
-        while event not in self.reached:
+        while not here():
             if self.fatal:
                 raise InfrastructureError(f"worker {self.name} on {self.connection.name} failed: {self.fatal}")
             self.changed.clear()

@@ -41,7 +41,7 @@ def test_clocks_are_measured_through_the_run(tmp_path: Path, monkeypatch: pytest
 
     async def main() -> int:
         events = EventWriter(tmp_path, "run", base_ns := now_ns())
-        load = SimpleNamespace(workers=[worker], begun=False)
+        load = SimpleNamespace(living=[worker], begun=False)
         task = asyncio.ensure_future(clocks.measure_clocks(cast(LiveRun, SimpleNamespace(load=load, events=events))))
         await asyncio.sleep(0.05)
         assert worker.measured == 0, "two measurements at a time would take one another's answers"
