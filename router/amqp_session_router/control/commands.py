@@ -24,6 +24,7 @@ from amqp_session_router.control.verbs.declaration import Arguments, Changes, Sc
 from amqp_session_router.control.verbs.session import no_session
 from amqp_session_router.control.verbs.table import find
 from amqp_session_router.control.workers import WORDS, Leader
+from amqp_session_router.net import unix_server
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class ControlServer:
             listener.close()
             raise
         self._identity = (found.st_dev, found.st_ino)
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LARGEST_REQUEST)
+        self._server = await unix_server.serve(self._serve, listener, limit=_LARGEST_REQUEST)
 
     async def stop(self) -> None:
         """Listen no more, end the clients, remove the socket if it is still ours."""

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.net import unix_server
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class Leader:
 
     async def start(self, listening: socket.socket) -> None:
         """Take in the others."""
-        self._server = await asyncio.start_unix_server(self._serve, sock=listening)
+        self._server = await unix_server.serve(self._serve, listening)
 
     async def stop(self) -> None:
         """Take in no more, and leave the others to the next leader."""
