@@ -837,23 +837,6 @@ def test_proxy_headers_in_and_out(version: int) -> None:
         assert router.ctl("CONN")[0]["client"] == "192.0.2.77:4711"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"AMQP\x00\x01\x00\x00",
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"AMQP\x01\x01\x09\x01",
-    ],
-)
-def test_wrong_protocol_headers_get_the_right_one(data: bytes) -> None:
-    with router_of(config_of(FakeBroker().port)) as router:
-        sock = socket.create_connection(("127.0.0.1", router.port))
-        sock.settimeout(10)
-        sock.sendall(data)
-        assert sock.recv(100) == codec.PROTOCOL_HEADER
-
-
 @pytest.mark.parametrize("whole", [20_000, 140_000])
 @pytest.mark.parametrize("split", [False, True], ids=["as agreed", "split"])
 def test_a_content_header_above_frame_max_reaches_its_consumer(whole: int, split: bool) -> None:

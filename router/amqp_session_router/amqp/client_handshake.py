@@ -52,6 +52,22 @@ def _ordered(mechanisms: tuple[str, ...], brokers: tuple[bytes, ...]) -> tuple[s
 _USUAL = ("PLAIN", "AMQPLAIN")
 
 
+_LAYERS = {0: "", 2: " with TLS of its own", 3: " with SASL"}
+"""What AMQP 1.0 calls a protocol id."""
+
+
+def _spoken(header: bytes) -> str:
+    """What a client speaks whose first bytes are not those of AMQP 0-9-1; a sentence without its end."""
+    if header.startswith(b"AMQP"):
+        identity, *version = header[4:]
+        if version == [1, 0, 0] and identity in _LAYERS:
+            return f"the client speaks AMQP 1.0{_LAYERS[identity]}"
+        return f"the client's protocol header is {header!r}"
+    if header.startswith(b"\x16\x03"):
+        return "the client speaks TLS"
+    return "the client does not speak AMQP"
+
+
 class ClientHandshake:
     """The side towards a client.
 
@@ -106,11 +122,13 @@ class ClientHandshake:
             self._waiting()
 
     def _header(self) -> bool:
-        if not codec.PROTOCOL_HEADER.startswith(self.buffer[:8]):
-            self.out += codec.PROTOCOL_HEADER
-            raise ProtocolError(frames.FRAME_ERROR, "the protocol header is not that of AMQP 0-9-1")
-        if len(self.buffer) < 8:
+        if len(self.buffer) < 8 and codec.PROTOCOL_HEADER[:4].startswith(self.buffer[:4]):
             return False
+        if self.buffer[:8] != codec.PROTOCOL_HEADER:
+            self.out += codec.PROTOCOL_HEADER
+            raise ProtocolError(
+                frames.FRAME_ERROR, f"{_spoken(bytes(self.buffer[:8]))}, and this router speaks AMQP 0-9-1"
+            )
         del self.buffer[:8]
         self.out += codec.start(self._greeting.properties, " ".join(self.mechanisms))
         self.stage = START_OK
