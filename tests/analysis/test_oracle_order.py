@@ -10,6 +10,8 @@ from brokerdrill.ledger.contract import (
 from tests.analysis.by_hand import MS, Row, end, event, got, op, phases, promised, send
 
 TWO = [send("m1", 10, key="k"), send("m2", 20, key="k")]
+# m1 while m2 begins
+UNDER_WAY = send("m1", 10, key="k") | {"end_ns": 25 * MS}
 SWAPPED = [*got("m2", 30), *got("m1", 40)]
 ORDERED = PromiseSpec("ordered")
 BY_KEY = PromiseSpec("ordered", scope="key")
@@ -32,6 +34,25 @@ BY_KEY = PromiseSpec("ordered", scope="key")
         (
             ORDERED,
             [op("p", "send", 10, None, "unknown", address="q", message_id="m1"), TWO[1], *SWAPPED],
+            "unknown",
+            0,
+            0,
+        ),
+        # in flight together: in the order of one session, but for what was in doubt, sent again, or is in a transaction
+        (ORDERED, [UNDER_WAY, TWO[1], *SWAPPED], "fail", 1, 0),
+        (ORDERED, [send("m1", 5, "fail", key="k"), UNDER_WAY, TWO[1], *SWAPPED], "fail", 1, 0),
+        (ORDERED, [UNDER_WAY | {"end_ns": 20 * MS}, TWO[1], *SWAPPED], "unknown", 0, 0),
+        (ORDERED, [UNDER_WAY | {"outcome": "unknown"}, TWO[1], *SWAPPED], "unknown", 0, 0),
+        (ORDERED, [UNDER_WAY | {"outcome": "unknown", "end_ns": None}, TWO[1], *SWAPPED], "unknown", 0, 0),
+        (ORDERED, [UNDER_WAY, TWO[1], send("m1", 28, key="k", attempt=1), *SWAPPED], "unknown", 0, 0),
+        (ORDERED, [UNDER_WAY | {"txn": "x"}, end("commit", "x", 28), TWO[1], *SWAPPED], "unknown", 0, 0),
+        (ORDERED, [UNDER_WAY, TWO[1] | {"txn": "x"}, end("commit", "x", 28), *SWAPPED], "unknown", 0, 0),
+        # whoever had left the session may have sent it by another one
+        (ORDERED, [UNDER_WAY, TWO[1], op("p", "connect", 26, 27, session=1), *SWAPPED], "fail", 1, 0),
+        (ORDERED, [UNDER_WAY, TWO[1], op("p", "connect", 25, 26, session=1), *SWAPPED], "unknown", 0, 0),
+        (
+            ORDERED,
+            [UNDER_WAY, op("p", "connect", 15, 16, session=1), TWO[1] | {"session": 1}, *SWAPPED],
             "unknown",
             0,
             0,

@@ -47,6 +47,34 @@ def test_what_precedes_what() -> None:
     assert found == ["late", "no pair", "in order", "late", "in order", "no pair", "no pair", "no pair"]
 
 
+def test_what_is_in_flight_together_is_in_the_order_of_its_session() -> None:
+    """m2 begins at 20, while m1 is under way, which begins at 10 and ends at 25."""
+    m1, m2 = TWO[0] | {"end_ns": 25 * MS}, TWO[1]
+    late = [receive("m2", 30), receive("m1", 40)]
+    third = [send("m3", 25, key="k"), receive("m3", 29)]
+    cases = [
+        ([m1, m2], "late"),
+        ([m1, m2, send("m1", 5, "fail", key="k")], "late"),
+        ([m1 | {"end_ns": 20 * MS}, m2], "no pair"),
+        ([m1, m2 | {"start_ns": 10 * MS}], "no pair"),
+        ([m1 | {"outcome": "unknown"}, m2], "no pair"),
+        ([m1 | {"outcome": "unknown", "end_ns": None}, m2], "no pair"),
+        ([m1, m2 | {"outcome": "unknown"}], "late"),
+        ([m1, m2, send("m1", 28, key="k", attempt=1)], "no pair"),
+        ([m1, m2, send("m1", 11, "unknown", key="k", attempt=1)], "no pair"),
+        ([m1 | {"txn": "x"}, m2, op("p", "commit", 28, 29, txn="x")], "no pair"),
+        ([m1, m2 | {"txn": "x"}, op("p", "commit", 28, 29, txn="x")], "no pair"),
+        ([m1, m2, op("p", "connect", 25.1, 26, session=1)], "late"),
+        ([m1, m2, op("p", "connect", 25, 26, session=1)], "no pair"),
+        ([m1, m2 | {"session": 1}], "no pair"),
+        # What was in flight with another one came before what begins as it ends.
+        ([m1, m2 | {"key": "l"}, *third], "late"),
+        ([m1, *third], "no pair"),
+        ([m1, m2 | {"key": "l", "session": 1}, *third], "no pair"),
+    ]
+    assert told_of(BY_SESSION, *([*more, *late] for more, _ in cases)) == [found for _, found in cases]
+
+
 def test_a_message_is_of_whom_its_first_attempt_is() -> None:
     """Of those that may have taken effect; it ends with the last of them."""
     resent = {"attempt": 1, "key": "l", "client": "p2"}

@@ -15,6 +15,7 @@ from brokerdrill.base import java
 from brokerdrill.workload import jvm
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, ClientSpec, WorkerConfig
 from brokerdrill.workload.core_jms import CoreJms
+from tests.workload import rabbitmq
 from tests.workload.certificate import make_certificate
 from tests.workload.own_postgres import Postgres
 from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
@@ -80,6 +81,24 @@ def broker(one_broker: Broker) -> Iterator[Broker]:
     yield one_broker
     if one_broker.stopped():
         one_broker.kill()
+
+
+@pytest.fixture(scope="module")
+def one_rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rabbitmq.Broker]:
+    """A RabbitMQ of the module's tests."""
+    found = rabbitmq.Broker(tmp_path_factory.mktemp("rabbitmq"))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def rabbit(one_rabbit: rabbitmq.Broker) -> rabbitmq.Broker:
+    """A running RabbitMQ with empty queues."""
+    rabbitmq.declare(one_rabbit, *QUEUES)
+    return one_rabbit
 
 
 def config_for(broker: Broker, **changes: Any) -> WorkerConfig:

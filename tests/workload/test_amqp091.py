@@ -4,84 +4,23 @@ from __future__ import annotations
 
 import errno
 import socket
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 from pika.adapters.select_connection import SelectConnection
 from pika.exceptions import ConnectionWrongStateError
 
 from brokerdrill.base.errors import InfrastructureError
-from brokerdrill.workload import header
 from brokerdrill.workload.amqp091 import PREFETCH, Amqp091, place
-from brokerdrill.workload.client import ClientError, Delivery, Message
+from brokerdrill.workload.client import ClientError
 from brokerdrill.workload.config import BrokerEndpoint, ClientAccount, WorkerConfig
-from tests.roles.conftest import ROOT
 from tests.workload.conftest import QUEUES, specs
+from tests.workload.rabbitmq import WAIT_S, Broker, config_for, declare, message, settled, taken
 from tests.workload.worker_process import WorkerProcess, merged, rows_of
 
-sys.path.append(str(ROOT / "router" / "tests"))
-
-from router_support import PASSWORD, USER, Broker
-
 StartWorker = Callable[..., WorkerProcess]
-WAIT_S = 10.0
-
-
-def declare(broker: Broker, *queues: str, make: bool = True) -> None:
-    """Make the queues anew, or only take them away."""
-    place = pika.ConnectionParameters("127.0.0.1", broker.port, "/", pika.PlainCredentials(USER, PASSWORD))
-    connection = pika.BlockingConnection(place)
-    channel = connection.channel()
-    for queue in queues:
-        channel.queue_delete(queue)
-        if make:
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
-    connection.close()
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    found = Broker(tmp_path_factory.mktemp("rabbitmq"))
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
-
-
-@pytest.fixture
-def rabbit(one: Broker) -> Broker:
-    declare(one, *QUEUES)
-    return one
-
-
-def config_for(broker: Broker, **changes: Any) -> WorkerConfig:
-    values: dict[str, Any] = {
-        "run_id": "test",
-        "worker": "w0",
-        "clock": "w0",
-        "client": "amqp091",
-        "endpoints": (BrokerEndpoint("127.0.0.1", broker.port, "r1", "h1"),),
-        "credentials": ClientAccount(USER, PASSWORD),
-        "addresses": (QUEUES[0],),
-        "transaction": 0,
-    }
-    return WorkerConfig(**{**values, **changes})
-
-
-def message(number: int) -> Message:
-    body = b"body %d" % number
-    return Message(f"m-{number}", number, "k" if number % 2 else None, body, header.sha(body))
-
-
-def taken(client: Amqp091) -> Delivery:
-    found = client.receive(WAIT_S)
-    assert found is not None
-    return found
 
 
 @pytest.mark.long
@@ -223,21 +162,6 @@ def test_a_connection_that_is_closed_as_soon_as_it_is_open_is_a_client_error(
     monkeypatch.setattr(SelectConnection, "channel", closed)
     with pytest.raises(ClientError, match="r1: ConnectionWrongStateError"):
         client.open(QUEUES[:1], (), transacted=False)
-
-
-def settled(worker: WorkerProcess, spool: Path) -> list[dict[str, Any]]:
-    """Stop the producers, wait until all that was confirmed has come, stop; return the merged operations."""
-    worker.tell("stop_producers")
-    worker.until("producers_stopped")
-    worker.until_status(lambda _: not missing(merged(rows_of(spool))))
-    worker.finish()
-    return merged(rows_of(spool))
-
-
-def missing(ops: list[dict[str, Any]]) -> set[str]:
-    """Messages that were confirmed and have not come."""
-    come = {op["message_id"] for op in ops if op["op"] == "receive" and op["outcome"] == "ok"}
-    return {op["message_id"] for op in ops if op["op"] == "send" and op["outcome"] == "ok"} - come
 
 
 @pytest.mark.long

@@ -119,9 +119,27 @@ SELECT run, txn, CASE WHEN rolled_back OR NOT invoked OR (commits AND NOT commit
             ELSE {NEITHER} END AS delivery, ended
 FROM txns;
 
+-- "An attempt that was in flight with others (outside a transaction, another send of its session that is outside one
+-- began while it was under way)", that "is ok, and ended before its client began a later session".
+CREATE TEMP TABLE overtaken AS
+SELECT run, client, session, op_id, outcome, "end" FROM (
+    SELECT run, client, session, op_id, outcome, "end", min(start) OVER (
+               PARTITION BY run, client, session ORDER BY start RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+               AS follower
+    FROM ops SEMI JOIN asked ON ops.run = asked.run AND asked.name = 'ordered' WHERE op = 'send' AND txn IS NULL)
+WHERE follower < "end";
+CREATE TEMP TABLE in_flight AS
+WITH sequels AS (
+    SELECT run, client, session, min(min(start)) OVER (
+               PARTITION BY run, client ORDER BY session ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS left_at
+    FROM ops SEMI JOIN overtaken USING (run, client) GROUP BY run, client, session)
+SELECT run, client, op_id FROM overtaken JOIN sequels USING (run, client, session)
+WHERE outcome = 'ok' AND coalesce("end" < left_at, true);
+
 CREATE TEMP TABLE sends AS
-SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.message_id, o.key, o.txn, o.durable,
-       o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server, o.tick, o.u,
+SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end",
+       CASE WHEN f.op_id IS NULL THEN o."end" ELSE o.start END AS handed, o.address, o.message_id, o.key, o.txn,
+       o.durable, o.expires, coalesce(o.late_ns, 0) AS late, o.sha, o.server, o.tick, o.u,
        CASE WHEN o.txn IS NULL THEN o.outcome
             WHEN o.outcome = 'fail' OR coalesce(t.attempt, 'fail') = 'fail' THEN 'fail'
             WHEN o.outcome = 'ok' AND t.attempt = 'ok' THEN 'ok' ELSE 'unknown' END AS state,
@@ -129,6 +147,7 @@ SELECT o.run, o.client, o.op_id, o.outcome, o.start, o."end", o.address, o.messa
        CASE WHEN o.start <= s.span_to THEN s.epoch END AS epoch,
        coalesce(s.home, CASE WHEN o.start <= s.span_to THEN s.e_store END) AS store
 FROM ops o LEFT JOIN decided t ON o.run = t.run AND o.txn = t.txn
+LEFT JOIN in_flight f ON o.run = f.run AND o.client = f.client AND o.op_id = f.op_id
 LEFT JOIN served s ON o.run = s.run AND o.server = s.server
     AND coalesce(o."end", o.start) >= s.span_from AND coalesce(o."end", o.start) < s.span_next
 WHERE o.op = 'send';

@@ -27,9 +27,9 @@ BROKEN = ("corrupted", "phantom", "unexpected", "duplicated", "dead_lettered", "
 
 # The columns of what stage 1 sends, for a partition that gets none.
 EMPTY = {
-    "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, address TEXT, "
-    "message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha UBIGINT, server TEXT, "
-    "tick INT, state TEXT, store TEXT, acked_at BIGINT",
+    "send": "run INT, client TEXT, op_id BIGINT, outcome TEXT, start BIGINT, \"end\" BIGINT, handed BIGINT, "
+    "address TEXT, message_id TEXT, key TEXT, txn TEXT, durable BOOL, expires BIGINT, late BIGINT, sha UBIGINT, "
+    "server TEXT, tick INT, state TEXT, store TEXT, acked_at BIGINT",
     "delivery": "run INT, client TEXT, op_id BIGINT, session INT, start BIGINT, moment BIGINT, address TEXT, "
     "message_id TEXT, sub TEXT, redelivered BOOL, sha UBIGINT, server TEXT, tick INT, state INT",
     "dead": "run INT, dead_letter TEXT, message_id TEXT, sub TEXT",
@@ -40,8 +40,9 @@ EMPTY = {
 
 # "A message is acknowledged when some attempt is ok, unknown when none is ok and some is unknown, failed when all are
 # fail. It is durable if any attempt is durable or null; it expires at its latest expires_ns." began and over: first
-# start and last end of the attempts that may have taken effect. Most messages have one attempt and one delivery, which
-# need no grouping; those with several are found by hashes, which two messages may share: that only finds more.
+# start and last end of the attempts that may have taken effect; where there is one, over is when that was handed over.
+# Most messages have one attempt and one delivery, which need no grouping; those with several are found by hashes, which
+# two messages may share: that only finds more.
 _MESSAGES = f"""
 CREATE TEMP VIEW attempt AS
 SELECT run, address, message_id, hash(run, address, message_id) AS place,
@@ -49,16 +50,19 @@ SELECT run, address, message_id, hash(run, address, message_id) AS place,
        coalesce(durable, true) AS durable, coalesce(expires, {NEVER}) AS expires, sha,
        CASE WHEN state <> 'fail' THEN start END AS began,
        CASE WHEN state <> 'fail' THEN coalesce("end", {NEVER}) END AS over,
+       CASE WHEN state <> 'fail' THEN coalesce(handed, {NEVER}) END AS handed,
        CASE WHEN state <> 'fail' THEN client END AS producer, CASE WHEN state <> 'fail' THEN key END AS key, late
 FROM send;
 CREATE TEMP TABLE several_attempts AS SELECT place FROM attempt GROUP BY place HAVING count(*) > 1;
 CREATE TEMP TABLE sent_again AS
 SELECT run, address, message_id, max(state) AS state, bool_or(durable) AS durable, max(expires) AS expires,
-       min(sha) AS sha_lo, max(sha) AS sha_hi, min(began) AS began, max(over) AS over, min(producer) AS producer,
+       min(sha) AS sha_lo, max(sha) AS sha_hi, min(began) AS began,
+       CASE WHEN count(over) = 1 THEN max(handed) ELSE max(over) END AS over, min(producer) AS producer,
        min(key) AS key, arg_min(late, began) AS late
 FROM attempt SEMI JOIN several_attempts USING (place) GROUP BY run, address, message_id;
 CREATE TEMP VIEW message AS
-SELECT run, address, message_id, state, durable, expires, sha AS sha_lo, sha AS sha_hi, began, over, producer, key, late
+SELECT run, address, message_id, state, durable, expires, sha AS sha_lo, sha AS sha_hi, began, handed AS over, producer,
+       key, late
 FROM attempt ANTI JOIN several_attempts USING (place)
 UNION ALL FROM sent_again;
 

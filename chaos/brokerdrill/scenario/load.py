@@ -23,6 +23,13 @@ class Load(Strict):
     transaction: int = Field(10, ge=0, description="messages a transaction; 0: none, each send stands alone")
     payload_bytes: list[int] = Field([256], min_length=1)
     keys: int = Field(0, ge=0, description="message groups a producer uses in turn; 0: none")
+    window: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="how many messages a producer has in flight, outside transactions: it sends on while they are not "
+        "answered, and whenever its connection is lost all of them are in doubt (amqp, amqp091, core)",
+    )
     durable: bool = True
     duplicate_detection: bool = True
     resend: bool = Field(True, description="whether a producer sends what is in doubt again")
@@ -79,6 +86,14 @@ class Load(Strict):
                 f"keeps_connection: {self.producers} producers keep as many keys, not {self.routing_keys} "
                 "(routing_keys)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _a_window_is_of_single_sends(self) -> Load:
+        if self.window > 1 and self.transaction > 0:
+            raise ValueError("window: in a transaction the commit answers for all: set transaction to 0")
+        if self.window > 1 and not self.confirms:
+            raise ValueError("window: without confirms nothing that is sent is answered")
         return self
 
     @model_validator(mode="after")

@@ -31,7 +31,9 @@ from brokerdrill.workload import header
 from brokerdrill.workload.client import (
     DONE,
     FAIL,
+    OK,
     UNKNOWN,
+    Answer,
     Browsing,
     ClientError,
     Delivery,
@@ -41,6 +43,7 @@ from brokerdrill.workload.client import (
     endpoint_at,
 )
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
+from brokerdrill.workload.confirms import Confirms
 
 CONNECT_S = 5.0
 CLOSE_S = 3.0
@@ -220,9 +223,7 @@ class Amqp091:
         self._connection: PikaConnection | None = None
         self._endpoint: BrokerEndpoint | None = None
         self._opened = 0
-        self._published = 0
-        self._answers: dict[int, bool] = {}
-        self._returned: str | None = None
+        self._confirms = Confirms()
         self._deliveries: deque[Delivery] = deque()
         self._delivered: Counter[str] = Counter()
 
@@ -242,15 +243,14 @@ class Amqp091:
         self._opened += 1
 
     def _begin(self, connection: PikaConnection, sends: bool, receives_from: Sequence[str]) -> None:
-        self._published = 0
-        self._answers.clear()
+        confirms = self._confirms = Confirms()
         self._deliveries.clear()
         self._delivered.clear()
         if sends:
-            connection.channel.add_on_return_callback(self._on_return)
+            connection.channel.add_on_return_callback(confirms.on_return)
         if sends and self._config.confirms:
             answered: list[Any] = []
-            connection.call(connection.channel.confirm_delivery, self._on_confirm, callback=answered.append)
+            connection.call(connection.channel.confirm_delivery, confirms.on_confirm, callback=answered.append)
             connection.wait(lambda: bool(answered), None, "no answer to confirm_delivery")
         if receives_from:
             connection.call_answered(connection.channel.basic_qos, prefetch_count=PREFETCH)
@@ -259,16 +259,31 @@ class Amqp091:
                 connection.channel.basic_consume, address, self._taker(address), consumer_tag=address
             )
 
-    def _on_confirm(self, frame: Any) -> None:
-        taken = isinstance(frame.method, Basic.Ack)
-        first = 1 if frame.method.multiple else frame.method.delivery_tag
-        for number in range(first, frame.method.delivery_tag + 1):
-            self._answers.setdefault(number, taken)
-
-    def _on_return(self, _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
-        self._returned = f"returned: {method.reply_code} {method.reply_text}"
-
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
+        if not self._config.confirms:
+            return self._write(address, message, attempt)
+        handed = self.hand_over(address, message, attempt)
+        if handed.result != OK:
+            return handed
+        connection, confirms = self._connection, self._confirms
+        assert connection is not None
+        try:
+            connection.wait(lambda: bool(confirms), None, "no confirm")
+        except ClientError as error:
+            return Outcome(UNKNOWN, str(error), usable=False)
+        return confirms.take()[0].outcome
+
+    def _write(self, address: str, message: Message, attempt: int) -> Outcome:
+        """Publish, and write what the socket takes: nobody answers."""
+        published = self._publish(address, message, attempt)
+        if published.result == OK and self._connection is not None:
+            try:
+                self._connection.flush()
+            except ClientError as error:
+                return Outcome(UNKNOWN, str(error), usable=False)
+        return published
+
+    def _publish(self, address: str, message: Message, attempt: int) -> Outcome:
         connection = self._connection
         if connection is None:
             return Outcome(FAIL, "not connected", usable=False)
@@ -277,27 +292,29 @@ class Amqp091:
             message_id=message.message_id,
             headers={header.PROPERTY: header.write(self._tag, message, attempt)},
         )
-        self._returned = None
-        self._answers.clear()
         try:
             connection.call(connection.channel.basic_publish, "", address, message.payload, properties, mandatory=True)
         except ClientError as error:
             return Outcome(FAIL, str(error), usable=False)
-        if not self._config.confirms:
-            try:
-                connection.flush()
-            except ClientError as error:
-                return Outcome(UNKNOWN, str(error), usable=False)
-            return DONE
-        self._published += 1
-        number = self._published
+        return DONE
+
+    def hand_over(self, address: str, message: Message, attempt: int) -> Outcome:
+        published = self._publish(address, message, attempt)
+        if published.result == OK:
+            self._confirms.published(message.message_id)
+        return published
+
+    def answers(self, timeout_s: float) -> Sequence[Answer]:
+        connection, confirms = self._connection, self._confirms
+        if connection is None:
+            raise ClientError("not connected")
         try:
-            connection.wait(lambda: number in self._answers, None, "no confirm")
-        except ClientError as error:
-            return Outcome(UNKNOWN, str(error), usable=False)
-        if self._returned:
-            return Outcome(FAIL, self._returned)
-        return DONE if self._answers[number] else Outcome(UNKNOWN, "nack")
+            connection.flush()
+            connection.until(lambda: bool(confirms), timeout_s)
+        except ClientError:
+            if not confirms:
+                raise
+        return confirms.take()
 
     def commit(self, *, resent: bool) -> Outcome:
         return DONE

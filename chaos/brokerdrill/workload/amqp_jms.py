@@ -21,6 +21,7 @@ from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.workload.client import FAIL, UNKNOWN, Aim, Delivery, Outcome, endpoint_at
 from brokerdrill.workload.config import BrokerEndpoint, WorkerConfig
 from brokerdrill.workload.jms import Operation, host_of, query
+from brokerdrill.workload.jms_window import WindowedJms
 from brokerdrill.workload.jvm import tls_context
 from brokerdrill.workload.routed_jms import RedirectedJms
 
@@ -60,7 +61,7 @@ def outcome_of(kind: str, error: str) -> Outcome:
     return Outcome(FAIL if kind in PROOFS else UNKNOWN, error, usable=False)
 
 
-class AmqpJms(RedirectedJms):
+class AmqpJms(WindowedJms, RedirectedJms):
     """One AMQP 1.0 JMS connection and session."""
 
     protocol: ClassVar[str] = "amqp"

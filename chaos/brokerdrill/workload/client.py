@@ -168,6 +168,29 @@ class Batching(Protocol):
         ...
 
 
+class Answer(NamedTuple):
+    """What became of the message `message_id` that had been handed over, and when the client learned that (ns of the
+    monotonic clock)."""
+
+    message_id: str
+    outcome: Outcome
+    at_ns: int
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """What a client can do besides that has several messages in flight, outside transactions; of one id one at most."""
+
+    def hand_over(self, address: str, message: Message, attempt: int) -> Outcome:
+        """Send one message without waiting. ok: it was handed over, and its answer will come; else there is none."""
+        ...
+
+    def answers(self, timeout_s: float) -> Sequence[Answer]:
+        """Return the answers that have come since, and wait for one at most `timeout_s`. Raises ClientError where the
+        connection is lost, after the last answer was returned: what is in flight then has none."""
+        ...
+
+
 @runtime_checkable
 class Idling(Protocol):
     """What a client does besides whose library has no thread of its own."""

@@ -20,6 +20,8 @@ REDIRECTED = ("amqp", "core", "openwire")
 UNTRANSACTED = ("amqp091", "mqtt")
 # Clients whose producers can do without the broker's word that it has a message.
 UNCONFIRMED = ("amqp091",)
+# Clients that have several messages in flight.
+WINDOWED = ("amqp", "amqp091", "core")
 # Clients that have durable subscriptions.
 SUBSCRIBING = ("openmq",)
 # Clients whose library takes parameters of a connection by names of its own.
@@ -84,13 +86,13 @@ class WorkerConfig:
     `client` is a name of `client.CLIENTS` or `module:attribute`. `rate` is messages a second over all of *this
     worker's* producers; None: closed loop. `transaction` is messages a transaction, 0: none, each send stands alone.
     `payload_bytes` are the sizes to draw from, evenly. `keys` is how many message groups each producer uses in turn, 0:
-    none. `resend`: whether a batch whose outcome is unknown is sent again. `jars` is the directory of the broker's
-    client jars. `routers` lead clients with routing keys to one of `endpoints`, by what of a connection `key_type` says
-    (one of KEY_TYPES) after the expression `key_filter`. `keeps_connection`: producers with routing keys connect anew
-    only where their connection broke, not for each batch. `subscriptions`: `addresses` are topics, on which each
-    consumer has durable subscriptions; producers wait for the command that says that all are there. `spool` is the
-    ledger file to create; None: no ledger (for benchmarks); as soon as it has `piece_bytes` it is put aside under a
-    name of its own.
+    none. `window` is how many messages a producer has in flight, outside transactions. `resend`: whether a batch whose
+    outcome is unknown is sent again. `jars` is the directory of the broker's client jars. `routers` lead clients with
+    routing keys to one of `endpoints`, by what of a connection `key_type` says (one of KEY_TYPES) after the expression
+    `key_filter`. `keeps_connection`: producers with routing keys connect anew only where their connection broke, not
+    for each batch. `subscriptions`: `addresses` are topics, on which each consumer has durable subscriptions; producers
+    wait for the command that says that all are there. `spool` is the ledger file to create; None: no ledger (for
+    benchmarks); as soon as it has `piece_bytes` it is put aside under a name of its own.
     `dials` is how many of `endpoints` clients that dial brokers are given, 0: all.
     `url_params` and `jvm_options` go to clients that have them, after their own defaults.
     `retry_after_stop_s` bounds how long a producer that was stopped goes on proving its last batch, `close_s` how
@@ -116,6 +118,7 @@ class WorkerConfig:
     transaction: int = 10
     payload_bytes: tuple[int, ...] = (256,)
     keys: int = 0
+    window: int = 1
     durable: bool = True
     duplicate_detection: bool = True
     resend: bool = True
@@ -197,6 +200,7 @@ _PLAIN: dict[str, type] = {
     "rate": float,
     "transaction": int,
     "keys": int,
+    "window": int,
     "durable": bool,
     "duplicate_detection": bool,
     "resend": bool,
@@ -215,6 +219,7 @@ _NULLABLE = ("key_filter", "tls_ca", "rate", "jars", "spool")
 _LEAST: dict[str, float] = {
     "transaction": 0,
     "keys": 0,
+    "window": 1,
     "piece_bytes": 1,
     "call_timeout_ms": 1,
     "dials": 0,

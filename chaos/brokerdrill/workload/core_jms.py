@@ -29,6 +29,7 @@ from brokerdrill.workload.client import (
 )
 from brokerdrill.workload.config import NO_KEY, BrokerEndpoint, Router, WorkerConfig
 from brokerdrill.workload.jms import Operation, host_of, query
+from brokerdrill.workload.jms_window import WindowedJms
 from brokerdrill.workload.jvm import described, first_line
 from brokerdrill.workload.routed_jms import RoutedJms
 
@@ -128,7 +129,7 @@ def shown_names(connection: Any) -> set[str]:
     return {str(name.get(1)) for name in shown[0].getSubjectAlternativeNames() or ()}
 
 
-class CoreJms(RoutedJms):
+class CoreJms(WindowedJms, RoutedJms):
     """One CORE JMS connection and session."""
 
     protocol: ClassVar[str] = "core"

@@ -41,6 +41,7 @@ from brokerdrill.workload.looking import Browser, Look, QueueContents
 from brokerdrill.workload.producer import Producer, RoutedProducer, SendSchedule
 from brokerdrill.workload.stacks import innermost, stacks
 from brokerdrill.workload.tampering import Tampering, tamper
+from brokerdrill.workload.windowed_producer import WindowedProducer
 
 STATUS_S = 0.25
 TAMPERER = "tamperer"
@@ -163,7 +164,7 @@ class WorkerClients:
         share = len(config.producers)
         schedule = SendSchedule(config.rate, share, max(1, config.transaction), number / share) if config.rate else None
         client = self._kind(own(config, spec), spec.name)
-        loop = RoutedProducer if spec.keys else Producer
+        loop = RoutedProducer if spec.keys else WindowedProducer if config.window > 1 else Producer
         return loop(config, spec, client, self._ledger(spec.name), self._stop_producers, schedule)
 
     def start(self) -> None:

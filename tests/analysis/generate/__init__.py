@@ -23,6 +23,7 @@ from tests.analysis.generate.deliveries import strangers
 from tests.analysis.generate.draft import MS, Draft, Row
 from tests.analysis.generate.events import draw_alerts, draw_endings, draw_phases, draw_rounds
 from tests.analysis.generate.given_back import draw_given_back
+from tests.analysis.generate.in_flight import draw_in_flight
 from tests.analysis.generate.seen import draw_seen
 from tests.analysis.generate.sends import draw_sends
 from tests.analysis.generate.stores import draw_stores
@@ -78,6 +79,8 @@ def draw(draft: Draft) -> tuple[RunInfo, list[Row], list[Row]]:
             draw_sends(draft, addresses[-1], producer, rng.randint(1, 8), expiring, durable)
         if not topic and not draft.silent and draft.chance(0.6):
             draw_given_back(draft, addresses[-1])
+        if not topic and not draft.silent:
+            draw_in_flight(draft, addresses[-1])
         strangers(draft, addresses)
     drain_ended = draw_phases(draft)
     draw_endings(draft)

@@ -71,6 +71,26 @@ def explained(m1: Row, overtaking: Sequence[Row], giver: str, at: int, since: fl
     return False
 
 
+def over(facts: Facts, effective: Sequence[Row]) -> float:
+    """When a message counts as handed over, by the attempts that may have taken effect."""
+    last = max(NEVER if attempt.get("end_ns") is None else attempt["end_ns"] for attempt in effective)
+    # "if it is the only attempt of its message that may have taken effect, is ok"
+    if len(effective) > 1 or effective[0]["result"] != "ok" or effective[0].get("txn") is not None:
+        return last
+    (one,) = effective
+    own = [op for op in facts.ops if op["client"] == one["client"]]
+    # "in flight with others (outside a transaction, another send of its session … began while it was under way)"
+    others = [
+        op
+        for op in own
+        if op["op"] == "send" and op["session"] == one["session"] and op.get("txn") is None
+        if one["start_ns"] < op["start_ns"] < last
+    ]
+    # "and ended before its client began a later session"
+    left = [op for op in own if op["session"] > one["session"] and op["start_ns"] <= last]
+    return one["start_ns"] if others and not left else last
+
+
 def lines_of(facts: Facts, scope: str | None) -> dict[tuple[Any, ...], list[Row]]:
     """The messages that are to come in order, each with its first delivery, by address, subscription and the rest."""
     lines: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
@@ -94,7 +114,7 @@ def lines_of(facts: Facts, scope: str | None) -> dict[tuple[Any, ...], list[Row]
                 {
                     "message_id": message_id,
                     "began": began["start_ns"],
-                    "ended": max(NEVER if a.get("end_ns") is None else a["end_ns"] for a in effective),
+                    "ended": over(facts, effective),
                     "at": ended(delivery),
                     "delivery": delivery,
                 }

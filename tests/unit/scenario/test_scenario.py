@@ -136,6 +136,18 @@ def test_whoever_subscribes_does_so_before_anything_is_sent(load: str, said: str
         parse(GOOD.replace("load:\n", f"load:\n  subscriptions: true\n  {load}\n"), Path("s.yml"))
 
 
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ("transaction: 10", "window: in a transaction the commit answers for all: set transaction to 0"),
+        ("transaction: 0\n  confirms: false", "window: without confirms nothing that is sent is answered"),
+    ],
+)
+def test_only_what_is_answered_by_itself_is_in_flight_with_others(load: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse(GOOD.replace("load:\n", f"load:\n  window: 2\n  {load}\n"), Path("s.yml"))
+
+
 def test_clients_with_subscriptions_of_their_own_are_not_killed() -> None:
     step = "  - {type: action, name: kill-clients, fault: client_killed, target: load}\npromises:"
     text = GOOD.replace("promises:", step)

@@ -16,12 +16,12 @@ SELECT p.run, p.address, p.message_id, p.sub, p.began, p.over, p.producer, p.key
 FROM paired p SEMI JOIN asked a ON p.run = a.run AND a.name = 'ordered'
 WHERE p.n > 0 AND p.began IS NOT NULL
 """
-# "m1 precedes m2 (same address, same producer, same key) if m1's last attempt that may have taken effect ended before
-# m2's first such attempt began. First deliveries, by end_ns, must follow. A message is late when one that it precedes
-# was delivered before it, so a running maximum decides it." Scope session compares within one consumer session.
-# Most groups have no late message: in the order of their deliveries no attempt began before the one in front of it,
-# which then is the newest so far. Groups that may have one are found by their hashes, which two groups may share, and
-# with rows of one time in any order: both only find more.
+# "m1 precedes m2 (same address, same producer, same key) if m1's last attempt that may have taken effect was over
+# before m2's first such attempt began. First deliveries, by end_ns, must follow. A message is late when one that it
+# precedes was delivered before it, so a running maximum decides it." Scope session compares within one consumer
+# session. Most groups have no late message: in the order of their deliveries no attempt began before the one in front
+# of it, which then is the newest so far. Groups that may have one are found by their hashes, which two groups may
+# share, and with rows of one time in any order: both only find more.
 LATE = """
 CREATE TEMP VIEW grouped AS
 SELECT f.*, s.spec, s.scope, CASE WHEN s.scope = 'session' THEN f.consumer END AS of_consumer,

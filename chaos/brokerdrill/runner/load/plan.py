@@ -19,6 +19,7 @@ from brokerdrill.workload.config import (
     TAUGHT,
     UNCONFIRMED,
     UNTRANSACTED,
+    WINDOWED,
     BrokerEndpoint,
     ClientAccount,
     ClientSpec,
@@ -97,7 +98,8 @@ def route_load(servers: Sequence[Descriptor], load: Load, protocol: str, run_id:
 
     Keys are the run's own: a router that remembers would know those of an earlier one. Clients that no router redirects
     ask the one behind the listener, which need not speak their protocol. Raises UsageError where no router of `servers`
-    has the listener that `load` names, and where it is a balancer's and clients could not tell who serves them.
+    has the listener that `load` names, where it is a balancer's and clients could not tell who serves them, and where
+    producers were to have several messages in flight.
     """
     if load.through is None:
         return None
@@ -115,6 +117,8 @@ def route_load(servers: Sequence[Descriptor], load: Load, protocol: str, run_id:
     listening = {item.instance: (item, listener) for item, listener in routing if listener.name == load.through}
     if not listening:
         raise unknown_name("listener with a connection router", load.through, {one.name for _, one in routing})
+    if load.window > 1:
+        raise UsageError("producers that connection routers lead have one message in flight: leave load.window out")
     asked = list(listening.values())[: load.routers or None]
     if any(listener.relays and not (listener.tls and protocol in SHOWN) for _, listener in asked):
         known = " and ".join(SHOWN)
@@ -216,6 +220,7 @@ def plan_workers(
             transaction=load.transaction,
             payload_bytes=tuple(load.payload_bytes),
             keys=load.keys,
+            window=load.window,
             durable=load.durable,
             duplicate_detection=load.duplicate_detection,
             resend=load.resend,
@@ -236,6 +241,11 @@ def _refuse_unable(protocol: str, load: Load) -> None:
         raise UsageError(f"clients of {protocol} send without transactions: set load.transaction to 0")
     if protocol not in UNCONFIRMED and not load.confirms:
         raise UsageError(f"clients of {protocol} always wait for the broker's word on a send: leave load.confirms out")
+    if protocol not in WINDOWED and load.window > 1:
+        raise UsageError(
+            f"clients of {protocol} have one message in flight here, those of {', '.join(WINDOWED)} several: leave "
+            "load.window out"
+        )
     if protocol not in SUBSCRIBING and load.subscriptions:
         raise UsageError(f"clients of {protocol} have no durable subscriptions here: leave load.subscriptions out")
     if load.dials and (protocol not in TAUGHT or load.through):

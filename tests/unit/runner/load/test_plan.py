@@ -55,6 +55,11 @@ def test_clients_speak_tls_where_the_servers_do() -> None:
             "always wait for the broker's word on a send: leave load.confirms out",
         ),
         (
+            "stomp",
+            Load(addresses=["q"], transaction=0, window=2),
+            "have one message in flight here, those of amqp, amqp091, core several: leave load.window out",
+        ),
+        (
             "core",
             Load(addresses=["t"], consumers=1, subscriptions=True),
             "have no durable subscriptions here: leave load.subscriptions out",

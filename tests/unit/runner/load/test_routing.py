@@ -125,6 +125,11 @@ def test_clients_that_choose_a_key_by_themselves_are_not_asked_to_come_without()
         planned(spoken, protocol="amqp", routing_keys=0)
 
 
+def test_producers_that_are_led_have_one_message_in_flight() -> None:
+    with pytest.raises(UsageError, match=r"leave load\.window out"):
+        planned([router("r1", 10), *TARGETS], transaction=0, window=2)
+
+
 def test_the_filter_of_the_listener_goes_to_the_workers() -> None:
     filtered = [listener(10), listener(11, "led", router="r", key="SNI_HOST", key_filter="[0-9]$")]
     config = planned([instance("artemis", "r1", store="r1", listeners=filtered), *TARGETS])["worker-0"]
