@@ -154,7 +154,7 @@ def rabbitmq_problems(config: RabbitmqConfig) -> list[str]:
         place = (queue.get("vhost", DRILL_VHOST), queue["name"])
         names[place] = names.get(place, 0) + 1
     definitions = config["more"] or {}
-    vhosts = list(dict.fromkeys([*config["vhosts"], *(one.get("name") for one in _listed(definitions, "vhosts"))]))
+    vhosts = list(dict.fromkeys([*config["vhosts"], *(one.get("name") for one in listed(definitions, "vhosts"))]))
     own += [
         f"queue {name} is of vhost {vhost}, which is none of {', '.join(map(str, vhosts))}"
         for vhost, name in names
@@ -171,7 +171,7 @@ def rabbitmq_problems(config: RabbitmqConfig) -> list[str]:
     return [problem for rule, found in problems.items() if rule not in config["allow"] for problem in found]
 
 
-def _listed(definitions: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+def listed(definitions: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
     """The objects of a kind that definitions have."""
     found = definitions.get(kind) if isinstance(definitions, Mapping) else None
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
@@ -181,18 +181,18 @@ def _definition_problems(config: RabbitmqConfig, vhosts: Sequence[Any], more: Ma
     """Return what RabbitMQ would take of the definitions without a word, the last of several or none of it."""
     # (Only the role's own policies have a vhost by default: RabbitMQ knows none for those of an exported file.)
     policies = [(one.get("name"), one.get("vhost", DRILL_VHOST)) for one in config["policies"]]
-    policies += [(one.get("name"), one.get("vhost")) for one in _listed(more, "policies")]
+    policies += [(one.get("name"), one.get("vhost")) for one in listed(more, "policies")]
     places = [(f"policy {name}", vhost) for name, vhost in policies] + [
         (f"a permission of user {user['name']}", vhost)
         for user in config["users"]
         for vhost in user.get("permissions") or {}
     ]
     for kind, word in (("permissions", "a permission of user"), ("topic_permissions", "a topic permission of user")):
-        places += [(f"{word} {one.get('user')}", one.get("vhost")) for one in _listed(more, kind)]
+        places += [(f"{word} {one.get('user')}", one.get("vhost")) for one in listed(more, kind)]
     for kind in ("queues", "exchanges", "parameters"):
-        places += [(f"{kind[:-1]} {one.get('name')}", one.get("vhost")) for one in _listed(more, kind)]
+        places += [(f"{kind[:-1]} {one.get('name')}", one.get("vhost")) for one in listed(more, kind)]
     places += [(f"the binding of {one.get('source')} to {one.get('destination')}", one.get("vhost"))
-               for one in _listed(more, "bindings")]  # fmt: skip
+               for one in listed(more, "bindings")]  # fmt: skip
     found = [
         f"{what} names no vhost: a file that was exported of one vhost does not say which"
         if vhost is None
@@ -200,25 +200,25 @@ def _definition_problems(config: RabbitmqConfig, vhosts: Sequence[Any], more: Ma
         for what, vhost in dict.fromkeys(places)
         if vhost not in vhosts
     ]
-    users = [user["name"] for user in [*config["users"], *_listed(more, "users")] if "name" in user]
+    users = [user["name"] for user in [*config["users"], *listed(more, "users")] if "name" in user]
     granted = [(user["name"], vhost) for user in config["users"] for vhost in user.get("permissions") or {}]
     named: dict[str, list[tuple[Any, ...]]] = {
         "vhost {}": [(vhost,) for vhost in config["vhosts"]],
-        "vhost {} of rabbitmq_more_definitions": [(one.get("name"),) for one in _listed(more, "vhosts")],
+        "vhost {} of rabbitmq_more_definitions": [(one.get("name"),) for one in listed(more, "vhosts")],
         "user {}": [(name,) for name in users],
         "a permission of user {} in vhost {}": [
-            *granted, *((one.get("user"), one.get("vhost")) for one in _listed(more, "permissions")),
+            *granted, *((one.get("user"), one.get("vhost")) for one in listed(more, "permissions")),
         ],
         "policy {} of vhost {}": policies,
         "queue {} of vhost {}": [
             *((queue["name"], queue.get("vhost", DRILL_VHOST)) for queue in config["queues"]),
-            *((one.get("name"), one.get("vhost")) for one in _listed(more, "queues")),
-        ] if _listed(more, "queues") else [],
-        "exchange {} of vhost {}": [(one.get("name"), one.get("vhost")) for one in _listed(more, "exchanges")],
+            *((one.get("name"), one.get("vhost")) for one in listed(more, "queues")),
+        ] if listed(more, "queues") else [],
+        "exchange {} of vhost {}": [(one.get("name"), one.get("vhost")) for one in listed(more, "exchanges")],
         "parameter {} {} of vhost {}": [
-            (one.get("component"), one.get("name"), one.get("vhost")) for one in _listed(more, "parameters")
+            (one.get("component"), one.get("name"), one.get("vhost")) for one in listed(more, "parameters")
         ],
-        "global parameter {}": [(one.get("name"),) for one in _listed(more, "global_parameters")],
+        "global parameter {}": [(one.get("name"),) for one in listed(more, "global_parameters")],
     }  # fmt: skip
     return found + [
         f"{what.format(*name)} is there {count} times"
@@ -249,25 +249,25 @@ def _more_problems(more: Mapping[str, Any], config: RabbitmqConfig, vhosts: Sequ
     found += [
         f"{kind} of rabbitmq_more_definitions is no list of mappings"
         for kind in _KINDS
-        if kind in more and len(_listed(more, kind)) != len(more[kind] if isinstance(more[kind], list | tuple) else [0])
+        if kind in more and len(listed(more, kind)) != len(more[kind] if isinstance(more[kind], list | tuple) else [0])
     ]
-    users = {user["name"] for user in config["users"]} | {one.get("name") for one in _listed(more, "users")}
+    users = {user["name"] for user in config["users"]} | {one.get("name") for one in listed(more, "users")}
     found += [
         f"{word} is of user {one.get('user')}, who is nowhere"
         for kind, word in (("permissions", "a permission"), ("topic_permissions", "a topic permission"))
-        for one in _listed(more, kind)
+        for one in listed(more, kind)
         if one.get("user") not in users
     ]
     found += [
         f"user {one.get('name')} of rabbitmq_more_definitions has neither password_hash nor password"
-        for one in _listed(more, "users")
+        for one in listed(more, "users")
         if "password_hash" not in one and "password" not in one
     ]
     there = {
-        kind: {(one.get("vhost"), one.get("name")) for one in _listed(more, f"{kind}s")}
+        kind: {(one.get("vhost"), one.get("name")) for one in listed(more, f"{kind}s")}
         for kind in ("queue", "exchange")
     }
-    for one in _listed(more, "bindings"):
+    for one in listed(more, "bindings"):
         vhost, source = one.get("vhost"), str(one.get("source", ""))
         kind, name = str(one.get("destination_type", "queue")), one.get("destination")
         if vhost not in vhosts:
