@@ -15,6 +15,7 @@ FACTS: Mapping[str, str] = {
     "activemq_classic": "a broker of ActiveMQ Classic",
     "openmq": "a broker of Open MQ",
     "rabbitmq": "a broker of RabbitMQ",
+    "rabbitmq_4": "a broker of RabbitMQ 4 or later; not known of hosts that nobody has asked yet",
     "amqp_router": "a session router between clients and brokers",
     "balancer": "a balancer that hands connections on to brokers in turn",
     "virtual_address": "an address that is always at one of the routers that serve",
@@ -64,6 +65,8 @@ FACTS: Mapping[str, str] = {
     "own_disk": "a store on a file system of its own",
 }
 
+# From which major version on a product's brokers have a word of their own.
+VERSIONED: Mapping[str, tuple[str, int]] = {"rabbitmq_4": ("rabbitmq", 4)}
 # What is said of pairs holds until its first return.
 UNCHECKED = "unchecked"
 # Who has one of these leads clients by their routing key, or refuses them.
@@ -88,6 +91,8 @@ def stores(descriptors: Iterable[Descriptor]) -> dict[str, list[Descriptor]]:
 def facts(descriptors: Sequence[Descriptor]) -> frozenset[str]:
     """Return the words of FACTS that hold for these instances."""
     found = {item.product for item in descriptors} | {name for item in descriptors for name in item.features}
+    found |= {word for word, (product, least) in VERSIONED.items() for item in descriptors
+              if item.product == product and _major(item.version) >= least}  # fmt: skip
     if UNCHECKED in found:
         return frozenset({*(item.product for item in descriptors), UNCHECKED} & set(FACTS))
     if led := found & LEADING:
@@ -100,6 +105,12 @@ def facts(descriptors: Sequence[Descriptor]) -> frozenset[str]:
     if any(item.role == "backup" for members in pairs.values() for item in members):
         found.add("primary")
     return frozenset(found & set(FACTS))
+
+
+def _major(version: str) -> int:
+    """The first number of a version; 0 where there is none."""
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else 0
 
 
 def unmet(needs: Iterable[str], has: frozenset[str]) -> list[str]:

@@ -135,6 +135,24 @@ def test_with_several_stores_one_of_them_is_hit() -> None:
     assert of_store("one of zookeeper", "p1") == "one of zookeeper"
 
 
+@pytest.mark.parametrize(
+    ("version", "known"), [("3.10.8", ["available"]), ("", ["available"]), ("4.0.5", []), ("10.1", [])]
+)
+def test_a_defect_of_one_version_is_none_of_another(version: str, known: list[str]) -> None:
+    brokers = [
+        instance(
+            "rabbitmq",
+            f"rabbit{number}",
+            store=f"rabbit{number}",
+            version=version,
+            features=["cluster", "quorum_queues"],
+        )
+        for number in (1, 2, 3)
+    ]
+    assert [one.promise for one in on("broker_killed", brokers).known] == known
+    assert ("rabbitmq_4" in facts(brokers)) == (not known)
+
+
 def test_an_exception_is_told_beside_the_drill_and_says_why() -> None:
     kept = on("active_cut_off", classic("lease", "database_store"))
     split = on("active_cut_off", classic("lease", "file_store"))
