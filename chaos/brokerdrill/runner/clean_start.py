@@ -15,7 +15,7 @@ from brokerdrill.base.progress import Progress
 from brokerdrill.inventory.addresses import dead_letters, declared
 from brokerdrill.ledger import contract
 from brokerdrill.ledger.events import EventWriter
-from brokerdrill.products.base import ManagementError, QueueCounts
+from brokerdrill.products.base import ManagementError, NotAllowed, QueueCounts
 from brokerdrill.runner.load.control import LoadControl
 from brokerdrill.runner.system import POLL_S, Instance, System
 from brokerdrill.workload.looking import Look, QueueContents
@@ -111,7 +111,21 @@ def _emptied(system: System, addresses: Sequence[str], purge: bool) -> list[str]
 
 async def _waiting(system: System, addresses: Sequence[str]) -> dict[str, Mapping[str, QueueCounts]]:
     """Return the counts of `addresses` of each active broker, by its instance."""
-    return {broker.descriptor.instance: await broker.management.counts(addresses) for broker in system.active_brokers()}
+    return {broker.descriptor.instance: await _counts(broker, addresses) for broker in system.active_brokers()}
+
+
+async def _counts(broker: Instance, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
+    """Return what a broker counts in `addresses`. One question without an answer ends no run: the host is busy, or the
+    broker has just ended a connection that was idle. It is asked again for LOOK_AGAIN_S; ManagementError is raised then,
+    and at once where the account may not ask."""
+    end = now_ns() + int(LOOK_AGAIN_S * 1e9)
+    while True:
+        try:
+            return await broker.management.counts(addresses)
+        except ManagementError as error:
+            if isinstance(error, NotAllowed) or now_ns() > end:
+                raise
+        await asyncio.sleep(2 * POLL_S)
 
 
 async def _prepared(system: System, events: EventWriter, progress: Progress) -> dict[str, Sequence[str]]:

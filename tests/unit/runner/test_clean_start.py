@@ -13,7 +13,7 @@ from rich.console import Console
 
 from brokerdrill.base.errors import InfrastructureError
 from brokerdrill.base.progress import Progress
-from brokerdrill.products.base import ManagementError, QueueCounts
+from brokerdrill.products.base import ManagementError, NotAllowed, QueueCounts
 from brokerdrill.runner import clean_start
 from brokerdrill.workload.looking import Look, QueueContents
 from tests.unit.descriptors import broker
@@ -29,7 +29,7 @@ RUNS = {"aaaaaaaa": "kill-1"}
 
 class FullBroker:
     """An active broker with so many messages in its addresses, and what a look at each sees; `stuck` ones stay.
-    `consumers`: how many take from each, at one time after the other."""
+    `consumers`: how many take from each, at one time after the other. `fails`: how its first counts end."""
 
     def __init__(
         self,
@@ -39,16 +39,20 @@ class FullBroker:
         stuck: int = 0,
         silent: bool = False,
         consumers: Sequence[int] = (),
+        fails: Sequence[ManagementError] = (),
     ) -> None:
         self.descriptor = broker("artemis", name, addresses=ADDRESSES)
         self.management = self
         self.messages = dict(messages)
         self.purged: list[str] = []
         self._prepared, self._stuck, self._silent, self._consumers = prepared, stuck, silent, [*consumers]
+        self._fails = [*fails]
 
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         if self._silent:
             raise ManagementError("gone")
+        if self._fails:
+            raise self._fails.pop(0)
         takes = self._consumers.pop(0) if self._consumers else 0
         return {name: QueueCounts(self.messages[name], 0, 0, 9, takes) for name in addresses if name in self.messages}
 
@@ -173,6 +177,27 @@ def test_an_address_that_no_broker_counts_may_hold_anything() -> None:
     with pytest.raises(InfrastructureError, match="no broker has q, which is declared"):
         begin([one], purge=True)
     assert one.purged == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "within_s", "ends"),
+    [
+        ([ManagementError("no answer"), ManagementError("disconnected")], 15, False),
+        ([ManagementError("no answer")] * 2, 0, True),
+        ([NotAllowed("HTTP 403")], 15, True),
+    ],
+    ids=["asked again", "for so long", "not where it is refused"],
+)
+def test_a_count_without_an_answer_is_asked_for_again(
+    answers: list[ManagementError], within_s: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clean_start, "LOOK_AGAIN_S", within_s)
+    one = FullBroker("b1", {"q": 0, "dead": 0}, fails=answers)
+    if ends:
+        with pytest.raises(ManagementError, match=str(answers[0])):
+            begin([one])
+    else:
+        assert begin([one])[0] == {"q": 9}
 
 
 def test_whoever_consumes_from_a_drills_address_would_take_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
