@@ -116,8 +116,8 @@ async def _waiting(system: System, addresses: Sequence[str]) -> dict[str, Mappin
 
 async def _counts(broker: Instance, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
     """Return what a broker counts in `addresses`. One question without an answer ends no run: the host is busy, or the
-    broker has just ended a connection that was idle. It is asked again for LOOK_AGAIN_S; ManagementError is raised then,
-    and at once where the account may not ask."""
+    broker has just ended a connection. It is asked again for LOOK_AGAIN_S; ManagementError is raised then, and at once
+    where the account may not ask."""
     end = now_ns() + int(LOOK_AGAIN_S * 1e9)
     while True:
         try:
