@@ -99,18 +99,20 @@ def durable(name: str, at: float, client: str, kept: bool | None, **more: Any) -
 
 UNSUBSCRIBED, CLOSED = ("c1", "unsubscribe"), ("c1", "close")
 OF_D = {"address": "t", "subscription": "d"}
-# What may end a subscription, whether it does in any case, and whether it does unless that is durable.
-ENDINGS: list[tuple[list[Row], bool, bool]] = [
+# What may end a subscription, whether it does in any case, and whether it does unless that is durable (None: perhaps).
+ENDINGS: list[tuple[list[Row], bool | None, bool | None]] = [
     ([op(*UNSUBSCRIBED, 500, 1000, **OF_D)], False, False),  # with the drain's begin
     ([op(*UNSUBSCRIBED, 500, 999.9, **OF_D)], True, True),
-    ([op(*UNSUBSCRIBED, 999, 999.5, "unknown", **OF_D)], True, True),
-    ([op(*UNSUBSCRIBED, 999, None, "unknown", **OF_D)], True, True),
+    ([op(*UNSUBSCRIBED, 999, 999.5, "unknown", **OF_D)], None, None),
+    ([op(*UNSUBSCRIBED, 999, None, "unknown", **OF_D)], None, None),
+    ([op(*UNSUBSCRIBED, 1000, 1001, "unknown", **OF_D)], False, False),  # it began with the drain
+    ([op(*UNSUBSCRIBED, 0, 0.5, **OF_D)], False, False),  # before the subscribe
     ([op(*UNSUBSCRIBED, 500, 501, "fail", **OF_D)], False, False),
     ([op(*UNSUBSCRIBED, 500, 501, **OF_D | {"subscription": "other"})], False, False),
     ([op(*UNSUBSCRIBED, 500, 501, **OF_D | {"address": "u"})], False, False),
     ([op(*CLOSED, 500, 1000)], False, False),
     ([op(*CLOSED, 500, 999.9)], False, True),
-    ([op(*CLOSED, 500, None, "unknown")], False, True),
+    ([op(*CLOSED, 500, None, "unknown")], False, None),
     ([op(*CLOSED, 500, 501, "fail")], False, False),
     ([op(*CLOSED, 1, 3)], False, False),  # not after the subscribe began
     ([op(*CLOSED, 1.5, 3)], False, True),
@@ -127,7 +129,7 @@ def test_what_ends_a_subscription_before_the_drain() -> None:
         rows = [durable("d", 1, "c1", kept), send("m", 10, address="t")]
         ended = [unless_durable if kept is False else always for _, always, unless_durable in ENDINGS]
         found = all_classes(*([*rows, *ending] for ending, *_ in ENDINGS))
-        assert found == [{} if one else {"lost": 1} for one in ended]
+        assert found == [{True: {}, False: {"lost": 1}, None: {"unseen": 1}}[one] for one in ended]
 
 
 def test_without_a_drain_whatever_ends_a_subscription_is_before_it() -> None:

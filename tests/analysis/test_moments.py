@@ -12,7 +12,7 @@ import pytest
 from brokerdrill.analysis import gaps, judge
 from brokerdrill.analysis.checks import available
 from brokerdrill.analysis.checks.finding import CLOCKS, Finding, worst
-from brokerdrill.analysis.checks.no_dead_letters import DeadLetterLook, look_at
+from brokerdrill.analysis.checks.no_dead_letters import DeadLetterLook, LastDelivery, look_at
 from brokerdrill.analysis.completeness import Numbered, holes
 from brokerdrill.analysis.events import NEVER, Event, Failback, Pressure
 from brokerdrill.analysis.kernel import unpack
@@ -165,7 +165,8 @@ def test_only_what_is_asked_for_is_looked_at_in_slices() -> None:
 def test_that_no_message_ended_dead_is_known_where_one_was_to_be_got(units: bool) -> None:
     """What was sent to a topic without subscriptions is no unit, and breaks nothing."""
     finding = Finding(evidence=units)
-    look_at(finding, [DeadLetterLook("DLQ", None, True, 50)], {"topic": "DLQ"}, {"topic"}, 40, {})
+    times = Timeline(run_end=90, load_over=40)
+    look_at(finding, [DeadLetterLook("DLQ", None, True, None, 50)], {"topic": "DLQ"}, {"topic"}, times, [])
     assert (finding.evidence, finding.doubt) == (units, not units)
 
 
@@ -178,16 +179,52 @@ def test_there_are_no_more_operations_than_numbers_where_a_writer_numbers_all(n:
 def test_dead_letter_addresses_that_nobody_looked_at_are_told_in_their_order() -> None:
     finding = Finding(evidence=True)
     addresses = {f"q{number}": f"DLQ.{number}" for number in range(9)}
-    look_at(finding, [], addresses, {*addresses}, 40, {})
+    look_at(finding, [], addresses, {*addresses}, Timeline(run_end=90, load_over=40), [])
     assert finding.why == [f"nobody looked at DLQ.{number} when the load was over" for number in range(9)]
 
 
-@pytest.mark.parametrize(("at", "looked"), [(49, False), (50, True)])
-def test_a_look_counts_from_the_last_delivery_of_its_own_addresses(at: int, looked: bool) -> None:
+# A delivery was over at 50, by a clock that may be 3 off; those who look have one that may be 4 off.
+@pytest.mark.parametrize(
+    ("tick", "at", "looked"), [(0, 49, False), (0, 50, True), (1, 56, False), (1, 57, True), (None, 53, True)]
+)
+def test_a_look_counts_from_the_last_delivery_of_its_own_addresses(tick: int | None, at: int, looked: bool) -> None:
     finding = Finding(evidence=True)
     given = {"q": "DLQ", "other": "DLQ.other"}
-    look_at(finding, [DeadLetterLook("DLQ", None, True, at)], given, {"q"}, 40, {"q": 50, "other": 90, "unmapped": 90})
+    delivered = [LastDelivery("q", 0, 50), LastDelivery("other", 0, 90), LastDelivery("unmapped", 0, 90)]
+    times = Timeline(run_end=90, load_over=40, clocks={"c": Placed(u=3), "d": Placed(u=4)})
+    look_at(finding, [DeadLetterLook("DLQ", None, True, tick, at)], given, {"q"}, times, delivered)
     assert (finding.evidence, finding.doubt) == (True, not looked)
+
+
+@pytest.mark.parametrize(("tick", "at", "looked"), [(0, 42, False), (0, 43, True), (1, 43, False), (1, 44, True)])
+def test_a_look_counts_from_the_loads_end_for_certain(tick: int, at: int, looked: bool) -> None:
+    for over in (40, None):
+        finding = Finding(evidence=True)
+        times = Timeline(run_end=90, load_over=over, clocks={"c": Placed(u=3), "d": Placed(u=4)})
+        look_at(finding, [DeadLetterLook("DLQ", None, True, tick, at)], {"q": "DLQ"}, {"q"}, times, [])
+        assert finding.doubt == (not looked or over is None)
+
+
+@pytest.mark.parametrize(
+    ("tick", "server", "refused_at", "seen_at", "doubted"),
+    [
+        (0, "a", 60, 61, False),
+        (0, "a", 61, 61, True),  # at one time
+        (1, "a", 60, 67, True),  # after it only perhaps
+        (1, "a", 60, 68, False),
+        (0, "b", 60, 61, True),  # at another instance
+        (0, "a", 10, 61, False),  # in the load, and seen after it
+        (0, "b", 10, 61, True),  # in the load, and never again there
+    ],
+)
+def test_a_refused_look_is_made_good_by_a_later_one_at_that_instance(
+    tick: int, server: str, refused_at: int, seen_at: int, doubted: bool
+) -> None:
+    finding = Finding(evidence=True)
+    times = Timeline(run_end=90, load_over=40, clocks={"c": Placed(u=3), "d": Placed(u=4)})
+    looks = [DeadLetterLook("DLQ", server, False, 0, refused_at), DeadLetterLook("DLQ", "a", True, tick, seen_at)]
+    look_at(finding, looks, {"q": "DLQ"}, {"q"}, times, [])
+    assert finding.doubt == doubted
 
 
 @pytest.mark.parametrize(

@@ -195,8 +195,9 @@ LOOK = op("i", "browse", 90, 91, address="DLQ")
 )
 def test_promises_by_class(name: str, breaking: list[Row | list[Row]]) -> None:
     spec = PromiseSpec(name)
-    assert promised(spec, *KEPT, LOOK)["verdict"] == "pass"
-    broken = promised(spec, *KEPT, LOOK, *breaking)
+    events = phases(load=(0, 80))
+    assert promised(spec, *KEPT, LOOK, events=events)["verdict"] == "pass"
+    broken = promised(spec, *KEPT, LOOK, *breaking, events=events)
     assert (broken["verdict"], broken["count"]) == ("fail", 1)
     assert [witness["message_id"] for witness in broken["witnesses"]] == ["n"]
     assert promised(spec, op("p", "connect", 1, 2))["verdict"] == "unknown"  # nothing was sent

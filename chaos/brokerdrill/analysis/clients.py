@@ -20,6 +20,7 @@ from brokerdrill.analysis.kernel import Parcel, divide
 from brokerdrill.analysis.measures import histogram
 from brokerdrill.analysis.meeting import MET
 from brokerdrill.analysis.partials import declare
+from brokerdrill.analysis.subscriptions import TOPICS
 
 NEITHER, POSSIBLY, PROCESSED = 0, 1, 2
 # More clients are not drawn (`activity`).
@@ -207,25 +208,6 @@ SELECT run, max(coalesce("end", start)) AS ops_end, bool_or(NOT placed) AS unpla
 GROUP BY run
 """)
 
-# "An address is a topic if any row there has a subscription." "On a topic those subscriptions are expected whose
-# subscribe was ok before the first attempt that is not fail began, and which no unsubscribe ended before the drain (nor
-# a close, for one whose subscribe row says durable = false)". Without a recorded drain every time is before it.
-_TOPICS = declare("topic", "run int, address string, sub string, since long ns, gone boolean", "judge._SHARED").by(f"""
-WITH closed AS (
-    SELECT o.run, o.client, max(o.start) AS closed_at FROM ops o JOIN phase p USING (run)
-    WHERE o.op = 'close' AND o.outcome <> 'fail' AND coalesce(o."end", o.start) < coalesce(p.drain_begin, {NEVER})
-    GROUP BY o.run, o.client)
-SELECT o.run, o.address, o.subscription AS sub,
-       min(coalesce(o."end", o.start)) FILTER (o.op = 'subscribe' AND o.outcome = 'ok'
-           AND NOT (coalesce(o.durable, true) = false AND coalesce(c.closed_at > o.start, false))) AS since,
-       bool_or(o.op = 'unsubscribe' AND o.outcome <> 'fail'
-               AND coalesce(o."end", o.start) < coalesce(p.drain_begin, {NEVER})) AS gone
-FROM ops o JOIN phase p USING (run) LEFT JOIN closed c ON o.run = c.run AND o.client = c.client
-ANTI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
-WHERE o.subscription IS NOT NULL AND o.address IS NOT NULL
-GROUP BY o.run, o.address, o.subscription
-""")
-
 # ordered: of each consumer session of a subscription when it gave messages back that it had not taken (`e_at`): when it
 # was seen to end (its close's end, else the start of the client's next connect, else its death), and the begin and the
 # end of its rollbacks, and of its commits that were not ok, since a client's library may have rolled back; null where
@@ -281,10 +263,10 @@ WHERE x.outcome = 'ok' GROUP BY ALL
 # failover_within: of each fault on an active instance and each client that sends: sends (it sent at all), joined (its
 # first connect), before (where it was served last before the fault is that store: a send was acknowledged, or a connect
 # reached it), success (when it was served again), elsewhere (when another store served it), nameless (its first
-# acknowledged send after the fault whose store is not known), last_try (its last operation that needs a broker, of a
-# client that was killed until then; NEVER, which stands for the run's end, of a call of after the fault that never
-# returned, and of one of before it after which the client did nothing), as_before (the epoch that was hit served it
-# after the fault), u (its clock's).
+# acknowledged send after the fault whose store is not known), last_try (its last operation that needs a broker and did
+# not succeed, of a client that was killed until then; the fault, where there is none; NEVER, which stands for the run's
+# end, of a call of after the fault that never returned, and of one of before it after which the client did nothing),
+# as_before (the epoch that was hit served it after the fault), u (its clock's).
 _FAILOVERS = declare(
     "failover",
     "run int, fault int, client string, joined long ns, before boolean, success long ns, elsewhere long ns, "
@@ -301,7 +283,8 @@ SELECT r.run, h.fault, r.client, min(r.start) FILTER (r.op = 'connect') AS joine
            AS elsewhere,
        min(r.acked_at) FILTER (r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store IS NULL) AS nameless,
        CASE WHEN max(r.start) FILTER (r."end" IS NULL) >= max(r.start) THEN {NEVER}
-            ELSE max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END)) END AS last_try,
+            ELSE coalesce(max(coalesce(r."end", CASE WHEN r.start > h.f_at THEN {NEVER} ELSE r.start END))
+                          FILTER (NOT r.ok), any_value(h.f_at)) END AS last_try,
        max(r.u) AS u,
        coalesce(bool_or(r.op = 'send' AND r.ok AND r.start > h.f_at + h.f_u AND r.store = h.hit_store
                         AND r.epoch = h.hit), false)
@@ -397,8 +380,8 @@ WHERE x.address <> ''
 """)
 
 # When the last delivery on an address was over: what is given back after it may still be dead-lettered.
-DELIVERED = declare("delivered", "run int, address string, moment long ns", "checks.Findings").by(
-    "SELECT run, address, max(moment) AS moment FROM deliveries GROUP BY run, address"
+DELIVERED = declare("delivered", "run int, address string, tick int, moment long ns", "checks.Findings").by(
+    "SELECT run, address, tick, max(moment) AS moment FROM deliveries GROUP BY run, address, tick"
 )
 
 # "A browse or receive on a dead-letter address is evidence for the original unit, never its delivery".
@@ -410,9 +393,13 @@ WHERE o.op IN ('browse', 'receive') AND o.outcome = 'ok' AND o.message_id IS NOT
 """
 
 # Looks at dead-letter addresses: a browse (or a receive) that was refused has seen nothing.
-_LOOKS = declare("looks", "run int, dead_letter string, server string, ok boolean, begun long ns", "checks.Findings")
+_LOOKS = declare(
+    "looks",
+    "run int, dead_letter string, server string, ok boolean, tick int, begun long ns",
+    "checks.Findings",
+)
 LOOKS = _LOOKS.by("""
-SELECT o.run, o.address AS dead_letter, o.server, o.outcome = 'ok' AS ok, max(o.start) AS begun
+SELECT o.run, o.address AS dead_letter, o.server, o.outcome = 'ok' AS ok, o.tick, max(o.start) AS begun
 FROM ops o SEMI JOIN dead ON o.run = dead.run AND o.address = dead.dead_letter
 WHERE o.op = 'browse' OR (o.op = 'receive' AND o.outcome = 'ok') GROUP BY ALL
 """)
@@ -452,7 +439,7 @@ def by_client(base: duckdb.DuckDBPyConnection, plan: Plan) -> Iterator[Parcel]:
     yield from DELIVERED.of(base)
     yield from _STRAYS.of(base)
     yield from _OPEN.of(base)
-    yield from _TOPICS.of(base)
+    yield from TOPICS.of(base)
     if transparent.NAME in plan.asked:
         yield from transparent.COUNTED.of(base)
         yield from transparent.FAILED.of(base)

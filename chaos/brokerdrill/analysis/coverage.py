@@ -153,7 +153,7 @@ def why_vacuous(run: RunInfo, met: Sequence[Met], events: Sequence[Event]) -> tu
         for one in met
         if one.lacking
     ]
-    injected = {_step(one.step) for one in met}
+    injected = {_step(event.value) for event in events if event.kind == "fault"}
     found += [f"{step} was never injected" for step in run.planned if step not in injected]
     steps = {one.step for one in met if one.step}
     whole = [e.name for e in events if e.kind == "note" and dict(e.detail).get(ROUND) == "end"]

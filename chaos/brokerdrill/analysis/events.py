@@ -92,8 +92,8 @@ class Failback(NamedTuple):
     """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none).
 
     The heal was at `healed_at` as far as is known, not before `earliest` and not after `latest`; the epoch began at
-    `back_at`, give or take `back_u`. `hindered`: another fault on the instance was in effect after the heal; what it
-    took for is in `latest`."""
+    `back_at`, give or take `back_u`. `others`: from when (at the earliest) to when other faults on the instance that
+    were in effect after the heal hindered it, by begin."""
 
     name: str | None
     instance: str
@@ -103,7 +103,7 @@ class Failback(NamedTuple):
     latest: int
     back_at: int | None
     back_u: int = 0
-    hindered: bool = False
+    others: tuple[tuple[int, int], ...] = ()
 
 
 class Ending(NamedTuple):

@@ -51,6 +51,11 @@ def not_met(
     if asked.word != "known" or not broken:
         return "" if broken or unknown else None
     beyond = [_beyond(findings, number, one) for number, one in asked.known.items()]
+    if beyond and (doubted := next((one for one in findings if one.doubt), None)):
+        # What was not seen may be worse than that.
+        return (
+            f"how far it goes beyond what is known was not seen: {'; '.join(doubted.why) or 'the ledger is not whole'}"
+        )
     return None if None in beyond else next(iter(beyond), "")
 
 

@@ -139,7 +139,13 @@ class Judging:
 
 # What stage 1 returned that every partition of the later stages needs.
 _SHARED = {
-    "topics": "SELECT run, address, sub, min(since) AS since, bool_or(gone) AS gone FROM topic GROUP BY ALL",
+    # since: from when on it was there for certain; maybe: from when on it may have been. Null: it was not.
+    "topics": """
+SELECT run, address, sub, CASE WHEN NOT coalesce(maybe_at > first, false) THEN since END AS since,
+       CASE WHEN NOT coalesce(gone_at > first, false) THEN maybe END AS maybe
+FROM (SELECT run, address, sub, min(first) AS first, min(since) AS since, min(maybe) AS maybe, max(gone_at) AS gone_at,
+             max(maybe_at) AS maybe_at FROM topic GROUP BY ALL)
+""",
     "serving": "SELECT run, store, instance, e_start, tick, min(after) AS after, max(before) AS before FROM serving "
     "WHERE store IS NOT NULL GROUP BY ALL",
     "asking": delivered_within.ASKING,

@@ -21,13 +21,21 @@ LEFT JOIN routed r ON o.run = r.run AND o.client = r.client AND coalesce(o."end"
     AND coalesce(o."end", o.start) < r.r_until
 WHERE NOT EXISTS (SELECT 1 FROM routers x WHERE x.run = o.run AND x.client = o.client)
 """
+# Where a router had led a client by a fault: `away` where that is not to what the fault hit.
+_LED = """
+SELECT f.run, f.fault, r.client, any_value(r.behind) AS behind, bool_and(m.server IS NULL) AS away
+FROM struck f JOIN routed r ON f.run = r.run AND r.r_from <= f.f_at AND f.f_at < r.r_until
+LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND m.server = r.behind
+GROUP BY f.run, f.fault, r.client
+"""
 # `struck`: fault, f_at, f_until (its heal, or the run's end), whole (it hit no broker: every client counts), only (a
 # client that it killed: these alone count). `members`: fault, server (of the stores that it hit). `deaths`: client,
 # d_at, which what it had begun and did not end lasted beyond. A receive that got nothing met nothing; a call that never
 # returned lasts on if its client did nothing after it.
 _OPERATIONS = f"""
 SELECT f.run, f.fault, o.client, any_value(f.whole) AS whole,
-       coalesce(arg_max(coalesce(m.server, v.server) IS NOT NULL AND NOT o.refused,
+       coalesce(arg_max(((m.server IS NOT NULL AND NOT coalesce(l.away, false)) OR v.server IS NOT NULL)
+                        AND NOT o.refused,
                         {{'over': o.over, 'op_id': o.op_id}})
                     FILTER ((o.server IS NOT NULL OR o.refused) AND o.over <= f.f_at), false)
            OR coalesce(bool_or(coalesce(m.server, v.server) IS NOT NULL AND o.start <= f.f_at AND o.over > f.f_at),
@@ -44,10 +52,12 @@ JOIN struck f ON o.run = f.run AND (f.only IS NULL OR o.client = f.only) AND o.s
     AND o.over >= f.f_at - {JUST_BEFORE_NS}
 LEFT JOIN members m ON f.run = m.run AND f.fault = m.fault AND o.server = m.server
 LEFT JOIN members v ON f.run = v.run AND f.fault = v.fault AND o.via = v.server
+LEFT JOIN ({_LED}) l ON f.run = l.run AND f.fault = l.fault AND o.client = l.client
 WHERE NOT (o.op IN ('receive', 'browse') AND o.outcome <> 'ok') AND o.op <> 'close'
 GROUP BY f.run, f.fault, o.client
 """
-# The last connect of each client before a fault, unless that failed, or it closed that connection before the fault.
+# The last connect of each client before a fault, unless that failed, or it closed that connection before the fault; a
+# router may have led it elsewhere since.
 _CONNECTED = f"""
 SELECT c.run, c.fault, c.client FROM (
     SELECT f.run, f.fault, o.client, o.server, o.via, o.outcome, coalesce(o."end", o.start) AS since, f.f_at, f.whole
@@ -56,7 +66,8 @@ SELECT c.run, c.fault, c.client FROM (
     WHERE o.op = 'connect' AND o.outcome <> 'unknown'
     QUALIFY row_number() OVER (PARTITION BY f.run, f.fault, o.client
                                ORDER BY coalesce(o."end", o.start) DESC, o.op_id DESC) = 1) c
-LEFT JOIN members m ON c.run = m.run AND c.fault = m.fault AND c.server = m.server
+LEFT JOIN ({_LED}) l ON c.run = l.run AND c.fault = l.fault AND c.client = l.client
+LEFT JOIN members m ON c.run = m.run AND c.fault = m.fault AND coalesce(l.behind, c.server) = m.server
 LEFT JOIN members v ON c.run = v.run AND c.fault = v.fault AND c.via = v.server
 WHERE c.outcome = 'ok' AND (c.whole OR m.server IS NOT NULL OR v.server IS NOT NULL) AND NOT EXISTS (
     SELECT 1 FROM ops x WHERE x.run = c.run AND x.client = c.client AND x.op = 'close' AND x.start >= c.since

@@ -103,13 +103,13 @@ CREATE TEMP TABLE found AS
 SELECT e.run, m.address, e.message_id, e.sub, e.dead_letter
 FROM dead e JOIN dead_letters m ON e.run = m.run AND e.dead_letter = m.dead_letter;
 
--- sure: it was subscribed before the message's first attempt, whatever the clocks of the two were off by.
+-- sure: it was subscribed before the message's first attempt, whatever the clocks of both were off by, and to the end.
 CREATE TEMP TABLE topic_unit AS
 SELECT run, address, message_id, sub, bool_or(sure) AS sure FROM (
-SELECT m.run, m.address, m.message_id, t.sub, t.since + coalesce(f.u, 0) < m.began AS sure
+SELECT m.run, m.address, m.message_id, t.sub, coalesce(t.since + coalesce(f.u, 0) < m.began, false) AS sure
 FROM message m JOIN topics t ON m.run = t.run AND m.address = t.address
 LEFT JOIN (SELECT run, 2 * max(u) AS u FROM ticks GROUP BY run) f ON m.run = f.run
-WHERE t.since - coalesce(f.u, 0) < m.began AND NOT t.gone
+WHERE t.maybe - coalesce(f.u, 0) < m.began
 UNION ALL
 SELECT d.run, d.address, d.message_id, d.sub, false
 FROM got d SEMI JOIN topics t ON d.run = t.run AND d.address = t.address
@@ -152,11 +152,16 @@ WHERE d.sha IS NOT NULL;
 """
 
 # "exactly one: the first that applies". Without a recorded end of the drain, a drained address was so by the run's end.
+# too_late: it had expired by then, whatever clocks were off by; one that had only perhaps counts as not drained.
 _CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
-       u.expires, u.expires = {NEVER} AS lasts, u.sure, coalesce(w.drained, false) AND u.sure AS drained,
-       coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS drain_end,
+       u.expires, u.expires = {NEVER} AS lasts, u.sure,
+       coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS looked_at,
+       coalesce(u.expires + coalesce(k.u, 0) < looked_at, false) AS too_late,
+       coalesce(w.drained, false) AND u.sure
+           AND (too_late OR coalesce(u.expires - coalesce(k.u, 0) >= looked_at, true)) AS settled,
+       looked_at AS drain_end, settled AS drained,
        u.processed = 0 AND u.possibly = 0 AS unhandled,
        (u.state = {ACKNOWLEDGED} OR (u.state = {UNKNOWN} AND u.n > 0)) AND unhandled AS gone,
        CASE
@@ -166,9 +171,9 @@ SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.fl
        WHEN u.state IS NULL THEN 'unexpected'
        WHEN u.processed > 1 THEN 'duplicated'
        WHEN u.state <> {FAILED} AND unhandled AND f.run IS NOT NULL THEN 'dead_lettered'
-       WHEN u.state = {ACKNOWLEDGED} AND unhandled AND u.expires < coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) THEN 'expired'
-       WHEN gone AND coalesce(w.drained, false) AND u.sure AND NOT u.durable THEN 'lost_nonpersistent'
-       WHEN gone AND coalesce(w.drained, false) AND u.sure THEN 'lost'
+       WHEN gone AND too_late THEN 'expired'
+       WHEN gone AND settled AND NOT u.durable THEN 'lost_nonpersistent'
+       WHEN gone AND settled THEN 'lost'
        WHEN gone THEN 'unseen'
        WHEN u.n > 1 THEN 'redelivered'
        WHEN u.state = {UNKNOWN} AND u.n > 0 THEN 'recovered'
@@ -177,9 +182,10 @@ SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.fl
        ELSE 'ok' END AS class
 FROM raw_unit u JOIN phase p ON u.run = p.run
 LEFT JOIN drains w ON u.run = w.run AND u.address = w.address
+LEFT JOIN (SELECT run, 2 * max(u) AS u FROM ticks GROUP BY run) k ON u.run = k.run
 LEFT JOIN dead_unit f ON u.run = f.run AND u.address = f.address AND u.message_id = f.message_id AND u.sub = f.sub
 LEFT JOIN corrupted c ON u.run = c.run AND u.address = c.address AND u.message_id = c.message_id AND u.sub = c.sub;
-"""  # noqa: E501
+"""
 
 _COUNTS = declare("class", "run int, class string, flagged boolean, in_doubt boolean, n long", "judge._verdicts").by("""
 SELECT run, class, flagged, possibly > 0 AS in_doubt, count(*) AS n FROM unit GROUP BY ALL

@@ -33,7 +33,7 @@ from brokerdrill.analysis.events import (
 )
 from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool, unready_by_role
-from brokerdrill.analysis.watching import logs_read, pressures, untold, unwatched
+from brokerdrill.analysis.watching import logs_read, pressures, told_by_log, untold, unwatched, without
 from brokerdrill.ledger.contract import ALERTS_WATCHED, PREPARATIONS, ROUND, TOWARD
 from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, CLIENTS, CLIENTS_KILLED, CLIENTS_SEPARATOR, TTL
@@ -50,6 +50,8 @@ class Timeline:
     drain_begin: int | None = None
     drain_end: int | None = None
     loads: tuple[tuple[int, int], ...] = ()
+    # When the last load was over for certain; None: nobody has said so.
+    load_over: int | None = None
     homes: Mapping[str, str | None] = field(default_factory=dict)
     roles: tuple[Event, ...] = ()
     epochs: tuple[Epoch, ...] = ()
@@ -69,9 +71,7 @@ class Timeline:
     restarts: tuple[Event, ...] = ()
     # What was read of logs, so that no ending means that there was none.
     logs: tuple[LogRead, ...] = ()
-    # The instances whose own logs show their roles.
-    showing: frozenset[str] = frozenset()
-    # The times in which an instance's role was not known.
+    # The times in which an instance's role was not known, by its log neither.
     unwatched: tuple[Unwatched, ...] = ()
     pressures: tuple[Pressure, ...] = ()
     clocks: Mapping[str, Placed] = field(default_factory=dict)
@@ -108,6 +108,10 @@ def timeline(
     epoch = epochs(events, changes, run_end)
     fault = faults(events)
     hit = hits(fault, epoch, events)
+    logs = logs_read(events)
+    showing = frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance)
+    unseen = tuple(sorted({*unwatched(events, run_end), *untold(events, stores, run_end)}))
+    blind = [one for one in unseen if not told_by_log(one, showing, logs, fault)]
     drains = {
         value: [e.at for e in events if (e.kind, e.name, e.value) == ("phase", "drain", value)]
         for value in ("begin", "end")
@@ -118,10 +122,11 @@ def timeline(
         drain_begin=min(drains["begin"], default=None),
         drain_end=max(drains["end"], default=None),
         loads=loads(events, run_end),
+        load_over=load_over(events),
         homes=home,
         roles=tuple(changes),
         epochs=epoch,
-        overlaps=overlaps(epoch, fault),
+        overlaps=overlaps(epoch, fault, blind),
         faults=fault,
         hits=hit,
         takeovers=takeovers(epoch),
@@ -134,9 +139,8 @@ def timeline(
         routers=frozenset(e.name for e in events if e.kind == "routed" and e.name),
         endings=endings(events, fault),
         restarts=restarted(events, fault),
-        logs=logs_read(events),
-        showing=frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance),
-        unwatched=tuple(sorted({*unwatched(events, run_end), *untold(events, stores, run_end)})),
+        logs=logs,
+        unwatched=tuple(blind),
         pressures=pressures(events),
         clocks=clocks or {},
         rounds=rounds(events, run_end),
@@ -192,6 +196,12 @@ def loads(events: Sequence[Event], run_end: int) -> tuple[tuple[int, int], ...]:
     marks = sorted((e.at, e.value != "begin") for e in events if e.kind == "phase" and e.name == "load")
     ends = [at for at, _ in marks[1:]] + [run_end]
     return tuple((at, until) for (at, is_end), until in zip(marks, ends, strict=False) if not is_end)
+
+
+def load_over(events: Sequence[Event]) -> int | None:
+    """Return when the last load was over for certain; None: its end was not recorded, or none was."""
+    marks = sorted((e.at, e.value == "end", e.at + e.u) for e in events if (e.kind, e.name) == ("phase", "load"))
+    return marks[-1][2] if marks and marks[-1][1] else None
 
 
 def rounds(events: Sequence[Event], run_end: int) -> tuple[MethodRound, ...]:
@@ -273,10 +283,13 @@ def _said_by_its_log(begun: Event, roles: Sequence[Event]) -> int | None:
     return None if line is None or line.at - line.u > begun.at + begun.u else line.at - line.u
 
 
-def overlaps(epoch: Sequence[Epoch], halting: Sequence[Fault] = ()) -> tuple[Overlap, ...]:
+def overlaps(
+    epoch: Sequence[Epoch], halting: Sequence[Fault] = (), blind: Sequence[Unwatched] = ()
+) -> tuple[Overlap, ...]:
     """Return the pairs of epochs of two instances on one store that overlap: for certain where each is shrunk by its
     uncertainties; where only they overlap when each is widened, they may. While one of the faults `halting` that halt a
-    process is in effect its instance is not active, whatever its last word was."""
+    process is in effect its instance is not active, whatever its last word was; while nobody knew its role (`blind`) it
+    is not for certain."""
     by_store: dict[str, list[Epoch]] = defaultdict(list)
     for one in epoch:
         by_store[one.store].append(one)
@@ -288,8 +301,8 @@ def overlaps(epoch: Sequence[Epoch], halting: Sequence[Fault] = ()) -> tuple[Ove
             for certain in (True, False):
                 both = [
                     (max(start, other_start), min(end, other_end))
-                    for start, end in _active(a, halting, certain)
-                    for other_start, other_end in _active(b, halting, certain)
+                    for start, end in _active(a, halting, blind, certain)
+                    for other_start, other_end in _active(b, halting, blind, certain)
                 ]
                 if both := [(start, end) for start, end in both if start < end]:
                     start, end = min(both)
@@ -298,11 +311,11 @@ def overlaps(epoch: Sequence[Epoch], halting: Sequence[Fault] = ()) -> tuple[Ove
     return tuple(found)
 
 
-def _active(epoch: Epoch, halting: Sequence[Fault], certain: bool) -> list[tuple[int, int]]:
+def _active(epoch: Epoch, halting: Sequence[Fault], blind: Sequence[Unwatched], certain: bool) -> list[tuple[int, int]]:
     """Return the times of an epoch in which its instance was active for certain, or may have been."""
     sign = 1 if certain else -1
     surely = (epoch.start + epoch.start_u, epoch.end - epoch.end_u)
-    pieces = [surely if certain else (epoch.earliest, epoch.latest)]
+    over = [(one.start, one.end) for one in blind if certain and one.instance == epoch.instance]
     for fault in halting:
         # Who became active after it was halted was started anew.
         if (
@@ -311,10 +324,8 @@ def _active(epoch: Epoch, halting: Sequence[Fault], certain: bool) -> list[tuple
             and epoch.start - epoch.start_u <= fault.at + fault.u
         ):
             begin = fault.at - sign * fault.u
-            end = NEVER if fault.healed_at is None else fault.healed_at + sign * fault.u
-            cut = [((start, min(until, begin)), (max(start, end), until)) for start, until in pieces]
-            pieces = [(start, until) for both in cut for start, until in both if start < until]
-    return pieces
+            over.append((begin, NEVER if fault.healed_at is None else fault.healed_at + sign * fault.u))
+    return without(surely if certain else (epoch.earliest, epoch.latest), over)
 
 
 def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:
@@ -440,12 +451,13 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
                 else:
                     earliest = last.at
             until = back.start if back else NEVER
-            others = [
-                f for f in fault if f.number != last.number and _on(f, last) and heal.at < _over(f) and f.at < until
-            ]
-            latest = max([latest, *(min(_over(f), until) for f in others)])
+            others = sorted(
+                (f.at - f.u, min(_over(f), until))
+                for f in fault
+                if f.number != last.number and _on(f, last) and heal.at < _over(f) and f.at < until
+            )
             times = healed_at, earliest, latest, back and back.start, back.start_u if back else 0
-            found.append(Failback(heal.name, original, store, *times, bool(others)))
+            found.append(Failback(heal.name, original, store, *times, tuple(others)))
     return tuple(found)
 
 

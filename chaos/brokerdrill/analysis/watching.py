@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 
 from brokerdrill.analysis.events import Event, Fault, LogRead, Pressure, Unwatched
 from brokerdrill.ledger.contract import LOG_READ
@@ -102,6 +104,11 @@ def read_whole(
     return seen and (over is None or over <= read_to)
 
 
+def told_by_log(blind: Unwatched, showing: Collection[str], logs: Sequence[LogRead], faults: Sequence[Fault]) -> bool:
+    """Return whether the instance's log shows its roles, as those of `showing` do, and was read of all that time."""
+    return blind.instance in showing and read_whole(blind.instance, logs, faults, blind.start, blind.end)
+
+
 def pressures(events: Iterable[Event]) -> tuple[Pressure, ...]:
     """Return for how long something on a host had to wait, by time."""
     found = []
@@ -115,11 +122,33 @@ def pressures(events: Iterable[Event]) -> tuple[Pressure, ...]:
 def stalled(pressure: Iterable[Pressure], start: int, end: int) -> int:
     """Return for how long (ns) of the time from `start` to `end` something waited on the host where that was longest.
     What was waited for in a part of a time is taken for as much of it as fits into that part; a reading of less than
-    half of its time is of a host at work, and does not count."""
-    by_host: dict[tuple[str, str], int] = {}
+    half of its time is of a host at work, and does not count. A time of which two readings tell counts once: where the
+    one that says more is counted, of the other as much as fits into the rest of its time."""
+    by_host: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for one in pressure:
-        inside = min(one.end, end) - max(one.start, start)
-        if inside > 0 and 2 * one.stalled >= one.end - one.start:
-            key = one.host, one.name
-            by_host[key] = by_host.get(key, 0) + min(one.stalled, inside)
-    return max(by_host.values(), default=0)
+        since, until = max(one.start, start), min(one.end, end)
+        if since < until and 2 * one.stalled >= one.end - one.start:
+            by_host.setdefault((one.host, one.name), []).append((since, until, min(one.stalled, until - since)))
+    return max(map(_once, by_host.values()), default=0)
+
+
+def _once(readings: Sequence[tuple[int, int, int]]) -> int:
+    """Return what readings (begin, end, time waited) add up to where no time counts twice."""
+    ordered = sorted(readings)
+    starts = [since for since, _, _ in ordered]
+    reach = list(accumulate((until for _, until, _ in ordered), max))
+    total = 0
+    for place, (since, until, waited) in enumerate(ordered):
+        near = range(bisect_right(reach, since), bisect_left(starts, until))
+        more = [ordered[one][:2] for one in near if (-ordered[one][2], one) < (-waited, place)]
+        total += min(waited, sum(end - begin for begin, end in without((since, until), more)))
+    return total
+
+
+def without(span: tuple[int, int], others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of a time (begin, end) that are in none of `others`."""
+    left = [span]
+    for begin, end in others:
+        cut = [((since, min(until, begin)), (max(since, end), until)) for since, until in left]
+        left = [(since, until) for both in cut for since, until in both if since < until]
+    return left

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from brokerdrill.ledger.contract import PromiseSpec
-from tests.analysis.oracle.facts import Facts, phase
+from tests.analysis.oracle.facts import Facts
 from tests.analysis.oracle.rows import Row, entry
+from tests.analysis.oracle.units import settled
 
 
 def atomic(facts: Facts, spec: PromiseSpec) -> Row:
     """ "all or none of a transaction's messages seen" """
-    drain_end = phase(facts, "drain", "end")
     names = {
         a["txn"] for attempts in facts.attempts.values() for a in attempts if a["result"] != "fail" and a.get("txn")
     }
@@ -28,11 +28,10 @@ def atomic(facts: Facts, spec: PromiseSpec) -> Row:
                 if all(a.get("txn") == name for a in effective):
                     proving.append(unit)
                 continue
-            never = any(a.get("expires_ns") is None for a in unit.attempts)
-            gone = not never and drain_end is not None and max(a["expires_ns"] for a in unit.attempts) < drain_end
+            gone, drained = settled(facts, unit)
             if gone or all(a.get("durable") is False for a in unit.attempts):
                 continue
-            if facts.run.drained.get(unit.key[0], False) and unit.sure:
+            if drained:
                 missing.append(unit)
             else:
                 waiting.append(unit)

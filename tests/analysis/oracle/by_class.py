@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brokerdrill.ledger.contract import PromiseSpec
-from tests.analysis.oracle.facts import Facts, Unit, load_phases
+from tests.analysis.oracle.facts import Facts, Unit, between, uncertain
 from tests.analysis.oracle.rows import Row, ended, entry, merge
 from tests.analysis.oracle.units import classify
 
@@ -66,32 +66,44 @@ def looked_everywhere(facts: Facts) -> bool:
     if not live <= {*facts.run.dead_letters}:
         return False  # "an address of which it is not said where its dead letters go"
     wanted = {facts.run.dead_letters[address] for address in live}
-    ends = [end for _, end in load_phases(facts)]
     looks = [
         op
         for op in facts.of("browse", "receive")
-        if op.get("address") in wanted
-        and (op["op"] == "browse" or op["outcome"] == "ok")
-        and (not ends or op["start_ns"] >= max(ends))
+        if op.get("address") in wanted and (op["op"] == "browse" or op["outcome"] == "ok")
     ]
     for address in wanted:
-        # "and not before the last delivery on an address whose dead letters are there"
-        delivered = [
-            ended(delivery)
-            for (source, _), deliveries in facts.deliveries.items()
-            if facts.run.dead_letters.get(source) == address
-            for delivery in deliveries
-        ]
-        of = [look for look in looks if look["address"] == address and look["start_ns"] >= max([0, *delivered])]
-        if not any(look["outcome"] == "ok" for look in of):
+        of = [look for look in looks if look["address"] == address]
+        if not any(look["outcome"] == "ok" and counts(facts, look) for look in of):
             return False
         for look in of:
-            where = look.get("instance") or look.get("broker")
-            later = [
-                other["start_ns"]
+            # "after which none succeeded at that instance", for certain
+            if look["outcome"] != "ok" and not any(
+                other["outcome"] == "ok"
+                and place(other) == place(look)
+                and other["start_ns"] > look["start_ns"] + between(facts, other, look)
                 for other in of
-                if other["outcome"] == "ok" and (other.get("instance") or other.get("broker")) == where
-            ]
-            if look["outcome"] != "ok" and look["start_ns"] >= max(later, default=-1):
+            ):
                 return False
     return bool(wanted)
+
+
+def place(look: Row) -> str | None:
+    """Where somebody looked."""
+    return look.get("instance") or look.get("broker")
+
+
+def counts(facts: Facts, look: Row) -> bool:
+    """ "after the load's end, and not before the last delivery on such an address was over", for certain"""
+    marks = [e for e in facts.events if e["kind"] == "phase" and e.get("name") == "load"]
+    # "nobody says when it was over"
+    if not marks or max(marks, key=lambda e: (e["t_ns"], e.get("value") == "end")).get("value") != "end":
+        return False
+    over = max(e["t_ns"] + e["uncertainty_ns"] for e in marks if e["t_ns"] == max(m["t_ns"] for m in marks))
+    if look["start_ns"] - uncertain(facts, look["clock"]) < over:
+        return False
+    return all(
+        look["start_ns"] >= ended(delivery) + between(facts, look, delivery)
+        for (source, _), deliveries in facts.deliveries.items()
+        if facts.run.dead_letters.get(source) == look["address"]
+        for delivery in deliveries
+    )

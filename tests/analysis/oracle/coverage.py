@@ -99,8 +99,15 @@ def was_there(facts: Facts, own: Sequence[Row], near: Sequence[tuple[Row, float]
     if members:
         # "served it in the 5 s before the fault, and since then was neither served elsewhere nor refused"
         there = any(op["start_ns"] <= at < over and served_by(facts, op, members) for op, over in near)
+        # "From a `routed` of a client until its next the instance that it names serves": it has moved by then
+        led = led_to(facts, own[0]["client"], at)
+        still = members if led in (None, *members) else members & routers_of(facts)
         past = [
-            (over, op["op_id"], not refused(op) and served_by(facts, op, members))
+            (
+                over,
+                op["op_id"],
+                not refused(op) and served_by(facts, op, still),
+            )
             for op, over in near
             if over <= at and (refused(op) or server_of(facts, op) is not None)
         ]
@@ -110,7 +117,7 @@ def was_there(facts: Facts, own: Sequence[Row], near: Sequence[tuple[Row, float]
     # "the client's last connect": whether that is known to have failed, or reached one
     connects = [op for op in own if op["op"] == "connect" and op["outcome"] != "unknown" and ended(op) <= at]
     newest = max(connects, key=lambda op: (ended(op), op["op_id"]), default=None)
-    if newest is not None and not refused(newest) and (not members or served_by(facts, newest, members)):
+    if newest is not None and not refused(newest) and (not members or reached(facts, newest, members, at)):
         there |= not any(op["op"] == "close" and ended(newest) <= op["start_ns"] and ended(op) <= at for op in own)
     return there
 
@@ -124,19 +131,31 @@ def served_by(facts: Facts, op: Row, members: set[str]) -> bool:
     return server_of(facts, op) in members or (op.get("instance") or op.get("broker")) in members & routers_of(facts)
 
 
+def reached(facts: Facts, connect: Row, members: set[str], at: int) -> bool:
+    """Whether a client's last connect leads to what was hit: a router may have led it elsewhere since."""
+    led = led_to(facts, connect["client"], at)
+    through = (connect.get("instance") or connect.get("broker")) in members & routers_of(facts)
+    return through or (server_of(facts, connect) if led is None else led) in members
+
+
 def routers_of(facts: Facts) -> set[str]:
     return {event["name"] for event in facts.events if event["kind"] == "routed" and event.get("name")}
 
 
 def server_of(facts: Facts, op: Row) -> str | None:
     """ "From a `routed` of a client until its next the instance that it names serves what the client ends then" """
+    return led_to(facts, op["client"], ended(op)) or op.get("instance") or op.get("broker")
+
+
+def led_to(facts: Facts, client: str, at: int) -> str | None:
+    """To whom a router had led a client by then."""
     led = [
         (event["t_ns"] - event["uncertainty_ns"], event["instance"])
         for event in facts.events
-        if event["kind"] == "routed" and event.get("instance") and event.get("target") == op["client"]
-        if event["t_ns"] - event["uncertainty_ns"] <= ended(op)
+        if event["kind"] == "routed" and event.get("instance") and event.get("target") == client
+        if event["t_ns"] - event["uncertainty_ns"] <= at
     ]
-    return max(led)[1] if led else op.get("instance") or op.get("broker")
+    return max(led)[1] if led else None
 
 
 def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
@@ -175,6 +194,7 @@ def is_vacuous(facts: Facts, told: Sequence[Row]) -> bool:
             return True
         if "messages" in known and counted["messages"] < asked.get("messages", 0):
             return True
+    steps |= {str(e.get("value") or "").split(" (round ")[0] for e in facts.events if e["kind"] == "fault"}
     if set(facts.run.planned) - steps:
         return True
     # "a planned fault that was never injected", of a method that is repeated: in each round that came to its end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from brokerdrill.ledger.contract import PromiseSpec
@@ -21,6 +21,8 @@ class Failback:
     latest: int
     back: int | None
     give_or_take: int
+    # "Another fault in effect": from when, at the earliest, to when.
+    others: list[tuple[float, float]] = field(default_factory=list)
 
 
 def failbacks(facts: Facts) -> list[Failback]:
@@ -67,7 +69,8 @@ def failbacks(facts: Facts) -> list[Failback]:
             if on_it or (on_host and other.get("target") == last.get("target")):
                 over = healed_at(facts, other)
                 if over is None or over > at:
-                    one.latest = max(one.latest, min(NEVER if over is None else over, until))
+                    began = other["t_ns"] - other["uncertainty_ns"]
+                    one.others.append((began, min(NEVER if over is None else over, until)))
         found.append(one)
     return found
 
@@ -82,7 +85,11 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
     for one in failbacks(facts):
         judged += 1
         until = facts.end if one.back is None else one.back
-        least = max(0, until - one.give_or_take - one.latest)
+        # "that began before the bound was over, from the heal or from the end of such a fault"
+        free: float = one.latest
+        while late := [over for began, over in one.others if began <= free + bound and over > free]:
+            free = max(late)
+        least = max(0, until - one.give_or_take - free)
         most = until + one.give_or_take - one.earliest
         if one.back is not None:
             times.append(in_ms(max(0, one.back - one.heal)))

@@ -165,12 +165,17 @@ def hanging_until(facts: Facts, client: str, t: int) -> int:
     began after the fault or the client began nothing after it"."""
     own = [op for op in facts.of("send", "connect", "prepare", "commit") if op["client"] == client]
     newest = max(op["start_ns"] for op in own)
-    lasts = []
+    # "in vain": what succeeded was not
+    acked = {send["op_id"] for send in acknowledged_sends(facts) if send["client"] == client}
+    lasts = [t]
     # "of a client that was killed to its death"
     dead = deaths(facts).get(client)
     for op in own:
+        if op["op_id"] in acked if op["op"] == "send" else op["outcome"] == "ok":
+            continue
         if dead is not None and op.get("end_ns") is None:
             lasts.append(dead)
+            continue
             continue
         hanging = op.get("end_ns") is None and (op["start_ns"] > t or op["start_ns"] == newest)
         lasts.append(facts.end if hanging else ended(op))

@@ -72,6 +72,13 @@ def active(facts: Facts, epoch: Epoch, at: float, sign: int) -> bool:
     until = facts.end if epoch.end is None else epoch.end
     if sign > 0 and not epoch.begin + epoch.begin_uncertainty < at < until - epoch.end_uncertainty:
         return False
+    # "while nobody knew its role it was not active for certain"
+    if sign > 0 and any(
+        one == epoch.instance and begin < at < end
+        for one, begin, end in not_watched(facts)
+        if not told_by_its_log(facts, one, begin, end)
+    ):
+        return False
     if sign < 0 and not epoch.earliest < at < min(epoch.latest, facts.end if epoch.end is None else NEVER):
         return False
     # "while a kill, a stop or a pause on it is in effect an instance is not active"
@@ -98,6 +105,7 @@ def changes(facts: Facts) -> list[float]:
             )
             for sign in (1, -1)
         }
+        | {time for _, *span in not_watched(facts) for time in span}
         | {time for epoch in facts.epochs for time in (epoch.earliest, epoch.latest) if abs(time) < NEVER}
         | {
             time + sign * fault["uncertainty_ns"]
@@ -151,14 +159,21 @@ def unseen_beside_another(facts: Facts, instance: str, begin: int, end: int) -> 
         for epoch in facts.epochs
     ):
         return False
-    # "a process that a fault has halted serves nobody"
-    for fault in facts.events:
-        if fault["kind"] != "fault" or fault.get("instance") != instance:
-            continue
-        heal = healed_at(facts, fault)
-        if fault.get("name") in ("kill", "stop", "pause") and fault["t_ns"] <= begin and (heal is None or end <= heal):
-            return False
-    # "or its log tells its roles, and was read of that time, whole"
-    if not any(e["kind"] == "role" and e.get("instance") == instance and e.get("name") == "log" for e in facts.events):
-        return True
-    return not log_tells_all(facts, instance, begin, end)
+    # "a process that a fault has halted serves nobody": it was halted at each moment
+    halts = [
+        (fault["t_ns"], healed_at(facts, fault))
+        for fault in facts.events
+        if fault["kind"] == "fault" and fault.get("instance") == instance
+        if fault.get("name") in ("kill", "stop", "pause")
+    ]
+    moments = {begin, end, *(at for halt in halts for at in halt if at is not None and begin < at < end)}
+    middles = [(sooner + later) / 2 for sooner, later in pairwise(sorted(moments))]
+    if all(any(since <= at and (heal is None or at <= heal) for since, heal in halts) for at in middles):
+        return False
+    return not told_by_its_log(facts, instance, begin, end)
+
+
+def told_by_its_log(facts: Facts, instance: str, begin: int, end: int) -> bool:
+    """ "its log tells its roles, and was read of that time, whole" """
+    told = any(e["kind"] == "role" and e.get("instance") == instance and e.get("name") == "log" for e in facts.events)
+    return told and log_tells_all(facts, instance, begin, end)

@@ -28,8 +28,11 @@ def expected_subscriptions(facts: Facts, address: str, attempts: Sequence[Row]) 
         return {}
     off = 2 * max((clock.uncertainty for clock in facts.clocks.values()), default=0)
     drain = phase(facts, "drain", "begin")
-    before_drain = [op for op in facts.of("unsubscribe", "close") if drain is None or ended(op) < drain]
-    before_drain = [op for op in before_drain if op["outcome"] != "fail"]
+    ends = [op for op in facts.of("unsubscribe", "close") if op["outcome"] != "fail"]
+    surely = [op for op in ends if op["outcome"] == "ok" and (drain is None or ended(op) + off < drain)]
+    perhaps = [
+        op for op in ends if drain is None or (ended(op) if op["outcome"] == "ok" else op["start_ns"]) - off < drain
+    ]
     expected: dict[str, bool] = {}
     for row in facts.of("subscribe"):
         # "whose subscribe was ok before the first attempt that is not fail began"
@@ -37,20 +40,30 @@ def expected_subscriptions(facts: Facts, address: str, attempts: Sequence[Row]) 
             continue
         if ended(row) - off >= min(began):
             continue
-        # "and which no unsubscribe ended before the drain"
-        if any(
-            op["op"] == "unsubscribe" and (op.get("address"), op.get("subscription")) == (address, row["subscription"])
-            for op in before_drain
-        ):
+        # "and which no unsubscribe ended before the drain (nor a close, for one whose subscribe row says durable =
+        # false)"; "in doubt, or only perhaps before the drain"
+        if any(ends_it(facts, op, row) for op in surely):
             continue
-        # "(nor a close, for one whose subscribe row says durable = false)"
-        if row.get("durable") is False and any(
-            op["op"] == "close" and op["client"] == row["client"] and op["start_ns"] > row["start_ns"]
-            for op in before_drain
-        ):
-            continue
-        expected[row["subscription"]] = expected.get(row["subscription"], False) or ended(row) + off < min(began)
+        sure = ended(row) + off < min(began) and not any(ends_it(facts, op, row) for op in perhaps)
+        expected[row["subscription"]] = expected.get(row["subscription"], False) or sure
     return expected
+
+
+def ends_it(facts: Facts, op: Row, subscribe: Row) -> bool:
+    """Whether a close or an unsubscribe that takes effect ends what a subscribe had begun."""
+    if op["op"] == "close":
+        mine = op["client"] == subscribe["client"] and op["start_ns"] > subscribe["start_ns"]
+        return mine and subscribe.get("durable") is False
+    name = subscribe["address"], subscribe["subscription"]
+    if (op.get("address"), op.get("subscription")) != name:
+        return False
+    # "after the first of its consumers had subscribed"
+    firsts = [
+        ended(one)
+        for one in facts.of("subscribe")
+        if one["outcome"] == "ok" and (one.get("address"), one.get("subscription")) == name
+    ]
+    return bool(op["start_ns"] > min(firsts))
 
 
 def find_units(facts: Facts) -> list[Unit]:
@@ -100,6 +113,20 @@ def find_units(facts: Facts) -> list[Unit]:
     return units
 
 
+def settled(facts: Facts, unit: Unit) -> tuple[bool, bool]:
+    """Whether a unit had expired by the drain's end for certain; and whether, if nobody got it, it was lost or expired
+    for certain: its address was drained, it had to be got, and not only the clocks say whether it had expired."""
+    # "it expires at its latest expires_ns", "null: never"
+    expires = max((NEVER if a.get("expires_ns") is None else a["expires_ns"] for a in unit.attempts), default=NEVER)
+    off = 2 * max((clock.uncertainty for clock in facts.clocks.values()), default=0)
+    drained = facts.run.drained.get(unit.key[0], False)
+    over = phase(facts, "drain", "end")
+    if over is None and drained:
+        over = facts.end
+    too_late = over is not None and expires + off < over
+    return too_late, drained and unit.sure and (too_late or over is None or expires - off >= over)
+
+
 def classify(facts: Facts, unit: Unit) -> str:
     """The class of a unit: "exactly one: the first that applies"."""
     state, deliveries = unit.state, unit.deliveries
@@ -110,11 +137,7 @@ def classify(facts: Facts, unit: Unit) -> str:
     got = {d["payload_sha"] for d in deliveries if d.get("payload_sha") is not None}
     # "It is durable if any attempt is durable or null"
     durable = any(a.get("durable") is not False for a in unit.attempts)
-    # "it expires at its latest expires_ns", "null: never"
-    expires = max((NEVER if a.get("expires_ns") is None else a["expires_ns"] for a in unit.attempts), default=NEVER)
-    drain_end = phase(facts, "drain", "end")
-    # "A run whose drain is not recorded is taken as not drained."
-    drained = facts.run.drained.get(unit.key[0], False) and unit.sure
+    too_late, drained = settled(facts, unit)
     # "acknowledged, or unknown and delivered; no delivery processed or possibly processed"
     missing = (state == "acknowledged" or (state == "unknown" and bool(deliveries))) and untouched
 
@@ -133,8 +156,8 @@ def classify(facts: Facts, unit: Unit) -> str:
     # "acknowledged or unknown, never processed or possibly processed, found on the dead-letter address"
     if state in ("acknowledged", "unknown") and untouched and unit.dead:
         return "dead_lettered"
-    # "acknowledged, never (possibly) processed, expires_ns before the drain's end"
-    if state == "acknowledged" and untouched and drain_end is not None and expires < drain_end:
+    # "acknowledged, or unknown and delivered; never (possibly) processed; expired before the drain's end"
+    if missing and too_late:
         return "expired"
     # "as lost, but not durable"
     if missing and drained and not durable:

@@ -15,7 +15,8 @@ Change = Callable[[list[Row], list[Row]], None]
 @dataclass(frozen=True)
 class Case:
     """A change of the run that keeps every promise: of run.json's fields (`run`), of its operations and events. `told`:
-    the verdict of the promises that it is about; all others pass, unless the run is `vacuous`."""
+    the verdict of the promises that it is about ("": any); all others pass, unless the run is `vacuous`. `as_expected`:
+    whether those that are expected to be violated, or known to be, are so (None: none is)."""
 
     change: Change
     told: Mapping[str, str] = field(default_factory=dict)
@@ -23,6 +24,7 @@ class Case:
     vacuous: bool = False
     all_unknown: bool = False
     renumber: bool = True
+    as_expected: bool | None = None
 
 
 def nothing(ops: list[Row], events: list[Row]) -> None:

@@ -6,6 +6,7 @@ from brokerdrill.ledger.contract import Clock
 from brokerdrill.ledger.coverage import Minimum
 from tests.analysis.kept_run import ACTIVE_A, FAULT, HEAL, MS, find, kept
 from tests.analysis.unseen.case import Case, nothing, without_promises
+from tests.analysis.unseen.further import FURTHER, FURTHER_ALSO
 from tests.analysis.unseen.instances import (
     a_host_starts_anew,
     active_again_though_not_healed,
@@ -391,6 +392,7 @@ CASES: dict[str, Case] = {
     ),
     "another application's dead letter": Case(another_applications_dead_letter, {"no_phantoms": "pass"}),
     **WAITING,
+    **FURTHER,
 }
 # What a change says besides, by its nature.
 ALSO = {
@@ -403,7 +405,7 @@ ALSO = {
     "no message is durable": {"atomic"},
     "late by a vague clock": {"no_loss", "atomic", "available", "failover_within"},
     "an intruder by a vague clock": {"failover_within", "failback_within", "available", "ordered"},
-    "an intruder among sends by a vague clock": {"failover_within", "available"},
+    "an intruder among sends by a vague clock": {"failover_within", "available", "no_dead_letters"},
     "an intruder by a clock that drifted": {"failover_within", "failback_within", "available", "ordered"},
     "an intruder by a clock that was set back and forth": {
         "failover_within",
@@ -425,7 +427,7 @@ ALSO = {
     "a topic's message is not got, and was due": {"available"},
     "a topic's message is not got, and was not due": {"available"},
 }
-ALSO |= WAITING_ALSO
+ALSO |= WAITING_ALSO | FURTHER_ALSO
 # What b acknowledged out of its turn waited, too.
 ALSO |= {
     name: ALSO.get(name, set()) | {"delivered_within"} for name in CASES if name.startswith("an intruder by a clock")

@@ -81,12 +81,12 @@ class Findings:
             self._live[run].add(address)
         self._looks: dict[int, list[no_dead_letters.DeadLetterLook]] = defaultdict(list)
         for run, *look in base.execute(
-            "SELECT run, dead_letter, server, ok, max(begun) FROM looks GROUP BY ALL"
+            "SELECT run, dead_letter, server, ok, tick, max(begun) FROM looks GROUP BY ALL"
         ).fetchall():
             self._looks[run].append(no_dead_letters.DeadLetterLook(*look))
-        self._delivered: dict[int, dict[str, int]] = defaultdict(dict)
-        for run, address, at in base.execute("SELECT run, address, max(moment) FROM delivered GROUP BY ALL").fetchall():
-            self._delivered[run][address] = at
+        self._delivered: dict[int, list[no_dead_letters.LastDelivery]] = defaultdict(list)
+        for run, *last in base.execute("SELECT run, address, tick, max(moment) FROM delivered GROUP BY ALL").fetchall():
+            self._delivered[run].append(no_dead_letters.LastDelivery(*last))
 
     def _of_partitions(self, base: duckdb.DuckDBPyConnection) -> None:
         """What is decided within a partition, added up; and what broke in each round."""
@@ -198,10 +198,8 @@ class Findings:
                 rule = RULES[spec.name]
                 finding = by_class.find(rule, by_name, self._judged[run])
                 if rule is no_dead_letters.RULE:
-                    since = max((end for _, end in times.loads), default=None)
-                    no_dead_letters.look_at(
-                        finding, self._looks[run], info.dead_letters, self._live[run], since, self._delivered[run]
-                    )
+                    looked = self._looks[run], info.dead_letters, self._live[run]
+                    no_dead_letters.look_at(finding, *looked, times, self._delivered[run])
                 finding.witnesses = worst(row for name in rule.breaking for row in by_rule[name])
             elif spec.name == single_active.NAME:
                 finding = single_active.find(times, self._sends[run], info.stores, by_rule[single_active.NAME])

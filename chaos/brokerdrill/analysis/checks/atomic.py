@@ -16,7 +16,7 @@ WITH tries AS (
     FROM send s SEMI JOIN asked a ON s.run = a.run AND a.name = 'atomic' WHERE s.state <> 'fail'),
 counted AS (SELECT *, count(*) OVER (PARTITION BY run, address, message_id) AS n FROM tries)
 SELECT u.run, t.txn, t.client, u.message_id, u.address, u.sub,
-       u.durable AND NOT coalesce(u.expires < u.drain_end, false) AS due,
+       u.durable AND NOT u.too_late AS due,
        u.n > 0 OR u.class = 'dead_lettered' AS seen,
        NOT seen AND (u.class = 'lost' OR (u.class = 'unresolved' AND u.drained AND due)) AS missing,
        NOT seen AND due AND (u.class = 'unseen' OR (u.class = 'unresolved' AND NOT u.drained)) AS open,

@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 
 from brokerdrill.analysis.checks.available import Slice, spans
 from brokerdrill.analysis.checks.finding import BUSY, Finding, milliseconds
-from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.events import NEVER, Failback
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import stalled
 
 NAME = "failback_within"
+
+
+def hindered_until(back: Failback, bound: int) -> int:
+    """Return from when on the bound (ns) runs at the latest: the heal, or the end of another fault that was in effect
+    before the bound was over."""
+    latest = back.latest
+    for begun, over in back.others:
+        if begun <= latest + bound:
+            latest = max(latest, over)
+    return latest
 
 
 def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> Finding:
@@ -24,14 +34,15 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
     for number, back in enumerate(times.failbacks):
         until = times.run_end if back.back_at is None else back.back_at
         took = max(0, until - back.healed_at)
-        least = max(0, until - back.back_u - back.latest)
+        latest = hindered_until(back, bound)
+        least = max(0, until - back.back_u - latest)
         finding.evidence = True
         if back.back_at is not None:
             finding.measured = max(finding.measured or 0.0, took / 1e6)
         if least <= bound < until + back.back_u - back.earliest or (back.back_at is None and least <= bound):
             finding.doubted(
                 f"another fault on {back.instance} was still in effect when one was healed"
-                if back.hindered
+                if latest > back.latest
                 else "it is not known well enough when the fault was healed"
                 if back.back_at is not None
                 else "the run ended before the bound was over"

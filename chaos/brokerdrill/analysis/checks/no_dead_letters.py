@@ -12,26 +12,48 @@ from typing import NamedTuple
 from brokerdrill.analysis.checks.by_class import rule
 from brokerdrill.analysis.checks.finding import Finding
 from brokerdrill.analysis.events import NEVER
+from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.promises.catalogue import PROMISES
 
 RULE = rule(PROMISES["no_dead_letters"], lambda judged: judged.units)
 
 
 class DeadLetterLook(NamedTuple):
-    """The last look (when it `begun`, ns) at a dead-letter address of an instance (None: not known) that succeeded, or
-    that did not."""
+    """The last look (when it `begun`, ns, by the clock `tick`) at a dead-letter address of an instance (None: not
+    known) that succeeded, or that did not."""
 
     address: str
     server: str | None
     ok: bool
+    tick: int | None
     begun: int
 
 
-def refused(looks: Sequence[DeadLetterLook], address: str) -> bool:
-    """Whether a look at `address` was refused after which none succeeded at that instance."""
+class LastDelivery(NamedTuple):
+    """When the last delivery on an address was over (`moment`, ns) by the clock `tick`."""
+
+    address: str
+    tick: int | None
+    moment: int
+
+
+def _off(times: Timeline, one: int | None, other: int | None) -> int:
+    """By how much (ns) times of two clocks, by their places, may be off from each other; None: it is not placed."""
+    uncertain = [clock.u for _, clock in sorted(times.clocks.items())]
+    return 0 if one == other else sum(uncertain[tick] for tick in (one, other) if tick is not None)
+
+
+def refused(looks: Sequence[DeadLetterLook], address: str, times: Timeline) -> bool:
+    """Whether a look at `address` was refused after which none succeeded for certain at that instance."""
     of = [one for one in looks if one.address == address]
-    seen = {one.server: one.begun for one in of if one.ok}
-    return any(not one.ok and one.begun >= seen.get(one.server, -1) for one in of)
+    return any(
+        not any(
+            other.ok and other.server == one.server and other.begun > one.begun + _off(times, other.tick, one.tick)
+            for other in of
+        )
+        for one in of
+        if not one.ok
+    )
 
 
 def look_at(
@@ -39,19 +61,24 @@ def look_at(
     looks: Sequence[DeadLetterLook],
     dead_letters: Mapping[str, str],
     live: Collection[str],
-    since: int | None,
-    delivered: Mapping[str, int],
+    times: Timeline,
+    delivered: Sequence[LastDelivery],
 ) -> None:
     """Complete what was found (evidence: there are units): `dead_letters` of each address, the addresses to which
-    something was sent (`live`), and since when a look counts (the load's end; None: not known), and not before the last
-    delivery (`delivered`) on an address whose dead letters are there."""
+    something was sent (`live`). A look counts from the load's end on, and not before the last delivery (`delivered`) on
+    an address whose dead letters are there."""
     wanted = sorted({dead_letters[address] for address in live if address in dead_letters})
-    from_when = dict.fromkeys(wanted, -NEVER if since is None else since)
-    for address, at in delivered.items():
-        if (dead := dead_letters.get(address)) in from_when:
-            from_when[dead] = max(from_when[dead], at)
-    counted = [one for one in looks if one.begun >= from_when.get(one.address, NEVER)]
-    seen = {one.address for one in counted if one.ok}
+    over = NEVER if times.load_over is None else times.load_over
+    seen = {
+        one.address
+        for one in looks
+        if one.ok and one.begun - _off(times, one.tick, None) >= over
+        if all(
+            one.begun >= last.moment + _off(times, one.tick, last.tick)
+            for last in delivered
+            if dead_letters.get(last.address) == one.address
+        )
+    }
     if wanted and not finding.evidence:
         finding.doubted("nobody was to get what was sent")
     if wanted and (unmapped := sorted(address for address in live if address not in dead_letters)):
@@ -61,5 +88,5 @@ def look_at(
     for address in wanted:
         if address not in seen:
             finding.doubted(f"nobody looked at {address} when the load was over")
-        elif refused(counted, address):
+        elif refused(looks, address, times):
             finding.doubted(f"a look at {address} was refused")

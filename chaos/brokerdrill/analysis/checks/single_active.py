@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import Finding, worst
-from brokerdrill.analysis.events import Unwatched
+from brokerdrill.analysis.events import NEVER, Unwatched
 from brokerdrill.analysis.timeline import Timeline
-from brokerdrill.analysis.watching import read_whole
+from brokerdrill.analysis.watching import without
 from brokerdrill.ledger.coverage import HALTS
 
 NAME = "single_active"
@@ -79,18 +79,9 @@ def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[st
         epoch.store in own and epoch.instance != blind.instance and epoch.start < blind.end and blind.start < epoch.end
         for epoch in times.epochs
     )
-    halted = any(
-        fault.instance == blind.instance
-        and fault.name in HALTS
-        and fault.at <= blind.start
-        and (fault.healed_at is None or blind.end <= fault.healed_at)
+    halted = [
+        (fault.at, NEVER if fault.healed_at is None else fault.healed_at)
         for fault in times.faults
-    )
-    return others and not halted and not _told_by_log(blind, times)
-
-
-def _told_by_log(blind: Unwatched, times: Timeline) -> bool:
-    """Whether the instance's log shows its roles, and was read of all that time."""
-    return blind.instance in times.showing and read_whole(
-        blind.instance, times.logs, times.faults, blind.start, blind.end
-    )
+        if fault.instance == blind.instance and fault.name in HALTS
+    ]
+    return others and bool(without((blind.start, blind.end), halted))
