@@ -202,8 +202,9 @@ def execute(
             if broken_off == (3 if options.bench_hosts else 2):
                 why = f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
                 raise InfrastructureError(why)
-            # What such a run may have left on hosts of the plan's own is in no other's way.
-            if options.bench_hosts and (end.error or end.surprised):
+            # What such a run may have left on hosts of the plan's own is in no other's way: nor in a broker's memory,
+            # where a backlog may stay after it is delivered.
+            if options.bench_hosts and (end.error or end.surprised or load_drill(cell.drill).scenario.load.backlog):
                 carrier.deployments.leave()
     return ended
 

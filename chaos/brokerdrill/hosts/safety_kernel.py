@@ -430,8 +430,8 @@ class Kernel:
             try:
                 systemctl("start", "--no-block", f"{GUARD}.service", f"{GUARD}.timer")
             except Refused:
-                # A host that shuts down starts nothing any more, and in the end its first process answers nobody ("unknown",
-                # or no word); it begins with the guard when it is there again. Who waits for the guard asks again.
+                # A host that shuts down starts nothing any more, and in the end its first process answers nobody
+                # ("unknown", or no word); it begins with the guard when it is there again. Who waits for it asks again.
                 if systemctl("is-system-running", must=False) not in ("stopping", "unknown", ""):
                     raise
 
