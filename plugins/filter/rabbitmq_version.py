@@ -11,7 +11,8 @@ from ansible_collections.brokerdrill.ha.plugins.filter.rabbitmq import DRILL_VHO
 # What these systems' own packages bring, for hosts that have no lists of packages yet.
 OF_SYSTEM: Mapping[str, str] = {"bookworm": "3.10.8", "trixie": "4.0.5", "jammy": "3.9.27", "noble": "3.12.1"}
 # From this one on classic queues have no mirrors; of older ones only the last before it may be of its cluster.
-WITHOUT_MIRRORS, LAST_BEFORE = 4, "3.13"
+WITHOUT_MIRRORS = 4
+LAST_BEFORE = "3.13"
 # What a policy says of mirrors begins so.
 _MIRRORS = "ha-"
 

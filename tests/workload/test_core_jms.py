@@ -323,6 +323,14 @@ def test_a_client_that_waits_for_a_silent_broker_says_where(
     one.begin()
     one.until_status(lambda status: status["sent_ok"] >= 100)
     os.kill(broker.pid, signal.SIGSTOP)
+    counts: list[int] = []
+
+    def sends_no_more(status: dict[str, Any]) -> bool:
+        counts.append(status["sent_ok"])
+        return len(counts) > 2 and len(set(counts[-3:])) == 1
+
+    # One that is told to stop between two transactions waits for nobody.
+    one.until_status(sends_no_more)
     one.tell("stop_producers")
     stacks: dict[str, list[str]] = {}
     end = time.monotonic() + 20

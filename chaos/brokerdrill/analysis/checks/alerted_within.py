@@ -51,6 +51,8 @@ def find(times: Timeline, alert: str, bound: int) -> Finding:
                     "cleared_ms": milliseconds(cleared),
                 }
             )
+    if all(fault.name in PREPARATIONS for fault in times.faults):
+        finding.doubted("no fault was injected")
     finding.judged_from = {"watched": [list(span) for span in times.alerts_watched]}
     finding.broken_by(broken)
     return finding

@@ -100,6 +100,8 @@ def find(
             explained += 1
             finding.doubted(BUSY)
     finding.n -= explained
+    if not times.loads:
+        finding.doubted("it is not told when the load was")
     used = {one.address for one in addressed}
     in_each = [{one.address for one in addressed if one.load == number} for number in range(len(times.loads))]
     for address in sorted(one for one in named if any(one not in of for of in in_each)):

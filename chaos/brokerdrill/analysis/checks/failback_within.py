@@ -65,6 +65,8 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
                     "client_gap_ms": milliseconds(longest),
                 }
             )
+    if not times.failbacks:
+        finding.doubted("no fault on an instance that was active before it was healed")
     finding.judged_from = {"failbacks": len(times.failbacks)}
     finding.broken_by(broken)
     return finding
