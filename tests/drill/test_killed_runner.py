@@ -57,6 +57,7 @@ QUORUM = (
     Hurt("partition", "link zk3→zk1", {"how": "reject"}),
     Hurt("toxic", "link load→artemis1", {"type": "timeout", "attributes": {"timeout": 0}}),
     Hurt("cut", "link load→artemis1"),
+    Hurt("client_killed", "load1"),
 )
 # What needs another product than the bench of the other drills has.
 ELSEWHERE = {
@@ -129,10 +130,21 @@ async def whole(connections: dict[str, HostConnection], intents: list[dict[str, 
         await asyncio.sleep(0.2)
 
 
+async def a_client(connections: dict[str, HostConnection]) -> None:
+    """No load runs in these tests: have a process that is called as one of its processes is."""
+    name = "python3 -u -m brokerdrill.workload.worker x"
+    started = await connections["load1"].sh(f"setsid bash -c 'exec -a \"{name}\" sleep 600' >/dev/null 2>&1 &")
+    assert started.rc == 0, started
+    while (await connections["load1"].sh(f"pgrep -f '^{name}'")).rc != 0:
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize(("hurt", "step"), [*cases()])
 def test_nothing_is_left_after_the_time_to_live(
     topology: Topology, on_hosts: Callable[..., Any], tmp_path: Path, hurt: Hurt, step: str
 ) -> None:
+    if hurt.fault == "client_killed":
+        on_hosts(a_client)
     intents = hurt_and_die(topology, hurt, step, tmp_path)
     assert intents, "the intent is on disk before anything is done"
     on_hosts(lambda connections: whole(connections, intents))
