@@ -270,7 +270,8 @@ def test_workers_killed_in_the_middle_of_a_transaction_leave_a_ledger_that_stand
     verdict = analyse(runs, tmp_path)
     judged = {item["name"]: item["verdict"] for item in verdict["promises"]}
     assert verdict["messages"]["ok"] > 0
-    assert verdict["messages"]["unresolved"] > 0
+    # Its producer may have been told by then that the transaction is rolled back, and not have begun it anew.
+    assert verdict["messages"]["unresolved"] + verdict["messages"]["rejected"] > 0
     assert verdict["messages"]["unexpected"] == verdict["messages"]["phantom"] == 0
     assert judged["no_duplicates"] == "pass"
     # The consumers may have taken all that was acknowledged before they were killed.
