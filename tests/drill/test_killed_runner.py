@@ -135,8 +135,9 @@ async def a_client(connections: dict[str, HostConnection]) -> None:
     name = "python3 -u -m brokerdrill.workload.worker x"
     started = await connections["load1"].sh(f"setsid bash -c 'exec -a \"{name}\" sleep 600' >/dev/null 2>&1 &")
     assert started.rc == 0, started
-    while (await connections["load1"].sh(f"pgrep -f '^{name}'")).rc != 0:
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
+        while (await connections["load1"].sh(f"pgrep -f '^{name}'")).rc != 0:
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(("hurt", "step"), [*cases()])

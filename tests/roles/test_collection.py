@@ -104,6 +104,14 @@ def test_a_clone_needs_no_set_up(clone: Path, tmp_path: Path) -> None:
     assert understood(done.stdout) == PLAYBOOKS
 
 
+def test_a_mistyped_inventory_fails() -> None:
+    words = [str(BIN / "ansible-playbook"), "--syntax-check", "-i", "inventories/nowhere", "playbooks/site.yml"]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "inventories/nowhere" in done.stderr + done.stdout
+
+
 def test_a_clone_runs_its_own_plugins(clone: Path) -> None:
     (clone / "plugins" / "modules" / "only_here.py").write_text(
         (clone / "plugins" / "modules" / "host.py").read_text().replace("module: host", "module: only_here")
