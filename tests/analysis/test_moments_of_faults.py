@@ -294,6 +294,20 @@ def test_an_instance_that_never_came_back_is_worse_than_one_that_was_late() -> N
 
 
 @pytest.mark.parametrize(
+    ("earliest", "latest", "unknown"),
+    [
+        (90, 110, True),  # at most as late as the bound, and perhaps later
+        (90, 109, False),  # later, whenever the heal was
+        (110, 110, False),
+    ],
+)
+def test_a_failback_that_is_late_only_perhaps_is_unknown(earliest: int, latest: int, unknown: bool) -> None:
+    back = Failback("kill", "a", "s", 100, earliest, latest, 150)
+    found = failback_within.find(Timeline(run_end=900, failbacks=(back,)), {}, 40)
+    assert bool(found.doubt) == unknown and found.n == (latest < 110)
+
+
+@pytest.mark.parametrize(
     ("joined", "before", "due"), [(None, False, True), (100, False, True), (101, False, False), (101, True, True)]
 )
 def test_a_failover_is_due_from_a_client_unless_it_came_after_the_fault(
