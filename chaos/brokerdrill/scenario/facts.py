@@ -50,6 +50,10 @@ FACTS: Mapping[str, str] = {
     "cluster": "brokers that serve each other's clients, each with a store of its own",
     "master_broker": "a broker that keeps the record of its cluster's changes",
     "store_takeover": "a broker that takes over the store of one that failed, beside its own",
+    "amqp_listener": "a port of the brokers at which clients of AMQP 1.0 are served",
+    "openwire_listener": "a port of the brokers at which clients of OpenWire are served",
+    "stomp_listener": "a port of the brokers at which clients of STOMP are served",
+    "mqtt_listener": "a port of the brokers at which clients of MQTT are served",
     "duplicate_ids": "a broker that refuses the second copy of a message by its id",
     "connection_router": "a broker that leads clients to others by their routing key",
     "cluster_pool": "a broker that leads clients to the other members of its cluster by their routing key",
@@ -98,6 +102,8 @@ def facts(descriptors: Sequence[Descriptor]) -> frozenset[str]:
     if led := found & LEADING:
         # Clients get to a store by their key: what is said of stores that they dial themselves does not hold.
         return frozenset({*(item.product for item in descriptors), *led} & set(FACTS))
+    served = (item for item in descriptors if serves_clients(item))
+    found |= {f"{one.protocol}_listener" for item in served for one in item.listeners if one.clients and not one.router}
     pairs = stores(descriptors)
     found.add("several_pairs" if len(pairs) > 1 else "one_pair")
     if any(len(members) > 1 for members in pairs.values()):
