@@ -67,6 +67,7 @@ docs: setup-tests
 	$(BIN)/brokerdrill scenarios --markdown >docs/drills.md
 	$(BIN)/python docs/statements.py
 	$(BIN)/python docs/measured.py
+	$(BIN)/python docs/clients.py
 	$(BIN)/python docs/own_configuration.py
 
 # The fragments of changelogs/fragments become entries of the version in galaxy.yml, and CHANGELOG.md is made anew.

@@ -42,8 +42,8 @@ NAVIGATION = {
     ],
     "Reference": ["docs/drills.md", "docs/reference", "roles", "router", "docs/ledger.md", "docs/glossary.md"],
     "What was seen": [
-        "FINDINGS.md", "docs/artemis-high-availability.md", "docs/artemis-limits.md", "docs/artemis-routers.md",
-        "docs/activemq-classic.md", "docs/openmq.md", "docs/rabbitmq-router.md", "docs",
+        "FINDINGS.md", "docs/artemis-high-availability.md", "docs/artemis-clients.md", "docs/artemis-limits.md",
+        "docs/artemis-routers.md", "docs/activemq-classic.md", "docs/openmq.md", "docs/rabbitmq-router.md", "docs",
     ],
     "Explanation": [
         "docs/architecture.md", "docs/safety.md", "docs/analysis.md", "docs/role-anatomy.md", "CONTRIBUTING.md",

@@ -43,7 +43,7 @@ def test_the_readme_is_short() -> None:
     assert (paths.ROOT / "README.md").stat().st_size <= README_BYTES
 
 
-@pytest.mark.parametrize("maker", ["statements", "measured"])
+@pytest.mark.parametrize("maker", ["statements", "measured", "clients"])
 def test_the_pages_of_kept_runs_say_what_was_seen(maker: str) -> None:
     """`make docs` makes them of the statements, the drills' names and the kept runs."""
     done = subprocess.run(
@@ -151,3 +151,21 @@ def test_what_was_measured_counts_verdicts_and_spans() -> None:
     assert "2 runs of 1 drills, 1 as expected; 3,002 messages were judged. artemis 2.56.0. On a machine" in text
     assert "| `no_loss` | 0 | 2 | 1 | 0 |" in text and "| `ordered` | 1 | 0 | 0 | 1 |" in text
     assert "| `kill_active` | 12, 1 without an end | 0.01 (0.00 to 0.01) | 4.00 |" in text
+
+
+def test_what_clients_saw_is_counted_by_drill_and_topology() -> None:
+    rows: list[dict[str, Any]] = []
+    for lost, verdict, took in ((0, "pass", [1000.0]), (30, "fail", [3000.0]), (0, "unknown", [2000.0, None])):
+        row = measured_row("b", {"no_loss": (verdict, True)}, list[float | None](took))
+        row["promises"][0]["count"] = lost
+        rows.append(row)
+    clients = maker_of_pages("clients")
+    one = {"configuration": "c", "expect": "e", "do": "d", "drills": ["kill_active", "lost_reply"]}
+    given = clients.Page.model_validate({"title": "t", "note": "n", "clients": {"x": one}})
+    text = clients.page(given, rows)
+    assert "| `kill_active` | b | 3 | 0 to 30? | – | – | 2.00 | 3.00 (1 without an end) |" in text
+    assert "| `lost_reply` | no run kept |" in text
+    with pytest.raises(UsageError):
+        clients.page(
+            clients.Page.model_validate({**given.model_dump(), "clients": {"x": {**one, "drills": ["no"]}}}), []
+        )
