@@ -406,6 +406,11 @@ class LocalRouter:
         reply = self.do(call())
         return reply.get("rows", reply.get("data", reply))
 
+    def reload(self, config: dict[str, Any]) -> None:
+        """Have the file say `config`, and go by it; raises RouterError."""
+        self._file.write_text(yaml.safe_dump(config | {"control": None}))
+        self.ctl("CONFIG", "RELOAD")
+
     def cancel(self, coroutine: str) -> int:
         """Cancel the tasks of its event loop that run the coroutine of this name; returns how many there are."""
 

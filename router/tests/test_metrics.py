@@ -75,7 +75,10 @@ def test_a_clean_close_is_no_failure(how: End) -> None:
     routes = router()
     routes.closed(open_session(routes, A), how)
     assert as_data(routes, LIMITS)["overall"]["failures"] == (how in FAILURES)
-    clean = {End.CLIENT_CLOSED, End.BROKER_CLOSED, End.ROUTER_CLOSED, End.HANDED_OVER, End.REJECTED, End.LIMITED}
+    clean = {
+        *(End.CLIENT_CLOSED, End.BROKER_CLOSED, End.ROUTER_CLOSED, End.HANDED_OVER),
+        *(End.REJECTED, End.LIMITED, End.DENIED),
+    }
     assert (how in FAILURES) is (how not in clean)
 
 
@@ -93,7 +96,7 @@ def test_filters() -> None:
     routes = router()
     open_session(routes, A)
     assert set(as_data(routes, LIMITS)) == {
-        *("process", "overall", "vhost", "backend", "source", "backends", "paused_vhosts", "limits")
+        *("process", "overall", "vhost", "backend", "source", "backends", "paused_vhosts", "limits", "denied")
     }
     assert as_data(routes, LIMITS, "vhost=a")["vhost"]["a"]["opened"] == 1
     assert as_data(routes, LIMITS, "vhost=no")["vhost"]["no"]["opened"] == 0

@@ -14,11 +14,12 @@ import time
 
 from amqp_session_router.admission.address_limits import AddressLimits, Source
 from amqp_session_router.admission.buckets import Buckets, Clock
+from amqp_session_router.admission.denials import Denials
 from amqp_session_router.admission.effective_limits import EffectiveLimits
 from amqp_session_router.admission.other_workers import ROUTER, Exchange, Others
 from amqp_session_router.admission.vhost_limits import VhostCounts
 from amqp_session_router.admission.violations import Violations
-from amqp_session_router.base.model import CONNECTION_FORCED, Refusal
+from amqp_session_router.base.model import CONNECTION_FORCED, Listener, Refusal
 from amqp_session_router.config.schema import LimitsPart
 
 
@@ -127,6 +128,14 @@ class Limiter:
         self.addresses = AddressLimits(self.effective, self._exchange, self.violations)
         self.vhosts = VhostCounts(self.effective, self._exchange, self.violations)
         self.connections = 0
+        self.denials = Denials(clock)
+
+    def denies(self, listener: Listener, source_ip: str) -> bool:
+        """See `model.Limits`."""
+        if not listener.gate.keeps_out(source_ip):
+            return False
+        self.denials.denied(listener.name, source_ip)
+        return True
 
     def apply(self, limits: LimitsPart) -> None:
         """Go by new limits from here on; what is counted stays."""

@@ -3,6 +3,7 @@
 The data path (sessions, handshake, listeners) supplies `Session` and `Server`. The model (`routing`, `limits`,
 `authorize`, `config`) supplies `Routing`, `Limits` and `Authorizer`. The order of calls for one connection:
 
+    limits.denies(listener, source_ip)                  # at accept(), or behind the PROXY header; True: close it
     lease = limits.accept(source_ip)                    # at accept(); a Refusal: close the socket, nothing was counted
     refusal = lease.identify(source_ip)                 # where only a PROXY header has the address
     routing.registered(session)                         # it has an id now, `ctl conn` shows it
@@ -24,6 +25,8 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from amqp_session_router.base.networks import Gate
 
 NO_KEY = "NULL"
 """What a key is called that the client does not have or that its filter does not match (the Artemis routers' word)."""
@@ -118,6 +121,8 @@ class Listener:
     """Networks (CIDR) whose PROXY headers are believed."""
     congestion_control: str | None = None
     """None: the host's, reno on loopback."""
+    gate: Gate = field(default_factory=Gate)
+    """Which clients' networks it lets in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +185,8 @@ class End(enum.StrEnum):
     """By control, drain or exit."""
     HANDED_OVER = "handed_over"
     """Another process of the router has it now."""
+    DENIED = "denied"
+    """By the networks of the listener that it came to, which a PROXY header showed."""
     REJECTED = "rejected"
     """A rule, the authorisation hook, or the broker's 403 or 530."""
     LIMITED = "limited"
@@ -376,6 +383,9 @@ class Lease(Protocol):
 
 class Limits(Protocol):
     """What `limits.Limiter` offers the data path."""
+
+    def denies(self, listener: Listener, source_ip: str) -> bool:
+        """Return whether the listener's networks keep this client out; one that they do is counted."""
 
     def accept(self, source_ip: str | None) -> Lease | Refusal:
         """Count a new connection; on a Refusal nothing was counted. None: a PROXY header will give the address."""

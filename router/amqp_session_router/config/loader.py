@@ -159,6 +159,8 @@ def _problem(error: ValidationError, data: Any) -> Problem:
             text = str(one["ctx"]["error"])
         case "string_pattern_mismatch" if one["loc"][-1] == "[key]":
             text = f"{found!r} is no name: letters, digits, '_', '-' and '.', not first '-' or '.'"
+        case "too_short" if isinstance(found, list):
+            text = "is empty; leave it out, or name at least one"
         case "recursion_loop":
             text = "a cycle: it contains itself"
         case _:

@@ -129,6 +129,10 @@ class ListenerPart(Part):
     """Networks whose PROXY header is believed; needed with `proxy_protocol`. `0.0.0.0/0` and `::/0` are all."""
     congestion_control: CongestionControl | None = None
     """TCP congestion control of its connections, such as `cubic`; absent: the host's, `reno` on loopback."""
+    allow: Annotated[list[Network], Field(min_length=1)] | None = None
+    """Networks whose clients may connect; absent: all. With `proxy_protocol` the address in the header counts."""
+    deny: list[Network] = []
+    """Networks whose clients may not connect, those in `allow` too. They are cut before any handshake."""
 
 
 class BackendPart(Part):

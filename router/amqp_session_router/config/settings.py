@@ -10,6 +10,7 @@ from pathlib import Path
 
 from amqp_session_router.base.errors import UsageError, unknown_name
 from amqp_session_router.base.model import NOT_ALLOWED, Backend, ClientTls, Listener, ServerTls, Timeouts, Tune
+from amqp_session_router.base.networks import Gate
 from amqp_session_router.base.patterns import Pattern
 from amqp_session_router.config.digests import digests
 from amqp_session_router.config.schema import (
@@ -134,7 +135,14 @@ def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:
         raise Problem((*place, "trusted"), "proxy_protocol needs the networks whose PROXY header is believed")
     _check_congestion_control(place, part.congestion_control)
     return Listener(
-        name, part.host, part.port, secure, part.proxy_protocol, tuple(part.trusted), part.congestion_control
+        name,
+        part.host,
+        part.port,
+        secure,
+        part.proxy_protocol,
+        tuple(part.trusted),
+        part.congestion_control,
+        Gate(None if part.allow is None else tuple(part.allow), tuple(part.deny)),
     )
 
 

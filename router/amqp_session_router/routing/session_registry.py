@@ -10,6 +10,9 @@ from amqp_session_router.selection.markers import Markers
 
 log = logging.getLogger(__name__)
 
+_LEVELS = {End.DENIED: logging.DEBUG}
+"""Of the line about an end that no session's client has to explain: `admission.denials` tells of them together."""
+
 
 class SessionRegistry:
     """The sessions from accept() to their end."""
@@ -60,7 +63,7 @@ class SessionRegistry:
         if name is not None:
             self._markers.closed(name)
         self._statistics.closed(session, how)
-        level = logging.WARNING if how in FAILURES else logging.INFO
+        level = logging.WARNING if how in FAILURES else _LEVELS.get(how, logging.INFO)
         if log.isEnabledFor(level):
             counters = session.counters
             about = _about(session) | {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
-from functools import lru_cache
 from typing import NamedTuple, cast
 
 from amqp_session_router.amqp.negotiation import HandshakeFailed
 from amqp_session_router.base.model import End, Listener
+from amqp_session_router.base.networks import networks
 from amqp_session_router.net import proxy_protocol
 from amqp_session_router.net.tls_transport import TlsTransport
 from amqp_session_router.net.transport import SocketTransport
@@ -47,6 +46,8 @@ async def read_preface(
         if header.source is not None:
             address = header.source
             session.client = f"{address[0]}:{address[1]}"
+        if session.host.limits.denies(listener, address[0]):
+            raise HandshakeFailed(End.DENIED, "the listener's networks keep it out")
         refusal = session.lease.identify(address[0])
         if refusal is not None:
             raise HandshakeFailed(End.LIMITED, refusal.text, refusal.code)
@@ -57,18 +58,9 @@ async def read_preface(
     return Origin(address, sni, certificate_name)
 
 
-@lru_cache(maxsize=64)
-def _networks(trusted: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    return tuple(ipaddress.ip_network(network) for network in trusted)
-
-
 def is_trusted(trusted: tuple[str, ...], address: str) -> bool:
     """Return whether a PROXY header from the IP `address` is believed, by the networks `trusted` (CIDR)."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    return any(found in network for network in _networks(trusted))
+    return address in networks(trusted)
 
 
 async def proxy_header(transport: SocketTransport) -> proxy_protocol.Header:

@@ -76,7 +76,11 @@ class SessionTable:
     def take_in(self, sock: socket.SocketType, peer: tuple[str, int], opened: OpenListener) -> None:
         """Begin a session with a client that has connected, unless a limit refuses it; see `acceptor.TakeIn`."""
         address = peer[0].removeprefix("::ffff:")
-        lease = self.limits.accept(None if opened.settings.proxy_protocol else address)
+        behind_proxy = opened.settings.proxy_protocol
+        if not behind_proxy and self.limits.denies(opened.settings, address):
+            sock.close()
+            return
+        lease = self.limits.accept(None if behind_proxy else address)
         if isinstance(lease, Refusal):
             # No handshake has begun that could carry a Close.
             sock.close()

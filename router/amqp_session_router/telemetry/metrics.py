@@ -146,6 +146,7 @@ def _rest(routes: Routes, limits: Limiter) -> dict[str, Any]:
     return {
         "backends": backends(routes),
         "paused_vhosts": routes.paused.names,
+        "denied": limits.denials.counts,
         "limits": {"refused": limits.violations.refused, "alarms": limits.violations.alarms},
     }
 
@@ -202,6 +203,9 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
         # A counter that comes into being with its first event shows no rate of it.
         for limit, count in (dict.fromkeys(known, 0) | counts).items():
             page.sample(name, {"limit": limit}, count)
+    page.family("denied_total", "counter", "Connections that a listener's networks kept out.")
+    for name in routes.settings.listeners:
+        page.sample("denied_total", {"listener": name}, limits.denials.counts.get(name, 0))
     page.family("config_unsaved", "gauge", "1: control changed what the configuration's file does not say.")
     page.sample("config_unsaved", {}, unsaved)
     page.family("config_info", "gauge", "The digest of each section that all instances are to have alike.")

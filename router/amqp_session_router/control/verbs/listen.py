@@ -43,6 +43,8 @@ def _print(service: Service, _: Arguments) -> Reply:
                 "port": listener.port,
                 "tls": listener.tls is not None,
                 "proxy_protocol": listener.proxy_protocol,
+                "allow": None if listener.gate.allow is None else [*listener.gate.allow],
+                "deny": [*listener.gate.deny],
             }
             for listener in listening.values()
         ]
