@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_session_router.admission import address_limits, vhost_limits
+from amqp_session_router.admission import address_limits, connection_counts
 from amqp_session_router.admission.buckets import Bucket
 from amqp_session_router.admission.limits import Limiter, VhostLease, describe
 from amqp_session_router.base.model import CONNECTION_FORCED, NOT_ALLOWED, Refusal
@@ -86,7 +86,7 @@ def test_new_connections_of_one_address_a_second() -> None:
     assert isinstance(proxied, VhostLease)
     assert proxied.identify("192.0.2.1") == Refusal(CONNECTION_FORCED, told)
     # Connections that a restart hands on are none of the new ones.
-    limits.adopt("v")
+    limits.adopt("v", "u")
     limits.apply(LimitsPart())
     lease(limits)
 
@@ -266,11 +266,11 @@ def test_a_reload_keeps_counts_and_takes_new_limits_on() -> None:
 
 def test_made_up_vhosts_do_not_fill_the_memory() -> None:
     limits, _ = limiter(unauthenticated_per_address=None)
-    for number in range(5 * vhost_limits._SWEEP_AT):
+    for number in range(5 * connection_counts.SWEEP_AT):
         one = lease(limits)
         one.open(f"made-up-{number}", "u")
         one.release()
-    assert len(limits.vhosts._vhosts) <= vhost_limits._SWEEP_AT
+    assert len(limits.vhosts._counted) <= connection_counts.SWEEP_AT
     assert limits.addresses._unauthenticated == {}
 
 

@@ -14,19 +14,20 @@ import time
 
 from amqp_session_router.admission.address_limits import AddressLimits, Source
 from amqp_session_router.admission.buckets import Buckets, Clock
+from amqp_session_router.admission.connection_counts import BY_USER, ConnectionCounts
 from amqp_session_router.admission.denials import Denials
 from amqp_session_router.admission.effective_limits import EffectiveLimits
 from amqp_session_router.admission.other_workers import ROUTER, Exchange, Others
 from amqp_session_router.admission.vhost_limits import VhostCounts
 from amqp_session_router.admission.violations import Violations
 from amqp_session_router.base.model import CONNECTION_FORCED, Listener, Refusal
-from amqp_session_router.config.schema import LimitsPart
+from amqp_session_router.config.schema import ConnectionLimits, LimitsPart
 
 
 class VhostLease:
     """One connection's share of the limits; see `model.Lease`."""
 
-    __slots__ = ("_authenticated", "_buckets", "_limiter", "_released", "_source", "_vhost")
+    __slots__ = ("_authenticated", "_buckets", "_limiter", "_released", "_source", "_user", "_vhost")
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
@@ -35,6 +36,8 @@ class VhostLease:
         self._source: Source | None = None
         """What it is counted as while it is not authenticated."""
         self._vhost: str | None = None
+        self._user = ""
+        """Of whom it is counted, with the vhost."""
         self._authenticated = False
         self._released = False
 
@@ -72,23 +75,30 @@ class VhostLease:
             self._source = source
         return refusal
 
-    def adopt(self, vhost: str) -> None:
+    def adopt(self, vhost: str, user: str) -> None:
         """Count an open connection that another process admitted: no limit refuses it."""
         self._authenticated = True
-        self._vhost = vhost
+        self._vhost, self._user = vhost, user
         self._limiter.vhosts.adopted(vhost)
+        self._limiter.users.adopted(user)
 
     def may_open(self, vhost: str, user: str) -> Refusal | None:
-        """Return why no connection may come to `vhost` now; nothing is counted but the Refusal."""
-        return self._limiter.vhosts.full(vhost, user)
+        """Return why no connection of `user` may come to `vhost` now; nothing is counted but the Refusal."""
+        return self._limiter.vhosts.full(vhost, user) or self._limiter.users.full(user, vhost)
 
     def open(self, vhost: str, user: str) -> Refusal | None:
-        """Count the connection on `vhost`, whose broker has let it in; on a Refusal it is not counted there."""
+        """Count the connection on `vhost` and `user`, whose broker has let it in; on a Refusal it is not counted
+        there."""
         if self._vhost is not None or self._released:
             return None
         refusal = self._limiter.vhosts.opening(vhost, user)
+        if refusal is not None:
+            return refusal
+        refusal = self._limiter.users.opening(user, vhost)
         if refusal is None:
-            self._vhost = vhost
+            self._vhost, self._user = vhost, user
+        else:
+            self._limiter.vhosts.left(vhost)
         return refusal
 
     def authenticated(self) -> None:
@@ -112,12 +122,12 @@ class VhostLease:
             return
         self.authenticated()
         self._released = True
-        self._limiter.left(self._vhost)
+        self._limiter.left(self._vhost, self._user)
 
 
 class Limiter:
-    """The limits of one router; see `model.Limits`. It counts the router's connections; its parts those of addresses
-    and vhosts."""
+    """The limits of one router; see `model.Limits`. It counts the router's connections; its parts those of addresses,
+    vhosts and users."""
 
     def __init__(self, limits: LimitsPart, clock: Clock = time.monotonic, others: Others | None = None) -> None:
         """Nothing is published to the `others` (None: there is one worker only) before `publish_all`: see
@@ -127,6 +137,7 @@ class Limiter:
         self.violations = Violations(self.effective, clock)
         self.addresses = AddressLimits(self.effective, self._exchange, self.violations)
         self.vhosts = VhostCounts(self.effective, self._exchange, self.violations)
+        self.users = ConnectionCounts(BY_USER, self.effective.of_user, self._exchange, self.violations)
         self.connections = 0
         self.denials = Denials(clock)
 
@@ -146,7 +157,8 @@ class Limiter:
     def publish_all(self) -> None:
         """Publish all counts that the other workers have to know, and from here on each change."""
         router = {} if self.effective.router.connections is None else {(ROUTER, ""): self.connections}
-        self._exchange.publish_all(router | self.addresses.counts() | self.vhosts.counts())
+        counts = router | self.addresses.counts() | self.vhosts.counts() | self.users.counts()
+        self._exchange.publish_all(counts)
 
     @property
     def all_connections(self) -> int:
@@ -172,18 +184,19 @@ class Limiter:
             return refusal
         return lease
 
-    def adopt(self, vhost: str) -> VhostLease:
-        """Count an open connection of `vhost` that another process admitted: no limit refuses it."""
+    def adopt(self, vhost: str, user: str) -> VhostLease:
+        """Count an open connection of `user` to `vhost` that another process admitted: no limit refuses it."""
         self._count(1)
         lease = VhostLease(self)
-        lease.adopt(vhost)
+        lease.adopt(vhost, user)
         return lease
 
-    def left(self, vhost: str | None) -> None:
-        """One connection less; on `vhost` too if it was counted there."""
+    def left(self, vhost: str | None, user: str) -> None:
+        """One connection less; of `vhost` and `user` too if it was counted there."""
         self._count(-1)
         if vhost is not None:
             self.vhosts.left(vhost)
+            self.users.left(user)
 
     def _count(self, more: int) -> None:
         self.connections += more
@@ -197,12 +210,10 @@ class Limiter:
 
 def describe(limits: Limiter, config: LimitsPart, vhost: str | None) -> list[dict[str, object]]:
     """Return the limits as rows `of`, `limit`, `value`, `now` for a table; None: the defaults and the router's own."""
-    rows: list[dict[str, object]] = []
-    shown = config.default if vhost is None else limits.effective.of(vhost)
-    for name, value in shown.model_dump(exclude_none=True).items():
-        now = limits.vhosts.count(vhost) if vhost is not None and name.startswith("connections") else None
-        rows.append({"of": "default" if vhost is None else vhost, "limit": name, "value": value, "now": now})
-    if vhost is None:
+    if vhost is not None:
+        rows = _rows(vhost, limits.effective.of(vhost), limits.vhosts.count(vhost))
+    else:
+        rows = _rows("default", config.default, None) + _rows("default of users", config.users.default, None)
         own = (
             ("router", "connections", config.connections, limits.all_connections),
             ("address", "unauthenticated_per_address", config.unauthenticated_per_address, None),
@@ -213,3 +224,16 @@ def describe(limits: Limiter, config: LimitsPart, vhost: str | None) -> list[dic
             {"of": of, "limit": name, "value": value, "now": now} for of, name, value, now in own if value is not None
         ]
     return rows
+
+
+def describe_user(limits: Limiter, user: str) -> list[dict[str, object]]:
+    """Return the limits of `user` as `describe` does those of a vhost."""
+    return _rows(user, limits.effective.of_user(user), limits.users.count(user))
+
+
+def _rows(of: str, shown: ConnectionLimits, count: int | None) -> list[dict[str, object]]:
+    """Return a row for each limit that is set; `count`: the connections there are now."""
+    return [
+        {"of": of, "limit": name, "value": value, "now": count if name.startswith("connections") else None}
+        for name, value in shown.model_dump(exclude_none=True).items()
+    ]

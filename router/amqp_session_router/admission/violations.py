@@ -15,14 +15,23 @@ LIMITS = (
     "unauthenticated_per_address",
     "connections",
     "connection_rate",
+    "user_connections",
+    "user_connection_rate",
     "data_rate",
     "connection_data_rate",
 )
 """All that `Violations.refused` may count."""
-ALARMS = ("connections_alarm", "connection_rate_alarm", "data_rate_alarm", "connection_data_rate_alarm")
+ALARMS = (
+    "connections_alarm",
+    "connection_rate_alarm",
+    "user_connections_alarm",
+    "user_connection_rate_alarm",
+    "data_rate_alarm",
+    "connection_data_rate_alarm",
+)
 """What `Violations.alarms` may count, and with `alarm_only` LIMITS too."""
 _WARN_EVERY = 10.0
-"""Seconds between two warnings of one limit on one vhost or address."""
+"""Seconds between two warnings of one limit on one vhost, user or address."""
 _SWEEP_AT = 1024
 """Warnings that are remembered before those are dropped that may be repeated."""
 

@@ -366,10 +366,10 @@ class Lease(Protocol):
         """Count it as one that waits for the paused `vhost`, by itself, instead."""
 
     def may_open(self, vhost: str, user: str) -> Refusal | None:
-        """Return why the connection could not be counted on its vhost now."""
+        """Return why the connection could not be counted on its vhost and user now."""
 
     def open(self, vhost: str, user: str) -> Refusal | None:
-        """Count it on its vhost, once a broker has let it in; a refused one stays counted by address only."""
+        """Count it on its vhost and user, once a broker has let it in; a refused one stays counted by address only."""
 
     def authenticated(self) -> None:
         """It is no longer an unauthenticated connection of its address."""
@@ -390,7 +390,7 @@ class Limits(Protocol):
     def accept(self, source_ip: str | None) -> Lease | Refusal:
         """Count a new connection; on a Refusal nothing was counted. None: a PROXY header will give the address."""
 
-    def adopt(self, vhost: str) -> Lease:
+    def adopt(self, vhost: str, user: str) -> Lease:
         """Count an open connection that another process admitted: no limit refuses it."""
 
     def largest_frame(self, vhost: str | None) -> int:

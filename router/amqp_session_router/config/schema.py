@@ -245,8 +245,8 @@ class DefaultPart(Part):
     """Refuse with this sentence (Close 530)."""
 
 
-class VhostLimits(Part):
-    """Limits of each vhost by itself. An `_alarm` only writes a warning when it is passed."""
+class ConnectionLimits(Part):
+    """Limits of the connections of one vhost or user. An `_alarm` only writes a warning when it is passed."""
 
     connection_rate: Limit | None = None
     """New connections a second, on average; a second's worth may come at once."""
@@ -256,6 +256,11 @@ class VhostLimits(Part):
     """Connections at a time."""
     connections_alarm: Count | None = None
     """The same, warning only."""
+
+
+class VhostLimits(ConnectionLimits):
+    """Limits of each vhost by itself."""
+
     data_rate: Limit | None = None
     """Bytes a second from all its clients; the router reads no faster, nothing is refused."""
     data_rate_alarm: Limit | None = None
@@ -268,6 +273,15 @@ class VhostLimits(Part):
     """The largest frame of a client's, in bytes."""
 
 
+class UserLimits(Part):
+    """Limits of each user by itself: the name in the login, once a broker has let it in."""
+
+    default: ConnectionLimits = ConnectionLimits()
+    """Of every user, by itself, where `names` says nothing for it; each limit by itself too."""
+    names: dict[Annotated[str, Field(max_length=255)], ConnectionLimits] = {}
+    """By user, as the client logs in."""
+
+
 class LimitsPart(Part):
     """Limits: those that are absent do not exist."""
 
@@ -275,6 +289,8 @@ class LimitsPart(Part):
     """Of every vhost, by itself, where `vhosts` says nothing for it; each limit by itself too."""
     vhosts: dict[Vhost, VhostLimits] = {}
     """By vhost, as the client names it."""
+    users: UserLimits = UserLimits()
+    """Of users, whichever vhosts they open."""
     connections: Count | None = None
     """Connections of the whole router at a time."""
     unauthenticated_per_address: Annotated[int, Field(ge=1)] | None = 100
