@@ -32,6 +32,8 @@ CONNECTION_TTL_MS, CHECK_PERIOD_MS, ID_CACHE_SIZE, SESSION_MS = 60_000, 30_000, 
 VOTE_RETRIES, VOTE_RETRY_WAIT_MS = 12, 2_000
 # What is not named accepts these.
 PROTOCOLS = ("CORE", "OPENWIRE", "AMQP", "STOMP", "MQTT", "HORNETQ")
+# Before the names of queues.
+STOMP_PREFIX = "/queue/"
 _ROLES = {"primary": "primary", "master": "primary", "backup": "backup", "slave": "backup"}
 _POLICIES = {"primary-only": "primary_only", "live-only": "primary_only"}
 _FEATURES = {
@@ -147,18 +149,22 @@ def _policy(found: Found, core: Element, path: str) -> tuple[str, str, Element]:
 
 
 def _listeners(found: Found, core: Element) -> Iterator[dict[str, Any]]:
-    """What clients reach: acceptors by TCP, at the first protocol that they speak."""
+    """What clients reach: acceptors by TCP, for each protocol that they speak a listener. One that does not take the
+    prefix off which the drills' STOMP clients write has none of STOMP beside others."""
     for acceptor in core.iterfind("acceptors/acceptor"):
         name = acceptor.get("name")
         for place in places(found, f"acceptor {name}", found.filled((acceptor.text or "").strip()), ("tcp",)):
             spoken = [one.strip().upper() for one in place.said.get("protocols", ",".join(PROTOCOLS)).split(",")]
-            yield {
-                "name": name or f"port{place.port}",
-                "address": found.reached(place.host),
-                "port": place.port,
-                "protocol": next(one for one in (*PROTOCOLS, *spoken) if one in spoken).lower(),
-                "tls": place.said.get("sslEnabled", "false").lower() == "true",
-            }
+            served = [one for one in PROTOCOLS if one in spoken] or spoken[:1]
+            unfit = {"HORNETQ"} if place.said.get("anycastPrefix") == STOMP_PREFIX else {"HORNETQ", "STOMP"}
+            for protocol in [one for one in served if one not in unfit] or served[:1]:
+                yield {
+                    "name": name or f"port{place.port}",
+                    "address": found.reached(place.host),
+                    "port": place.port,
+                    "protocol": protocol.lower(),
+                    "tls": place.said.get("sslEnabled", "false").lower() == "true",
+                }
 
 
 def _connectors(found: Found, core: Element) -> list[dict[str, Any]]:

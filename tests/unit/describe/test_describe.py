@@ -108,6 +108,7 @@ def test_a_broker_of_a_pair() -> None:
     assert (parsed.ha_policy, parsed.data_dir) == ("replication_quorum", "/srv/mq/data")
     assert [(one.name, str(one), one.protocol, one.tls) for one in parsed.listeners] == [
         ("artemis", "mq1.example:61616", "core", False),
+        ("artemis", "mq1.example:61616", "amqp", False),
         ("amqp", "mq1.example:5672", "amqp", True),
     ]
     assert parsed.management
@@ -201,6 +202,25 @@ def test_every_address_of_a_connector(url: str) -> None:
     assert dialled == [("other", "a.example", 61616), ("other", "b.example", 61617)]
 
 
+@pytest.mark.parametrize(
+    ("said", "protocols"),
+    [
+        ("protocols=AMQP,CORE,STOMP", ["core", "amqp"]),
+        # Which the drills' STOMP clients write before a queue's name
+        ("protocols=AMQP,CORE,STOMP;anycastPrefix=/queue/", ["core", "amqp", "stomp"]),
+        ("useEpoll=true", ["core", "openwire", "amqp", "mqtt"]),  # what is not named accepts all
+        ("protocols=HORNETQ,STOMP", ["stomp"]),
+        ("protocols=HORNETQ", ["hornetq"]),
+        ("protocols=own", ["own"]),
+    ],
+)
+def test_an_acceptor_is_a_listener_for_each_protocol_that_the_drills_clients_speak(
+    said: str, protocols: list[str]
+) -> None:
+    told = artemis.describe(found(**{"protocols=AMQP,CORE,STOMP": said}), NONE)
+    assert [one["protocol"] for one in told["listeners"] if one["name"] == "artemis"] == protocols
+
+
 def test_every_address_of_an_acceptor_and_every_cluster_connection() -> None:
     second = (
         '<cluster-connection name="more"><connector-ref>mine</connector-ref><static-connectors>'
@@ -214,6 +234,7 @@ def test_every_address_of_an_acceptor_and_every_cluster_connection() -> None:
     }
     told = artemis.describe(found(**changes), NONE)
     assert [(one["name"], one["address"]) for one in told["listeners"]] == [
+        ("artemis", "mq1.example"),
         ("artemis", "mq1.example"),
         ("amqp", "10.0.0.7"),
         ("amqp", "10.0.1.7"),
