@@ -5,7 +5,7 @@ drawn, not simulated: what a broker must never do is the interesting part. How w
 ledger, so that kept promises are as common as broken ones. In a third of the ledgers all times are whole ticks, so few
 that it is common for two things to have one time; in the others times are to the nanosecond. Not drawn, because the
 contract does not say what they mean: a transaction with both a commit and a rollback that are ok, a subscription that
-is made again after its end, an unsubscribe in doubt, a drained address in a run whose drain has no end.
+is made again after its end, a drained address in a run whose drain has no end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.analysis.generate.addresses import draw_address
 from tests.analysis.generate.asked import asked, draw_promises, named_addresses
 from tests.analysis.generate.clients import connect, draw_keys
 from tests.analysis.generate.deliveries import strangers
+from tests.analysis.generate.doubtful import draw_doubtful
 from tests.analysis.generate.draft import MS, Draft, Row
 from tests.analysis.generate.events import draw_alerts, draw_endings, draw_phases, draw_rounds
 from tests.analysis.generate.given_back import draw_given_back
@@ -87,6 +88,7 @@ def draw(draft: Draft) -> tuple[RunInfo, list[Row], list[Row]]:
     draw_rounds(draft)
     draw_alerts(draft)
     draw_seen(draft, addresses, mapped)
+    draw_doubtful(draft, sorted({instance for named in draft.stores.values() for instance in named}))
     drained = {}
     for address in addresses:
         word = rng.choice((True, True, True, False, None))
