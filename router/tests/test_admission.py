@@ -105,7 +105,7 @@ def test_who_waits_on_a_paused_vhost_leaves_room_for_the_others() -> None:
 
 def test_what_another_process_admitted_is_counted_and_refused_by_nothing() -> None:
     limits, _ = limiter(default={"connection_rate": 5, "connections": 60, "data_rate": 100}, connections=40)
-    adopted = [limits.adopt("v", "u") for _ in range(50)]
+    adopted = [limits.adopt("v", "u", "b") for _ in range(50)]
     assert limits.vhosts.count("v") == limits.connections == 50
     assert all(one.metered for one in adopted)
     for one in adopted[:20]:

@@ -86,7 +86,7 @@ def test_new_connections_of_one_address_a_second() -> None:
     assert isinstance(proxied, VhostLease)
     assert proxied.identify("192.0.2.1") == Refusal(CONNECTION_FORCED, told)
     # Connections that a restart hands on are none of the new ones.
-    limits.adopt("v", "u")
+    limits.adopt("v", "u", "b")
     limits.apply(LimitsPart())
     lease(limits)
 

@@ -217,7 +217,7 @@ def test_what_a_worker_had_counts_until_its_successor_has_it_all() -> None:
     finally:
         os.close(number)
     assert admitted(other, "v") is None
-    successor.adopt("v", "u")
+    successor.adopt("v", "u", "b")
     assert admitted(other, "v") is None
     successor.publish_all()
     assert other.vhosts.count("v") == 1

@@ -95,7 +95,7 @@ def test_several_workers_let_in_whom_one_would(steps: list[tuple[int, int, float
 
 def test_those_a_process_took_over_count() -> None:
     limits, _ = limiter(users={"names": {"u": {"connections": 2}}})
-    taken = [limits.adopt("v", "u") for _ in range(2)]
+    taken = [limits.adopt("v", "u", "b") for _ in range(2)]
     assert isinstance(lease(limits).open("v", "u"), Refusal)
     taken[0].release()
     assert lease(limits).open("v", "u") is None

@@ -11,8 +11,11 @@ worst both are refused.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from amqp_session_router.admission.address_limits import AddressLimits, Source
+from amqp_session_router.admission.backend_places import BackendPlaces
 from amqp_session_router.admission.buckets import Buckets, Clock
 from amqp_session_router.admission.connection_counts import BY_USER, ConnectionCounts
 from amqp_session_router.admission.denials import Denials
@@ -20,14 +23,14 @@ from amqp_session_router.admission.effective_limits import EffectiveLimits
 from amqp_session_router.admission.other_workers import ROUTER, Exchange, Others
 from amqp_session_router.admission.vhost_limits import VhostCounts
 from amqp_session_router.admission.violations import Violations
-from amqp_session_router.base.model import CONNECTION_FORCED, Listener, Refusal
+from amqp_session_router.base.model import CONNECTION_FORCED, Backend, Listener, Refusal
 from amqp_session_router.config.schema import ConnectionLimits, LimitsPart
 
 
 class VhostLease:
     """One connection's share of the limits; see `model.Lease`."""
 
-    __slots__ = ("_authenticated", "_buckets", "_limiter", "_released", "_source", "_user", "_vhost")
+    __slots__ = ("_authenticated", "_backend", "_buckets", "_limiter", "_released", "_source", "_user", "_vhost")
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
@@ -38,6 +41,8 @@ class VhostLease:
         self._vhost: str | None = None
         self._user = ""
         """Of whom it is counted, with the vhost."""
+        self._backend: str | None = None
+        """Where it has a place."""
         self._authenticated = False
         self._released = False
 
@@ -75,12 +80,28 @@ class VhostLease:
             self._source = source
         return refusal
 
-    def adopt(self, vhost: str, user: str) -> None:
+    def occupy(self, backend: str) -> bool:
+        """Take a place at the backend of this name instead of the one before; returns whether there was one."""
+        self.vacate()
+        if self._released or not self._limiter.places.take(backend):
+            return False
+        self._backend = backend
+        return True
+
+    def vacate(self) -> None:
+        """Give its place at a backend back. Idempotent."""
+        if self._backend is not None:
+            self._limiter.places.left(self._backend)
+            self._backend = None
+
+    def adopt(self, vhost: str, user: str, backend: str) -> None:
         """Count an open connection that another process admitted: no limit refuses it."""
         self._authenticated = True
         self._vhost, self._user = vhost, user
         self._limiter.vhosts.adopted(vhost)
         self._limiter.users.adopted(user)
+        self._backend = backend
+        self._limiter.places.adopted(backend)
 
     def may_open(self, vhost: str, user: str) -> Refusal | None:
         """Return why no connection of `user` may come to `vhost` now; nothing is counted but the Refusal."""
@@ -121,6 +142,7 @@ class VhostLease:
         if self._released:
             return
         self.authenticated()
+        self.vacate()
         self._released = True
         self._limiter.left(self._vhost, self._user)
 
@@ -138,6 +160,7 @@ class Limiter:
         self.addresses = AddressLimits(self.effective, self._exchange, self.violations)
         self.vhosts = VhostCounts(self.effective, self._exchange, self.violations)
         self.users = ConnectionCounts(BY_USER, self.effective.of_user, self._exchange, self.violations)
+        self.places = BackendPlaces(self._exchange, self.violations)
         self.connections = 0
         self.denials = Denials(clock)
 
@@ -148,16 +171,17 @@ class Limiter:
         self.denials.denied(listener.name, source_ip)
         return True
 
-    def apply(self, limits: LimitsPart) -> None:
-        """Go by new limits from here on; what is counted stays."""
+    def apply(self, limits: LimitsPart, backends: Mapping[str, Backend] = MappingProxyType({})) -> None:
+        """Go by new limits from here on, and by the most of these backends; what is counted stays."""
         self.effective.apply(limits)
+        self.places.apply(backends)
         if self._exchange.publishes:
             self.publish_all()
 
     def publish_all(self) -> None:
         """Publish all counts that the other workers have to know, and from here on each change."""
         router = {} if self.effective.router.connections is None else {(ROUTER, ""): self.connections}
-        counts = router | self.addresses.counts() | self.vhosts.counts() | self.users.counts()
+        counts = router | self.addresses.counts() | self.vhosts.counts() | self.users.counts() | self.places.counts()
         self._exchange.publish_all(counts)
 
     @property
@@ -184,11 +208,12 @@ class Limiter:
             return refusal
         return lease
 
-    def adopt(self, vhost: str, user: str) -> VhostLease:
-        """Count an open connection of `user` to `vhost` that another process admitted: no limit refuses it."""
+    def adopt(self, vhost: str, user: str, backend: str) -> VhostLease:
+        """Count an open connection of `user` to `vhost` at `backend`, which another process admitted: no limit refuses
+        it."""
         self._count(1)
         lease = VhostLease(self)
-        lease.adopt(vhost, user)
+        lease.adopt(vhost, user, backend)
         return lease
 
     def left(self, vhost: str | None, user: str) -> None:

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from amqp_session_router.admission.buckets import Bucket, Clock
 
-ROUTER, VHOST, USER, WAITING = "router", "vhost", "user", "waiting"
-"""What connections are counted of: the router, a vhost, a user, an address and the paused vhost that it waits for."""
+ROUTER, VHOST, USER, BACKEND, WAITING = "router", "vhost", "user", "backend", "waiting"
+"""What connections are counted of: the router, a vhost, a user, a backend, an address and the paused vhost that it
+waits for."""
 
 
 class Others(Protocol):

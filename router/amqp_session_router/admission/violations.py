@@ -28,6 +28,7 @@ ALARMS = (
     "user_connection_rate_alarm",
     "data_rate_alarm",
     "connection_data_rate_alarm",
+    "backend_connections",
 )
 """What `Violations.alarms` may count, and with `alarm_only` LIMITS too."""
 _WARN_EVERY = 10.0

@@ -11,7 +11,7 @@ The data path (sessions, handshake, listeners) supplies `Session` and `Server`. 
     verdict = await authorizer.authorize(request)       # Denied: Close; Allowed may carry roles, credentials
     refusal = lease.may_open(vhost, user)               # rate and number of connections; Refusal: Close with its code
     lease.wait(vhost); await routing.unpaused(vhost)    # a paused vhost: stay here and send heartbeats
-    decision = routing.decide(identity)                 # Reject: Close with its code
+    decision = routing.decide(identity, lease.occupy)   # Reject: Close with its code
     for backend in decision.candidates: ...             # connect until Open-Ok; `routing.attempted` after each
     refusal = lease.open(vhost, user)                   # now it counts: who is not let in takes nobody's place
     lease.authenticated(); routing.opened(session)      # Open-Ok reached the client
@@ -106,6 +106,10 @@ class Backend:
     """The broker of this router's own host."""
     vhost: str | None = None
     """Vhost to open here, whatever the client's or the rule's is called; None: theirs."""
+    connections: int | None = None
+    """The most sessions that this router has there at a time; None: any number."""
+    slow_start: float = 0.0
+    """Seconds in which its share of new sessions grows to its weight's, once it has become ready; 0: at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +335,9 @@ class Routing(Protocol):
     def reachable(self, listener: str, source_ip: str, sni_host: str) -> tuple[str, ...]:
         """Return the names of the backends that a client may come to of whom only this is known."""
 
-    def decide(self, identity: Identity) -> Decision:
-        """Return where the session goes. Never raises."""
+    def decide(self, identity: Identity, takes: Callable[[str], bool] | None = None) -> Decision:
+        """Return where the session goes. Never raises. `takes`: asked with the name of each candidate as it is taken;
+        one for which it returns False is passed over, as if it had not been there."""
 
     def attempted(self, session: Session, backend: Backend, ok: bool, reason: str = "") -> None:
         """Record the outcome of one attempt; `reason` is a short clause for the log where it is not `ok`."""
@@ -371,6 +376,12 @@ class Lease(Protocol):
     def open(self, vhost: str, user: str) -> Refusal | None:
         """Count it on its vhost and user, once a broker has let it in; a refused one stays counted by address only."""
 
+    def occupy(self, backend: str) -> bool:
+        """Take a place at the backend of this name, and give the one before back; False: there is none."""
+
+    def vacate(self) -> None:
+        """Give its place at a backend back. Idempotent."""
+
     def authenticated(self) -> None:
         """It is no longer an unauthenticated connection of its address."""
 
@@ -390,7 +401,7 @@ class Limits(Protocol):
     def accept(self, source_ip: str | None) -> Lease | Refusal:
         """Count a new connection; on a Refusal nothing was counted. None: a PROXY header will give the address."""
 
-    def adopt(self, vhost: str, user: str) -> Lease:
+    def adopt(self, vhost: str, user: str, backend: str) -> Lease:
         """Count an open connection that another process admitted: no limit refuses it."""
 
     def largest_frame(self, vhost: str | None) -> int:

@@ -162,6 +162,10 @@ class BackendPart(Part):
     """It is the broker of the router's own host."""
     vhost: Vhost | None = None
     """Open this vhost there, whatever the client asked for."""
+    connections: Annotated[int, Field(ge=1)] | None = None
+    """The most sessions there at a time; the next ones go to other backends, or are refused where all are full."""
+    slow_start: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 0.0
+    """Time in which its share grows once it has become ready, for the selectors that go by `weight`; 0: at once."""
 
 
 class KeyPart(Part):

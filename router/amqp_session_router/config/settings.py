@@ -187,6 +187,8 @@ def _backend(name: str, part: BackendPart, shared: ClientTlsPart) -> Backend:
         source_addresses=tuple(part.source_addresses),
         tls=secure,
         proxy_protocol=part.proxy_protocol,
+        connections=part.connections,
+        slow_start=part.slow_start,
         congestion_control=part.congestion_control,
         weight=part.weight,
         drain=part.drain,

@@ -85,7 +85,7 @@ class Applier:
         self._routing.apply(settings)
         if self.server is not None:
             self.server.renew()
-        self._limits.apply(settings.config.limits)
+        self._limits.apply(settings.config.limits, settings.backends)
         for session in self._routing.sessions.live.values():
             session.meter()
         if self.server is not None:

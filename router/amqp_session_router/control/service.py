@@ -75,6 +75,7 @@ class Service:
         for vhost in kept.paused if kept is not None else ():
             self.routing.paused.pause(vhost)
         self.limits = Limiter(settings.config.limits, others=others)
+        self.limits.apply(settings.config.limits, settings.backends)
         self.authorizer = CurrentAuthorizer(authorizer_of(settings.config.authorization))
         self.names = Names()
         self.checker = Checker(self.routing, self.names)

@@ -38,10 +38,18 @@ class Routes:
         """See `model.Routing`."""
         self.settings: Settings
         self.planner: RoutePlanner
-        self.apply(settings)
+        self._go_by(settings)
 
     def apply(self, settings: Settings) -> None:
-        """Decide by `settings` from here on. Live sessions stay as they are; marks and stickiness are kept."""
+        """Decide by `settings` from here on. Live sessions stay as they are; marks and stickiness are kept. A backend
+        that took no sessions until now begins slowly."""
+        for name, backend in settings.backends.items():
+            old = self.settings.backends.get(name)
+            if not backend.drain and (old is None or old.drain):
+                self.markers.begins(name)
+        self._go_by(settings)
+
+    def _go_by(self, settings: Settings) -> None:
         self.settings = settings
         self.markers.forget(settings.backends)
         self.sticky.apply(settings)
@@ -75,17 +83,20 @@ class Routes:
         """Return the names of the backends that a client may come to of whom only this is known."""
         return self.planner.reachable(listener, source_ip, sni_host)
 
-    def decide(self, identity: Identity) -> Decision:
-        """Return where the session goes. Each candidate is marked as attempted, once, when it is taken."""
+    def decide(self, identity: Identity, takes: Callable[[str], bool] | None = None) -> Decision:
+        """Return where the session goes. Each candidate is marked as attempted, once, when it is taken; those that
+        `takes` says no of are passed over."""
         plan = self.planner.plan(identity)
         if isinstance(plan, Reject):
             return plan
-        plan.candidates = self._marking(plan.candidates)
+        plan.candidates = self._marking(plan.candidates, takes)
         return plan
 
-    def _marking(self, candidates: Iterator[Backend]) -> Iterator[Backend]:
+    def _marking(self, candidates: Iterator[Backend], takes: Callable[[str], bool] | None) -> Iterator[Backend]:
         """Mark each backend as attempted once, when it is taken."""
         for backend in candidates:
+            if takes is not None and not takes(backend.name):
+                continue
             self.markers.attempt(backend.name)
             yield backend
 

@@ -42,7 +42,8 @@ def least_connections(partition: Sequence[Backend], markers: Markers, key: str) 
 
     def rank(backend: Backend) -> tuple[float, int]:
         mark = markers.of(backend.name)
-        return mark.active / backend.weight if backend.weight else math.inf, mark.attempted
+        weight = backend.weight * markers.share(backend)
+        return mark.active / weight if weight else math.inf, mark.attempted
 
     return sorted(partition, key=rank)
 
@@ -53,9 +54,9 @@ def _uniform(key: str, name: str) -> float:
     return (int.from_bytes(digest, "big") + 0.5) / 2.0**64
 
 
-def _weighted_rank(backend: Backend, uniform: float) -> float:
+def _weighted_rank(backend: Backend, markers: Markers, uniform: float) -> float:
     """Return -weight / ln(u): the greatest of these is each backend's with probability weight / sum of weights."""
-    return -backend.weight / math.log(uniform) if uniform < 1.0 else math.inf
+    return -backend.weight * markers.share(backend) / math.log(uniform) if uniform < 1.0 else math.inf
 
 
 def rendezvous_hash(partition: Sequence[Backend], markers: Markers, key: str) -> list[Backend]:
@@ -65,7 +66,11 @@ def rendezvous_hash(partition: Sequence[Backend], markers: Markers, key: str) ->
     """
     if key == NO_KEY:
         return round_robin(partition, markers, key)
-    return sorted(partition, key=lambda backend: (-_weighted_rank(backend, _uniform(key, backend.name)), backend.name))
+
+    def rank(backend: Backend) -> tuple[float, str]:
+        return -_weighted_rank(backend, markers, _uniform(key, backend.name)), backend.name
+
+    return sorted(partition, key=rank)
 
 
 _random = random.Random()
@@ -73,7 +78,7 @@ _random = random.Random()
 
 def weighted(partition: Sequence[Backend], markers: Markers, key: str) -> list[Backend]:
     """Drawn at random in proportion to weight; weight 0 only when no other is left."""
-    return sorted(partition, key=lambda backend: -_weighted_rank(backend, _random.random() or 0.5))
+    return sorted(partition, key=lambda backend: -_weighted_rank(backend, markers, _random.random() or 0.5))
 
 
 def first(partition: Sequence[Backend], markers: Markers, key: str) -> list[Backend]:

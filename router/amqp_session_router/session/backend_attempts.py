@@ -36,7 +36,7 @@ async def open_backend(
     host = session.host
     routing = host.routing
     session.phase = Phase.CONNECTING
-    decision = routing.decide(identity)
+    decision = routing.decide(identity, session.lease.occupy)
     if isinstance(decision, Reject):
         raise HandshakeFailed(End.REJECTED, decision.text, decision.code)
     candidates, decision.candidates = decision.candidates, NO_MORE
@@ -83,11 +83,16 @@ async def open_backend(
     session.backend = None
     if blameless is not None and not failures:
         raise _ends_by(blameless)
-    raise HandshakeFailed(
-        End.NO_BACKEND,
-        f"no backend of {decision.target} takes the session, {session.counters.attempts} tried; the last: {last}",
-        CONNECTION_FORCED,
-    )
+    raise _nobody(decision.target, session.counters.attempts, last)
+
+
+def _nobody(target: str, attempts: int, last: str) -> HandshakeFailed:
+    """Return how a session ends that no backend of `target` has opened; without an attempt they were all full."""
+    if attempts:
+        how, text = End.NO_BACKEND, f"no backend of {target} takes the session, {attempts} tried; the last: {last}"
+    else:
+        how, text = End.LIMITED, f"{target} has as many sessions as it may; try again later"
+    return HandshakeFailed(how, text, CONNECTION_FORCED)
 
 
 def _ends_by(refused: Blameless) -> HandshakeFailed:

@@ -70,6 +70,8 @@ class Opening:
             return
         self.cancel()
         self._over = True
+        # Its client has a while yet to read why; another's session may have the place.
+        self._session.lease.vacate()
         session, client, handshake = self._session, self._session.client_transport, self._handshake
         session.phase = Phase.CLOSING
         limit = self._host.routing.timeouts.close

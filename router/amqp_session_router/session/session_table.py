@@ -105,7 +105,7 @@ class SessionTable:
         """Go on with a session that another process had; `slot`: where it stands in the journal already."""
         for sock in (client, broker):
             sock.setblocking(False)
-        lease = self.limits.adopt(facts["identity"]["vhost"], facts["identity"]["user"])
+        lease = self.limits.adopt(facts["identity"]["vhost"], facts["identity"]["user"], backend.name)
         session = transfer.import_session(self, facts, client, broker, backend, lease, pipes, slot)
         self.live[session.id] = session
         self.routing.registered(session)

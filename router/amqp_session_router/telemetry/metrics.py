@@ -111,6 +111,8 @@ def backends(routes: Routes) -> list[dict[str, Any]]:
                 "proxy_protocol": backend.proxy_protocol,
                 "weight": backend.weight,
                 "drain": backend.drain,
+                "connections": backend.connections,
+                "share": round(routes.markers.share(backend), 2) if backend.slow_start else None,
                 "local": backend.local,
                 "healthy": mark.healthy,
                 "reason": mark.reason,
@@ -182,13 +184,7 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
     page.histogram(
         "handshake_seconds", "From accept() to Open-Ok.", BUCKETS, overall.handshakes, overall.handshake_seconds
     )
-    rows = backends(routes)
-    page.family("backend_healthy", "gauge", "1: its last check found it ready.")
-    for row in rows:
-        page.sample("backend_healthy", {"backend": row["name"]}, row["healthy"])
-    page.family("backend_drain", "gauge", "1: it takes no new sessions.")
-    for row in rows:
-        page.sample("backend_drain", {"backend": row["name"]}, row["drain"])
+    _backends(page, backends(routes))
     page.family("farm_active", "gauge", "1: the farm has its quorum.")
     for farm in routes.settings.farms.values():
         page.sample("farm_active", {"farm": farm.name}, routes.planner.why_inactive(farm) is None)
@@ -228,6 +224,21 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
     page.family("start_time_seconds", "gauge", "Start, in seconds since the epoch.")
     page.sample("start_time_seconds", {}, _STARTED)
     return page.text()
+
+
+def _backends(page: _Page, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add what is known of each backend."""
+    gauges = (
+        ("backend_healthy", "healthy", "1: its last check found it ready."),
+        ("backend_drain", "drain", "1: it takes no new sessions."),
+        ("backend_connections_limit", "connections", "The most sessions that it may have; absent: any number."),
+        ("backend_share", "share", "The part of its weight by which it counts, of those with a slow start."),
+    )
+    for name, field, meaning in gauges:
+        page.family(name, "gauge", meaning)
+        for row in rows:
+            if row[field] is not None:
+                page.sample(name, {"backend": row["name"]}, row[field])
 
 
 def joined(pages: Sequence[bytes]) -> Steps[bytes]:

@@ -162,6 +162,12 @@ VERBS = (
         edit=_set("weight", lambda arguments: integer(arguments["weight"], "a weight")),
     ),
     Verb(
+        "BACKEND CONNECTIONS <name> [most]",
+        "Set the most sessions that it may have, or none",
+        Changes.CONFIGURATION,
+        edit=_set("connections", lambda one: None if one["most"] is None else integer(one["most"], "a most")),
+    ),
+    Verb(
         "BACKEND DISCONNECT_GRACEFUL <name> [rate]",
         "Connection.Close to all its sessions, so many a second (100); of one that drains until it has none left",
         Changes.SESSIONS,
