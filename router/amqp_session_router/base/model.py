@@ -232,6 +232,8 @@ class Route:
     candidates: Iterator[Backend] = field(compare=False, repr=False)
     """Each backend at most once, best first; the retry count is the index. Take the next only to attempt it: taking it
     marks it as attempted. No await between a `next` and the attempt's begin is needed, and several may be under way."""
+    farm: str | None = field(default=None, compare=False)
+    """The farm that its rule names."""
 
     def vhost_for(self, backend: Backend) -> str:
         """Return the vhost for Connection.Open at `backend`."""

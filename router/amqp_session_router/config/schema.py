@@ -188,6 +188,28 @@ class CachePart(Part):
     """The most keys; beyond, the one that was used longest ago is forgotten."""
 
 
+class OutlierPart(Part):
+    """Ejects members whose sessions fail, beside all checks: they are tried last. Each worker finds out by itself."""
+
+    failures: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """More attempts that fail and sessions that the broker loses than this, within `interval`, eject a member."""
+    interval: Seconds = 10.0
+    """Time in which failures count."""
+    ejection_time: Seconds = 30.0
+    """How long it is ejected."""
+    max_ejection_percent: Annotated[int, Field(ge=0, le=100)] = 50
+    """The most members, of those that do not drain, that are ejected at a time, rounded down."""
+
+
+class RetryBudgetPart(Part):
+    """Bounds the attempts of sessions beyond their first; who has none left is refused."""
+
+    ratio: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.2
+    """Further attempts for each first one, on average over about ten seconds."""
+    min_per_second: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = 10.0
+    """Further attempts a second in any case."""
+
+
 class FarmPart(Part):
     """Backends of one cluster."""
 
@@ -207,6 +229,10 @@ class FarmPart(Part):
     """Time between checks of each member; 0: no checks, every member counts as ready."""
     check: Literal["connect", "greeting"] = "connect"
     """Ready is who accepts, or also greets (Connection.Start); RabbitMQ logs a greeting that nobody answers."""
+    outlier_detection: Annotated[OutlierPart | None, BeforeValidator(_true_is_empty)] = None
+    """Try members last for a while whose sessions fail; absent: only checks count. `true` is the same as `{}`."""
+    retry_budget: Annotated[RetryBudgetPart | None, BeforeValidator(_true_is_empty)] = None
+    """How often sessions may be tried again, in fallbacks too; absent: at every member. `true` is the same as `{}`."""
     fallback: Name | None = None
     """The farm to go on with when every member refused."""
 

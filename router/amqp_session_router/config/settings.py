@@ -21,6 +21,8 @@ from amqp_session_router.config.schema import (
     FarmPart,
     KeyPart,
     ListenerPart,
+    OutlierPart,
+    RetryBudgetPart,
     RulePart,
     ServerTlsPart,
 )
@@ -64,6 +66,8 @@ class Farm:
     quorum: int = 0
     check_period: float = 5.0
     check_greeting: bool = False
+    outliers: OutlierPart | None = None
+    retry_budget: RetryBudgetPart | None = None
     fallback: str | None = None
     cached: bool = False
     cache_timeout: float = 0.0
@@ -260,6 +264,8 @@ def _farm(name: str, part: FarmPart, backends: dict[str, Backend], config: Confi
         quorum=part.quorum,
         check_period=part.check_period,
         check_greeting=part.check == "greeting",
+        outliers=part.outlier_detection,
+        retry_budget=part.retry_budget,
         fallback=part.fallback,
         cached=part.cache is not None,
         cache_timeout=part.cache.timeout if part.cache is not None else 0.0,

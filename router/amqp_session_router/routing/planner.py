@@ -18,6 +18,7 @@ from amqp_session_router.base.model import (
     short_string,
 )
 from amqp_session_router.config.settings import Farm, Settings
+from amqp_session_router.routing.outliers import Outliers
 from amqp_session_router.routing.sticky_farms import StickyFarms
 from amqp_session_router.selection import partitions, selectors
 from amqp_session_router.selection.markers import Markers
@@ -40,10 +41,11 @@ _REACHABLE = 1024
 class RoutePlanner:
     """Decides by `settings`, of which another has a planner of its own. To ask it changes nothing."""
 
-    def __init__(self, settings: Settings, markers: Markers, sticky: StickyFarms) -> None:
+    def __init__(self, settings: Settings, markers: Markers, sticky: StickyFarms, outliers: Outliers) -> None:
         self._settings = settings
         self._markers = markers
         self._sticky = sticky
+        self._outliers = outliers
         self._reachable: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     # --- of whom little is known yet ---
@@ -106,7 +108,7 @@ class RoutePlanner:
         active = [one for one in self._chain(farm.name) if self.why_inactive(one) is None]
         if not active:
             return Reject(CONNECTION_FORCED, short_string(f"{target} {self.why_inactive(farm)}"))
-        return Route(target, _key(active[0], identity), vhost, self._through(active, identity))
+        return Route(target, _key(active[0], identity), vhost, self._through(active, identity), farm.name)
 
     def _chain(self, name: str) -> Iterator[Farm]:
         """Yield the farm, its fallback, that one's fallback, …: there is no cycle in the settings."""
@@ -129,10 +131,15 @@ class RoutePlanner:
         return None
 
     def groups(self, farm: Farm) -> list[partitions.Group]:
-        """Return the partitions of `farm` as they are now, draining members left out."""
+        """Return the partitions of `farm` as they are now, draining members left out, ejected ones last."""
         open_ones = [backend for backend in farm.members if not backend.drain]
         surroundings = Surroundings(self._settings.config.datacenter, self._markers)
-        return partitions.apply(open_ones, farm.policies, surroundings)
+        groups = partitions.apply(open_ones, farm.policies, surroundings)
+        ejected = self._outliers.ejected(farm)
+        if not ejected:
+            return groups
+        halves = [tuple(b for b in group if (b.name in ejected) == out) for out in (False, True) for group in groups]
+        return [half for half in halves if half]
 
     def _through(self, farms: list[Farm], identity: Identity) -> Iterator[Backend]:
         """Yield each backend of `farms` once, by partitions; the one that the key sticks to is first in its own.

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from amqp_session_router.base.model import Backend, Decision, End, Identity, Reject, Session, Timeouts, Tune
 from amqp_session_router.config.settings import Settings
 from amqp_session_router.net.reverse_dns import ReverseDns
+from amqp_session_router.routing.outliers import Outliers
 from amqp_session_router.routing.paused_vhosts import PausedVhosts
 from amqp_session_router.routing.planner import RoutePlanner
+from amqp_session_router.routing.retry_budget import RetryBudgets
 from amqp_session_router.routing.session_registry import SessionRegistry
 from amqp_session_router.routing.statistics import Statistics
 from amqp_session_router.routing.stickiness import SharedKeys
@@ -31,6 +33,8 @@ class Routes:
         self.sessions = SessionRegistry(self.markers, self.statistics)
         self.sticky = StickyFarms(shared, worker)
         self.paused = PausedVhosts()
+        self.outliers = Outliers()
+        self.budgets = RetryBudgets()
         self._names = ReverseDns()
         self.on_failure: Callable[[str], None] = lambda backend: None
         """Called with the name of a backend at which an attempt failed, so that it is checked soon."""
@@ -53,7 +57,9 @@ class Routes:
         self.settings = settings
         self.markers.forget(settings.backends)
         self.sticky.apply(settings)
-        self.planner = RoutePlanner(settings, self.markers, self.sticky)
+        self.outliers.apply(settings.farms)
+        self.budgets.apply(settings.farms)
+        self.planner = RoutePlanner(settings, self.markers, self.sticky, self.outliers)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -89,14 +95,24 @@ class Routes:
         plan = self.planner.plan(identity)
         if isinstance(plan, Reject):
             return plan
-        plan.candidates = self._marking(plan.candidates, takes)
+        plan.candidates = self._marking(plan.candidates, takes, plan.farm)
         return plan
 
-    def _marking(self, candidates: Iterator[Backend], takes: Callable[[str], bool] | None) -> Iterator[Backend]:
-        """Mark each backend as attempted once, when it is taken."""
+    def _marking(
+        self, candidates: Iterator[Backend], takes: Callable[[str], bool] | None, farm: str | None
+    ) -> Iterator[Backend]:
+        """Mark each backend as attempted once, when it is taken; end where the retry budget of `farm` is used up."""
+        budget = None if farm is None else self.budgets.by_farm.get(farm)
+        first = True
         for backend in candidates:
             if takes is not None and not takes(backend.name):
                 continue
+            if budget is not None:
+                if first:
+                    budget.first()
+                elif not budget.retry():
+                    return
+            first = False
             self.markers.attempt(backend.name)
             yield backend
 
@@ -110,6 +126,7 @@ class Routes:
         """Record the outcome of one attempt."""
         self.sessions.attempted(session, backend, ok, reason)
         if not ok:
+            self.outliers.failed(backend.name)
             self.on_failure(backend.name)
 
     def opened(self, session: Session) -> None:
@@ -124,4 +141,6 @@ class Routes:
 
     def closed(self, session: Session, how: End, text: str = "") -> None:
         """The session is over. A second call has no effect."""
+        if how is End.BROKER_LOST and session.backend is not None and session.id in self.sessions.live:
+            self.outliers.failed(session.backend.name)
         self.sessions.closed(session, how, text)

@@ -188,6 +188,7 @@ def prometheus(routes: Routes, limits: Limiter, lag: LoopLag, unsaved: bool, wor
     page.family("farm_active", "gauge", "1: the farm has its quorum.")
     for farm in routes.settings.farms.values():
         page.sample("farm_active", {"farm": farm.name}, routes.planner.why_inactive(farm) is None)
+    _farms(page, routes)
     page.family("paused_vhosts", "gauge", "Vhosts that are paused.")
     page.sample("paused_vhosts", {}, len(routes.paused.names))
     passed = limits.violations
@@ -239,6 +240,21 @@ def _backends(page: _Page, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows:
             if row[field] is not None:
                 page.sample(name, {"backend": row["name"]}, row[field])
+
+
+def _farms(page: _Page, routes: Routes) -> None:
+    """Add whom the farms have ejected, and what became of their retry budgets."""
+    detecting = [(farm, routes.outliers.ejected(farm)) for farm in routes.settings.farms.values() if farm.outliers]
+    labels = [({"farm": f.name, "backend": b.name}, b.name in out) for f, out in detecting for b in f.members]
+    page.family("member_ejected", "gauge", "1: it is tried last for a while, since its sessions failed.")
+    for label, ejected in labels:
+        page.sample("member_ejected", label, ejected)
+    page.family("ejections_total", "counter", "Times that a member was ejected.")
+    for label, _ in labels:
+        page.sample("ejections_total", label, routes.outliers.ejections(label["farm"], label["backend"]))
+    page.family("retry_budget_exhausted_total", "counter", "Sessions that were refused for want of a retry budget.")
+    for name, budget in routes.budgets.by_farm.items():
+        page.sample("retry_budget_exhausted_total", {"farm": name}, budget.exhausted)
 
 
 def joined(pages: Sequence[bytes]) -> Steps[bytes]:

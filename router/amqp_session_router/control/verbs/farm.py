@@ -58,6 +58,7 @@ def _print(service: Service, _: Arguments) -> Reply:
                 "policies": ", ".join(part.policies),
                 "partitions": " > ".join(", ".join(backend.name for backend in group) for group in groups),
                 "draining": ", ".join(backend.name for backend in farm.members if backend.drain),
+                "ejected": ", ".join(sorted(service.routing.outliers.ejected(farm))),
                 "key": "" if part.key is None else part.key.type,
                 "quorum": part.quorum,
                 "fallback": part.fallback,
