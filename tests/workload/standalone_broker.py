@@ -115,6 +115,11 @@ class Broker:
 
     def start(self) -> None:
         """Start and wait until active (AMQ221007 in its log), or until its console answers (AMQ241002)."""
+        self.launch()
+        self.says(self._started)
+
+    def launch(self) -> None:
+        """Start, and wait for nothing."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [self.directory / "bin" / "artemis", "run"],
@@ -123,9 +128,12 @@ class Broker:
                 env=self._environment,
                 start_new_session=True,
             )
-        end = time.monotonic() + START_DEADLINE_S
-        while self._started not in self.log.read_bytes():
-            assert self._process.poll() is None, self.log.read_text()
+
+    def says(self, what: bytes, deadline_s: float = START_DEADLINE_S) -> None:
+        """Wait until it stands in the log of what was started last."""
+        end = time.monotonic() + deadline_s
+        while what not in self.log.read_bytes():
+            assert self.running(), self.log.read_text()
             assert time.monotonic() < end, self.log.read_text()
             time.sleep(0.05)
 
