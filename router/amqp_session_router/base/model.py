@@ -70,6 +70,15 @@ class ClientTls:
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a listener shows to clients that ask for one of the host `names` (lower case; `*.` stands for one label)."""
+
+    names: tuple[str, ...]
+    cert_file: str
+    key_file: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTls:
     """TLS of a listener; `tls.server_context` makes the SSLContext. Files are PEM."""
 
@@ -81,6 +90,10 @@ class ServerTls:
     """`none`, `optional` or `required`; the last two need `ca_file`."""
     minimum: str = "1.2"
     ciphers: str | None = None
+    crl_file: str | None = None
+    """Revoked certificates of clients; None: none are."""
+    certificates: tuple[Certificate, ...] = ()
+    """Instead of `cert_file`, by the name that a client asks for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ Vhost = Annotated[str, Field(max_length=255)]
 Regex = Annotated[str, AfterValidator(_regex)]
 Ip = Annotated[str, AfterValidator(_ip)]
 Network = Annotated[str, AfterValidator(_network)]
+HostName = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", max_length=253)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -62,6 +63,17 @@ class Part(BaseModel):
     """What every part has: no unknown keys, no guessing at types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class CertificatePart(Part):
+    """A certificate for clients that ask for certain host names (SNI). Files are PEM."""
+
+    names: Annotated[list[HostName], Field(min_length=1)]
+    """Host names as clients ask for them; `*.example.org` is any name with one more label."""
+    cert_file: str
+    """The certificate and its chain."""
+    key_file: str
+    """Its private key, without a passphrase."""
 
 
 class ServerTlsPart(Part):
@@ -81,6 +93,10 @@ class ServerTlsPart(Part):
     """The oldest version."""
     ciphers: str | None = None
     """OpenSSL's list for TLS 1.2; those of TLS 1.3 are fixed."""
+    crl_file: str | None = None
+    """Revocation lists of all authorities of the clients' certificates; one that is too old lets nobody in."""
+    certificates: list[CertificatePart] = []
+    """By the host name that a client asks for; others are shown `cert_file`."""
 
 
 class ClientTlsPart(Part):

@@ -7,9 +7,19 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from amqp_session_router.base.errors import UsageError, unknown_name
-from amqp_session_router.base.model import NOT_ALLOWED, Backend, ClientTls, Listener, ServerTls, Timeouts, Tune
+from amqp_session_router.base.model import (
+    NOT_ALLOWED,
+    Backend,
+    Certificate,
+    ClientTls,
+    Listener,
+    ServerTls,
+    Timeouts,
+    Tune,
+)
 from amqp_session_router.base.networks import Gate
 from amqp_session_router.base.patterns import Pattern
 from amqp_session_router.config.digests import digests
@@ -130,7 +140,7 @@ def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:
         for needed in ("cert_file", "key_file"):
             if merged[needed] is None:
                 raise Problem((*place, "tls"), f"{needed} is missing, here and in tls.ingress")
-        secure = ServerTls(**merged)
+        secure = ServerTls(**merged | {"certificates": _certificates((*place, "tls"), merged["certificates"])})
         try:
             tls.server_context(secure)
         except UsageError as error:
@@ -148,6 +158,20 @@ def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:
         part.congestion_control,
         Gate(None if part.allow is None else tuple(part.allow), tuple(part.deny)),
     )
+
+
+def _certificates(place: Place, parts: Iterable[Mapping[str, Any]]) -> tuple[Certificate, ...]:
+    """Return the certificates by SNI, of which each name has one."""
+    found: list[Certificate] = []
+    seen: set[str] = set()
+    for index, part in enumerate(parts):
+        names = tuple(name.lower() for name in part["names"])
+        for name in names:
+            if name in seen:
+                raise Problem((*place, "certificates", index, "names"), f"{name!r} has a certificate already")
+            seen.add(name)
+        found.append(Certificate(names, part["cert_file"], part["key_file"]))
+    return tuple(found)
 
 
 def _check_congestion_control(place: Place, name: str | None) -> None:

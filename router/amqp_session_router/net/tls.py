@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 from amqp_session_router.base.errors import UsageError
@@ -44,7 +46,31 @@ def _must_read(file: str) -> None:
 
 
 def server_context(tls: ServerTls) -> ssl.SSLContext:
-    """Return the context of a listener; raises UsageError for a file or cipher that does not serve."""
+    """Return the context of a listener; raises UsageError for a file or cipher that does not serve.
+
+    The object of each connection notes the name that its client asks for (`asked_for`), and shows the certificate for
+    that.
+    """
+    context = _server_context(tls)
+    by_name: dict[str, ssl.SSLContext] = {}
+    for one in tls.certificates:
+        # OpenSSL takes the authorities from the context that it is given then, too.
+        own = _server_context(replace(tls, cert_file=one.cert_file, key_file=one.key_file))
+        by_name |= dict.fromkeys(one.names, own)
+
+    def asked(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        connection.asked_for = name or ""  # type: ignore[attr-defined]
+        if by_name and name:
+            name = name.lower().removesuffix(".")
+            found = by_name.get(name) or by_name.get("*." + name.partition(".")[2])
+            if found is not None:
+                connection.context = found
+
+    context.sni_callback = asked
+    return context
+
+
+def _server_context(tls: ServerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _prepare(context, tls)
     if tls.dh_file is not None:
@@ -55,12 +81,30 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
             raise UsageError(f"{tls.dh_file} holds no Diffie-Hellman parameters: {error.reason or error}") from None
     if tls.client_cert != "none" and tls.ca_file is None:
         raise UsageError("client certificates cannot be verified without ca_file")
+    if tls.crl_file is not None:
+        _load_revoked(context, tls)
     context.verify_mode = {
         "none": ssl.CERT_NONE,
         "optional": ssl.CERT_OPTIONAL,
         "required": ssl.CERT_REQUIRED,
     }[tls.client_cert]
     return context
+
+
+def _load_revoked(context: ssl.SSLContext, tls: ServerTls) -> None:
+    assert tls.crl_file is not None
+    if tls.client_cert == "none":
+        raise UsageError("crl_file revokes certificates of clients, and client_cert asks for none")
+    _must_read(tls.crl_file)
+    before = context.cert_store_stats()
+    with contextlib.suppress(ssl.SSLError):
+        context.load_verify_locations(tls.crl_file)
+    after = context.cert_store_stats()
+    if after["crl"] == before["crl"]:
+        raise UsageError(f"{tls.crl_file} holds no revocation list")
+    if after["x509"] != before["x509"]:
+        raise UsageError(f"{tls.crl_file} holds a certificate, which would be trusted")
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
 
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:

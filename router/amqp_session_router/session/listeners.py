@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,10 +49,7 @@ class Listeners:
 
     async def start(self, listener: Listener) -> None:
         """Listen, or apply new settings to the listener of this name; raises OSError if the address is taken."""
-        context = None
-        if listener.tls is not None:
-            context = server_context(listener.tls)
-            context.sni_callback = _remember_name
+        context = None if listener.tls is None else server_context(listener.tls)
         old = self._open.get(listener.name)
         inherited = self._inherited.pop(listener.name, None)
         if inherited is not None and old is None:
@@ -183,7 +179,3 @@ class Listeners:
 
 def _address(listener: Listener) -> tuple[str, int]:
     return listener.host, listener.port
-
-
-def _remember_name(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-    tls.asked_for = name or ""  # type: ignore[attr-defined]

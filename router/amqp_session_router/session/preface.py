@@ -94,7 +94,9 @@ async def accept_tls(stream: TlsTransport) -> tuple[str, str]:
     try:
         await stream.handshake()
     except OSError as error:
-        raise HandshakeFailed(End.PROTOCOL_ERROR, f"TLS failed: {getattr(error, 'reason', None) or error}") from None
+        # Why a certificate is not accepted, else the name of OpenSSL's error.
+        why = getattr(error, "verify_message", None) or getattr(error, "reason", None) or error
+        raise HandshakeFailed(End.PROTOCOL_ERROR, f"TLS failed: {why}") from None
     return str(getattr(stream.tls, "asked_for", "") or ""), _common_name(stream.tls)
 
 

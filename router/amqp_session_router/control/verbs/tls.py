@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +18,11 @@ _FILES = {
     "RSA_KEY_FILE": "key_file",
     "CERT_CHAIN_FILE": "cert_file",
     "CA_CERT_FILE": "ca_file",
+    "CRL_FILE": "crl_file",
     "TMP_DH_FILE": "dh_file",
     "MINIMUM": "minimum",
 }
+_SERVERS = {"TMP_DH_FILE": "Diffie-Hellman parameters", "CRL_FILE": "revoked certificates of clients"}
 _SETTINGS = (*_FILES, "VERIFY_MODE")
 _VERIFY = ("NONE", "PEER", "FAIL_IF_NO_PEER_CERT", "CLIENT_ONCE")
 
@@ -43,8 +46,8 @@ def _set(side: str) -> Edit:
                 if not modes:
                     raise UsageError(unknown_name("verify mode", words[0], _VERIFY))
                 part.update(_verify(side, modes))
-            elif word == "TMP_DH_FILE" and side == "egress":
-                raise UsageError("Diffie-Hellman parameters are the server's: TLS INGRESS TMP_DH_FILE")
+            elif word in _SERVERS and side == "egress":
+                raise UsageError(f"{_SERVERS[word]} are the server's: TLS INGRESS {word}")
             else:
                 part[_FILES[word]] = words.pop(0)
 
@@ -95,7 +98,7 @@ def _print(service: Service, _: Arguments) -> Reply:
 
 
 def _as_data(part: ClientTls | ServerTls | None) -> dict[str, Any]:
-    return {} if part is None else {name: getattr(part, name) for name in part.__slots__}
+    return {} if part is None else dataclasses.asdict(part)
 
 
 VERBS = (
