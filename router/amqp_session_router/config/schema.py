@@ -367,6 +367,10 @@ class ControlPart(Part):
 
     socket: str = "/run/amqp-session-router/control.sock"
     """A Unix socket of mode 0600."""
+    read_socket: str | None = None
+    """Another one, of mode 0660, for the verbs that only show something; absent: none."""
+    read_group: Annotated[str, Field(min_length=1)] | None = None
+    """The group that may use it; absent: the router's own."""
 
 
 class StatusPart(Part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from amqp_session_router.config.schema import (
     BackendPart,
     ClientTlsPart,
     Config,
+    ControlPart,
     DefaultPart,
     FarmPart,
     KeyPart,
@@ -105,6 +107,7 @@ def build(config: Config) -> Settings:
     """Return the settings that `config` describes; raises Problem for the first thing that does not hold."""
     listeners = {name: _listener(name, part, config.tls.ingress) for name, part in config.listeners.items()}
     _distinct_addresses(listeners.values())
+    _check_read_socket(config.control)
     if config.workers > 1:
         _known_ports(listeners.values())
     backends = {name: _backend(name, part, config.tls.egress) for name, part in config.backends.items()}
@@ -125,6 +128,21 @@ def build(config: Config) -> Settings:
         tune=Tune(**config.tune.model_dump()),
         digests=digests(config),
     )
+
+
+def _check_read_socket(part: ControlPart | None) -> None:
+    if part is None:
+        return
+    if part.read_socket == part.socket:
+        raise Problem(("control", "read_socket"), "it is the control socket already")
+    if part.read_group is None:
+        return
+    if part.read_socket is None:
+        raise Problem(("control", "read_group"), "there is no read_socket that it could use")
+    try:
+        grp.getgrnam(part.read_group)
+    except KeyError:
+        raise Problem(("control", "read_group"), f"this host has no group {part.read_group!r}") from None
 
 
 def _listener(name: str, part: ListenerPart, shared: ServerTlsPart) -> Listener:

@@ -1,4 +1,4 @@
-"""The control socket: a Unix socket of mode 0600.
+"""The control socket: a Unix socket of mode 0600, and one for those who may only look.
 
 A request is one line of JSON, `{"words": [...]}`; the answer is one line, `{"ok": true, ...}` with `rows`, `text` or
 `data`, or `{"ok": false, "error": "one sentence"}`. `STAT LISTEN` sends a line every second until the client goes.
@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -29,6 +30,8 @@ from amqp_session_router.net import unix_server
 log = logging.getLogger(__name__)
 
 _LARGEST_REQUEST = 1024 * 1024
+_MOST_READERS = 64
+"""Connections at the socket that only reads: those who use it are not to be able to use the router up."""
 
 
 class Control:
@@ -37,9 +40,12 @@ class Control:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def call(self, words: Sequence[str]) -> Reply | AsyncIterator[Reply]:
-        """Do what `words` say; returns the reply, or replies without end. Raises RouterError with nothing done."""
+    async def call(self, words: Sequence[str], only_reads: bool = False) -> Reply | AsyncIterator[Reply]:
+        """Do what `words` say; returns the reply, or replies without end. Raises RouterError with nothing done, with
+        `only_reads` for each verb that does more than show what is here."""
         verb, arguments = find(words)
+        if only_reads and (verb.changes is not Changes.NOTHING or arguments.get("peer")):
+            raise UsageError(f"this socket only reads: {verb.pattern} needs the control socket")
         if verb.changes is not Changes.NOTHING:
             log.info("control: %s", " ".join(words))
         if verb.edit is not None:
@@ -102,15 +108,18 @@ async def _by_owner(others: Leader, session: str, words: Sequence[str]) -> Reply
 
 
 class ControlServer:
-    """Serves `Control` on a Unix socket of mode 0600.
+    """Serves `Control` on a Unix socket of mode 0600; one that `only_reads` on one of mode 0660, for a group.
 
     It is bound under another name and then renamed, so that it never has another mode, and so that a process that takes
     over replaces the old one's in one step. Only its own socket is removed when it stops.
     """
 
-    def __init__(self, control: Control, path: Path) -> None:
+    def __init__(self, control: Control, path: Path, only_reads: bool = False, group: str | None = None) -> None:
+        """`group`: of the socket; None: the process's own."""
         self._control = control
         self.path = path
+        self._only_reads = only_reads
+        self._group = group
         self._server: asyncio.Server | None = None
         self._identity: tuple[int, int] | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -126,20 +135,24 @@ class ControlServer:
             if self.path.exists() and not stat.S_ISSOCK(self.path.lstat().st_mode):
                 raise UsageError(f"{self.path} is no socket: it stays as it is")
             fresh.unlink(missing_ok=True)
-            before = os.umask(0o177)
+            before = os.umask(0o117 if self._only_reads else 0o177)
             try:
                 listener.bind(str(fresh))
             finally:
                 os.umask(before)
+            if self._group is not None:
+                shutil.chown(fresh, group=self._group)
             found = fresh.stat()
             listener.listen(16)
             listener.setblocking(False)
             fresh.replace(self.path)
-        except OSError as error:
+        except (OSError, LookupError) as error:
             listener.close()
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
-            raise UsageError(f"control.socket: {self.path}: {error.strerror or error}") from None
+            name = "read_socket" if self._only_reads else "socket"
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise UsageError(f"control.{name}: {self.path}: {why}") from None
         except UsageError:
             listener.close()
             raise
@@ -163,6 +176,9 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._only_reads and len(self._clients) >= _MOST_READERS:
+            writer.close()
+            return
         self._clients.add(task)
         try:
             while line := await reader.readline():
@@ -178,7 +194,7 @@ class ControlServer:
     async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             words = _words(line)
-            reply = await self._control.call(words)
+            reply = await self._control.call(words, self._only_reads)
             if isinstance(reply, dict):
                 await _send(writer, {"ok": True, **reply})
                 return

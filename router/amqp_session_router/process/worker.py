@@ -145,7 +145,11 @@ class Worker:
         control = Control(service)
         self._membership = Membership(place, service, control)
         part = service.settings.config.control
-        self._control = ControlServer(control, Path(part.socket)) if part is not None and place.leads else None
+        self._controls: list[ControlServer] = []
+        if part is not None and place.leads:
+            self._controls.append(ControlServer(control, Path(part.socket)))
+            if part.read_socket is not None:
+                self._controls.append(ControlServer(control, Path(part.read_socket), True, part.read_group))
         self._predecessor = Predecessor(
             start.line, journal, self._listeners, self._sessions, lambda: service.configuration.running, self._retire
         )
@@ -172,8 +176,8 @@ class Worker:
             # After a fault the sessions stay as they are, for the next worker.
             await self._service.stop()
             await self._membership.part()
-            if not self._predecessor.relieved and self._control is not None:
-                await self._control.stop()
+            if not self._predecessor.relieved:
+                await self._stop_controls()
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -208,9 +212,9 @@ class Worker:
     async def _open(self, keeps: bool) -> None:
         """Open control socket, listeners and endpoints; raises UsageError where one cannot be had, unless it `keeps`
         sessions."""
-        if self._control is not None:
+        for control in self._controls:
             try:
-                await self._control.start(take_over=keeps)
+                await control.start(take_over=keeps)
             except UsageError as error:
                 if not keeps:
                     raise
@@ -239,8 +243,11 @@ class Worker:
         """Stop what a successor needs the addresses and files of."""
         await self._service.retire()
         await self._membership.part()
-        if self._control is not None:
-            await self._control.stop()
+        await self._stop_controls()
+
+    async def _stop_controls(self) -> None:
+        for control in self._controls:
+            await control.stop()
 
 
 async def _reload(service: Service) -> None:
