@@ -77,7 +77,7 @@ class FakeServer:
     def renew(self) -> None:
         self.renewed += 1
 
-    def exit(self, drain: float) -> None:
+    def exit(self, drain: float, rate: float | None = None) -> None:
         self.left.append(drain)
 
 

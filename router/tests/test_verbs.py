@@ -57,7 +57,7 @@ def test_who_does_what_among_several_workers() -> None:
         "BACKEND FORCE_DISCONNECT <name>",
         "BACKEND PRINT",
         "CONN [filter...]",
-        "EXIT [seconds] [grace]",
+        "EXIT [seconds] [grace] [rate]",
         "STAT DISABLE <which>",
         "STAT ENABLE <which>",
         "STICKY CLEAR <farm>",

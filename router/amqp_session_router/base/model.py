@@ -317,8 +317,9 @@ class Server(Protocol):
     def renew(self) -> None:
         """Go by new time-outs, and read the files of TLS settings towards backends anew, for the next connections."""
 
-    def exit(self, drain: float) -> None:
-        """Begin to leave: no new sessions, Close (320) to all, gone after at most `drain` seconds."""
+    def exit(self, drain: float, rate: float | None = None) -> None:
+        """Begin to leave: no new sessions, Close (320) to all, `rate` a second (None: at once), gone after at most
+        `drain` seconds. Called again, it may only be sooner."""
 
 
 class Routing(Protocol):

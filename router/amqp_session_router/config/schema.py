@@ -443,6 +443,8 @@ class Config(Part):
     """Look up the clients' host names for the client properties that the broker shows."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Processes that share the listeners, at best one for each core. It counts from the next start."""
+    exit_rate: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
+    """Sessions closed a second when the router leaves, more where its time is too short; absent: all at once."""
     tls: TlsPart = TlsPart()
     """TLS settings that listeners and backends share."""
     listeners: dict[Name, ListenerPart] = {}

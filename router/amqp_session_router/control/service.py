@@ -89,6 +89,7 @@ class Service:
         self.left = asyncio.Event()
         """Set with `leaving`."""
         self._drain = 0.0
+        self._rate: float | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._greeting: asyncio.Task[None] | None = None
 
@@ -128,7 +129,7 @@ class Service:
         self.checker.apply(self.settings)
         self.endpoints.send_statsd(self.settings.config.statsd)
         if self.leaving:
-            server.exit(self._drain)
+            server.exit(self._drain, self._exit_rate)
 
     async def retire(self) -> None:
         """Stop what a successor needs the addresses and files of; handshakes under way go on. Idempotent."""
@@ -149,23 +150,31 @@ class Service:
         if self._own_log:
             self._log.close()
 
-    def exit(self, drain: float, grace: float = 0.0) -> None:
+    def exit(self, drain: float, grace: float = 0.0, rate: float | None = None) -> None:
         """Begin to leave: `/ready` says so, and `grace` s later the server takes no sessions and closes all within
-        `drain` s. Called again, it leaves at once, if that is without a grace.
+        `drain` s, `rate` a second (None: as was said before, or as the settings say). Called again, it leaves at once,
+        if that is without a grace.
 
         One that has not started yet leaves once it has, with what it took over by then.
         """
         self.leaving = True
         self.left.set()
         self._drain = drain
+        self._rate = self._rate if rate is None else rate
         if self._grace is not None:
             self._grace.cancel()
         if self.server is None:
             return
         if grace > 0:
-            self._grace = asyncio.get_running_loop().call_later(grace, self.server.exit, drain)
+            self._grace = asyncio.get_running_loop().call_later(grace, self.server.exit, drain, self._exit_rate)
         else:
-            self.server.exit(drain)
+            self.server.exit(drain, self._exit_rate)
+
+    @property
+    def _exit_rate(self) -> float | None:
+        """Sessions that this worker closes a second; None: all at once."""
+        rate = self._rate or self.settings.config.exit_rate
+        return None if rate is None else rate / self.settings.config.workers
 
 
 @contextlib.contextmanager

@@ -139,14 +139,13 @@ class Listeners:
             for sock in one.sockets:
                 set_dead_peer_timeout(sock, self._sessions.routing.timeouts.dead_peer)
 
-    def exit(self, drain: float) -> None:
-        """Begin to leave: no new sessions, Close (320) to all, gone after at most `drain` seconds."""
-        if self._sessions.leaving:
-            return
-        self._shut_all()
-        if self._keep is not None:
-            self._keep(())
-        self._sessions.disconnect_all("the router is leaving; connect again", drain)
+    def exit(self, drain: float, rate: float | None = None) -> None:
+        """See `model.Server`."""
+        if not self._sessions.leaving:
+            self._shut_all()
+            if self._keep is not None:
+                self._keep(())
+        self._sessions.leave(drain, rate)
 
     def close(self) -> None:
         """Shut everything at once."""

@@ -11,7 +11,7 @@ from typing import Any
 from amqp_session_router.amqp import codec, tables
 from amqp_session_router.amqp.frames import ProtocolError
 from amqp_session_router.amqp.negotiation import Greeting, LearnedOffers
-from amqp_session_router.base.model import CONNECTION_FORCED, Authorizer, Backend, End, Limits, Refusal, Routing
+from amqp_session_router.base.model import Authorizer, Backend, End, Limits, Refusal, Routing
 from amqp_session_router.net.deadlines import Deadlines
 from amqp_session_router.net.dialer import Dialer
 from amqp_session_router.net.names import Names
@@ -25,6 +25,7 @@ from amqp_session_router.session import journal_entry, transfer
 from amqp_session_router.session.acceptor import OpenListener
 from amqp_session_router.session.dead_peers import DeadPeers
 from amqp_session_router.session.interfaces import SessionStages
+from amqp_session_router.session.leaving import Leaving
 from amqp_session_router.session.session import LiveSession
 
 
@@ -59,6 +60,7 @@ class SessionTable:
         """Called with each session that opens, but not with one that `adopt` takes."""
         self._client_name = client_name
         self._dead_peers = DeadPeers(loop, lambda: self.live.values(), lambda: self.routing.timeouts.dead_peer)
+        self._leaving = Leaving(loop, lambda: self.live, self._cut_all)
         self.leaving = False
         """No more are to come: by a client's connection, that is."""
         self.gone = asyncio.Event()
@@ -151,12 +153,11 @@ class SessionTable:
 
     # --- how they all go --------------------------------------------------------------------------------------------
 
-    def disconnect_all(self, text: str, drain: float) -> None:
-        """Close (320) to all; what is left after `drain` seconds is cut."""
+    def leave(self, drain: float, rate: float | None) -> None:
+        """Close (320) to all, `rate` a second (None: at once); what is left after `drain` seconds is cut. Called again,
+        it may only be sooner."""
         self.leaving = True
-        for session in [*self.live.values()]:
-            session.disconnect(CONNECTION_FORCED, text)
-        self.loop.call_later(drain, self._cut_all)
+        self._leaving.begin(drain, rate)
         self.check_gone()
 
     def _cut_all(self) -> None:

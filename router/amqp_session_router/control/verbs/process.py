@@ -17,8 +17,11 @@ def _exit(service: Service, arguments: Arguments) -> Reply:
     for name, value in (("seconds", drain), ("grace", grace)):
         if not 0 <= value <= 3600:
             raise UsageError(f"{name} is 0 to 3600 seconds, not {value:g}")
+    rate = None if arguments["rate"] is None else decimal(arguments["rate"], "rate")
+    if rate is not None and not 0 < rate <= 100_000:
+        raise UsageError(f"a rate is above 0 and at most 100000 sessions a second, not {rate:g}")
     count = len(service.routing.sessions.live)
-    service.exit(drain, grace)
+    service.exit(drain, grace, rate)
     return {"text": f"leaving{f' in {grace:g} s' if grace else ''}, with {count} sessions", "sessions": count}
 
 
@@ -34,8 +37,9 @@ def _workers(service: Service, _: Arguments) -> Reply:
 
 VERBS = (
     Verb(
-        "EXIT [seconds] [grace]",
-        "Say on `/ready` that it leaves; after the grace (0) take no more sessions, close all within `seconds` (30)",
+        "EXIT [seconds] [grace] [rate]",
+        "Say on `/ready` that it leaves; after the grace (0) take no more sessions, close all within `seconds` (30), "
+        "so many a second (`exit_rate`)",
         Changes.SESSIONS,
         act=_exit,
         scope=Scope.EACH,
