@@ -58,6 +58,7 @@ def test_who_does_what_among_several_workers() -> None:
         "BACKEND PRINT",
         "CONN [filter...]",
         "EXIT [seconds] [grace] [rate]",
+        "FARM REBALANCE <name> [rate]",
         "STAT DISABLE <which>",
         "STAT ENABLE <which>",
         "STICKY CLEAR <farm>",

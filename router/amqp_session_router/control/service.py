@@ -19,6 +19,7 @@ from amqp_session_router.control import listening, saved_state
 from amqp_session_router.control.applier import Applier
 from amqp_session_router.control.emptying import Emptying
 from amqp_session_router.control.endpoints import Endpoints
+from amqp_session_router.control.rebalancing import Rebalancing
 from amqp_session_router.control.running_configuration import RunningConfiguration
 from amqp_session_router.control.startup import first_text, kept_changes, with_changes
 from amqp_session_router.control.state_store import StateStore
@@ -80,6 +81,7 @@ class Service:
         self.names = Names()
         self.checker = Checker(self.routing, self.names)
         self.emptying = Emptying(self.routing)
+        self.rebalancing = Rebalancing(self.routing)
         self.lag = LoopLag()
         self.endpoints = Endpoints(self)
         self.store = StateStore()
@@ -143,6 +145,7 @@ class Service:
         """Stop what `start` started, but the control socket and the sessions, which are others'."""
         await self.retire()
         self.emptying.stop()
+        self.rebalancing.stop()
         self.lag.stop()
         await self.checker.stop()
         await self.authorizer.close()

@@ -19,7 +19,7 @@ from amqp_session_router.control.verbs.declaration import (
     Handler,
     Scope,
     Verb,
-    decimal,
+    a_rate,
     existing,
     integer,
     part_of,
@@ -31,7 +31,6 @@ from amqp_session_router.telemetry import metrics
 
 _EMPTYING_RATE = 100.0
 """Sessions a second that `BACKEND DISCONNECT_GRACEFUL` ends unless another number is given."""
-_MOST_A_SECOND = 100_000
 _OPTIONS = ("SEND-PROXY", "SEND-PROXY-V2", "TLS", "LOCAL", "DRAIN", "WEIGHT=n", "ADDRESS=ip", "VHOST=name")
 
 
@@ -94,9 +93,7 @@ def _on_sessions(act: Callable[[Session], None]) -> Handler:
 
 async def _empty(service: Service, arguments: Arguments) -> Reply:
     name = arguments["name"]
-    rate = decimal(arguments["rate"] or f"{_EMPTYING_RATE:g}", "a rate")
-    if not 0 < rate <= _MOST_A_SECOND:
-        raise UsageError(f"a rate is above 0 and at most {_MOST_A_SECOND} sessions a second, not {rate:g}")
+    rate = a_rate(arguments["rate"] or f"{_EMPTYING_RATE:g}")
     if service.others is None:
         _sessions(service, name)
         count = service.emptying.begin(name, rate)

@@ -150,6 +150,17 @@ def decimal(text: str, what: str) -> float:
         raise UsageError(f"{what} is a number, not {text!r}") from None
 
 
+_MOST_A_SECOND = 100_000
+
+
+def a_rate(text: str) -> float:
+    """Return the sessions a second that `text` says; raises UsageError."""
+    rate = decimal(text, "a rate")
+    if not 0 < rate <= _MOST_A_SECOND:
+        raise UsageError(f"a rate is above 0 and at most {_MOST_A_SECOND} sessions a second, not {rate:g}")
+    return rate
+
+
 def number(text: str, what: str) -> float | int:
     """As `decimal`, but a whole number is an int."""
     value = decimal(text, what)

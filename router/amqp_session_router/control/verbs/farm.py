@@ -5,6 +5,7 @@ from __future__ import annotations
 from amqp_session_router.base.errors import UsageError, unknown_name
 from amqp_session_router.control import merging
 from amqp_session_router.control.merging import Reply
+from amqp_session_router.control.rebalancing import why_not
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import (
     Arguments,
@@ -12,9 +13,13 @@ from amqp_session_router.control.verbs.declaration import (
     Data,
     Scope,
     Verb,
+    a_rate,
     existing,
     parts_without,
 )
+
+_BALANCING_RATE = 10.0
+"""Sessions a second that `FARM REBALANCE` ends unless another number is given."""
 
 
 def _add(data: Data, arguments: Arguments) -> None:
@@ -86,6 +91,18 @@ def _sticky_clear(service: Service, arguments: Arguments) -> Reply:
     return {"text": f"{count} keys forgotten", "keys": count}
 
 
+def _rebalance(service: Service, arguments: Arguments) -> Reply:
+    farms = service.routing.settings.farms
+    farm = farms.get(arguments["name"])
+    if farm is None:
+        raise UsageError(unknown_name("farm", arguments["name"], farms))
+    if (why := why_not(farm)) is not None:
+        raise UsageError(f"the farm {farm.name!r} cannot be balanced: {why}")
+    rate = a_rate(arguments["rate"] or f"{_BALANCING_RATE:g}")
+    count = service.rebalancing.begin(farm, rate / service.settings.config.workers)
+    return {"text": f"{count} sessions, {rate:g} a second", "sessions": count}
+
+
 VERBS = (
     Verb("FARM ADD <name> <selector> [backend...]", "Add a farm", Changes.CONFIGURATION, edit=_add),
     Verb("FARM PARTITION <name> <policy>", "Append a partition policy", Changes.CONFIGURATION, edit=_partition),
@@ -93,6 +110,14 @@ VERBS = (
     Verb("FARM JOIN <name> <backend>", "Add a member", Changes.CONFIGURATION, edit=_join),
     Verb("FARM LEAVE <name> <backend>", "Take a member away; its sessions stay", Changes.CONFIGURATION, edit=_leave),
     Verb("FARM DELETE <name>", "Remove a farm; its sessions stay", Changes.CONFIGURATION, edit=_delete),
+    Verb(
+        "FARM REBALANCE <name> [rate]",
+        "Connection.Close to the sessions that its members have beyond their part, so many a second (10)",
+        Changes.SESSIONS,
+        act=_rebalance,
+        scope=Scope.EACH,
+        merge=merging.SESSIONS,
+    ),
     Verb("FARM PRINT", "Show the farms, with their partitions as they are now", Changes.NOTHING, act=_print),
     Verb(
         "STICKY PRINT",

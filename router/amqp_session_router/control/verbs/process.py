@@ -8,7 +8,7 @@ from amqp_session_router.base.errors import UsageError
 from amqp_session_router.control import merging
 from amqp_session_router.control.merging import Reply
 from amqp_session_router.control.service import Service
-from amqp_session_router.control.verbs.declaration import Arguments, Changes, Scope, Verb, decimal
+from amqp_session_router.control.verbs.declaration import Arguments, Changes, Scope, Verb, a_rate, decimal
 from amqp_session_router.telemetry import metrics
 
 
@@ -17,9 +17,7 @@ def _exit(service: Service, arguments: Arguments) -> Reply:
     for name, value in (("seconds", drain), ("grace", grace)):
         if not 0 <= value <= 3600:
             raise UsageError(f"{name} is 0 to 3600 seconds, not {value:g}")
-    rate = None if arguments["rate"] is None else decimal(arguments["rate"], "rate")
-    if rate is not None and not 0 < rate <= 100_000:
-        raise UsageError(f"a rate is above 0 and at most 100000 sessions a second, not {rate:g}")
+    rate = None if arguments["rate"] is None else a_rate(arguments["rate"])
     count = len(service.routing.sessions.live)
     service.exit(drain, grace, rate)
     return {"text": f"leaving{f' in {grace:g} s' if grace else ''}, with {count} sessions", "sessions": count}
