@@ -16,7 +16,7 @@ from tests.workload.standalone_broker import QUEUES, SHORT_LIVED, Broker
 
 Q = QUEUES[0]
 # The first start of several on a busy machine.
-DEADLINE_S = 150.0
+DEADLINE_S = 100.0
 SMALL = f"-Xms32m -Xmx96m {SHORT_LIVED} -XX:-UsePerfData -Dlog4j2.disableJmx=true"
 ACTIVE = b"AMQ221007"
 # A member of a cluster with the product's own account is let in nowhere.
