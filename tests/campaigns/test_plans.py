@@ -212,17 +212,17 @@ def test_a_run_that_was_surprised_leaves_its_hosts_to_nobody(fake: Fake, monkeyp
     assert (only.state, only.error) == (FAILED, "no steady state")
 
 
-def test_a_backlog_leaves_its_hosts_to_nobody(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker may keep in its memory what it held, long after that is delivered."""
+def test_what_leaves_something_leaves_its_hosts_to_nobody(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may keep in its memory what it held, long after that is delivered; a drill may say what it leaves."""
     monkeypatch.setattr(bench, "up", lambda topology, **_: fake.log(up=topology.name))
     monkeypatch.setattr(bench, "down", lambda topology, _: fake.log(down=topology.name))
     fake.install()
     options = CampaignOptions(fake.runs, bench_hosts=True)
-    for name in (DRILL, "kill_active_backlog"):
+    for name in (DRILL, "kill_active_backlog", "active_stopped"):
         two = sweep_plan(name, TOPOLOGY, {"load.producers": [2, 4]}, 1, 5)
         execute.execute(two, options, Console(quiet=True), lambda _: None)
     once, twice = ["up", "deploy", "run", "run", "down"], ["up", "deploy", "run", "down"] * 2
-    assert [next(iter(entry)) for entry in fake.entries()] == once + twice
+    assert [next(iter(entry)) for entry in fake.entries()] == once + twice * 2
 
 
 def test_settings_that_preflight_refuses_are_told_once_and_the_rest_is_run(fake: Fake) -> None:

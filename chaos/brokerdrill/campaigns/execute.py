@@ -202,11 +202,17 @@ def execute(
             if broken_off == (3 if options.bench_hosts else 2):
                 why = f"{broken_off} runs in a row could not be made, the last one because: {end.error}"
                 raise InfrastructureError(why)
-            # What such a run may have left on hosts of the plan's own is in no other's way: nor in a broker's memory,
-            # where a backlog may stay after it is delivered.
-            if options.bench_hosts and (end.error or end.surprised or load_drill(cell.drill).scenario.load.backlog):
+            # What such a run may have left on hosts of the plan's own is in no other's way.
+            if options.bench_hosts and (end.error or end.surprised or _leaves_something(cell.drill)):
                 carrier.deployments.leave()
     return ended
+
+
+def _leaves_something(drill: str) -> bool:
+    """Whether a later run on the same hosts might be judged by what this drill left there."""
+    scenario = load_drill(drill).scenario
+    # In a broker's memory a backlog may stay after it is delivered.
+    return scenario.load.backlog or bool(scenario.leaves)
 
 
 @dataclass(frozen=True)

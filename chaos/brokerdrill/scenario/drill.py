@@ -36,9 +36,12 @@ SUFFIXES = (".yml", ".yaml")
 OPEN = ("needs", "extends", "set", "where", "without")
 
 
+_FOR_PEOPLE = ("title", "description", "tags", "note", "leaves")
+
+
 def _meant(data: Mapping[str, Any]) -> dict[str, Any]:
     """What a drill does and how it is judged: without the words that only people read."""
-    meant = {field: value for field, value in data.items() if field not in ("title", "description", "tags", "note")}
+    meant = {field: value for field, value in data.items() if field not in _FOR_PEOPLE}
     if "known" in data:
         meant["known"] = [
             {field: value for field, value in one.items() if field not in ("finding", "seen")} for one in data["known"]

@@ -296,6 +296,11 @@ class Scenario(Strict):
     only: dict[str, Literal["target"]] = Field(
         {}, description="of a promise that must break what may break it: `target`, what a fault hit"
     )
+    leaves: str = Field(
+        "",
+        description="what a run leaves on its hosts by which a later one there would be judged: a campaign whose hosts "
+        "are its own makes them anew after it",
+    )
     known: list[Defect] = Field([], description="defects of the product that may break a promise, each with a ceiling")
     repeat: int = Field(1, ge=1)
 
