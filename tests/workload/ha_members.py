@@ -95,6 +95,8 @@ class Members:
         queues = "".join(
             f'<address name="{queue}"><anycast><queue name="{queue}"/></anycast></address>' for queue in QUEUES
         )
+        # The schema has no empty one.
+        connected_by = f"<cluster-connections>{connections}</cluster-connections>" if connections else ""
         file = self[name].directory / "etc" / "broker.xml"
         file.write_text(
             f'<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core"><name>{name}</name>'
@@ -103,7 +105,7 @@ class Members:
             "<journal-min-files>2</journal-min-files>"
             f"<journal-pool-files>2</journal-pool-files><journal-file-size>1M</journal-file-size>{ACCOUNT}"
             f"<connectors>{_named('connector', to_all)}</connectors><acceptors>{_named('acceptor', own)}</acceptors>"
-            f"<cluster-connections>{connections}</cluster-connections>{policy}{more}"
+            f"{connected_by}{policy}{more}"
             f"<addresses>{queues}</addresses></core></configuration>"
         )
 
