@@ -20,6 +20,7 @@ from brokerdrill.runner.guards.guarded import guarded
 from brokerdrill.runner.guards.sight import until_watch_failed
 from brokerdrill.runner.live_run import LiveRun
 from brokerdrill.runner.system import Instance, System
+from brokerdrill.runner.watching import polling
 from brokerdrill.runner.watching import roles as role_watch
 from brokerdrill.runner.watching.roles import RoleWatch
 
@@ -224,5 +225,33 @@ def test_an_answer_to_what_was_asked_at_that_very_moment_is_of_after_it(tmp_path
         assert watch.roles_since(asked_ns) == {"one": "active"}
         assert watch.roles_since(asked_ns + 1) == {}
         events.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "uncertain"),
+    [
+        (900, 1_030, 100),  # since the question before
+        (990, 1_030, 30),  # until the answer
+        (0, 1_030, 30),  # there was none before
+    ],
+)
+def test_a_change_lies_between_the_question_before_and_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, now: int, uncertain: int
+) -> None:
+    async def main() -> None:
+        system = System(Progress(Console(quiet=True)))
+        _add(system, {"one": Told("active")})
+        events = EventWriter(tmp_path, "run", now_ns())
+        system.watch(events)
+        await until(system.in_sync)
+        await system.stop_watching()
+        events.close()
+        watch = system._watch
+        assert watch is not None
+        monkeypatch.setattr(watch, "_since_ns", 500)
+        monkeypatch.setattr(polling, "now_ns", lambda: now)
+        assert watch._placed(1_000, before) == (1_000, uncertain)
 
     asyncio.run(main())
