@@ -6,6 +6,7 @@ the name of the broker on it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -231,6 +232,23 @@ def artemis_moved_listeners(listeners: Sequence[Listener], offset: int) -> list[
     return [item if item["name"] == "console" else {**item, "port": item["port"] + int(offset)} for item in listeners]
 
 
+def artemis_known(topology: Any, members: Mapping[str, ArtemisMember]) -> list[str]:
+    """Return the hosts of those `members` that an active broker knows, as a primary or as a backup.
+
+    `topology` is what its `listNetworkTopology` returns; of what is no such answer nobody is known.
+    """
+    try:
+        nodes = json.loads(topology) if isinstance(topology, str) else topology
+        places = {str(node[kind]) for node in nodes for kind in ("primary", "backup") if kind in node}
+    except (TypeError, ValueError):
+        return []
+    return [
+        host
+        for host, member in members.items()
+        if places & {f"{member['address']}:{member['port']}", f"[{member['address']}]:{member['port']}"}
+    ]
+
+
 def artemis_dials(
     members: Mapping[str, ArtemisMember], host: str, zookeeper_servers: Sequence[Mapping[str, Any]]
 ) -> list[Dial]:
@@ -295,6 +313,7 @@ class FilterModule:
             "artemis_connectors": artemis_connectors,
             "artemis_described_addresses": artemis_described_addresses,
             "artemis_dials": artemis_dials,
+            "artemis_known": artemis_known,
             "artemis_listeners": artemis_listeners,
             "artemis_members": artemis_members,
             "artemis_moved_listeners": artemis_moved_listeners,

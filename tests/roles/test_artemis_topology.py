@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -284,6 +285,29 @@ def test_clients_of_an_ensemble_are_told_its_servers() -> None:
         {"host": "two", "address": "zk2", "port": 2182},
     ]
     assert zookeeper.zookeeper_connect_string(found) == "192.0.2.1:2281,zk2:2182"
+
+
+TOLD = '[{"nodeID": "1", "live": "192.0.2.1:61616", "primary": "192.0.2.1:61616", "backup": "192.0.2.22:61616"}]'
+
+
+@pytest.mark.parametrize(
+    ("told", "addresses", "known"),
+    [
+        (TOLD, {"a": "192.0.2.1", "b": "192.0.2.22"}, ["a", "b"]),
+        # A part of another one's address
+        (TOLD, {"a": "192.0.2.1", "b": "192.0.2.2", "c": "2.0.2.22"}, ["a"]),
+        (TOLD.replace("192.0.2.22", "[2001:db8::2]"), {"b": "2001:db8::2", "c": "2001:db8::22"}, ["b"]),
+        (TOLD.replace("192.0.2.22", "2001:db8::2"), {"b": "2001:db8::2"}, ["b"]),
+        (TOLD.replace("22:61616", "22:61617"), {"b": "192.0.2.22"}, []),
+        (json.loads(TOLD), {"b": "192.0.2.22"}, ["b"]),  # Ansible may have read it already
+        ("[]", {"a": "192.0.2.1"}, []),
+        ("", {"a": "192.0.2.1"}, []),
+        (None, {"a": "192.0.2.1"}, []),
+    ],
+)
+def test_whom_a_broker_knows(told: Any, addresses: dict[str, str], known: list[str]) -> None:
+    members = {name: {"address": address, "port": 61616} for name, address in addresses.items()}
+    assert topology.artemis_known(told, members) == known
 
 
 def test_who_was_not_asked_is_unknown() -> None:
