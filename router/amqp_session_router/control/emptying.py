@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from amqp_session_router.base.model import CONNECTION_FORCED, Phase, Session
+from amqp_session_router.control.named_tasks import NamedTasks
 from amqp_session_router.routing.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ class Emptying:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = NamedTasks("empty")
 
     def sessions_of(self, backend: str) -> list[Session]:
         """Return the live sessions that are connected or connecting to `backend`."""
@@ -36,21 +37,13 @@ class Emptying:
         Of a draining one all go, those too whose handshake has still to end there, until it drains no more; of another
         those that are open now. What was begun for it before ends.
         """
-        self._end(backend)
         before = self._open(backend)
-        task = asyncio.create_task(self._empty(backend, rate, before), name=f"empty {backend}")
-        self._tasks[backend] = task
-        task.add_done_callback(lambda done: self._tasks.pop(backend) if self._tasks.get(backend) is done else None)
+        self._tasks.begin(backend, self._empty(backend, rate, before))
         return len(before)
 
     def stop(self) -> None:
         """Disconnect no more."""
-        for backend in [*self._tasks]:
-            self._end(backend)
-
-    def _end(self, backend: str) -> None:
-        if (task := self._tasks.pop(backend, None)) is not None:
-            task.cancel()
+        self._tasks.stop()
 
     def _open(self, backend: str) -> list[Session]:
         return [session for session in self.sessions_of(backend) if session.phase in (Phase.OPEN, Phase.PAUSED)]

@@ -8,6 +8,7 @@ import math
 
 from amqp_session_router.base.model import CONNECTION_FORCED, Phase, Session
 from amqp_session_router.config.settings import Farm
+from amqp_session_router.control.named_tasks import NamedTasks
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.selection import selectors
 
@@ -33,26 +34,18 @@ class Rebalancing:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = NamedTasks("rebalance")
 
     def begin(self, farm: Farm, rate: float) -> int:
         """Disconnect the surplus of now, `rate` a second; returns how many sessions that is. What was begun for the
         farm before ends."""
-        self._end(farm.name)
         found = self.surplus(farm)
-        task = asyncio.create_task(self._move(farm.name, rate, found), name=f"rebalance {farm.name}")
-        self._tasks[farm.name] = task
-        task.add_done_callback(lambda done: self._tasks.pop(farm.name) if self._tasks.get(farm.name) is done else None)
+        self._tasks.begin(farm.name, self._move(farm.name, rate, found))
         return len(found)
 
     def stop(self) -> None:
         """Disconnect no more."""
-        for name in [*self._tasks]:
-            self._end(name)
-
-    def _end(self, name: str) -> None:
-        if (task := self._tasks.pop(name, None)) is not None:
-            task.cancel()
+        self._tasks.stop()
 
     def surplus(self, farm: Farm) -> list[Session]:
         """Return the sessions, the youngest first, that members have beyond their part by weight, or that are outside
