@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jpype
 import pytest
@@ -20,6 +20,9 @@ from tests.workload.certificate import make_certificate
 from tests.workload.own_postgres import Postgres
 from tests.workload.standalone_broker import QUEUES, USER, Broker, unpack
 from tests.workload.worker_process import WorkerProcess
+
+if TYPE_CHECKING:
+    from tests.workload.ha_members import Members
 
 _numbers = iter(range(1_000_000))
 SWITCH_INTERVAL_S = sys.getswitchinterval()
@@ -81,6 +84,25 @@ def broker(one_broker: Broker) -> Iterator[Broker]:
     yield one_broker
     if one_broker.stopped():
         one_broker.kill()
+
+
+@pytest.fixture(scope="module")
+def made_members(
+    request: pytest.FixtureRequest, distribution: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Members]:
+    from tests.workload import ha_members  # which takes from here what it starts clients by
+
+    console = getattr(request.module, "WITH_CONSOLE", False)
+    made = ha_members.Members(distribution, tmp_path_factory.mktemp("members"), request.module.MEMBERS, console=console)
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def members(made_members: Members) -> Iterator[Members]:
+    """The brokers that the module names (MEMBERS; with a console: WITH_CONSOLE), without data and processes."""
+    yield made_members
+    made_members.clear()
 
 
 @pytest.fixture(scope="module")

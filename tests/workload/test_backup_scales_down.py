@@ -4,12 +4,9 @@ messages and prepared transactions get to, in which order, and how the one that 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jpype
-import pytest
 
 from tests.free_ports import free_port
 from tests.workload.core_calls import wait_until
@@ -19,20 +16,8 @@ from tests.workload.standalone_broker import QUEUES
 TAKEN, SENT = QUEUES
 ANNOUNCED, SCALED_DOWN, SCALED_DOWN_AS_BACKUP = b"AMQ221031", b"AMQ221078", b"AMQ221047"
 SUCCESS, RECOVERED = 0x4000000, 0x1800000
-
-
-@pytest.fixture(scope="module")
-def made(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    members = Members(distribution, tmp_path_factory.mktemp("scales_down"), ["a", "b", "c"])
-    yield members
-    members.clear()
-
-
-@pytest.fixture
-def members(made: Members) -> Iterator[Members]:
-    """Three brokers without data and processes."""
-    yield made
-    made.clear()
+# The fixture `members` makes these.
+MEMBERS = ("a", "b", "c")
 
 
 def prepare(url: str) -> None:

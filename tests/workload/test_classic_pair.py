@@ -3,11 +3,6 @@ without a group name follows, the way back, and the time-out that a backup has f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from tests.workload.ha_members import Members, asked, send, take
 from tests.workload.standalone_broker import Relay
 
@@ -15,20 +10,8 @@ IN_SYNC, TAKES_OVER, GIVES_WAY, LISTENS = b"AMQ221024", b"AMQ221037", b"AMQ22103
 TIMED_OUT = "AMQ229114"
 SYNC_TIMEOUT_MS = 1_700
 ASKS_FOR_ITS_PLACE = b"not-a-default\xff"
-
-
-@pytest.fixture(scope="module")
-def made(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    members = Members(distribution, tmp_path_factory.mktemp("classic"), ["a", "b"])
-    yield members
-    members.clear()
-
-
-@pytest.fixture
-def members(made: Members) -> Iterator[Members]:
-    """Two brokers without data and processes."""
-    yield made
-    made.clear()
+# The fixture `members` makes these.
+MEMBERS = ("a", "b")
 
 
 MASTER = (

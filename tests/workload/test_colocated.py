@@ -4,13 +4,9 @@ often, what the backups are called, and where they are found."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-
-import pytest
 
 from tests.workload.core_calls import wait_until
 from tests.workload.ha_members import DEADLINE_S, Members, asked, send, take
@@ -19,20 +15,8 @@ ASKS, STARTS_ONE, IN_SYNC, TAKES_OVER = "AMQ221066", "AMQ221049", "AMQ221024", b
 OFFSET, RETRIES, INTERVAL_MS = 7, 2, 400
 WITHIN = 5
 KINDS = ("primary", "backup")
-
-
-@pytest.fixture(scope="module")
-def made(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    members = Members(distribution, tmp_path_factory.mktemp("colocated"), ["a", "b", "c"])
-    yield members
-    members.clear()
-
-
-@pytest.fixture
-def members(made: Members) -> Iterator[Members]:
-    """Three brokers without data and processes."""
-    yield made
-    made.clear()
+# The fixture `members` makes these.
+MEMBERS = ("a", "b", "c")
 
 
 def policy(others: str, max_backups: int) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,20 +15,9 @@ CONSOLE = b"AMQ241002"
 WAITS_FOR_THE_LOCK = b"AMQ221034"
 # Where a start stands that waits for the lock of its store.
 WAITING = "FileLockNodeManager.startPrimaryNode"
-
-
-@pytest.fixture(scope="module")
-def made(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    members = Members(distribution, tmp_path_factory.mktemp("configured"), ["a", "b"], console=True)
-    yield members
-    members.clear()
-
-
-@pytest.fixture
-def members(made: Members) -> Iterator[Members]:
-    """Two brokers with a console, without data and processes."""
-    yield made
-    made.clear()
+# The fixture `members` makes these.
+MEMBERS = ("a", "b")
+WITH_CONSOLE = True
 
 
 def policy_of(members: Members, policy: str) -> str:

@@ -240,18 +240,9 @@ def test_an_answer_to_what_was_asked_at_that_very_moment_is_of_after_it(tmp_path
 def test_a_change_lies_between_the_question_before_and_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, now: int, uncertain: int
 ) -> None:
-    async def main() -> None:
-        system = System(Progress(Console(quiet=True)))
-        _add(system, {"one": Told("active")})
-        events = EventWriter(tmp_path, "run", now_ns())
-        system.watch(events)
-        await until(system.in_sync)
-        await system.stop_watching()
-        events.close()
-        watch = system._watch
-        assert watch is not None
-        monkeypatch.setattr(watch, "_since_ns", 500)
-        monkeypatch.setattr(polling, "now_ns", lambda: now)
-        assert watch._placed(1_000, before) == (1_000, uncertain)
-
-    asyncio.run(main())
+    events = EventWriter(tmp_path, "run", 0)
+    watch = RoleWatch({}, events, lambda *_: None)
+    monkeypatch.setattr(watch, "_since_ns", 500)
+    monkeypatch.setattr(polling, "now_ns", lambda: now)
+    assert watch._placed(1_000, before) == (1_000, uncertain)
+    events.close()
