@@ -17,6 +17,9 @@ from ansible_collections.brokerdrill.ha.plugins.filter.own_elements import artem
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.descriptor import Dial, Listener
 from ansible_collections.brokerdrill.ha.plugins.plugin_utils.hosts import HostVars, address_of
 
+# What the drills' STOMP clients write before a queue's name (`brokerdrill.workload.config`, which no role has).
+STOMP_PREFIX = "/queue/"
+
 
 class ArtemisMember(TypedDict):
     """A broker as the others of its cluster see it; `policy` is None where its inventory says none."""
@@ -206,7 +209,8 @@ def artemis_listeners(
 ) -> list[Listener]:
     """Return what a broker with `acceptors` serves at `address`, for each protocol of an acceptor a listener.
 
-    An acceptor with `autoStart=false` serves nothing until somebody starts it. `routers`: the connection routers, as a
+    An acceptor with `autoStart=false` serves nothing until somebody starts it. The drills' STOMP clients do not dial
+    one that does not take off what they write before a queue's name. `routers`: the connection routers, as a
     descriptor says them.
     """
     by_name = {item["name"]: item for item in routers}
@@ -217,6 +221,8 @@ def artemis_listeners(
             for protocol in item["protocols"]:
                 words = str(protocol).lower()
                 found.append(_listener(item["name"], address, int(item["port"]), words, _has_tls(item)))
+                if words == "stomp" and item.get("parameters", {}).get("anycastPrefix") != STOMP_PREFIX:
+                    found[-1]["clients"] = False
                 if item.get("router"):
                     found[-1]["router"] = item["router"]
                 if router := by_name.get(item.get("router")):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 
+from brokerdrill.workload.config import STOMP_PREFIX
 from tests.roles.test_plugins import plugin
 
 topology = plugin("filter", "artemis_topology")
@@ -181,6 +182,16 @@ def test_listeners_are_the_acceptors_and_the_console() -> None:
         {"name": "console", "address": "192.0.2.1", "port": 8161, "protocol": "https", "tls": True},
     ]
     assert [item["port"] for item in topology.artemis_moved_listeners(found, "10")] == [61627, 61627, 8161]
+
+
+@pytest.mark.parametrize(("parameters", "dialled"), [({}, False), ({"anycastPrefix": STOMP_PREFIX}, True)])
+def test_stomp_clients_dial_who_takes_off_what_they_write_before_a_name(
+    parameters: dict[str, Any], dialled: bool
+) -> None:
+    acceptor = {"name": "all", "port": 61617, "protocols": ["CORE", "STOMP"], "parameters": parameters}
+    core, stomp, _ = topology.artemis_listeners([acceptor], "192.0.2.1", 8161, [])
+    assert "clients" not in core and stomp.get("clients", True) == dialled
+    assert topology.STOMP_PREFIX == STOMP_PREFIX
 
 
 def test_a_listener_with_a_router_says_its_key() -> None:

@@ -22,6 +22,7 @@ from brokerdrill.describe.found import (
     secured,
     tree,
 )
+from brokerdrill.workload.config import STOMP_PREFIX
 
 PRODUCT = "artemis"
 # In the command line of a broker.
@@ -31,9 +32,7 @@ COMMANDS = ()
 CONNECTION_TTL_MS, CHECK_PERIOD_MS, ID_CACHE_SIZE, SESSION_MS = 60_000, 30_000, 20_000, 18_000
 VOTE_RETRIES, VOTE_RETRY_WAIT_MS = 12, 2_000
 # What is not named accepts these.
-PROTOCOLS = ("CORE", "OPENWIRE", "AMQP", "STOMP", "MQTT", "HORNETQ")
-# Before the names of queues.
-STOMP_PREFIX = "/queue/"
+PROTOCOLS = ("CORE", "OPENWIRE", "AMQP", "STOMP", "MQTT")
 _ROLES = {"primary": "primary", "master": "primary", "backup": "backup", "slave": "backup"}
 _POLICIES = {"primary-only": "primary_only", "live-only": "primary_only"}
 _FEATURES = {
@@ -149,21 +148,20 @@ def _policy(found: Found, core: Element, path: str) -> tuple[str, str, Element]:
 
 
 def _listeners(found: Found, core: Element) -> Iterator[dict[str, Any]]:
-    """What clients reach: acceptors by TCP, for each protocol that they speak a listener. One that does not take the
-    prefix off which the drills' STOMP clients write has none of STOMP beside others."""
+    """What clients reach: acceptors by TCP, for each protocol that they speak a listener; HornetQ's own is told where
+    there is no other. The drills' STOMP clients do not dial one that does not take their prefix off."""
     for acceptor in core.iterfind("acceptors/acceptor"):
         name = acceptor.get("name")
         for place in places(found, f"acceptor {name}", found.filled((acceptor.text or "").strip()), ("tcp",)):
             spoken = [one.strip().upper() for one in place.said.get("protocols", ",".join(PROTOCOLS)).split(",")]
-            served = [one for one in PROTOCOLS if one in spoken] or spoken[:1]
-            unfit = {"HORNETQ"} if place.said.get("anycastPrefix") == STOMP_PREFIX else {"HORNETQ", "STOMP"}
-            for protocol in [one for one in served if one not in unfit] or served[:1]:
+            for protocol in [one for one in PROTOCOLS if one in spoken] or spoken[:1]:
                 yield {
                     "name": name or f"port{place.port}",
                     "address": found.reached(place.host),
                     "port": place.port,
                     "protocol": protocol.lower(),
                     "tls": place.said.get("sslEnabled", "false").lower() == "true",
+                    "clients": protocol != "STOMP" or place.said.get("anycastPrefix") == STOMP_PREFIX,
                 }
 
 

@@ -34,14 +34,13 @@ DEFAULTS_FILE = DRILLS / "defaults.yml"
 SUFFIXES = (".yml", ".yaml")
 # Fields that say how a scenario comes about; a resolved one has none of them.
 OPEN = ("needs", "extends", "set", "where", "without")
-
-
-_FOR_PEOPLE = ("title", "description", "tags", "note", "leaves")
+# What changes no run: words for people, and what a campaign does after it.
+_BESIDE = ("title", "description", "tags", "note", "leaves")
 
 
 def _meant(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a drill does and how it is judged: without the words that only people read."""
-    meant = {field: value for field, value in data.items() if field not in _FOR_PEOPLE}
+    """What a drill does and how it is judged."""
+    meant = {field: value for field, value in data.items() if field not in _BESIDE}
     if "known" in data:
         meant["known"] = [
             {field: value for field, value in one.items() if field not in ("finding", "seen")} for one in data["known"]

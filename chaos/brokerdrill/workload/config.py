@@ -20,6 +20,9 @@ REDIRECTED = ("amqp", "core", "openwire")
 UNTRANSACTED = ("amqp091", "mqtt")
 # Clients whose producers can do without the broker's word that it has a message.
 UNCONFIRMED = ("amqp091",)
+# What STOMP clients write before a queue's name. ActiveMQ Classic asks for it; an acceptor of Artemis takes it off
+# where that is its `anycastPrefix`, and else takes it for a part of the name.
+STOMP_PREFIX = "/queue/"
 # Clients that have several messages in flight.
 WINDOWED = ("amqp", "amqp091", "core")
 # Clients that have durable subscriptions.

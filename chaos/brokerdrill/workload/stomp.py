@@ -34,7 +34,7 @@ from brokerdrill.workload.client import (
     Outcome,
     Reconnect,
 )
-from brokerdrill.workload.config import BrokerEndpoint, Router, WorkerConfig
+from brokerdrill.workload.config import STOMP_PREFIX, BrokerEndpoint, Router, WorkerConfig
 
 CONNECT_S = 3.0
 PREFETCH = 100
@@ -246,7 +246,7 @@ class Stomp:
             self._subscribe(name, address, {"activemq.prefetchSize": str(PREFETCH)})
 
     def _subscribe(self, name: str, address: str, more: Mapping[str, str]) -> None:
-        headers = {"id": name, "destination": f"/queue/{address}", "ack": "client-individual", **more}
+        headers = {"id": name, "destination": f"{STOMP_PREFIX}{address}", "ack": "client-individual", **more}
         assert self._connection is not None
         self._connection.confirmed(Frame("SUBSCRIBE", headers))
 
@@ -261,7 +261,10 @@ class Stomp:
         return {"transaction": self._transaction}
 
     def send(self, address: str, message: Message, attempt: int) -> Outcome:
-        headers = {"destination": f"/queue/{address}", header.PROPERTY: header.write(self._tag, message, attempt)}
+        headers = {
+            "destination": f"{STOMP_PREFIX}{address}",
+            header.PROPERTY: header.write(self._tag, message, attempt),
+        }
         headers["persistent"] = "true" if self._config.durable else "false"
         if message.key is not None:
             headers["JMSXGroupID"] = message.key
