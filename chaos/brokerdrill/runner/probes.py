@@ -23,7 +23,7 @@ Roles = Mapping[str, str]
 def failed_over(hit: Sequence[Descriptor], instances: Iterable[Descriptor], roles: Roles) -> bool:
     """Whether in a store of an instance that was hit another one is active."""
     names = {item.instance for item in hit}
-    stores = {item.store for item in hit}
+    stores = {item.store for item in _of_stores(hit)}
     return any(
         roles.get(item.instance) == "active" and item.instance not in names and item.store in stores
         for item in instances
@@ -31,8 +31,14 @@ def failed_over(hit: Sequence[Descriptor], instances: Iterable[Descriptor], role
 
 
 def failed_back(hit: Sequence[Descriptor], roles: Roles) -> bool:
-    """Whether all instances that were hit are active."""
-    return bool(hit) and all(roles.get(item.instance) == "active" for item in hit)
+    """Whether all instances of stores that were hit are active."""
+    meant = _of_stores(hit)
+    return bool(meant) and all(roles.get(item.instance) == "active" for item in meant)
+
+
+def _of_stores(hit: Sequence[Descriptor]) -> list[Descriptor]:
+    """What a host has beside its broker, as a server of the shared file system, is never active."""
+    return [item for item in hit if item.store]
 
 
 def kept(brokers: Iterable[Descriptor], before: Roles, roles: Roles) -> bool:

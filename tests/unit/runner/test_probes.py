@@ -41,6 +41,15 @@ def test_a_link_has_no_original_that_could_come_back() -> None:
     assert not failed_back([], roles("active", "passive", "active", "passive"))
 
 
+def test_what_serves_no_store_on_a_host_that_was_hit_is_neither_awaited_nor_another_one() -> None:
+    files, router = (instance(name, "").model_copy(update={"store": None}) for name in ("files1", "router1"))
+    now = roles("active", "passive", "active", "passive") | {"files1": "member", "router1": "active"}
+    assert failed_back([A1, files], now)
+    assert not failed_back([files], now)
+    assert not failed_over([A1, files], [*ALL, files, router], now)
+    assert failed_over([A1, files], [*ALL, files, router], now | {"a1": "down", "a2": "active"})
+
+
 def test_kept_asks_for_those_that_were_active_only() -> None:
     before = roles("active", "passive", "active", "passive")
     assert kept(ALL, before, roles("active", "down", "active", "syncing"))
