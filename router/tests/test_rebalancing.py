@@ -13,6 +13,7 @@ from test_sessions import Client, FakeBroker
 from amqp_session_router.amqp import codec
 from amqp_session_router.base.errors import UsageError
 from amqp_session_router.base.model import Identity, Phase
+from amqp_session_router.base.paced import now
 from amqp_session_router.control.rebalancing import Rebalancing
 from amqp_session_router.routing.routes import Routes
 
@@ -32,7 +33,7 @@ def routes_of(counts: dict[str, int], backends: dict[str, Any], **farm: Any) -> 
 
 def surplus(routes: Routes) -> dict[str, int]:
     """Return how many sessions each member has too many."""
-    found = Rebalancing(routes).surplus(routes.settings.farms["f"])
+    found = now(Rebalancing(routes).surplus(routes.settings.farms["f"]))
     return dict(collections.Counter(one.backend.name for one in found if one.backend is not None))
 
 
@@ -47,7 +48,7 @@ def test_what_is_beyond_a_members_part() -> None:
 
 def test_the_youngest_go() -> None:
     routes, sessions = routes_of({"a": 6, "b": 0}, members("a", "b"))
-    assert Rebalancing(routes).surplus(routes.settings.farms["f"]) == sessions[:2:-1]
+    assert now(Rebalancing(routes).surplus(routes.settings.farms["f"])) == sessions[:2:-1]
 
 
 def test_who_takes_no_sessions_is_left_alone() -> None:

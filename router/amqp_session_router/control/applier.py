@@ -11,6 +11,7 @@ from amqp_session_router.admission.authorization import authorizer_of
 from amqp_session_router.admission.current_authorizer import CurrentAuthorizer, Hook
 from amqp_session_router.admission.limits import Limiter
 from amqp_session_router.base.model import Server
+from amqp_session_router.base.paced import Steps, paced, strides
 from amqp_session_router.config import loader
 from amqp_session_router.config.settings import Problem, Settings
 from amqp_session_router.control import listening
@@ -86,12 +87,17 @@ class Applier:
         if self.server is not None:
             self.server.renew()
         self._limits.apply(settings.config.limits, settings.backends)
-        for session in self._routing.sessions.live.values():
-            session.meter()
+        await paced(self._metered())
         if self.server is not None:
             self._checker.apply(settings)
             if settings.config.statsd != old.config.statsd:
                 self._endpoints.send_statsd(settings.config.statsd)
+
+    def _metered(self) -> Steps[None]:
+        for stride in strides(self._routing.sessions.live.values()):
+            for session in stride:
+                session.meter()
+            yield
 
 
 def _check_can_change(old: Settings, settings: Settings) -> None:

@@ -14,11 +14,13 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 from pathlib import Path
 
 from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.base.paced import paced
 from amqp_session_router.control.merging import Merge, Reply
+from amqp_session_router.control.replies import encoded
 from amqp_session_router.control.running_configuration import changed
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import Arguments, Changes, Scope, Verb
@@ -66,13 +68,17 @@ class Control:
         """Do what a verb says in this worker."""
         assert verb.act is not None
         reply = verb.act(self._service, arguments)
+        if isinstance(reply, Generator):
+            return await paced(reply)
         return await reply if isinstance(reply, Awaitable) else reply
 
     async def answer(self, what: str, body: bytes) -> bytes:
         """Answer the leader: a verb, or the metrics as a page. Raises RouterError."""
         if what == WORDS:
             verb, arguments = find(json.loads(body))
-            return json.dumps(await self._own(verb, arguments), default=str).encode()
+            own = await self._own(verb, arguments)
+            assert isinstance(own, dict)
+            return b"".join(await paced(encoded(own, lines=True)))
         return await self._service.endpoints.page(what)
 
     async def _by_each(
@@ -227,7 +233,12 @@ def _words(line: bytes) -> list[str]:
 
 
 async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
-    writer.write(json.dumps(reply, default=str).encode() + b"\n")
+    for part in await paced(encoded(reply)):
+        writer.write(part)
+        # Of ten thousands of rows others are served in between, and no more is kept here than the client takes.
+        await asyncio.sleep(0)
+        await writer.drain()
+    writer.write(b"\n")
     await writer.drain()
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
+import operator
 
-from amqp_session_router.base.model import CONNECTION_FORCED, Phase, Session
+from amqp_session_router.base.model import CONNECTION_FORCED, Session
+from amqp_session_router.base.paced import Steps, paced, strides
 from amqp_session_router.config.settings import Farm
+from amqp_session_router.control.live_sessions import Turns, chosen, is_open
 from amqp_session_router.control.named_tasks import NamedTasks
 from amqp_session_router.routing.routes import Routes
 from amqp_session_router.selection import selectors
 
 log = logging.getLogger(__name__)
 
-_TICK = 0.05
-"""Seconds between two looks: what is due by then goes together."""
+_STARTED = operator.attrgetter("started")
 _REASON = "the router's operator balances the brokers; connect again"
 _BY_LOAD = (selectors.least_connections, selectors.weighted, selectors.round_robin)
 
@@ -36,10 +37,10 @@ class Rebalancing:
         self._routes = routes
         self._tasks = NamedTasks("rebalance")
 
-    def begin(self, farm: Farm, rate: float) -> int:
+    async def begin(self, farm: Farm, rate: float) -> int:
         """Disconnect the surplus of now, `rate` a second; returns how many sessions that is. What was begun for the
         farm before ends."""
-        found = self.surplus(farm)
+        found = await paced(self.surplus(farm))
         self._tasks.begin(farm.name, self._move(farm.name, rate, found))
         return len(found)
 
@@ -47,7 +48,7 @@ class Rebalancing:
         """Disconnect no more."""
         self._tasks.stop()
 
-    def surplus(self, farm: Farm) -> list[Session]:
+    def surplus(self, farm: Farm) -> Steps[list[Session]]:
         """Return the sessions, the youngest first, that members have beyond their part by weight, or that are outside
         of the preferred partition. Members that are not ready are left alone, and so are draining ones."""
         able = {name for name in (one.name for one in farm.members) if self._routes.markers.of(name).healthy}
@@ -57,9 +58,12 @@ class Rebalancing:
         if not groups:
             return []
         at: dict[str, list[Session]] = {one.name: [] for group in groups for one in group}
-        for session in self._routes.sessions.live.values():
-            if _is_of(session, farm) and session.backend is not None and session.backend.name in at:
-                at[session.backend.name].append(session)
+        sessions = yield from chosen(self._routes, lambda one: _is_of(one, farm))
+        for stride in strides(sessions):
+            for session in stride:
+                if session.backend is not None and session.backend.name in at:
+                    at[session.backend.name].append(session)
+            yield
         total = sum(map(len, at.values()))
         # Without any weight all are alike.
         weights = {one.name: one.weight for one in groups[0]}
@@ -69,23 +73,22 @@ class Rebalancing:
         found: list[Session] = []
         for name, sessions in at.items():
             part = math.ceil(total * weights.get(name, 0) / whole)
-            youngest = sorted(sessions, key=lambda one: one.started, reverse=True)
+            # They are nearly in that order already, so that this is quick.
+            youngest = sorted(sessions, key=_STARTED, reverse=True)
             found += youngest[: max(0, len(sessions) - part)]
-        return sorted(found, key=lambda one: one.started, reverse=True)
+            yield
+        return sorted(found, key=_STARTED, reverse=True)
 
     async def _move(self, farm: str, rate: float, sessions: list[Session]) -> None:
-        loop = asyncio.get_running_loop()
-        begun, done = loop.time(), 0
+        turns = Turns(rate)
         for session in sessions:
-            while done > (loop.time() - begun) * rate:
-                await asyncio.sleep(max(_TICK, 1 / rate))
-            if session.phase in (Phase.OPEN, Phase.PAUSED):
+            await turns.next()
+            if is_open(session):
                 session.disconnect(CONNECTION_FORCED, _REASON)
-                done += 1
-        log.info("rebalanced", extra={"farm": farm, "sessions": done})
+                turns.done += 1
+        log.info("rebalanced", extra={"farm": farm, "sessions": turns.done})
 
 
 def _is_of(session: Session, farm: Farm) -> bool:
     """Return whether it is open, and a rule sent it to this farm: it would come there again."""
-    open_ = session.phase in (Phase.OPEN, Phase.PAUSED)
-    return open_ and session.route is not None and session.route.target == f"farm {farm.name}"
+    return is_open(session) and session.route is not None and session.route.target == f"farm {farm.name}"

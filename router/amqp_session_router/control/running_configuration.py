@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.base.paced import paced
 from amqp_session_router.config import loader
 from amqp_session_router.config.settings import Settings, state_file
 from amqp_session_router.control import saved_state, vhosts
@@ -85,9 +86,9 @@ class RunningConfiguration:
             going_on = disconnected = 0
             for vhost in self._routing.paused.names:
                 if vhost not in state["paused"]:
-                    more = vhosts.unpause(self._routing, vhost)
+                    more = await paced(vhosts.unpause(self._routing, vhost))
                     going_on, disconnected = going_on + more[0], disconnected + more[1]
-            paused = {vhost: vhosts.pause(self._routing, vhost) for vhost in state["paused"]}
+            paused = {vhost: await paced(vhosts.pause(self._routing, vhost)) for vhost in state["paused"]}
             self.tell()
             return {"paused": paused, "going_on": going_on, "disconnected": disconnected}
 
@@ -117,7 +118,7 @@ class RunningConfiguration:
     async def pause_vhost(self, vhost: str) -> int:
         """Pause `vhost`: its sessions, and those that come; returns how many there are. Raises RouterError if a worker
         has not confirmed it in time."""
-        count = vhosts.pause(self._routing, vhost)
+        count = await paced(vhosts.pause(self._routing, vhost))
         await self._keep()
         return count + sum(one["paused"][vhost] for one in await self._agree())
 
@@ -125,7 +126,7 @@ class RunningConfiguration:
         """End the pause. A session that the rules would put elsewhere now is disconnected gracefully, so that its
         client comes back to the right place, the others go on. Returns (going on, disconnected). Raises RouterError if
         a worker has not confirmed it in time."""
-        going_on, disconnected = vhosts.unpause(self._routing, vhost)
+        going_on, disconnected = await paced(vhosts.unpause(self._routing, vhost))
         await self._keep()
         answers = await self._agree()
         return going_on + sum(one["going_on"] for one in answers), disconnected + sum(

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from amqp_session_router.base.errors import RouterError, UsageError
+from amqp_session_router.base.paced import paced
+from amqp_session_router.control.replies import decoded
 from amqp_session_router.net import unix_server
 
 log = logging.getLogger(__name__)
@@ -214,7 +216,7 @@ class Leader:
     async def call(self, words: Sequence[str], within: float = WITHIN) -> list[Message | RouterError]:
         """Return each one's reply to a verb, or why there is none."""
         answers = await self.ask_all(WORDS, json.dumps([*words]).encode(), within)
-        return [json.loads(one) if isinstance(one, bytes) else one for one in answers]
+        return [await paced(decoded(one)) if isinstance(one, bytes) else one for one in answers]
 
 
 class Follower:

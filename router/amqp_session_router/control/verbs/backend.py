@@ -8,7 +8,9 @@ from typing import Any
 
 from amqp_session_router.base.errors import RouterError, UsageError, unknown_name
 from amqp_session_router.base.model import Session
+from amqp_session_router.base.paced import Steps, paced
 from amqp_session_router.control import merging
+from amqp_session_router.control.live_sessions import of_backend
 from amqp_session_router.control.merging import Reply
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import (
@@ -79,24 +81,24 @@ def _print(service: Service, _: Arguments) -> Reply:
     return {"rows": metrics.backends(service.routing)}
 
 
-def _sessions(service: Service, name: str) -> list[Session]:
+def _sessions(service: Service, name: str) -> Steps[list[Session]]:
     """Return the sessions of a backend, which may be deleted; raises UsageError if there never was one."""
-    sessions = service.emptying.sessions_of(name)
+    sessions = yield from of_backend(service.routing, name)
     if not sessions and name not in service.routing.settings.backends:
         raise UsageError(unknown_name("backend", name, service.routing.settings.backends))
     return sessions
 
 
 def _on_sessions(act: Callable[[Session], None]) -> Handler:
-    return lambda service, arguments: on_each(_sessions(service, arguments["name"]), act)
+    return lambda service, arguments: on_each(service, _sessions(service, arguments["name"]), act)
 
 
 async def _empty(service: Service, arguments: Arguments) -> Reply:
     name = arguments["name"]
     rate = a_rate(arguments["rate"] or f"{_EMPTYING_RATE:g}")
     if service.others is None:
-        _sessions(service, name)
-        count = service.emptying.begin(name, rate)
+        await paced(_sessions(service, name))
+        count = await service.emptying.begin(name, rate)
     else:
         count = await _empty_everywhere(service, service.others, name, rate)
     return {"text": f"{count} sessions, {rate:g} a second", "sessions": count}
@@ -105,11 +107,11 @@ async def _empty(service: Service, arguments: Arguments) -> Reply:
 async def _empty_everywhere(service: Service, others: Leader, name: str, rate: float) -> int:
     """Have each worker disconnect its sessions of a backend at its share of `rate`; returns how many there are."""
     found = _replies(await others.call(["CONN", f"backend={name}"]))
-    counts = [len(service.emptying.sessions_of(name)), *(len(one["rows"]) for one in found)]
+    counts = [len(await paced(of_backend(service.routing, name))), *(len(one["rows"]) for one in found)]
     if not any(counts):
-        _sessions(service, name)
+        await paced(_sessions(service, name))
     own, *theirs = merging.shares(rate, counts)
-    total = service.emptying.begin(name, own)
+    total = await service.emptying.begin(name, own)
     for index, share in enumerate(theirs, 1):
         if not counts[index] and name not in service.routing.settings.backends:
             continue

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqp_session_router.base.errors import UsageError, unknown_name
+from amqp_session_router.base.paced import Steps
 from amqp_session_router.control.merging import Merge, Reply
 from amqp_session_router.control.service import Service
 
@@ -21,8 +22,9 @@ Arguments = dict[str, Any]
 """Argument's name → text; None for an absent one; a list of text for `[name...]`."""
 Edit = Callable[[Data, Arguments], None]
 """Changes the data; raises UsageError."""
-Handler = Callable[[Service, Arguments], Reply | Awaitable[Reply] | AsyncIterator[Reply]]
-"""Does a verb in one worker and returns its reply, or replies without end. Raises RouterError with nothing done."""
+Handler = Callable[[Service, Arguments], Reply | Steps[Reply] | Awaitable[Reply] | AsyncIterator[Reply]]
+"""Does a verb in one worker and returns its reply, or replies without end. Raises RouterError with nothing done. What
+looks at each session does it in steps: there may be ten thousands."""
 
 
 class Changes(enum.Enum):

@@ -91,7 +91,7 @@ def _sticky_clear(service: Service, arguments: Arguments) -> Reply:
     return {"text": f"{count} keys forgotten", "keys": count}
 
 
-def _rebalance(service: Service, arguments: Arguments) -> Reply:
+async def _rebalance(service: Service, arguments: Arguments) -> Reply:
     farms = service.routing.settings.farms
     farm = farms.get(arguments["name"])
     if farm is None:
@@ -99,7 +99,7 @@ def _rebalance(service: Service, arguments: Arguments) -> Reply:
     if (why := why_not(farm)) is not None:
         raise UsageError(f"the farm {farm.name!r} cannot be balanced: {why}")
     rate = a_rate(arguments["rate"] or f"{_BALANCING_RATE:g}")
-    count = service.rebalancing.begin(farm, rate / service.settings.config.workers)
+    count = await service.rebalancing.begin(farm, rate / service.settings.config.workers)
     return {"text": f"{count} sessions, {rate:g} a second", "sessions": count}
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from amqp_session_router.base.errors import UsageError, unknown_name
 from amqp_session_router.base.model import CONNECTION_FORCED, Session
-from amqp_session_router.control import merging, vhosts
+from amqp_session_router.base.paced import Steps, strides
+from amqp_session_router.control import merging
+from amqp_session_router.control.live_sessions import of_vhost
 from amqp_session_router.control.merging import Reply
 from amqp_session_router.control.service import Service
 from amqp_session_router.control.verbs.declaration import Arguments, Changes, Handler, Scope, Verb, pairs
@@ -22,11 +24,16 @@ def no_session(name: str) -> UsageError:
     return UsageError(f"no session has the id {name!r}; CONN shows them")
 
 
-def on_each(sessions: list[Session], act: Callable[[Session], None]) -> Reply:
-    """Do something to all of `sessions`, and reply how many they are."""
-    for session in sessions:
-        act(session)
-    return {"text": f"{len(sessions)} sessions", "sessions": len(sessions)}
+def on_each(service: Service, found: Steps[list[Session]], act: Callable[[Session], None]) -> Steps[Reply]:
+    """Do something to all sessions of `found` that do not end meanwhile, and reply how many they are."""
+    live, count = service.routing.sessions.live, 0
+    for stride in strides((yield from found)):
+        for session in stride:
+            if session.id in live:
+                act(session)
+                count += 1
+        yield
+    return {"text": f"{count} sessions", "sessions": count}
 
 
 def _disconnect(session: Session) -> None:
@@ -60,10 +67,14 @@ def _row(session: Session) -> dict[str, Any]:
     }
 
 
-def _conn(service: Service, arguments: Arguments) -> Reply:
+def _conn(service: Service, arguments: Arguments) -> Steps[Reply]:
     wanted = pairs(arguments["filter"], _FILTERS)
-    rows = [_row(session) for session in service.routing.sessions.live.values()]
-    return {"rows": [row for row in rows if all(str(row[name]) == value for name, value in wanted.items())]}
+    rows: list[dict[str, Any]] = []
+    for stride in strides(service.routing.sessions.live.values()):
+        of_stride = [_row(session) for session in stride]
+        rows += [row for row in of_stride if all(str(row[name]) == value for name, value in wanted.items())]
+        yield
+    return {"rows": rows}
 
 
 def _print(service: Service, arguments: Arguments) -> Reply:
@@ -80,7 +91,7 @@ def _on_session(act: Callable[[Session], None]) -> Handler:
 
 
 def _on_vhost(act: Callable[[Session], None]) -> Handler:
-    return lambda service, arguments: on_each(vhosts.sessions_of(service.routing, arguments["vhost"]), act)
+    return lambda service, arguments: on_each(service, of_vhost(service.routing, arguments["vhost"]), act)
 
 
 async def _pause(service: Service, arguments: Arguments) -> Reply:
@@ -99,11 +110,13 @@ async def _unpause(service: Service, arguments: Arguments) -> Reply:
     }
 
 
-def _vhosts(service: Service, _: Arguments) -> Reply:
+def _vhosts(service: Service, _: Arguments) -> Steps[Reply]:
     counts = dict.fromkeys(service.routing.paused.names, 0)
-    for session in service.routing.sessions.live.values():
-        if session.identity is not None:
-            counts[session.identity.vhost] = counts.get(session.identity.vhost, 0) + 1
+    for stride in strides(service.routing.sessions.live.values()):
+        for session in stride:
+            if session.identity is not None:
+                counts[session.identity.vhost] = counts.get(session.identity.vhost, 0) + 1
+        yield
     return {
         "rows": [
             {"vhost": vhost, "sessions": count, "paused": vhost in service.routing.paused}

@@ -74,13 +74,9 @@ def _set_ciphers(side: str) -> Edit:
 
 def _print_ciphers(side: str) -> Handler:
     def handler(service: Service, _: Arguments) -> Reply:
-        shared = service.settings.config.tls
-        if side == "egress":
-            context = tls.client_context(ClientTls(**shared.egress.model_dump()))
-        else:
-            part = shared.ingress.model_dump()
-            # The ciphers can be looked at before there is a certificate.
-            context = tls.client_context(ClientTls(verify=False, minimum=part["minimum"], ciphers=part["ciphers"]))
+        part = getattr(service.settings.config.tls, side)
+        # The ciphers can be looked at before there is a certificate, and without reading those of all authorities.
+        context = tls.client_context(ClientTls(verify=False, minimum=part.minimum, ciphers=part.ciphers))
         return {"text": "\n".join(tls.cipher_names(context))}
 
     return handler
