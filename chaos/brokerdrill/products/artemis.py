@@ -120,12 +120,23 @@ class ArtemisJolokia:
     async def counts(self, addresses: Sequence[str]) -> Mapping[str, QueueCounts]:
         """Return the sums over each address's queues; an address without a queue is left out."""
         names = ("MessageCount", "DeliveringCount", "ScheduledCount", "MessagesAdded", "ConsumerCount")
+        # The address itself, which pages, and its queues.
         replies = await self._call(
-            *({"type": "read", "mbean": self._queue(item), "attribute": list(names)} for item in addresses)
+            *(
+                {
+                    "type": "read",
+                    "mbean": f'{self._broker},component=addresses,address="{item}",*',
+                    "attribute": [*names, "Paging"],
+                }
+                for item in addresses
+            )
         )
         found = {}
-        for address, queues in jolokia.counted(addresses, replies).items():
-            found[address] = QueueCounts(*(sum(queue[name] for queue in queues.values()) for name in names))
+        for address, beans in jolokia.counted(addresses, replies).items():
+            paging = any(bean.get("Paging") for bean in beans.values())
+            # An address counts messages as well.
+            if queues := [bean for bean in beans.values() if "DeliveringCount" in bean]:
+                found[address] = QueueCounts(*(sum(queue[name] for queue in queues) for name in names), paging=paging)
         return found
 
     async def prepared(self) -> Collection[str]:

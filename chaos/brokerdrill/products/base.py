@@ -14,17 +14,18 @@ from brokerdrill.products.logs import LogReader, RoutedConnect
 @dataclass(frozen=True)
 class QueueCounts:
     """What a broker says of one address: messages in its queues, handed out and unacknowledged, scheduled, ever added;
-    who consumes from it."""
+    who consumes from it; whether some are on its disk only (`paging`), which a broker that died may count wrongly."""
 
     messages: int
     delivering: int
     scheduled: int
     added: int
     consumers: int = 0
+    paging: bool = False
 
     @property
     def empty(self) -> bool:
-        return self.messages == self.delivering == self.scheduled == 0
+        return self.messages == self.delivering == self.scheduled == 0 and not self.paging
 
 
 class Management(Protocol):

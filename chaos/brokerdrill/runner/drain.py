@@ -93,6 +93,7 @@ async def _left(addresses: Sequence[str], system: System) -> dict[str, str]:
                 words.append("no such address")
             elif not found.empty:
                 words.append(f"{found.messages} messages, {found.delivering} handed out, {found.scheduled} scheduled")
+                words += ["more on its disk"] if found.paging else []
             if words:
                 left.setdefault(address, []).append(f"{', '.join(words)} at {instance}")
     return {address: "; ".join(words) for address, words in left.items()}

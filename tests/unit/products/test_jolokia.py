@@ -65,7 +65,11 @@ OPENMQ = {
 
 @pytest.mark.parametrize(
     ("product", "value"),
-    [(Artemis(), {"bean": ARTEMIS}), (ActiveMQClassic(), CLASSIC), (OpenMq(), {"bean": OPENMQ})],
+    [
+        (Artemis(), {"queue": ARTEMIS, "address": {"MessageCount": 1, "Paging": False}}),
+        (ActiveMQClassic(), CLASSIC),
+        (OpenMq(), {"bean": OPENMQ}),
+    ],
     ids=lambda item: getattr(item, "name", ""),
 )
 def test_what_is_not_there_is_left_out_and_what_may_not_be_said_is_refused(product: Product, value: Any) -> None:
@@ -84,3 +88,26 @@ def test_what_is_not_there_is_left_out_and_what_may_not_be_said_is_refused(produ
     with pytest.raises(ManagementError, match="counts of q: broken") as failed:
         counts({"status": 500, "error": "broken"})
     assert not isinstance(failed.value, NotAllowed)
+
+
+def test_an_address_with_pages_is_not_empty_whatever_is_counted() -> None:
+    none = dict.fromkeys(ARTEMIS, 0)
+
+    def counted(beans: dict[str, Any]) -> Any:
+        management: Any = Artemis().manage(
+            DESCRIPTORS["artemis"].model_validate(
+                {
+                    **DESCRIPTOR.model_dump(by_alias=True),
+                    "management": {"type": "jolokia", "url": "http://a1:1/jolokia", "broker_name": "a1"},
+                }
+            ),
+            {"username": "u", "password": "p"},
+            "",
+        )
+        reply = httpx.Response(200, json=[{"status": 200, "value": beans}])
+        management._client._http = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: reply))
+        return asyncio.run(management.counts(["q"]))
+
+    assert not counted({"address": {"MessageCount": 0, "Paging": True}, "queue": none})["q"].empty
+    assert counted({"address": {"MessageCount": 0, "Paging": False}, "queue": none})["q"].empty
+    assert counted({"address": {"MessageCount": 0, "Paging": False}}) == {}
