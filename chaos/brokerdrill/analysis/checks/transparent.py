@@ -29,8 +29,10 @@ class FailedCall(NamedTuple):
     end: int | None
 
 
+# What a client that was killed had begun and did not end (`deaths`), nobody saw fail.
 _ASKED = f"""FROM ops o SEMI JOIN asked a ON o.run = a.run AND a.name = '{NAME}'
-WHERE o.op IN ({", ".join(f"'{op}'" for op in CALLS)})"""
+LEFT JOIN deaths d ON o.run = d.run AND o.client = d.client AND o."end" IS NULL AND o.start <= d.d_at
+WHERE o.op IN ({", ".join(f"'{op}'" for op in CALLS)}) AND d.client IS NULL"""
 COUNTED = declare("calls", "run int, n long", "checks.Findings").by(f"""
 SELECT o.run, count(*) AS n {_ASKED} GROUP BY o.run
 """)
