@@ -152,14 +152,15 @@ WHERE d.sha IS NOT NULL;
 """
 
 # "exactly one: the first that applies". Without a recorded end of the drain, a drained address was so by the run's end.
-# too_late: it had expired by then, whatever clocks were off by; one that had only perhaps counts as not drained.
+# too_late: it had expired by then, whatever clocks were off by; one that had only perhaps counts as not drained, and so
+# does one that was first sent after it, perhaps.
 _CLASSES = f"""
 CREATE TEMP TABLE unit AS
 SELECT u.run, u.address, u.message_id, u.sub, u.n, u.processed, u.possibly, u.flagged, u.began, u.state, u.durable,
        u.expires, u.expires = {NEVER} AS lasts, u.sure,
        coalesce(p.drain_end, CASE WHEN w.drained THEN p.run_end END) AS looked_at,
        coalesce(u.expires + coalesce(k.u, 0) < looked_at, false) AS too_late,
-       coalesce(w.drained, false) AND u.sure
+       coalesce(w.drained, false) AND u.sure AND coalesce(u.began + coalesce(k.u, 0) <= looked_at, true)
            AND (too_late OR coalesce(u.expires - coalesce(k.u, 0) >= looked_at, true)) AS settled,
        looked_at AS drain_end, settled AS drained,
        u.processed = 0 AND u.possibly = 0 AS unhandled,

@@ -124,7 +124,10 @@ def settled(facts: Facts, unit: Unit) -> tuple[bool, bool]:
     if over is None and drained:
         over = facts.end
     too_late = over is not None and expires + off < over
-    return too_late, drained and unit.sure and (too_late or over is None or expires - off >= over)
+    # "first sent before the drain's end"
+    began = min((a["start_ns"] for a in unit.attempts if a["result"] != "fail"), default=-NEVER)
+    in_time = over is None or began + off <= over
+    return too_late, drained and unit.sure and in_time and (too_late or over is None or expires - off >= over)
 
 
 def classify(facts: Facts, unit: Unit) -> str:
