@@ -61,7 +61,7 @@ class Epoch(NamedTuple):
 class Fault(NamedTuple):
     """A fault, numbered by time, and when it was healed (the first later heal of the same name and target; None:
     never). `toward`: the instances at the ends of the link that it hit. `step`: the scenario's that injected it.
-    `vague`: its host healed it by itself, at some time before that was seen."""
+    `vague`: its host healed it by itself, at some time before that was seen; `healed_u`: how uncertain its heal is."""
 
     number: int
     name: str | None
@@ -74,6 +74,7 @@ class Fault(NamedTuple):
     toward: tuple[str, ...] = ()
     step: str | None = None
     vague: bool = False
+    healed_u: int = 0
 
 
 class Hit(NamedTuple):
@@ -92,8 +93,8 @@ class Failback(NamedTuple):
     """From the heal of a fault (of type `name`) on a store's original instance to its next epoch there (None: none).
 
     The heal was at `healed_at` as far as is known, not before `earliest` and not after `latest`; the epoch began at
-    `back_at`, give or take `back_u`. `others`: from when (at the earliest) to when other faults on the instance that
-    were in effect after the heal hindered it, by begin."""
+    `back_at`, give or take `back_u`, or, where nobody had known its role, up to `unseen` sooner. `others`: from when
+    (at the earliest) to when other faults on the instance that were in effect after the heal hindered it, by begin."""
 
     name: str | None
     instance: str
@@ -104,6 +105,7 @@ class Failback(NamedTuple):
     back_at: int | None
     back_u: int = 0
     others: tuple[tuple[int, int], ...] = ()
+    unseen: int = 0
 
 
 class Ending(NamedTuple):
@@ -132,7 +134,8 @@ class MethodRound(NamedTuple):
 class Alert(NamedTuple):
     """A time in which the alert `name` fired, of an instance or a store (None: of no certain one); `at_u` is the
     uncertainty of its begin. `cleared_at` None: to the end of the run. Where several record the begin at one time,
-    `at_u` is that of the vaguest, `least_u` that of the surest (None: they are as vague)."""
+    `at_u` is that of the vaguest, `least_u` that of the surest (None: they are as vague); `cleared_u` is how uncertain
+    its end is."""
 
     name: str
     instance: str | None
@@ -141,6 +144,7 @@ class Alert(NamedTuple):
     at_u: int
     cleared_at: int | None
     least_u: int | None = None
+    cleared_u: int = 0
 
     def concerns(self, fault: Fault) -> bool:
         """Whether it may be about `fault`: what both say of instance and store is the same."""
@@ -149,11 +153,13 @@ class Alert(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A store and a time, the end not in it."""
+    """A store and a time, the end not in it; how uncertain its begin and its end are."""
 
     store: str
     start: int
     end: int
+    start_u: int = 0
+    end_u: int = 0
 
 
 class Unwatched(NamedTuple):
