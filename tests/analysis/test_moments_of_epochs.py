@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from brokerdrill.analysis.checks import single_active
+from brokerdrill.analysis.epochs import overlaps, role_changes
 from brokerdrill.analysis.events import NEVER, Event, Fault, Overlap
-from brokerdrill.analysis.timeline import Timeline, homes, overlaps, role_changes, timeline
+from brokerdrill.analysis.timeline import Timeline, homes, timeline
 from tests.analysis.moments import epoch, role
 
 

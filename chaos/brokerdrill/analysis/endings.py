@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -103,14 +104,15 @@ def restarted(events: Sequence[Event], faults: Sequence[Fault]) -> tuple[Event, 
 
 
 def _by_fault(event: Event, within: set[str], faults: Sequence[Fault], used: dict[int, int]) -> bool:
-    """Whether a fault explains the end of a process; `used` counts how many ends each fault has explained."""
-    for fault in faults:
-        if not _concerns(fault, event, within):
-            continue
-        most = ENDS.get(fault.name or "")
-        if most is None:
-            return True
-        if used.get(fault.number, 0) < most:
-            used[fault.number] = used.get(fault.number, 0) + 1
-            return True
-    return False
+    """Whether a fault explains the end of a process; `used` counts how many ends each fault has explained. Of several
+    that explain so many and no more it is the one that is healed first: the others may explain a later end."""
+    able = [
+        fault
+        for fault in faults
+        if _concerns(fault, event, within) and used.get(fault.number, 0) < ENDS.get(fault.name or "", math.inf)
+    ]
+    if able and able[0].name in ENDS:
+        counted = (fault for fault in able if fault.name in ENDS)
+        spent = min(counted, key=lambda fault: NEVER if fault.healed_at is None else fault.healed_at)
+        used[spent.number] = used.get(spent.number, 0) + 1
+    return bool(able)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, dropwhile, pairwise, takewhile
+from itertools import pairwise
 
 from brokerdrill.analysis.endings import endings, restarted
+from brokerdrill.analysis.epochs import epochs, overlaps, role_changes, takeovers
 from brokerdrill.analysis.events import (
     NEVER,
     Alert,
@@ -33,9 +34,8 @@ from brokerdrill.analysis.events import (
 )
 from brokerdrill.analysis.placing import Placed
 from brokerdrill.analysis.readiness import pooled, since_faults, unready_by_pool, unready_by_role
-from brokerdrill.analysis.watching import logs_read, pressures, told_by_log, untold, unwatched, without
+from brokerdrill.analysis.watching import logs_read, pressures, told_by_log, untold, unwatched
 from brokerdrill.ledger.contract import ALERTS_WATCHED, PREPARATIONS, ROUND, TOWARD
-from brokerdrill.ledger.coverage import HALTS
 from brokerdrill.ledger.evidence import BY, BY_LOG, BY_TTL, CLIENTS, CLIENTS_KILLED, CLIENTS_SEPARATOR, TTL
 from brokerdrill.ledger.verdict import Takeover
 
@@ -105,13 +105,13 @@ def timeline(
     run_end = max([event.at for event in events] + ([] if ops_end is None else [ops_end]), default=0)
     home = homes(events, stores)
     changes = role_changes(events, home)
-    epoch = epochs(events, changes, run_end)
     fault = faults(events)
-    hit = hits(fault, epoch, events)
     logs = logs_read(events)
     showing = frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance)
     unseen = tuple(sorted({*unwatched(events, run_end), *untold(events, stores, run_end)}))
     blind = [one for one in unseen if not told_by_log(one, showing, logs, fault)]
+    epoch = epochs(events, changes, run_end)
+    hit = hits(fault, epoch, events)
     drains = {
         value: [e.at for e in events if (e.kind, e.name, e.value) == ("phase", "drain", value)]
         for value in ("begin", "end")
@@ -228,118 +228,6 @@ def homes(events: Sequence[Event], stores: Mapping[str, Sequence[str]]) -> dict[
     return {instance: next(iter(served)) if len(served) == 1 else None for instance, served in may.items()}
 
 
-def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> list[Event]:
-    """Return the role events that change their instance's value or store, by time. An event without a store keeps the
-    instance's only one, else the one that it named last."""
-    changes = []
-    last: dict[str, tuple[str | None, str | None]] = {}
-    for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
-        assert event.instance is not None
-        known = last.get(event.instance, (None, None))
-        store = event.store or home.get(event.instance) or known[1]
-        if (event.value, store) != known:
-            changes.append(
-                Event("role", event.at, event.u, event.target, event.instance, store, event.name, event.value)
-            )
-        last[event.instance] = (event.value, store)
-    return changes
-
-
-def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
-    """Return the epochs that `role_changes` of `events` make, by start. An epoch begins after any change before it, not
-    before the line of its log that says so where that can be, and is over by any other role that is recorded before the
-    instance is active again: of those the surest bounds it."""
-    roles: dict[str, list[Event]] = defaultdict(list)
-    for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
-        roles[event.instance or ""].append(event)
-    by_instance: dict[str, list[Event]] = defaultdict(list)
-    for change in changes:
-        by_instance[change.instance or ""].append(change)
-    found = []
-    for instance, own in by_instance.items():
-        earliest = -NEVER
-        for begun, end in zip(own, [*own[1:], None], strict=True):
-            earliest = max(earliest, begun.at - begun.u)
-            if begun.value != "active" or begun.store is None:
-                continue
-            line = _said_by_its_log(begun, roles[instance])
-            earliest = earliest if line is None else max(earliest, line)
-            if end is None:
-                found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True, earliest, run_end))
-                continue
-            since = dropwhile(lambda e, end=end: (e.at, e.value, e.u) != (end.at, end.value, end.u), roles[instance])  # type: ignore[misc]
-            others = takewhile(lambda e: e.value != "active", since)
-            latest = min([end.at + end.u, *(one.at + one.u for one in others)])
-            found.append(Epoch(begun.store, instance, begun.at, begun.u, end.at, end.u, False, earliest, latest))
-    return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
-
-
-def _said_by_its_log(begun: Event, roles: Sequence[Event]) -> int | None:
-    """Return before when the instance was not active by the line of its log that says it is, where the poll that found
-    it active (`begun`) may have come after that line; None: there is none. `roles`: its own in their order."""
-    since = dropwhile(lambda e: (e.at, e.value, e.u) != (begun.at, begun.value, begun.u), roles)
-    lines = (e for e in takewhile(lambda e: e.value == "active", since) if e.name == BY_LOG)
-    line = next(lines, None)
-    return None if line is None or line.at - line.u > begun.at + begun.u else line.at - line.u
-
-
-def overlaps(
-    epoch: Sequence[Epoch], halting: Sequence[Fault] = (), blind: Sequence[Unwatched] = ()
-) -> tuple[Overlap, ...]:
-    """Return the pairs of epochs of two instances on one store that overlap: for certain where each is shrunk by its
-    uncertainties; where only they overlap when each is widened, they may. While one of the faults `halting` that halt a
-    process is in effect its instance is not active, whatever its last word was; while nobody knew its role (`blind`) it
-    is not for certain."""
-    by_store: dict[str, list[Epoch]] = defaultdict(list)
-    for one in epoch:
-        by_store[one.store].append(one)
-    found = []
-    for same in by_store.values():
-        for a, b in combinations(same, 2):
-            if a.instance == b.instance:
-                continue
-            for certain in (True, False):
-                both = [
-                    (max(start, other_start), min(end, other_end))
-                    for start, end in _active(a, halting, blind, certain)
-                    for other_start, other_end in _active(b, halting, blind, certain)
-                ]
-                if both := [(start, end) for start, end in both if start < end]:
-                    start, end = min(both)
-                    found.append(Overlap(a, b, start, end, certain))
-                    break
-    return tuple(found)
-
-
-def _active(epoch: Epoch, halting: Sequence[Fault], blind: Sequence[Unwatched], certain: bool) -> list[tuple[int, int]]:
-    """Return the times of an epoch in which its instance was active for certain, or may have been."""
-    sign = 1 if certain else -1
-    surely = (epoch.start + epoch.start_u, epoch.end - epoch.end_u)
-    over = [(one.start, one.end) for one in blind if certain and one.instance == epoch.instance]
-    for fault in halting:
-        # Who became active after it was halted was started anew.
-        if (
-            fault.name in HALTS
-            and fault.instance == epoch.instance
-            and epoch.start - epoch.start_u <= fault.at + fault.u
-        ):
-            begin = fault.at - sign * fault.u
-            over.append((begin, NEVER if fault.healed_at is None else fault.healed_at + sign * fault.u))
-    return without(surely if certain else (epoch.earliest, epoch.latest), over)
-
-
-def takeovers(epoch: Sequence[Epoch]) -> tuple[Takeover, ...]:
-    """Return how often a store changed hands, by time, from the epochs by start; whether a fault led to it or none."""
-    found = []
-    last: dict[str, str] = {}
-    for one in epoch:
-        before = last.setdefault(one.store, one.instance)
-        if before != one.instance:
-            found.append(Takeover(one.store, one.instance, before, one.start))
-        last[one.store] = one.instance
-    return tuple(found)
-
-
 def _heal_of(fault: Event, heal: Event) -> int:
     """When a fault was healed, as far as is known: where its host undid it by itself, when that was due."""
     ttl = dict(fault.detail).get(TTL)
@@ -361,13 +249,20 @@ def faults(events: Sequence[Event]) -> tuple[Fault, ...]:
     found = []
     ordered = sorted((e for e in events if e.kind == "fault"), key=lambda e: (e.at, whom(e)))
     for number, event in enumerate(ordered, start=1):
-        healed = min((heal for heal in heals[whom(event)] if heal.at > event.at), key=lambda e: e.at, default=None)
+        later = (heal for heal in heals[whom(event)] if heal.at > event.at and _of_step(heal, event.value))
+        healed = min(later, key=lambda e: e.at, default=None)
         toward = tuple(filter(None, dict(event.detail).get(TOWARD, "").split(", ")))
         healed_at = None if healed is None else _heal_of(event, healed)
         vague = healed is not None and dict(healed.detail).get(BY) == BY_TTL and TTL not in dict(event.detail)
         places = event.name, event.instance, event.target, event.store
-        found.append(Fault(number, *places, event.at, event.u, healed_at, toward, event.value, vague))
+        heal_u = 0 if healed is None else healed.u
+        found.append(Fault(number, *places, event.at, event.u, healed_at, toward, event.value, vague, heal_u))
     return tuple(found)
+
+
+def _of_step(heal: Event, step: str | None) -> bool:
+    """Whether a heal may be that of a fault which this step injected: two steps may hit the same in the same way."""
+    return heal.value is None or step is None or heal.value == step
 
 
 def detected(fault: Fault, hit: Epoch, following: Epoch | None, events: Sequence[Event]) -> int | None:
@@ -400,6 +295,8 @@ def hits(fault: Sequence[Fault], epoch: Sequence[Epoch], events: Sequence[Event]
     """
     found = []
     for one in fault:
+        if one.name in PREPARATIONS:
+            continue
         # An instance serves one store at a time.
         own = [e for e in epoch if e.instance == one.instance and e.start <= one.at and one.store in (None, e.store)]
         hit = own[-1] if own and (own[-1].open or one.at - one.u < own[-1].latest) else None
@@ -432,8 +329,12 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
     for one in epoch:
         originals.setdefault(one.store, one.instance)
     found = []
-    for heal in sorted((e for e in events if e.kind == "heal"), key=lambda e: e.at):
-        before = [f for f in fault if (f.name, f.instance) == (heal.name, heal.instance) and f.at < heal.at]
+    for heal in sorted((e for e in events if e.kind == "heal" and e.name not in PREPARATIONS), key=lambda e: e.at):
+        before = [
+            f
+            for f in fault
+            if (f.name, f.instance) == (heal.name, heal.instance) and f.at < heal.at and _of_step(heal, f.step)
+        ]
         for store, original in originals.items():
             if original != heal.instance or heal.store not in (None, store) or not before:
                 continue
@@ -454,7 +355,7 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
             others = sorted(
                 (f.at - f.u, min(_over(f), until))
                 for f in fault
-                if f.number != last.number and _on(f, last) and heal.at < _over(f) and f.at < until
+                if f.number != last.number and _on(f, last) and healed_at < _over(f) and f.at < until
             )
             times = healed_at, earliest, latest, back and back.start, back.start_u if back else 0
             found.append(Failback(heal.name, original, store, *times, tuple(others)))
@@ -485,7 +386,7 @@ def alerts(events: Sequence[Event]) -> tuple[Alert, ...]:
                 least = begun.at_u if begun.least_u is None else begun.least_u
                 firing[key] = begun._replace(at_u=event.u, least_u=least)
         elif key in firing:
-            found.append(firing.pop(key)._replace(cleared_at=event.at))
+            found.append(firing.pop(key)._replace(cleared_at=event.at, cleared_u=event.u))
     found += firing.values()
     return tuple(sorted(found, key=lambda a: (a.at, a.name, a.instance or "", a.store or "")))
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.facts import Facts, acknowledged_sends, waited
-from tests.analysis.oracle.faults import healed_at
+from tests.analysis.oracle.faults import healed_at, of_one_step
 from tests.analysis.oracle.rows import MS, NEVER, Row, detail, entry, in_ms
 
 
@@ -31,7 +31,7 @@ def failbacks(facts: Facts) -> list[Failback]:
         originals.setdefault(epoch.store, epoch.instance)
     found = []
     for heal in facts.events:
-        if heal["kind"] != "heal" or heal.get("instance") not in originals.values():
+        if heal["kind"] != "heal" or heal.get("instance") not in originals.values() or heal.get("name") == "arm":
             continue
         faults = [
             fault
@@ -39,6 +39,7 @@ def failbacks(facts: Facts) -> list[Failback]:
             if fault["kind"] == "fault"
             and (fault.get("name"), fault.get("instance")) == (heal.get("name"), heal["instance"])
             and fault["t_ns"] < heal["t_ns"]
+            and of_one_step(fault, heal)
         ]
         own = [epoch for epoch in facts.epochs if epoch.instance == heal["instance"]]
         if not faults:
@@ -68,7 +69,7 @@ def failbacks(facts: Facts) -> list[Failback]:
             on_host = other.get("instance") is None and other.get("target") is not None
             if on_it or (on_host and other.get("target") == last.get("target")):
                 over = healed_at(facts, other)
-                if over is None or over > at:
+                if over is None or over > one.heal:
                     began = other["t_ns"] - other["uncertainty_ns"]
                     one.others.append((began, min(NEVER if over is None else over, until)))
         found.append(one)

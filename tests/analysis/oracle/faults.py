@@ -15,8 +15,14 @@ def first_heal(facts: Facts, fault: Row) -> Row | None:
         if heal["kind"] == "heal"
         and all((heal.get(name) or "") == (fault.get(name) or "") for name in ("name", "instance", "target"))
         and heal["t_ns"] > fault["t_ns"]
+        and of_one_step(fault, heal)
     ]
     return min(heals, key=lambda heal: heal["t_ns"], default=None)
+
+
+def of_one_step(fault: Row, heal: Row) -> bool:
+    """ "of the same step, where both say of which" """
+    return None in (fault.get("value"), heal.get("value")) or fault["value"] == heal["value"]
 
 
 def healed_at(facts: Facts, fault: Row) -> int | None:
@@ -40,7 +46,7 @@ def hits_on_active(facts: Facts) -> list[tuple[Row, Epoch]]:
     """ "each fault on an instance that is active", with the epoch that it hit."""
     hits = []
     for fault in facts.events:
-        if fault["kind"] != "fault" or fault.get("instance") is None:
+        if fault["kind"] != "fault" or fault.get("instance") is None or fault.get("name") == "arm":
             continue
         own = [e for e in facts.epochs if e.instance == fault["instance"] and e.begin <= fault["t_ns"]]
         own = [e for e in own if fault.get("store") in (None, e.store)]

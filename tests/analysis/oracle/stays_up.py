@@ -8,7 +8,7 @@ from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.facts import Facts, load_phases, phase
 from tests.analysis.oracle.faults import healed_at
 from tests.analysis.oracle.logs import log_tells_all, logs_read, read_with
-from tests.analysis.oracle.rows import Row, detail, entry
+from tests.analysis.oracle.rows import NEVER, Row, detail, entry
 
 CRASHES = ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "132", "133", "134", "135", "136", "139", "159")
 ORDERLY = ("0", "129", "130", "137", "143", "HUP", "INT", "KILL", "TERM")
@@ -78,6 +78,7 @@ def crash(one: Row) -> bool:
 
 def by_fault(facts: Facts, one: Row, within: set[str], faults: Sequence[Row], spent: set[int]) -> bool:
     """Whether a fault explains the end; `spent`: those of `faults` that have explained all that they could."""
+    able = []
     for place, fault in enumerate(faults):
         own = fault.get("instance") in within
         if not own and not (fault.get("instance") is None and fault.get("target") == one.get("target")):
@@ -86,12 +87,12 @@ def by_fault(facts: Facts, one: Row, within: set[str], faults: Sequence[Row], sp
         if not covers(fault, None if heal is None else {"t_ns": heal}, one):
             continue
         # "a kill and a stop end a process once"
-        if fault.get("name") in ("kill", "stop"):
-            if place in spent:
-                continue
-            spent.add(place)
-        return True
-    return False
+        if place not in spent:
+            able.append((place, fault.get("name") in ("kill", "stop"), NEVER if heal is None else heal))
+    # "of several that explain one each the one that is healed first"
+    if able and able[0][1]:
+        spent.add(min((heal, place) for place, once, heal in able if once)[1])
+    return bool(able)
 
 
 def by_playbook(one: Row, within: set[str], spans: Sequence[Span]) -> tuple[bool, bool]:
