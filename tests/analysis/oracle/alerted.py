@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from brokerdrill.ledger.contract import PromiseSpec
 from tests.analysis.oracle.facts import Facts, waited
-from tests.analysis.oracle.faults import healed_at, healed_by_itself
+from tests.analysis.oracle.faults import first_heal, healed_at, healed_by_itself
 from tests.analysis.oracle.rows import MS, NEVER, Row, entry, in_ms
 
 
@@ -31,9 +32,13 @@ class Heard:
 
     def ends(self, alert: Row) -> float:
         """When it did not fire any more."""
+        return self.end_of(alert)[0]
+
+    def end_of(self, alert: Row) -> tuple[float, int]:
+        """When it did not fire any more, and how uncertain that is."""
         of_same = [e for e in self.alerts if same(e, alert)]
         later = of_same[of_same.index(alert) + 1 :]
-        return min((e["t_ns"] for e in later if e["value"] != "firing"), default=NEVER)
+        return min(((e["t_ns"], e["uncertainty_ns"]) for e in later if e["value"] != "firing"), default=(NEVER, 0))
 
     def watched(self, begin: float, end: float) -> bool:
         for place, mark in enumerate(self.marks):
@@ -72,6 +77,17 @@ def alerted_within(facts: Facts, spec: PromiseSpec) -> Row:
     return entry(spec, verdict, len(broken), measured=max(times, default=None), witnesses=broken)
 
 
+def not_known_when_over(facts: Facts, fault: Row, took: float, bound: int, ends: Sequence[tuple[float, int]]) -> bool:
+    """ "clocks, busy hosts": whether alerts, which ended so, were over within the bound after the heal."""
+    heal = first_heal(facts, fault)
+    healed = healed_at(facts, fault)
+    assert heal is not None and healed is not None
+    off = heal["uncertainty_ns"] + max((u for at, u in ends if at == healed + took), default=0)
+    if took - off <= bound < took + off:
+        return True
+    return took > bound and waited(facts, healed, int(healed + took)) >= took - bound
+
+
 def alerted(facts: Facts, heard: Heard, fault: Row, name: str | None, bound: int) -> tuple[list[float], bool] | None:
     """The times in ms that it took to fire and to be over, and whether that is too long; None: nobody can tell."""
     at = fault["t_ns"]
@@ -108,6 +124,8 @@ def alerted(facts: Facts, heard: Heard, fault: Row, name: str | None, bound: int
     quiet = [t for t in moments if not any(heard.firing(alert, t) for alert in mine)]
     took = min(quiet) - healed if quiet else None
     late = took is None or took > bound
+    if took and not_known_when_over(facts, fault, took, bound, [heard.end_of(alert) for alert in raised]):
+        return None
     if not heard.watched(healed, healed + (bound if took is None or late else took)):
         return None
     return times + ([] if took is None else [in_ms(took)]), late

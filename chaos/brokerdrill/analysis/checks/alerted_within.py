@@ -91,11 +91,24 @@ def _answer(times: Timeline, fault: Fault, about: Sequence[Alert], bound: int) -
     until = _quiet_from(about, fault.healed_at)
     cleared = None if until is None else until - fault.healed_at
     late = cleared is None or cleared > bound
+    if cleared and (why := _unsure(times, fault, about, cleared, bound)):
+        return why
     if late and not _watched(times, fault.healed_at, bound):
         return "nobody watched the alerts for as long as the bound after the heal"
     if cleared is not None and not late and not _watched(times, fault.healed_at, cleared):
         return "nobody watched the alerts between the heal and the alert's end"
     return Answer(took, cleared, late)
+
+
+def _unsure(times: Timeline, fault: Fault, about: Sequence[Alert], cleared: int, bound: int) -> str | None:
+    """Why it is not known whether alerts were over within the bound after the heal; None: it is."""
+    assert fault.healed_at is not None
+    quiet = fault.healed_at + cleared
+    off = fault.healed_u + max((one.cleared_u for one in about if one.cleared_at == quiet), default=0)
+    if cleared - off <= bound < cleared + off:
+        return CLOCKS
+    busy = bound < cleared and stalled(times.pressures, fault.healed_at, quiet) >= cleared - bound
+    return BUSY if busy else None
 
 
 def _missed(times: Timeline, fault: Fault, took: int | None, bound: int) -> Answer | str:
