@@ -33,10 +33,13 @@ def role_changes(events: Sequence[Event], home: Mapping[str, str | None]) -> lis
     return changes
 
 
-def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> tuple[Epoch, ...]:
+def epochs(
+    events: Sequence[Event], changes: Sequence[Event], run_end: int, blind: Sequence[Unwatched] = ()
+) -> tuple[Epoch, ...]:
     """Return the epochs that `role_changes` of `events` make, by start. An epoch begins after any change before it, not
     before the line of its log that says so where that can be, and is over by any other role that is recorded before the
-    instance is active again: of those the surest bounds it."""
+    instance is active again: of those the surest bounds it. What is first seen when nobody had known the instance's
+    role (`blind`) may have begun at that time's begin."""
     roles: dict[str, list[Event]] = defaultdict(list)
     for event in sorted((e for e in events if e.kind == "role" and e.instance), key=in_order):
         roles[event.instance or ""].append(event)
@@ -47,18 +50,19 @@ def epochs(events: Sequence[Event], changes: Sequence[Event], run_end: int) -> t
     for instance, own in by_instance.items():
         earliest = -NEVER
         for begun, end in zip(own, [*own[1:], None], strict=True):
-            earliest = max(earliest, begun.at - begun.u)
+            before, earliest = earliest, max(earliest, begun.at - begun.u)
             if begun.value != "active" or begun.store is None:
                 continue
             line = _said_by_its_log(begun, roles[instance])
             earliest = earliest if line is None else max(earliest, line)
+            soonest = max(before, _unseen_since(begun, blind), -NEVER if line is None else line)
             if end is None:
-                found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True, earliest, run_end))
+                found.append(Epoch(begun.store, instance, begun.at, begun.u, run_end, 0, True, soonest, run_end))
                 continue
             since = dropwhile(lambda e, end=end: (e.at, e.value, e.u) != (end.at, end.value, end.u), roles[instance])  # type: ignore[misc]
             others = takewhile(lambda e: e.value != "active", since)
             latest = min([end.at + end.u, *(one.at + one.u for one in others)])
-            found.append(Epoch(begun.store, instance, begun.at, begun.u, end.at, end.u, False, earliest, latest))
+            found.append(Epoch(begun.store, instance, begun.at, begun.u, end.at, end.u, False, soonest, latest))
     return tuple(sorted(found, key=lambda e: (e.start, e.instance, e.store)))
 
 
@@ -69,6 +73,16 @@ def _said_by_its_log(begun: Event, roles: Sequence[Event]) -> int | None:
     lines = (e for e in takewhile(lambda e: e.value == "active", since) if e.name == BY_LOG)
     line = next(lines, None)
     return None if line is None or line.at - line.u > begun.at + begun.u else line.at - line.u
+
+
+def _unseen_since(begun: Event, blind: Sequence[Unwatched]) -> int:
+    """Return since when at the earliest an instance may have had the role that `begun` says."""
+    seen = [
+        one.start
+        for one in blind
+        if one.instance == begun.instance and one.start <= begun.at + begun.u and begun.at - begun.u <= one.end
+    ]
+    return min([begun.at - begun.u, *seen])
 
 
 def overlaps(

@@ -108,9 +108,9 @@ def timeline(
     fault = faults(events)
     logs = logs_read(events)
     showing = frozenset(e.instance for e in events if e.kind == "role" and e.name == BY_LOG and e.instance)
-    unseen = tuple(sorted({*unwatched(events, run_end), *untold(events, stores, run_end)}))
-    blind = [one for one in unseen if not told_by_log(one, showing, logs, fault)]
-    epoch = epochs(events, changes, run_end)
+    silent, early = ({*of} for of in (unwatched(events, run_end), untold(events, stores, run_end)))
+    blind = [one for one in sorted(silent | early) if not told_by_log(one, showing, logs, fault)]
+    epoch = epochs(events, changes, run_end, [one for one in blind if one in silent])
     hit = hits(fault, epoch, events)
     drains = {
         value: [e.at for e in events if (e.kind, e.name, e.value) == ("phase", "drain", value)]
@@ -358,7 +358,8 @@ def failbacks(events: Sequence[Event], fault: Sequence[Fault], epoch: Sequence[E
                 if f.number != last.number and _on(f, last) and healed_at < _over(f) and f.at < until
             )
             times = healed_at, earliest, latest, back and back.start, back.start_u if back else 0
-            found.append(Failback(heal.name, original, store, *times, tuple(others)))
+            unseen = max(back.start_u, back.start - back.earliest) if back else 0
+            found.append(Failback(heal.name, original, store, *times, tuple(others), unseen))
     return tuple(found)
 
 

@@ -22,6 +22,8 @@ class Epoch:
     end_uncertainty: int = 0
     # "no vaguer than what else is known of its instance's role"
     earliest: float = -NEVER
+    # That without its own begin: by what was told before, and by its log.
+    bounded: float = -NEVER
     latest: float = NEVER
 
     def covers(self, t: float) -> bool:
@@ -60,17 +62,18 @@ def find_epochs(run: RunInfo, events: Sequence[Row]) -> list[Epoch]:
             for place, e in enumerate(own)
             if e["t_ns"] == epoch.begin and e.get("value") == "active" and stores[id(e)] == epoch.store
         )
-        epoch.earliest = earliest(own, begin, stores)
+        epoch.earliest, epoch.bounded = (earliest(own, begin, stores, up_to) for up_to in (begin + 1, begin))
         epoch.latest = latest(epoch, own, begin)
     return [epoch for epoch in epochs if epoch.store]  # "an open end runs to the end of the run"
 
 
-def earliest(own: Sequence[Row], begin: int, stores: Mapping[int, str]) -> float:
-    """How early an epoch may have begun, which is told at place `begin` of its instance's `own` roles."""
+def earliest(own: Sequence[Row], begin: int, stores: Mapping[int, str], up_to: int) -> float:
+    """How early an epoch may have begun, which is told at place `begin` of its instance's `own` roles, by the changes
+    before the place `up_to`."""
     found = -NEVER
     # "not before any earlier change of that instance's role"
     before: tuple[Any, Any] | None = None
-    for e in own[: begin + 1]:
+    for e in own[:up_to]:
         role = e.get("value"), stores[id(e)]
         if role != before:  # a change, no repetition
             found = max(found, e["t_ns"] - e["uncertainty_ns"])

@@ -21,6 +21,7 @@ class Failback:
     latest: int
     back: int | None
     give_or_take: int
+    sooner: float = 0
     # "Another fault in effect": from when, at the earliest, to when.
     others: list[tuple[float, float]] = field(default_factory=list)
 
@@ -52,6 +53,8 @@ def failbacks(facts: Facts) -> list[Failback]:
         again = there or [epoch for epoch in own if epoch.begin > at]
         back = min(again, key=lambda epoch: epoch.begin, default=None)
         one = Failback(at, at - off, at + off, back and back.begin, back.begin_uncertainty if back else 0)
+        # "what is first seen when nobody had known its role may have begun at that time's begin"
+        one.sooner = max(one.give_or_take, back.begin - back.earliest) if back else 0
         # "A heal that the host made by itself was at some time since the fault, and so was one before which the
         # instance was already active again"
         if detail(heal, "by") == "time-to-live" or (back is not None and back.begin < at - off):
@@ -90,7 +93,7 @@ def failback_within(facts: Facts, spec: PromiseSpec) -> Row:
         free: float = one.latest
         while late := [over for began, over in one.others if began <= free + bound and over > free]:
             free = max(late)
-        least = max(0, until - one.give_or_take - free)
+        least = max(0, until - one.sooner - free)
         most = until + one.give_or_take - one.earliest
         if one.back is not None:
             times.append(in_ms(max(0, one.back - one.heal)))

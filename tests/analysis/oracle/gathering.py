@@ -10,6 +10,7 @@ from tests.analysis.oracle.clocks import on_run_time, watches
 from tests.analysis.oracle.epochs import find_epochs
 from tests.analysis.oracle.facts import Facts
 from tests.analysis.oracle.rows import Row, ended, merge_rows
+from tests.analysis.oracle.single_active import begun_unseen
 from tests.analysis.oracle.units import find_units
 
 
@@ -53,6 +54,7 @@ def gather(run: RunInfo, ops: Sequence[Row], events: Sequence[Row]) -> Facts:
         epochs=find_epochs(run, happened),
         clocks=clocks,
     )
+    begun_unseen(facts)
     acks: dict[str, list[Row]] = defaultdict(list)
     for op in facts.of("ack"):
         if op.get("delivery") is not None:

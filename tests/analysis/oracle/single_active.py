@@ -118,9 +118,9 @@ def changes(facts: Facts) -> list[float]:
     )
 
 
-def not_watched(facts: Facts) -> list[tuple[str, int, int]]:
+def silent(facts: Facts) -> list[tuple[str, int, int]]:
     """ "from `silent` to `answers`, and the gaps of polls" """
-    spans = []
+    spans: list[tuple[str, int, int]] = []
     for instance in sorted({e["instance"] for e in facts.events if e.get("instance") is not None}):
         since = None
         for event in facts.events:
@@ -137,6 +137,12 @@ def not_watched(facts: Facts) -> list[tuple[str, int, int]]:
                     spans.append((instance, int(begin), int(end)))
         if since is not None:
             spans.append((instance, since, facts.end))
+    return [span for span in spans if span[1] < span[2]]
+
+
+def not_watched(facts: Facts) -> list[tuple[str, int, int]]:
+    """Also "in the load before the first role that is told of it"."""
+    spans = silent(facts)
     # "in the load before the first role that is told of it"
     begin = min((begin for begin, _ in load_phases(facts)), default=None)
     for instance in sorted({one for named in facts.run.stores.values() if len(set(named)) > 1 for one in named}):
@@ -151,12 +157,13 @@ def unseen_beside_another(facts: Facts, instance: str, begin: int, end: int) -> 
     """Whether nobody can tell that the instance was not active as another one of its store was."""
     own = {store for store, named in facts.run.stores.items() if instance in named}
     own |= {epoch.store for epoch in facts.epochs if epoch.instance == instance}
+    others = [epoch for epoch in facts.epochs if epoch.store in own and epoch.instance != instance]
+    # "or may have been": at some moment of that time
+    marks = sorted({begin, end, *(at for at in changes(facts) if begin < at < end)})
     if not any(
-        epoch.store in own
-        and epoch.instance != instance
-        and epoch.begin < end
-        and begin < (facts.end if epoch.end is None else epoch.end)
-        for epoch in facts.epochs
+        (epoch.begin < end and begin < (facts.end if epoch.end is None else epoch.end))
+        or any(active(facts, epoch, (sooner + later) / 2, -1) for sooner, later in pairwise(marks))
+        for epoch in others
     ):
         return False
     # "a process that a fault has halted serves nobody": it was halted at each moment
@@ -171,6 +178,22 @@ def unseen_beside_another(facts: Facts, instance: str, begin: int, end: int) -> 
     if all(any(since <= at and (heal is None or at <= heal) for since, heal in halts) for at in middles):
         return False
     return not told_by_its_log(facts, instance, begin, end)
+
+
+def begun_unseen(facts: Facts) -> None:
+    """ "What is first seen when nobody had known its role may have begun at that time's begin": but for what `earliest`
+    has learned of earlier roles, and of its log."""
+    silences = [one for one in silent(facts) if not told_by_its_log(facts, *one)]
+    for epoch in facts.epochs:
+        off = epoch.begin_uncertainty
+        begins = [
+            begin
+            for one, begin, end in silences
+            if one == epoch.instance and begin <= epoch.begin + off and epoch.begin - off <= end
+        ]
+        if not begins or epoch.bounded > epoch.begin - off:
+            continue
+        epoch.earliest = max(epoch.bounded, min(epoch.begin - off, *begins))
 
 
 def told_by_its_log(facts: Facts, instance: str, begin: int, end: int) -> bool:

@@ -45,6 +45,7 @@ from tests.analysis.unseen.loads import (
     the_store_serves_nobody,
     traffic,
 )
+from tests.analysis.unseen.overlapping import OVERLAPPING, OVERLAPPING_ALSO
 from tests.analysis.unseen.records import (
     a_spool_is_missing,
     another_applications_dead_letter,
@@ -393,6 +394,7 @@ CASES: dict[str, Case] = {
     "another application's dead letter": Case(another_applications_dead_letter, {"no_phantoms": "pass"}),
     **WAITING,
     **FURTHER,
+    **OVERLAPPING,
 }
 # What a change says besides, by its nature.
 ALSO = {
@@ -427,7 +429,7 @@ ALSO = {
     "a topic's message is not got, and was due": {"available"},
     "a topic's message is not got, and was not due": {"available"},
 }
-ALSO |= WAITING_ALSO | FURTHER_ALSO
+ALSO |= WAITING_ALSO | FURTHER_ALSO | OVERLAPPING_ALSO
 # What b acknowledged out of its turn waited, too.
 ALSO |= {
     name: ALSO.get(name, set()) | {"delivered_within"} for name in CASES if name.startswith("an intruder by a clock")

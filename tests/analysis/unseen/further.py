@@ -390,7 +390,7 @@ FURTHER: dict[str, Case] = {
     ),
     "an arm is all that was planned": Case(
         also(no_fault_at_all, hit(3000, 3500, "arm", "arm it", **A)),
-        dict.fromkeys(("failover_within", "failback_within", "alerted_within"), U),
+        dict.fromkeys(("failover_within", "delivered_within", "failback_within", "alerted_within"), U),
         {"planned": ("arm it",)},
     ),
     **{

@@ -35,7 +35,7 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
         until = times.run_end if back.back_at is None else back.back_at
         took = max(0, until - back.healed_at)
         latest = hindered_until(back, bound)
-        least = max(0, until - back.back_u - latest)
+        least = max(0, until - max(back.back_u, back.unseen) - latest)
         finding.evidence = True
         if back.back_at is not None:
             finding.measured = max(finding.measured or 0.0, took / 1e6)
@@ -43,7 +43,7 @@ def find(times: Timeline, acked: Mapping[int, Sequence[Slice]], bound: int) -> F
             finding.doubted(
                 f"another fault on {back.instance} was still in effect when one was healed"
                 if latest > back.latest
-                else "it is not known well enough when the fault was healed"
+                else "it is not known well enough when the fault was healed, or when it was active again"
                 if back.back_at is not None
                 else "the run ended before the bound was over"
             )

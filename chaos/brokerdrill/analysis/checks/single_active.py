@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brokerdrill.analysis.checks.finding import Finding, worst
+from brokerdrill.analysis.epochs import active_times
 from brokerdrill.analysis.events import NEVER, Unwatched
 from brokerdrill.analysis.timeline import Timeline
 from brokerdrill.analysis.watching import without
@@ -76,8 +77,10 @@ def _matters(blind: Unwatched, times: Timeline, stores: Mapping[str, Sequence[st
     own = {store for store, instances in stores.items() if blind.instance in instances}
     own |= {epoch.store for epoch in times.epochs if epoch.instance == blind.instance}
     others = any(
-        epoch.store in own and epoch.instance != blind.instance and epoch.start < blind.end and blind.start < epoch.end
+        start < blind.end and blind.start < end
         for epoch in times.epochs
+        if epoch.store in own and epoch.instance != blind.instance
+        for start, end in ((epoch.start, epoch.end), *active_times(epoch, times.faults, (), certain=False))
     )
     halted = [
         (fault.at, NEVER if fault.healed_at is None else fault.healed_at)
